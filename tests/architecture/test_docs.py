@@ -67,7 +67,7 @@ def told(pattern: re.Pattern[str], path: Path) -> list[str]:
 
 class TestLinks:
     @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-    def test_lead_to_a_file_and_a_heading(self, path: Path) -> None:
+    def test_resolve_to_file_and_heading(self, path: Path) -> None:
         broken = []
         for target in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
             name, _, heading = target.partition("#")
@@ -76,16 +76,16 @@ class TestLinks:
                 broken.append(target)
         assert broken == []
 
-    def test_reach_every_decision_record_from_the_index(self) -> None:
+    def test_index_lists_every_decision_record(self) -> None:
         folder = ROOT / "docs" / "adr"
         linked = set(LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
         assert linked == {path.name for path in folder.glob("[0-9]*.md")}
 
-    def test_number_every_decision_record_once(self) -> None:
+    def test_decision_record_numbers_are_unique(self) -> None:
         numbers = [path.name[:4] for path in files() if name_of(path).startswith("docs/adr/")]
         assert len(numbers) == len(set(numbers))
 
-    def test_to_decision_records_lead_to_one(self) -> None:
+    def test_decision_record_references_resolve(self) -> None:
         """Code, comments, locks and documents refer to records in the forms of `RECORD`."""
         there = {path.name[:4] for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
         stale: list[tuple[str, str]] = []
@@ -106,18 +106,18 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in headings}
 
 
-class TestNames:
+class TestDocumentedNames:
     @pytest.mark.parametrize("path", PRESENT, ids=name_of)
-    def test_of_tests_are_those_of_tests(self, path: Path) -> None:
+    def test_of_tests_exist(self, path: Path) -> None:
         assert [name for name in told(TEST, path) if not test_exists(name)] == []
 
     @pytest.mark.parametrize("path", PRESENT, ids=name_of)
-    def test_of_symbols_are_those_of_the_code(self, path: Path) -> None:
+    def test_of_symbols_exist(self, path: Path) -> None:
         lies = [name for name in told(SYMBOL, path) if not resolves(name.replace(":", "."))]
         assert lies == []
 
     @pytest.mark.parametrize("path", PRESENT, ids=name_of)
-    def test_of_files_are_those_of_the_checkout(self, path: Path) -> None:
+    def test_of_files_exist(self, path: Path) -> None:
         top = {name_of(found).partition("/")[0] for found in files()}
         lies = [
             name
@@ -127,7 +127,7 @@ class TestNames:
         assert lies == []
 
     @pytest.mark.parametrize("path", PRESENT, ids=name_of)
-    def test_of_commands_are_those_that_exist(self, path: Path) -> None:
+    def test_of_commands_exist(self, path: Path) -> None:
         text = path.read_text(encoding="utf-8")
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         targets = {
@@ -140,14 +140,14 @@ class TestNames:
         assert {name for piece in code for name in COMMAND.findall(piece)} <= ours | built_in
 
     @pytest.mark.parametrize("path", PRESENT, ids=name_of)
-    def test_of_things_are_words_of_the_code(self, path: Path) -> None:
+    def test_of_identifiers_occur_in_code(self, path: Path) -> None:
         """Documents must not name renamed symbols such as `Job.reason_code`."""
         lies = [
             name for name in told(WORD, path) if not set(name.split(".")) <= words_of_the_code()
         ]
         assert lies == []
 
-    def test_that_the_code_calls_architecture_are_headings(self) -> None:
+    def test_of_cited_architecture_sections_are_headings(self) -> None:
         """`Source: architecture, "Entitlement"` must be a heading or a record's title."""
         places = [ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "adr").glob("*.md")]
         headings = [
@@ -229,21 +229,21 @@ def defined(node: ast.stmt) -> Iterator[str]:
 class TestFeatures:
     TEXT = ROOT / "docs" / "features.md"
 
-    def test_are_numbered_and_each_works_by_a_test_or_is_missing(self) -> None:
+    def test_are_numbered_and_well_formed(self) -> None:
         lines = [line for line in self.TEXT.read_text().splitlines() if line[:1].isdigit()]
         parsed = [FEATURE.fullmatch(line) for line in lines]
         assert [line for line, found in zip(lines, parsed, strict=True) if not found] == []
         numbers = [int(found[1]) for found in parsed if found]
         assert numbers == list(range(1, FEATURES + 1))
 
-    def test_that_work_name_a_test_that_exists(self) -> None:
+    def test_name_existing_tests(self) -> None:
         named = [found[3] for found in FEATURE.finditer(self.TEXT.read_text()) if found[3]]
         assert [name for name in named if "::test_" not in name or not test_exists(name)] == []
 
 
-class TestThePolicies:
+class TestPolicyDocs:
     @pytest.mark.parametrize("name", sorted(POLICIES))
-    def test_have_every_option_told_in_a_document(self, name: str) -> None:
+    def test_cover_every_option(self, name: str) -> None:
         folder = ROOT / "docs" / "policies"
         documented = {piece for path in folder.glob("*.md") for piece in told_code(path)}
         options = POLICIES[name].options_type.__struct_fields__
@@ -251,11 +251,11 @@ class TestThePolicies:
         assert set(options) - documented == set()
 
 
-class TestTheArchitecture:
+class TestArchitectureDocument:
     @pytest.mark.parametrize(
         "contract", ["apps", "core", "portal", "scheduling", "billing", "tenants"]
     )
-    def test_tells_the_layers_in_the_order_that_is_checked(self, contract: str) -> None:
+    def test_lists_layers_in_checked_order(self, contract: str) -> None:
         """The document may omit layers that do not exist yet."""
         linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
         found = next(one for one in linter["contracts"] if one["id"] == contract)
@@ -271,7 +271,7 @@ class TestTheArchitecture:
                 return
         pytest.fail(f"no line tells these layers: {checked}")
 
-    def test_lists_no_file_of_a_path_twice(self) -> None:
+    def test_lists_each_file_of_path_once(self) -> None:
         text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
         steps = re.findall(r"(?m)^\d+\. `([^`]+)`: \w", text)
         assert len(steps) > 40
@@ -300,8 +300,8 @@ def built_at(base: Path) -> bool:
     return base.with_suffix(".py").is_file() or (base / "__init__.py").is_file()
 
 
-class TestTheConfiguration:
-    def test_tells_every_variable_that_is_read_and_no_other(self) -> None:
+class TestConfigurationDocument:
+    def test_lists_exactly_variables_read(self) -> None:
         text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
         assert set(SETTING.findall(text)) == set(variables_read())
 
@@ -326,10 +326,10 @@ def variables_read() -> Iterator[str]:
                     yield value
 
 
-class TestTheReadme:
+class TestReadme:
     TEXT = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
-    def test_tells_the_demo_as_it_is(self) -> None:
+    def test_describes_demo_correctly(self) -> None:
         told_so = (
             f"{demo.NODES} nodes with {demo.GPUS_PER_NODE} GPUs each",
             f"runs {demo.SCALE} times as fast",
@@ -339,23 +339,23 @@ class TestTheReadme:
         )
         assert [words for words in told_so if words not in self.TEXT] == []
 
-    def test_names_everybody_who_can_log_in(self) -> None:
+    def test_lists_all_demo_users(self) -> None:
         assert {name for name in DEMO_PEOPLE.values() if f"| `{name}` |" not in self.TEXT} == set()
 
-    def test_tells_where_it_listens(self) -> None:
+    def test_shows_default_address(self) -> None:
         assert f"http://127.0.0.1:{chosen_port({})}/" in self.TEXT
 
 
-class TestTheChangelog:
-    def test_begins_with_what_is_unreleased_and_names_the_version(self) -> None:
+class TestChangelog:
+    def test_starts_with_unreleased_and_current_version(self) -> None:
         text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
         version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
         heads = re.findall(r"(?m)^## \[?([^\]\s]+)", text)
         assert heads[:2] == ["Unreleased", version]
 
 
-class TestTheBenchmarks:
-    def test_find_their_place_in_the_document(self) -> None:
+class TestBenchmarks:
+    def test_placeholders_occur_once_in_document(self) -> None:
         constants = {
             value.value
             for node in ast.walk(tree(ROOT / "benchmarks" / "__main__.py"))
@@ -368,8 +368,8 @@ class TestTheBenchmarks:
         assert all(text.count(str(mark)) == 1 for mark in constants)
 
 
-class TestWhatRecordsPromise:
-    def test_the_snapshot_cannot_read_true_durations(self) -> None:
+class TestDecisionRecords:
+    def test_snapshot_reads_no_true_durations(self) -> None:
         """docs/adr/0183: only the executor knows a virtual job's true duration."""
         path = ROOT / "scheduling" / "engine" / "snapshots.py"
         read = path.read_text(encoding="utf-8").lower().replace("_", "")

@@ -37,16 +37,16 @@ def words(text: str) -> int:
     return sum(any(map(str.isalnum, word)) for word in FENCE.sub("", text).split())
 
 
-class TestEveryDocument:
+class TestDocument:
     @pytest.mark.parametrize("path", FOR_READERS, ids=name_of)
-    def test_names_its_readers_in_its_first_line(self, path: Path) -> None:
+    def test_names_readers_in_first_line(self, path: Path) -> None:
         match = FIRST_LINE.match(path.read_text(encoding="utf-8"))
         assert match is not None
         assert set(re.split(r", | and ", match[1])) <= READERS
 
     @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-    def test_is_not_longer_than_its_readers_have_time_for(self, path: Path) -> None:
+    def test_stays_within_word_limit(self, path: Path) -> None:
         assert words(path.read_text(encoding="utf-8")) <= LIMITS.get(name_of(path), WORDS)
 
-    def test_has_a_limit_of_its_own_only_if_it_exists(self) -> None:
+    def test_custom_limits_refer_to_existing_files(self) -> None:
         assert all((ROOT / name).is_file() for name in LIMITS)

@@ -43,14 +43,14 @@ def named_in(module: ast.Module) -> Iterator[str]:
 
 
 class TestExecutors:
-    def test_are_named_by_no_other_code(self) -> None:
+    def test_are_not_named_in_other_code(self) -> None:
         assert {
             name_of(path): lies
             for path in python_files()
             if is_held(path) and (lies := list(named_in(tree(path))))
         } == {}
 
-    def test_are_named_by_no_template(self) -> None:
+    def test_are_not_named_in_templates(self) -> None:
         lies = [
             name_of(path)
             for path in files()
@@ -60,7 +60,7 @@ class TestExecutors:
         ]
         assert lies == []
 
-    def test_would_be_found(self) -> None:
+    def test_check_detects_executor_names(self) -> None:
         code = (
             'a = pool.executor == "local"\n'
             "b = \"WHERE executor = 'virtual'\"\n"

@@ -16,24 +16,24 @@ TEXTS = {"", ".md", ".py", ".toml", ".yml", ".html", ".css", ".in"}
 SUPPRESSION = re.compile(r"#\s*(?:noqa|type:\s*ignore)(?P<rest>.*)$")
 
 
-class TestALock:
+class TestLockFile:
     @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.name))
-    def test_names_no_index(self, lock: Path) -> None:
+    def test_contains_no_index_or_url(self, lock: Path) -> None:
         assert not re.search(r"https?:|^--|file:", lock.read_text(), re.MULTILINE)
 
     @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.name))
-    def test_has_a_hash_for_every_package(self, lock: Path) -> None:
+    def test_has_hash_for_every_package(self, lock: Path) -> None:
         entries = re.split(r"\n(?=[a-z])", re.sub(r"(?m)^#.*\n", "", lock.read_text()).strip())
         assert entries
         assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
 
-    def test_is_a_part_of_the_next_larger_one(self) -> None:
+    def test_is_subset_of_next_larger_lock(self) -> None:
         core, demo, dev = (
             set(re.findall(r"(?m)^[a-z][^ ]*==[^ ]+", lock.read_text())) for lock in LOCKS[:3]
         )
         assert core < demo < dev
 
-    def test_has_the_solver_that_tenants_verify_with(self) -> None:
+    def test_contains_solver_for_verification(self) -> None:
         project = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text())
         [solver] = [
             name
@@ -43,8 +43,8 @@ class TestALock:
         assert f"\n{solver} " in LOCKS[0].read_text()
 
 
-class TestTheTests:
-    def test_give_a_reason_for_every_skip(self) -> None:
+class TestSkips:
+    def test_always_give_reason(self) -> None:
         silent = []
         for path in python_files("tests/"):
             for node in ast.walk(tree(path)):
@@ -69,7 +69,7 @@ class TestTheTests:
 
 
 class TestSuppressions:
-    def test_name_their_rule_and_their_reason(self) -> None:
+    def test_name_rule_and_reason(self) -> None:
         """The forms are `# noqa: S603 - why` and `# type: ignore[rule] # why`."""
         pattern = re.compile(
             r"#\s*(noqa: [A-Z]+\d+(, [A-Z]+\d+)* - \S|type: ignore\[[a-z-, ]+\]\s+# \S)"
@@ -84,14 +84,14 @@ class TestSuppressions:
         assert bare == []
 
 
-class TestTheModels:
+class TestModels:
     @pytest.mark.django_db(databases=["default", "owner"])
-    def test_have_all_their_migrations(self) -> None:
+    def test_have_no_missing_migrations(self) -> None:
         call_command("makemigrations", check=True, dry_run=True, verbosity=1)
 
 
-class TestTheCheckout:
-    def test_stands_alone(self) -> None:
+class TestCheckout:
+    def test_contains_all_relative_paths(self) -> None:
         """Every relative path in a text is a part of the checkout."""
         outside = [
             f"{name_of(path)}: {climb}"

@@ -35,12 +35,12 @@ def loose_managers(source: str) -> list[int]:
 
 
 @pytest.mark.parametrize("path", MIGRATIONS, ids=lambda path: path.name)
-def test_asks_for_rows_as_the_owner(path: Path) -> None:
+def test_migration_queries_as_owner(path: Path) -> None:
     source = path.read_text("utf-8")
     assert loose_managers(source) == []
     assert ".save(" not in source or "using=" in source
 
 
-def test_a_loose_manager_is_seen() -> None:
+def test_check_detects_default_manager() -> None:
     assert loose_managers("Model.objects.filter(a=1)") == [1]
     assert loose_managers("Model.objects.using(owner).filter(a=1)") == []

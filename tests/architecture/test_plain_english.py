@@ -98,7 +98,7 @@ class TestProse:
         assert read("templates/", suffix=".html") == []
 
 
-class TestAFault:
+class TestFaultDetection:
     @pytest.mark.parametrize(
         "said",
         [
@@ -109,7 +109,7 @@ class TestAFault:
             " ".join(["word"] * 26) + ".",
         ],
     )
-    def test_is_found(self, said: str) -> None:
+    def test_finds_unclear_phrases(self, said: str) -> None:
         assert list(faults(Text("docstring", 1, said)))
 
     @pytest.mark.parametrize(
@@ -120,5 +120,5 @@ class TestAFault:
             " ".join(["word"] * 25) + ".",
         ],
     )
-    def test_is_not_found_in_plain_text(self, said: str) -> None:
+    def test_accepts_plain_text(self, said: str) -> None:
         assert list(faults(Text("docstring", 1, said))) == []

@@ -82,14 +82,14 @@ def identifiers(node: ast.AST) -> Iterator[str]:
 
 
 class TestPolicies:
-    def test_are_named_by_no_other_code(self) -> None:
+    def test_are_not_named_in_other_code(self) -> None:
         assert {
             name_of(path): lies
             for path in python_files()
             if is_held(path) and (lies := named(path))
         } == {}
 
-    def test_are_named_by_no_template_and_no_script(self) -> None:
+    def test_are_not_named_in_templates_or_scripts(self) -> None:
         lies = [
             name_of(path)
             for path in files()
@@ -100,7 +100,7 @@ class TestPolicies:
         ]
         assert lies == []
 
-    def test_would_be_found(self) -> None:
+    def test_check_detects_policy_names(self) -> None:
         code = 'import a.ltgf\nclass KeptLtgf: pass\nx = y.policy == "oef"\nz = "over Gavel too"\n'
         assert len(list(named_in(ast.parse(code)))) == 4
         assert not list(named_in(ast.parse('"""As OEF has it."""\ncoefficient = "fifos"')))
@@ -110,9 +110,9 @@ class TestPolicies:
             assert any(named(path) for path in python_files(prefix)), prefix
 
 
-class TestWhatAPolicySays:
+class TestPolicyTexts:
     @pytest.mark.parametrize("name", sorted(POLICIES))
-    def test_is_whole(self, name: str) -> None:
+    def test_are_complete_sentences(self, name: str) -> None:
         policy = POLICIES[name]
         assert policy.name == name
         for text in (policy.promise, policy.order_text):

@@ -48,8 +48,8 @@ def repeats(owner: str, function: Function) -> bool:
     return not stems(SMALL.sub("", said.lower())) - stems(owner, function.name, *named, returned)
 
 
-class TestADocstring:
-    def test_says_more_than_its_name(self) -> None:
+class TestDocstrings:
+    def test_add_to_function_name(self) -> None:
         found = [
             f"{name_of(path)}:{function.lineno} {function.name}"
             for path in python_files()
@@ -58,15 +58,15 @@ class TestADocstring:
         ]
         assert found == []
 
-    def test_that_repeats_is_seen(self) -> None:
+    def test_check_detects_repeated_name(self) -> None:
         [(owner, function)] = functions(
             ast.parse('class Plan:\n    def key(self): "Return the key of a plan."')
         )
         assert repeats(owner, function)
 
 
-class TestALayoutByHand:
-    def test_says_why(self) -> None:
+class TestFormatDirectives:
+    def test_have_reason(self) -> None:
         silent = [
             f"{name_of(path)}: {line.strip()}"
             for path in python_files(*PRODUCT)

@@ -70,9 +70,9 @@ def twice(found: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
     return {sentence: where for sentence, where in places.items() if len(where) > 1}
 
 
-class TestASentence:
+class TestSentences:
     @pytest.mark.parametrize("part", PARTS)
-    def test_stands_in_one_place(self, part: tuple[str, ...]) -> None:
+    def test_occur_once_in_code(self, part: tuple[str, ...]) -> None:
         paths = [path for path in python_files(*part) if name_of(path) not in COPIES]
         found = (
             (text, f"{name_of(path)}:{line}")
@@ -82,24 +82,24 @@ class TestASentence:
         )
         assert twice(found) == {}
 
-    def test_that_stands_twice_is_seen(self) -> None:
+    def test_check_detects_repeated_sentence(self) -> None:
         code = 'say("No. Nobody has asked for it yet.")\nsay(f"nobody has asked for it yet")'
         found = twice((text, str(line)) for text, line in texts(ast.parse(code)))
         assert found == {"nobody has asked for it yet": ["1", "2"]}
 
 
-class TestTheCatalogue:
+class TestCatalogue:
     @pytest.mark.parametrize("table", TABLES)
-    def test_has_an_entry_for_each_reason(self, table: str) -> None:
+    def test_has_entry_for_each_reason(self, table: str) -> None:
         assert set(getattr(catalogue, table)) == TABLES[table]
 
     @pytest.mark.parametrize("path", [catalogue.__file__, f"{ROOT}/tenants/api/problems.py"])
-    def test_uses_no_id_twice(self, path: str) -> None:
+    def test_ids_are_unique(self, path: str) -> None:
         for node in ast.walk(ast.parse(Path(path).read_text())):
             keys = [ast.unparse(key) for key in getattr(node, "keys", ()) if key is not None]
             assert len(keys) == len(set(keys))
 
-    def test_has_an_entry_for_each_refusal(self) -> None:
+    def test_has_entry_for_each_refusal(self) -> None:
         raised = {
             node.args[0].value
             for path in python_files(*PARTS[0])
@@ -109,7 +109,7 @@ class TestTheCatalogue:
         }
         assert raised <= set(PROBLEMS)
 
-    def test_is_what_the_document_of_the_api_tells(self) -> None:
+    def test_matches_api_document(self) -> None:
         table = (ROOT / "docs/api.md").read_text().split("| status | `reason_code` |")[1]
         rows = [line.split("|") for line in table.split("\n\n")[0].splitlines()[2:]]
         told = {

@@ -29,16 +29,16 @@ def too_long() -> list[str]:
     return [f"{name}: {lines} lines" for name, lines in found if name not in EXCEPTIONS]
 
 
-def test_no_file_and_no_function_is_too_long() -> None:
+def test_files_and_functions_are_within_size_limits() -> None:
     assert too_long() == []
 
 
-def test_every_exception_still_exists() -> None:
+def test_size_exceptions_refer_to_existing_files() -> None:
     names = {name_of(path) for path in python_files()}
     assert {key.partition("::")[0] for key in EXCEPTIONS} <= names
 
 
-def test_no_line_of_a_template_is_too_long() -> None:
+def test_template_lines_are_within_limit() -> None:
     """The formatter breaks most lines; the author keeps a tag's own text short."""
     long = [
         f"{name_of(path)}:{number}"

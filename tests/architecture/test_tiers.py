@@ -49,17 +49,17 @@ def is_there(row: str) -> bool:
     return inherited in names_of(path) or any(one.startswith(name) for one in names_of(path))
 
 
-def test_each_row_names_a_test() -> None:
+def test_each_row_names_existing_test() -> None:
     assert [row for row in (*REST, *SAMPLED) if not is_there(row)] == []
 
 
-def test_no_row_stands_twice_or_within_another() -> None:
+def test_rows_do_not_overlap() -> None:
     assert [
         one for one in REST for other in REST if one is not other and one.startswith(other)
     ] == []
 
 
-def test_the_policies_of_a_site_are_there() -> None:
+def test_site_policies_are_registered() -> None:
     assert set(POLICIES) >= SITE_POLICIES
 
 
@@ -72,11 +72,11 @@ def is_in_make_test(test: str) -> bool:
     return not any(test.startswith(row) or row.startswith(test) for row in rows)
 
 
-def test_make_test_sees_nearly_every_mutant() -> None:
+def test_make_test_covers_nearly_all_mutants() -> None:
     unseen = [mutant.id for mutant in MUTANTS if not any(map(is_in_make_test, mutant.tests))]
     assert len(unseen) <= (1 - LEAST) * len(MUTANTS), unseen
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
-def test_a_mutant_names_tests_that_are_there(mutant: Mutant) -> None:
+def test_mutant_names_existing_tests(mutant: Mutant) -> None:
     assert [test for test in mutant.tests if not is_there(test)] == []

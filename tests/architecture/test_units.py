@@ -65,11 +65,11 @@ def _has(names: str, *endings: str) -> bool:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_factors_of_units_have_a_name(path: Path) -> None:
+def test_unit_factors_are_named(path: Path) -> None:
     assert not list(factors(path))
 
 
-def test_a_factor_is_found_where_it_is_written() -> None:
+def test_check_detects_unit_factors() -> None:
     assert any("SECOND_US = 1000000" in one for one in factors(_units()))
     assert sum("1000" in one for one in factors(_units())) >= 5
 

@@ -39,9 +39,9 @@ def queries(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", pages(), ids=name_of)
-def test_no_view_queries_a_table(path: Path) -> None:
+def test_views_make_no_queries(path: Path) -> None:
     assert queries(path) == []
 
 
-def test_the_check_sees_a_query() -> None:
+def test_check_detects_query() -> None:
     assert queries(ROOT / "tenants" / "selectors" / "tenants.py")

@@ -84,9 +84,9 @@ def parts(name: str) -> set[str]:
     return set(re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_"))
 
 
-class TestWordsThatWereGivenUp:
+class TestAbandonedWords:
     @pytest.mark.parametrize("package", PLACES)
-    def test_are_no_part_of_a_name(self, package: str) -> None:
+    def test_do_not_occur_in_names(self, package: str) -> None:
         back = set()
         for path in python_files(package):
             place = name_of(path)
@@ -105,7 +105,7 @@ class TestWordsThatWereGivenUp:
             }
         assert sorted(back) == []
 
-    def test_stand_in_the_glossary(self) -> None:
+    def test_are_listed_in_glossary(self) -> None:
         """A failing test thus leads to the replacement."""
         _, _, table = GLOSSARY.read_text(encoding="utf-8").partition(
             "## Words that we no longer use"
@@ -113,8 +113,8 @@ class TestWordsThatWereGivenUp:
         assert [word for word in GIVEN_UP if word.removesuffix("s") not in table] == []
 
 
-class TestAClass:
-    def test_has_a_name_of_its_own(self) -> None:
+class TestClassNames:
+    def test_are_unique(self) -> None:
         """Inner classes are excluded, because they are read with the name of the outer class."""
         classes = Counter(
             node.name

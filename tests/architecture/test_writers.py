@@ -67,17 +67,17 @@ def _protected(subject: str) -> bool:
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_only_the_writer_changes_leases_and_events(path: Path) -> None:
+def test_only_writer_changes_leases_and_events(path: Path) -> None:
     if str(path.relative_to(ROOT)) not in WRITERS | HELPERS:
         assert writes(path) == []
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS | HELPERS))
-def test_the_check_sees_the_writers_own_changes(name: str) -> None:
+def test_check_detects_changes_in_writers(name: str) -> None:
     assert writes(ROOT / name)
 
 
-def test_events_are_drafted_by_the_writers_alone() -> None:
+def test_only_writers_draft_events() -> None:
     importers = {
         str(path.relative_to(ROOT))
         for path in sources()

@@ -24,8 +24,10 @@ def stage(committed_db: str, tmp_path: Path) -> Iterator[LocalStage]:
         yield there
 
 
-class TestAPage:
-    def test_has_nothing_serious(self, stage: LocalStage, site: str, browser: Browser) -> None:
+class TestAccessibility:
+    def test_pages_have_no_serious_violations(
+        self, stage: LocalStage, site: str, browser: Browser
+    ) -> None:
         context = browser.new_context(base_url=site)
         page = context.new_page()
         found = visited(page, "/")
@@ -48,7 +50,7 @@ class TestAPage:
         context.close()
         assert found == []
 
-    def test_of_a_viewer_has_nothing_serious(
+    def test_form_of_viewer_has_no_serious_violations(
         self, stage: LocalStage, site: str, browser: Browser
     ) -> None:
         context = browser.new_context(base_url=site)

@@ -7,8 +7,10 @@ from playwright.sync_api import Browser
 from portal.site.api import document
 
 
-class TestTheApiPage:
-    def test_draws_every_operation_and_asks_nobody_else(self, site: str, browser: Browser) -> None:
+class TestApiPage:
+    def test_renders_every_operation_without_external_requests(
+        self, site: str, browser: Browser
+    ) -> None:
         page = browser.new_page()
         said: list[str] = []
         asked: list[str] = []

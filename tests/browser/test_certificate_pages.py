@@ -29,8 +29,8 @@ def there(copy: Copy[Stage]) -> Stage:
     return copy.made
 
 
-class TestACertificate:
-    def test_says_by_word_and_shape_what_holds_and_what_not(self, there: Stage, page: Page) -> None:
+class TestCertificatePage:
+    def test_marks_results_by_word_and_shape(self, there: Stage, page: Page) -> None:
         red = plant(there, unfair).number
         for path in (f"rounds/{red - 1}/", f"rounds/{red}/", f"rounds/{red - 1}/counterfactual/"):
             page.set_viewport_size({"width": 1440, "height": 900})
@@ -52,7 +52,9 @@ class TestACertificate:
         assert page.locator(".crow.holds").count() >= 5
         assert page.locator(".crow.grey > .v").first.inner_text().startswith("not promised")
 
-    def test_leads_to_other_reports_and_takes_ones_own(self, there: Stage, page: Page) -> None:
+    def test_links_to_what_if_reports_and_accepts_custom_report(
+        self, there: Stage, page: Page
+    ) -> None:
         page.goto(there.url("rounds/1/"))
         follow(page, "a >> text=What-if reports")
         page.get_by_label("v100").fill("3.5")

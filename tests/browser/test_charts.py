@@ -92,8 +92,8 @@ def saved(page: Page, chart: Locator, kind: str, folder: Path) -> Path:
     return path
 
 
-class TestEveryChart:
-    def test_is_drawn_without_a_complaint(self, there: Stage, page: Page) -> None:
+class TestCharts:
+    def test_render_without_errors(self, there: Stage, page: Page) -> None:
         page.set_viewport_size({"width": 1280, "height": 844})
         complaints = complaints_of(page)
         for path, count in PAGES:
@@ -107,7 +107,7 @@ class TestEveryChart:
             assert serious(page) == [], path
         assert complaints == []
 
-    def test_inserts_no_style_element_and_has_its_rules(self, there: Stage, page: Page) -> None:
+    def test_add_no_inline_style_elements(self, there: Stage, page: Page) -> None:
         page.goto(f"/pools/{there.pool}/")
         drawn(page, "chart-use")
         assert page.locator("style").count() == 0
@@ -118,9 +118,7 @@ class TestEveryChart:
         assert page.evaluate(sheet) == 66
         assert page.evaluate("window.refused") == []
 
-    def test_leaves_the_page_as_narrow_as_the_screen_until_it_is_drawn_anew(
-        self, there: Stage, page: Page
-    ) -> None:
+    def test_do_not_widen_narrow_page(self, there: Stage, page: Page) -> None:
         """For example after a tablet is turned, because a drawn chart keeps its width."""
         page.set_viewport_size({"width": 390, "height": 844})
         complaints = complaints_of(page)
@@ -144,8 +142,8 @@ class TestEveryChart:
         assert complaints == []
 
 
-class TestAPageWithoutAChart:
-    def test_loads_none_of_it(self, there: Stage, page: Page) -> None:
+class TestPageWithoutVisibleChart:
+    def test_loads_no_chart_code(self, there: Stage, page: Page) -> None:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         for path in WITHOUT:
@@ -153,7 +151,7 @@ class TestAPageWithoutAChart:
         assert asked
         assert [url for url in asked if "plotly" in url or "charts.js" in url] == []
 
-    def test_nor_does_one_whose_chart_is_far_below(self, there: Stage, page: Page) -> None:
+    def test_loads_chart_library_only_after_scroll(self, there: Stage, page: Page) -> None:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         page.set_viewport_size({"width": 390, "height": 300})
@@ -164,8 +162,8 @@ class TestAPageWithoutAChart:
         assert len([url for url in asked if "plotly-basic" in url]) == 1
 
 
-class TestAReader:
-    def test_chooses_a_range_and_comes_back(self, there: Stage, page: Page) -> None:
+class TestInteraction:
+    def test_selects_time_range_and_resets(self, there: Stage, page: Page) -> None:
         page.goto(f"/pools/{there.pool}/")
         key = "chart-use"
         chart = drawn(page, key)
@@ -178,7 +176,7 @@ class TestAReader:
         redrawn(page, key, chart.get_by_role("button", name="All", exact=True).click)
         assert plot(page, key, span) == whole
 
-    def test_switches_a_series_off_and_on(self, there: Stage, page: Page) -> None:
+    def test_toggles_series(self, there: Stage, page: Page) -> None:
         page.goto("/t/alpha/")
         chart = drawn(page, "chart-use-v100")
         quota = chart.get_by_role("button", name="quota", exact=True)
@@ -189,9 +187,7 @@ class TestAReader:
         redrawn(page, "chart-use-v100", quota.click)
         assert plot(page, "chart-use-v100", "plot.data[2].visible") is True
 
-    def test_switches_one_of_two_series_that_are_called_alike(
-        self, there: Stage, page: Page
-    ) -> None:
+    def test_toggles_one_of_two_series_with_same_name(self, there: Stage, page: Page) -> None:
         """Initials distinguish two tenants of the same name, unless a third has such a name."""
         names = {"alpha": "Vision", "beta": "Vision (AL)", "gamma": "Vision"}
         for slug, name in names.items():
@@ -204,14 +200,14 @@ class TestAReader:
         shown = plot(page, "chart-use", "plot.data.map(one => one.visible)")
         assert shown == [True, "legendonly", True]
 
-    def test_points_at_a_moment_and_reads_it(self, there: Stage, page: Page) -> None:
+    def test_hover_shows_values(self, there: Stage, page: Page) -> None:
         page.goto(f"/pools/{there.pool}/")
         chart = drawn(page, "chart-use")
         chart.locator(".nsewdrag").hover()
         page.locator("#chart-use .hoverlayer text").first.wait_for(state="attached")
         assert "alpha" in (page.text_content("#chart-use .hoverlayer") or "")
 
-    def test_reads_by_keyboard(self, there: Stage, page: Page) -> None:
+    def test_arrow_key_announces_values(self, there: Stage, page: Page) -> None:
         page.goto(f"/pools/{there.pool}/")
         chart = drawn(page, "chart-use")
         chart.locator(".chart-plot").focus()
@@ -222,7 +218,7 @@ class TestAReader:
         assert sum(int(part.split()[-1]) for part in said.split(": ", 1)[1].split(", ")) == held
         page.locator("#chart-use .hoverlayer text").first.wait_for(state="attached")
 
-    def test_has_the_theme_of_the_page(self, there: Stage, page: Page) -> None:
+    def test_theme_switch_redraws_chart(self, there: Stage, page: Page) -> None:
         page.goto(f"/pools/{there.pool}/")
         drawn(page, "chart-use")
         paper = "getComputedStyle(document.body).backgroundColor"
@@ -235,8 +231,8 @@ class TestAReader:
         assert seen[0] != seen[1]
 
 
-class TestADownload:
-    def test_is_a_picture(self, there: Stage, page: Page, tmp_path: Path) -> None:
+class TestDownload:
+    def test_png_has_expected_size(self, there: Stage, page: Page, tmp_path: Path) -> None:
         complaints = complaints_of(page)
         page.goto(f"/pools/{there.pool}/")
         path = saved(page, drawn(page, "chart-use"), "PNG", tmp_path)
@@ -247,9 +243,7 @@ class TestADownload:
         assert page.evaluate("window.refused") == []
         assert complaints == []
 
-    def test_says_in_its_title_which_series_it_leaves_out(
-        self, there: Stage, page: Page, tmp_path: Path
-    ) -> None:
+    def test_png_title_names_hidden_series(self, there: Stage, page: Page, tmp_path: Path) -> None:
         Tenant.objects.filter(slug="beta").update(name="R & <D>")
         page.goto(f"/pools/{there.pool}/")
         chart = drawn(page, "chart-use")
@@ -276,7 +270,7 @@ class TestADownload:
             f"{whole}, without 3 series",
         ]
 
-    def test_as_a_table_has_every_series_and_says_so(
+    def test_csv_contains_hidden_series_and_whole_range(
         self, there: Stage, page: Page, tmp_path: Path
     ) -> None:
         page.goto(f"/pools/{there.pool}/")
@@ -286,7 +280,7 @@ class TestADownload:
         redrawn(page, "chart-use", chart.get_by_role("button", name="1 h", exact=True).click)
         assert saved(page, chart, "CSV: all series, whole range", tmp_path).read_text() == whole
 
-    def test_is_a_table_with_units_that_equals_the_rounds(
+    def test_csv_matches_rounds_and_names_units(
         self, there: Stage, page: Page, tmp_path: Path
     ) -> None:
         page.goto(f"/pools/{there.pool}/")
@@ -303,8 +297,8 @@ class TestADownload:
         assert {at: found[at] for at in used} == used
 
 
-class TestALivePage:
-    def test_keeps_zoom_and_choices_when_the_round_changes(self, there: Stage, page: Page) -> None:
+class TestLivePage:
+    def test_keeps_zoom_and_hidden_series_on_new_round(self, there: Stage, page: Page) -> None:
         complaints = complaints_of(page)
         page.goto(f"/pools/{there.pool}/")
         chart = drawn(page, "chart-use")

@@ -78,8 +78,8 @@ def heard(page: Page) -> list[str]:
     return complaints_of(page)
 
 
-class TestTheConsole:
-    def test_stays_empty_on_a_members_pages(self, there: Town, site: str, browser: Browser) -> None:
+class TestConsole:
+    def test_stays_empty_on_member_pages(self, there: Town, site: str, browser: Browser) -> None:
         page = opened(browser, site, there.owner)
         complaints = heard(page)
         job = Job.objects.filter(tenant=there.tenant).earliest("id")
@@ -96,9 +96,7 @@ class TestTheConsole:
         page.context.close()
         assert complaints == []
 
-    def test_stays_empty_on_an_operators_pages(
-        self, there: Town, site: str, browser: Browser
-    ) -> None:
+    def test_stays_empty_on_operator_pages(self, there: Town, site: str, browser: Browser) -> None:
         page = opened(browser, site, there.operator)
         complaints = heard(page)
         base = f"/operate/pools/{there.cluster.pool.name}"

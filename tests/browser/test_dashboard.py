@@ -30,8 +30,8 @@ def run_round() -> int:
     return numbers[0]
 
 
-class TestTheDashboard:
-    def test_follows_the_rounds_without_a_complaint(self, site: str, browser: Browser) -> None:
+class TestDashboard:
+    def test_follows_rounds_without_errors(self, site: str, browser: Browser) -> None:
         seed_demo()
         run_round()
         page = browser.new_page(viewport={"width": 390, "height": 844})

@@ -43,7 +43,7 @@ class TestFormAndYaml:
     """1. Change the GPU count in either, the other follows; submitting lands on /jobs/<id> as
     queued."""
 
-    def test_follow_each_other_and_submit_a_job_that_waits(self, there: Town, page: Page) -> None:
+    def test_stay_in_sync_and_submit_queued_job(self, there: Town, page: Page) -> None:
         page.goto("/t/north/jobs/new/")
         page.fill("#f-gpus", "3")
         eventually(lambda: "gpus: 3\n" in page.input_value("#yaml"))
@@ -59,13 +59,11 @@ class TestFormAndYaml:
         page.locator("h1", has_text="Queued").wait_for()
 
 
-class TestAnOpenPage:
+class TestOpenPage:
     """16. A job starts and the open page shows it without reload within one round; with the
     server stopped it says "stale since hh:mm"."""
 
-    def test_shows_a_start_within_a_round_and_says_when_the_server_is_gone(
-        self, there: Town, page: Page
-    ) -> None:
+    def test_shows_start_within_one_round_and_server_outage(self, there: Town, page: Page) -> None:
         job = there.submit()
         page.goto(f"/jobs/{job.uid}/")
         page.evaluate("window.sameDocument = true")

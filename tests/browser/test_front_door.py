@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-class TestTheFrontDoor:
-    def test_loads_without_a_complaint_of_the_browser(self, site: str, browser: "Browser") -> None:
+class TestFrontPage:
+    def test_loads_without_browser_errors(self, site: str, browser: "Browser") -> None:
         page = browser.new_page()
         complaints = complaints_of(page)
         page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
@@ -20,7 +20,7 @@ class TestTheFrontDoor:
         assert complaints == []
         page.close()
 
-    def test_asks_nobody_else(self, site: str, browser: "Browser") -> None:
+    def test_makes_no_external_requests(self, site: str, browser: "Browser") -> None:
         page = browser.new_page()
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))

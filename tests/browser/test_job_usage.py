@@ -67,10 +67,8 @@ def drawn(page: Page, key: str, times: int = 1) -> None:
     )
 
 
-class TestAJobsUsage:
-    def test_comes_by_itself_goes_on_and_stops_with_the_job(
-        self, stage: LocalStage, page: Page
-    ) -> None:
+class TestJobUsage:
+    def test_appears_updates_and_stops_with_job(self, stage: LocalStage, page: Page) -> None:
         job = stage.submit("sleep", "6000", gpus=2)
         # Open the page before the first sample exists.
         page.goto(f"/jobs/{job.uid}/")
@@ -96,9 +94,7 @@ class TestAJobsUsage:
         eventually(lambda: page.get_attribute("#usage", "hx-get") is None)
         assert page.locator("#usage h2").inner_text().startswith("Used")
 
-    def test_is_not_asked_for_by_a_tab_that_nobody_sees(
-        self, stage: LocalStage, page: Page
-    ) -> None:
+    def test_hidden_tab_does_not_poll(self, stage: LocalStage, page: Page) -> None:
         job = stage.submit("sleep", "6000")
         page.goto(f"/jobs/{job.uid}/")
         drawn(page, "cpu")

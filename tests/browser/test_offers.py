@@ -48,8 +48,8 @@ def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
     assert complaints == []
 
 
-class TestAManager:
-    def test_offers_and_revokes_by_keyboard_alone(self, page: Page) -> None:
+class TestManager:
+    def test_offers_and_revokes_by_keyboard(self, page: Page) -> None:
         page.goto(PATH)
         tab_to(page, "#s-v100-by_offer")
         page.keyboard.press("ArrowDown")
@@ -72,7 +72,7 @@ class TestAManager:
         assert "2 GPUs are borrowed now and return by" in page.inner_text(".toast")
         assert IdleOffer.objects.get().revoked_at is not None
 
-    def test_sees_a_page_that_fits_and_has_nothing_serious(self, page: Page) -> None:
+    def test_page_fits_window_and_is_accessible(self, page: Page) -> None:
         page.goto(PATH)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})

@@ -82,10 +82,8 @@ def field(there: Town, name: str, tenant: str = "north") -> str:
     return f"#{name}-{there.cluster.tenants[tenant].pk}-{there.cluster.gpu_type.pk}"
 
 
-class TestAnOperator:
-    def test_raises_a_quota_for_tomorrow_after_seeing_what_it_does(
-        self, there: Town, page: Page
-    ) -> None:
+class TestOperator:
+    def test_raises_quota_for_tomorrow_after_preview(self, there: Town, page: Page) -> None:
         page.goto(f"{base(there)}/quotas/")
         follow(page, "text=Tomorrow")
         page.wait_for_selector("th.draft")
@@ -116,7 +114,7 @@ class TestAnOperator:
         page.goto("/operate/audit/")
         assert "eve" in page.inner_text("#t-audit")
 
-    def test_edits_the_grid_by_keyboard_alone(self, there: Town, page: Page) -> None:
+    def test_edits_quota_grid_by_keyboard(self, there: Town, page: Page) -> None:
         page.goto(f"{base(there)}/quotas/")
         target = field(there, "gpus")[1:]
         tab_to(page, field(there, "gpus"))
@@ -139,7 +137,7 @@ class TestAnOperator:
         there.play(1)
         page.wait_for_selector("#undo .toast", state="detached")
 
-    def test_is_told_which_cell_is_wrong(self, there: Town, page: Page) -> None:
+    def test_invalid_cell_is_marked(self, there: Town, page: Page) -> None:
         page.goto(f"{base(there)}/quotas/")
         page.fill(field(there, "gpus"), "six")
         page.keyboard.press("Enter")
@@ -148,9 +146,7 @@ class TestAnOperator:
         page.click("#impact .errs a")
         assert page.evaluate("document.activeElement.id") == field(there, "gpus")[1:]
 
-    def test_keeps_the_focus_on_a_link_when_a_round_renews_the_page(
-        self, there: Town, page: Page
-    ) -> None:
+    def test_new_round_keeps_focus_on_link(self, there: Town, page: Page) -> None:
         page.goto(f"/pools/{there.cluster.pool.name}/")
         link = "document.querySelector('#live a[href]:not([id])')"
         page.evaluate(f"{link}.focus(); document.querySelector('#live').dataset.old = 'yes'")
@@ -159,7 +155,7 @@ class TestAnOperator:
         assert page.evaluate(f"document.activeElement === {link}")
 
     @pytest.mark.parametrize("stays", [True, False])
-    def test_moves_the_focus_to_no_other_jobs_button(
+    def test_new_round_does_not_move_focus_to_other_button(
         self, there: Town, page: Page, stays: bool
     ) -> None:
         first, second = Job.objects.filter(state="pending").order_by("id")[:2]
@@ -175,7 +171,7 @@ class TestAnOperator:
         where = button if stays else "document.body"
         assert page.evaluate(f"document.activeElement === {where}")
 
-    def test_drains_a_node_and_watches_its_leases_move_off(self, there: Town, page: Page) -> None:
+    def test_drains_node_and_its_leases_move(self, there: Town, page: Page) -> None:
         page.goto(f"{base(there)}/nodes/")
         page.click("#node-n0000 >> text=Drain")
         page.wait_for_selector("h2 >> text=Drain n0000?")
@@ -201,7 +197,7 @@ class TestAnOperator:
         assert held("n0000") == 4
         assert Node.objects.get(pool=there.cluster.pool, name="n0000").state == "up"
 
-    def test_pauses_the_pool_and_resumes_it(self, there: Town, page: Page) -> None:
+    def test_pauses_and_resumes_pool(self, there: Town, page: Page) -> None:
         pool_id = there.cluster.pool.pk
         page.goto(f"{base(there)}/settings/")
         page.click("text=Pause pool-")
@@ -215,7 +211,7 @@ class TestAnOperator:
         actions = AuditRecord.objects.order_by("id").values_list("action", flat=True)
         assert list(actions) == ["clock.paused", "clock.resumed"]
 
-    def test_sees_what_drafted_options_promise_of_quotas(self, there: Town, page: Page) -> None:
+    def test_draft_options_update_quota_promise(self, there: Town, page: Page) -> None:
         Pool.objects.update(policy="evenshare")
         page.goto(f"{base(there)}/settings/")
         promise = page.locator("#quota-promise")
@@ -229,7 +225,7 @@ class TestAnOperator:
         page.wait_for_selector("#impact >> text=No preview")
         assert promise.inner_text().strip() == ""
 
-    def test_gives_up_no_lease_by_the_enter_key(self, there: Town, page: Page) -> None:
+    def test_enter_key_does_not_confirm_lost_leases(self, there: Town, page: Page) -> None:
         freeze(there.cluster.pool)
         page.goto(f"{base(there)}/health/")
         page.click("#losses-ask")
@@ -240,18 +236,14 @@ class TestAnOperator:
         page.wait_for_selector("text=Accepted: the next round")
         assert AuditRecord.objects.get().reason == "reinstallation"
 
-    def test_lists_the_options_of_an_executor_within_the_window(
-        self, there: Town, page: Page
-    ) -> None:
+    def test_executor_options_fit_window(self, there: Town, page: Page) -> None:
         Pool.objects.update(executor="slurm", executor_options={"partition": "gpu"})
         page.goto(f"{base(there)}/settings/")
         page.click("#x-known summary")
         page.wait_for_selector("#x-known >> text=submit_as")
         fits(page, "settings")
 
-    def test_has_pages_that_fit_the_window_with_every_id_once(
-        self, there: Town, page: Page
-    ) -> None:
+    def test_pages_fit_window_and_have_unique_ids(self, there: Town, page: Page) -> None:
         pool = base(there)
         for path in (
             *("/operate/", "/operate/tenants/", "/operate/tenants/north/", "/operate/people/"),
@@ -267,8 +259,8 @@ class TestAnOperator:
             assert twice == [], path
 
 
-class TestATenant:
-    def test_reaches_none_of_it(self, there: Town, site: str, browser: Browser) -> None:
+class TestTenant:
+    def test_operator_pages_return_404(self, there: Town, site: str, browser: Browser) -> None:
         for client in (there.owner, there.neighbour, there.outsider):
             shown = opened(browser, site, client)
             for path in ("/operate/", "/operate/audit/", f"{base(there)}/quotas/"):

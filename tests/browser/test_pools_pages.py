@@ -36,10 +36,8 @@ def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-class TestThePages:
-    def test_load_without_a_complaint_fit_the_window_and_have_every_id_once(
-        self, there: Stage, page: Page
-    ) -> None:
+class TestPoolPages:
+    def test_fit_window_without_errors_or_duplicate_ids(self, there: Stage, page: Page) -> None:
         complaints = complaints_of(page)
         paths = [there.url(one) for one in ("", "prices/", "rounds/", "rounds/1/", "rounds/2/")]
         for path in (*paths, "/t/alpha/ledger/"):
@@ -56,8 +54,8 @@ class TestThePages:
         assert complaints == []
 
 
-class TestTheNodeMap:
-    def test_dims_the_others_when_a_row_is_pointed_at(self, there: Stage, page: Page) -> None:
+class TestNodeMap:
+    def test_hovering_row_dims_other_leases(self, there: Stage, page: Page) -> None:
         page.goto(there.url())
         row = page.locator("#t-claims tr.here")
         mark = row.get_attribute("data-t")
@@ -68,15 +66,15 @@ class TestTheNodeMap:
         assert float(mine) == 1
         assert float(other) < 0.5
 
-    def test_leads_to_own_jobs_alone(self, there: Stage, page: Page) -> None:
+    def test_links_only_own_jobs(self, there: Stage, page: Page) -> None:
         page.goto(there.url())
         links = page.locator(".nodes a[href^='/jobs/']")
         # The gang of 4 on one node and the single GPU on the other.
         assert links.count() == 2
 
 
-class TestAHeadline:
-    def test_opens_its_number_to_the_addends(self, there: Stage, page: Page) -> None:
+class TestHeadline:
+    def test_number_opens_its_breakdown(self, there: Stage, page: Page) -> None:
         page.goto(there.url())
         page.locator("h1 button.x").first.click()
         note = page.locator("h1 [popover]").first

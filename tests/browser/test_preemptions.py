@@ -93,8 +93,8 @@ def paths(there: Stage, who: str) -> dict[str, str]:
     }
 
 
-class TestThePages:
-    def test_fit_complain_of_nothing_and_are_accessible(
+class TestPreemptionPages:
+    def test_fit_window_without_errors_and_are_accessible(
         self, there: Stage, visit: tuple[str, Page]
     ) -> None:
         who, page = visit

@@ -69,8 +69,8 @@ def queued_job(pool: str) -> str:
     return Job.objects.get(pool__name=pool, tenant__slug="north", state="pending").name
 
 
-class TestAMember:
-    def test_submits_follows_and_pays(self, story: Story) -> None:
+class TestMember:
+    def test_submits_jobs_and_reads_ledger_rounds_and_prices(self, story: Story) -> None:
         page = story.page
         story.sign_in("mo")
         story.sees("In all pools")
@@ -125,8 +125,8 @@ class TestAMember:
         story.page.locator("header").get_by_role("link", name="Log in").wait_for()
 
 
-class TestAViewer:
-    def test_reads_and_is_offered_nothing_that_would_be_refused(self, story: Story) -> None:
+class TestViewer:
+    def test_reads_without_controls_that_change_anything(self, story: Story) -> None:
         page = story.page
         story.begin("vera")
         for step in ("Pool", "Rounds", "Ledger", "Overview", "Jobs"):
@@ -144,8 +144,8 @@ class TestAViewer:
         assert page.locator(CHANGES).count() == 0
 
 
-class TestAManager:
-    def test_looks_after_the_tenant(self, story: Story) -> None:
+class TestManager:
+    def test_performs_tenant_tasks(self, story: Story) -> None:
         page = story.page
         story.begin("mag")
         story.sees("In all pools")
@@ -171,7 +171,7 @@ class TestAManager:
 
 
 class TestFinance:
-    def test_reads_every_account_down_to_the_lines(self, story: Story) -> None:
+    def test_reads_every_account_and_its_lines(self, story: Story) -> None:
         page = story.page
         story.begin("finn")
         assert page.url.endswith("/ledger/")
@@ -197,8 +197,8 @@ class TestFinance:
         story.account("API tokens")
 
 
-class TestAnOperator:
-    def test_runs_the_site(self, story: Story) -> None:
+class TestOperator:
+    def test_performs_site_tasks(self, story: Story) -> None:
         page = story.page
         story.begin("oda")
         story.menu("Operator")
@@ -225,7 +225,7 @@ class TestAnOperator:
         story.follow("north")
 
 
-class TestAnAuditor:
+class TestAuditor:
     def test_reads_everything_and_changes_nothing(self, story: Story) -> None:
         page = story.page
         story.begin("aud")

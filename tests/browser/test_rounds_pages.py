@@ -29,15 +29,15 @@ def there(copy: Copy[Stage]) -> Stage:
     return copy.made
 
 
-class TestARound:
-    def test_leads_to_the_next_and_back(self, there: Stage, page: Page) -> None:
+class TestRoundPage:
+    def test_links_to_next_and_previous_round(self, there: Stage, page: Page) -> None:
         page.goto(there.url("rounds/1/"))
         page.locator(".crumb a[rel=next]").click()
         page.wait_for_url("**/rounds/2/")
         page.locator(".crumb a[rel=prev]").click()
         page.wait_for_url("**/rounds/1/")
 
-    def test_opens_a_key_to_the_numbers_that_decided(self, there: Stage, page: Page) -> None:
+    def test_grant_opens_numbers_of_its_decision(self, there: Stage, page: Page) -> None:
         page.goto(there.url("rounds/2/"))
         page.locator("#t-grants tbody button.x").first.click()
         assert "rho at that point" in page.locator("#t-grants tbody [popover]").first.inner_text()

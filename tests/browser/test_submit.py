@@ -92,8 +92,8 @@ def yaml_says(page: Page, words: str) -> None:
     eventually(lambda: words in page.input_value("#yaml"))
 
 
-class TestTheForm:
-    def test_leads_to_a_job_that_runs_is_read_and_cancelled_without_a_reload(
+class TestSubmission:
+    def test_submits_watches_and_cancels_without_reload(
         self, stage: LocalStage, page: Page
     ) -> None:
         page.goto("/t/north/")
@@ -115,7 +115,7 @@ class TestTheForm:
         headline(page, "Cancelled")
         assert Job.objects.get().state == Job.State.CANCELLED
 
-    def test_shows_progress_while_it_runs(self, stage: LocalStage, page: Page) -> None:
+    def test_running_job_shows_progress(self, stage: LocalStage, page: Page) -> None:
         job = stage.submit(stage.python, "-c", REPORTS)
         page.goto(f"/jobs/{job.uid}/")
         page.evaluate("window.sameDocument = true")
@@ -125,8 +125,8 @@ class TestTheForm:
         assert page.evaluate("window.sameDocument") is True
 
 
-class TestBothSides:
-    def test_follow_each_other(self, stage: LocalStage, page: Page) -> None:
+class TestFormAndYaml:
+    def test_stay_in_sync(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
         page.fill("#f-gpus", "3")
         yaml_says(page, "gpus: 3\n")
@@ -140,7 +140,7 @@ class TestBothSides:
         yaml_says(page, "gpus: 2\n")
         assert "a b" in page.input_value("#yaml")
 
-    def test_submit_from_the_yaml(self, stage: LocalStage, page: Page) -> None:
+    def test_submit_job_from_yaml(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
         page.fill("#yaml", f"pool: {stage.pool}\ngpus: 1\nname: by-yaml\ncommand: [sleep, 6000]\n")
         answer(page, "It fits now")
@@ -149,9 +149,7 @@ class TestBothSides:
         headline(page, "Running")
         assert Job.objects.get().name == "by-yaml"
 
-    def test_keep_what_is_typed_while_an_answer_is_under_way(
-        self, stage: LocalStage, page: Page
-    ) -> None:
+    def test_late_answer_keeps_typed_text(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
         page.evaluate(ANSWERED)
         page.fill("#f-gpus", "2")
@@ -159,7 +157,7 @@ class TestBothSides:
         eventually(lambda: page.evaluate("window.answered === true"))
         assert "# mine\n" in page.input_value("#yaml")
 
-    def test_name_what_is_wrong_and_where(self, stage: LocalStage, page: Page) -> None:
+    def test_show_errors_at_their_field(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
         page.fill("#yaml", "gpus: [")
         answer(page, "The YAML cannot be read")
@@ -175,8 +173,8 @@ class TestBothSides:
         assert page.input_value("#f-gpus") == "4"
 
 
-class TestTheLog:
-    def test_of_a_hostile_job_is_inert_and_bounded(self, stage: LocalStage, page: Page) -> None:
+class TestLog:
+    def test_hostile_output_is_escaped_and_bounded(self, stage: LocalStage, page: Page) -> None:
         job = stage.submit(stage.python, "-c", HOSTILE)
         page.goto(f"/jobs/{job.uid}/")
         page.locator("#log-lines", has_text="the end").wait_for()
@@ -189,9 +187,7 @@ class TestTheLog:
         assert "\x1b" not in text
         assert page.evaluate("window.hit") is None
 
-    def test_follows_its_end_and_stands_still_while_one_reads(
-        self, stage: LocalStage, page: Page
-    ) -> None:
+    def test_follows_end_and_stops_if_scrolled_up(self, stage: LocalStage, page: Page) -> None:
         job = stage.submit(stage.python, "-c", COUNTS.replace("0.1", "0.02"))
         page.goto(f"/jobs/{job.uid}/")
         lines = page.locator("#log-lines")
@@ -207,8 +203,8 @@ class TestTheLog:
         eventually(lambda: lines.inner_text() != before)
 
 
-class TestByKeyboard:
-    def test_submit_and_cancel(self, stage: LocalStage, page: Page) -> None:
+class TestKeyboard:
+    def test_submits_and_cancels(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
         tab_to(page, "#f-gpus")
         page.keyboard.press("Control+a")
@@ -228,8 +224,8 @@ class TestByKeyboard:
         headline(page, "Cancelled")
 
 
-class TestOnAPhone:
-    def test_the_answer_stays_in_sight_and_nothing_scrolls_sideways(
+class TestPhone:
+    def test_answer_stays_visible_without_horizontal_scroll(
         self, stage: LocalStage, page: Page
     ) -> None:
         page.set_viewport_size({"width": 390, "height": 844})
@@ -261,8 +257,8 @@ class TestOnAPhone:
         assert left <= now <= right
 
 
-class TestWithoutAScript:
-    def test_the_same_can_be_done(self, stage: LocalStage, site: str, browser: Browser) -> None:
+class TestWithoutJavaScript:
+    def test_submits_and_cancels(self, stage: LocalStage, site: str, browser: Browser) -> None:
         context = browser.new_context(base_url=site, java_script_enabled=False)
         page = context.new_page()
         stage.log_in(page)

@@ -56,8 +56,8 @@ def paths(there: Stage) -> list[tuple[str, str, str]]:
     ]
 
 
-class TestHowToVerify:
-    def test_fits_each_window_and_is_copied(
+class TestVerificationPanel:
+    def test_fits_window_and_has_copy_button(
         self, there: Stage, windows: dict[str, BrowserContext]
     ) -> None:
         for who, path, place in paths(there):

@@ -115,11 +115,11 @@ def asked(page: Page, pool: str, policy: str) -> None:
     page.wait_for_selector("h1 >> text=Queued.")
 
 
-class TestAChoice:
+class TestEarlyChoice:
     """A choice made before the page's script has loaded is applied afterwards."""
 
     @pytest.mark.parametrize("where", ["what-if", "settings"])
-    def test_made_early_still_shows_the_options(self, there: Town, page: Page, where: str) -> None:
+    def test_is_applied_after_script_loads(self, there: Town, page: Page, where: str) -> None:
         held: list[Route] = []
 
         def hold(script: Route) -> None:
@@ -138,8 +138,8 @@ class TestAChoice:
         assert page.input_value("[data-reload]") == "srtf"
 
 
-class TestAnOperator:
-    def test_asks_watches_and_reads_it(self, there: Town, page: Page) -> None:
+class TestSimulation:
+    def test_is_requested_watched_and_read(self, there: Town, page: Page) -> None:
         asked(page, there.cluster.pool.name, "fifo")
         assert fits(page)
         with Runner() as runner:
@@ -164,7 +164,7 @@ class TestAnOperator:
         assert serious(page) == []
         assert fits(page)
 
-    def test_cancels_another_by_keyboard(self, there: Town, page: Page) -> None:
+    def test_is_cancelled_by_keyboard(self, there: Town, page: Page) -> None:
         asked(page, there.cluster.pool.name, "srtf")
         with Runner() as runner:
             page.wait_for_selector("h1 >> text=are being simulated.")
@@ -181,7 +181,7 @@ class TestAnOperator:
         page.wait_for_selector("h1 >> text=Simulate the next hours")
         assert page.input_value("#w-policy") == "srtf"
 
-    def test_is_told_what_to_do_when_it_fails(self, there: Town, page: Page) -> None:
+    def test_failure_explains_cause(self, there: Town, page: Page) -> None:
         asked(page, there.cluster.pool.name, "srtf")
         Simulation.objects.update(options={"magic": 1})
         with Runner() as runner:

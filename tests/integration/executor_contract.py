@@ -87,7 +87,7 @@ class Stage(ABC):
 
 
 class CallsContract:
-    def test_a_launch_is_reported_with_its_start(self, stage: Stage) -> None:
+    def test_launch_reports_start(self, stage: Stage) -> None:
         before_us = stage.now_us()
         token = stage.lease(runs_s=60)
         (report,) = stage.launch(token)
@@ -96,7 +96,7 @@ class CallsContract:
         assert -stage.grain_us <= late_us <= stage.now_us() - before_us, late_us
         assert (report.ended_us, report.exit_code) == (None, None)
 
-    def test_a_launch_repeated_adopts_what_runs(self, stage: Stage) -> None:
+    def test_repeated_launch_adopts_running_process(self, stage: Stage) -> None:
         token = stage.lease(runs_s=60)
         (first,) = stage.launch(token)
         stage.wait(0.2)
@@ -104,19 +104,19 @@ class CallsContract:
         assert second.started_us == first.started_us
         assert stage.reports()[token].started_us == first.started_us
 
-    def test_launches_come_in_batches(self, stage: Stage) -> None:
+    def test_launches_in_batches(self, stage: Stage) -> None:
         tokens = [stage.lease(runs_s=60) for _ in range(3)]
         assert {report.token for report in stage.launch(*tokens)} == set(tokens)
         assert set(stage.reports()) == set(tokens)
 
-    def test_empty_batches_are_nothing(self, stage: Stage) -> None:
+    def test_empty_batches_do_nothing(self, stage: Stage) -> None:
         assert stage.executor.launch([]) == []
         assert stage.executor.stop([]) == []
         stage.executor.forget([])
         stage.executor.extend(stage.pool.pk, [])
         assert stage.reports() == {}
 
-    def test_an_end_has_its_exit_code_and_its_instant(self, stage: Stage) -> None:
+    def test_end_reports_exit_code_and_time(self, stage: Stage) -> None:
         token = stage.lease(runs_s=0.3, exit_code=3)
         (launched,) = stage.launch(token)
         report = stage.ended(token)
@@ -125,7 +125,7 @@ class CallsContract:
         assert launched.started_us == report.started_us
         assert report.started_us + 300_000 <= report.ended_us <= stage.now_us()
 
-    def test_a_stop_ends_what_runs(self, stage: Stage) -> None:
+    def test_stop_ends_running_process(self, stage: Stage) -> None:
         token = stage.lease(runs_s=60)
         (launched,) = stage.launch(token)
         report = stage.ended(token, *stage.stop(token), *stage.stop(token))
@@ -133,12 +133,12 @@ class CallsContract:
         assert report.ended_us is not None
         assert report.ended_us >= launched.started_us
 
-    def test_a_stop_of_what_was_never_launched_is_done_at_once(self, stage: Stage) -> None:
+    def test_stop_without_launch_reports_stopped(self, stage: Stage) -> None:
         token = stage.lease(runs_s=60)
         (report,) = stage.stop(token)
         assert report.state is STOPPED
 
-    def test_another_pools_processes_are_not_listed(self, stage: Stage) -> None:
+    def test_list_omits_processes_of_other_pools(self, stage: Stage) -> None:
         stage.launch(stage.lease(runs_s=60))
         assert stage.executor.list(stage.pool.pk + 1, stage.now_us()) == []
 
@@ -146,7 +146,7 @@ class CallsContract:
 class ExecutorContract(CallsContract):
     """Executors are idempotent by token, exact about ends, and forget on request."""
 
-    def test_an_end_is_reported_until_it_is_forgotten(self, stage: Stage) -> None:
+    def test_end_is_reported_until_forgotten(self, stage: Stage) -> None:
         token = stage.lease(runs_s=0.1)
         stage.launch(token)
         first = stage.ended(token)
@@ -157,7 +157,7 @@ class ExecutorContract(CallsContract):
         stage.executor.forget([token])
         assert stage.reports() == {}
 
-    def test_an_end_after_the_asked_instant_is_not_told_yet(self, stage: Stage) -> None:
+    def test_end_after_query_time_is_not_reported(self, stage: Stage) -> None:
         token = stage.lease(runs_s=0.1)
         stage.launch(token)
         between_us = stage.now_us()
@@ -166,14 +166,14 @@ class ExecutorContract(CallsContract):
         (report,) = stage.executor.list(stage.pool.pk, min(between_us, ended_us - 1))
         assert report.state is RUNNING
 
-    def test_a_stop_of_what_has_finished_says_so(self, stage: Stage) -> None:
+    def test_stop_after_finish_reports_finished(self, stage: Stage) -> None:
         token = stage.lease(runs_s=0.1, exit_code=4)
         stage.launch(token)
         stage.ended(token)
         (report,) = stage.stop(token)
         assert (report.state, report.exit_code) == (FINISHED, 4)
 
-    def test_an_extension_changes_no_report(self, stage: Stage) -> None:
+    def test_extension_keeps_reports_unchanged(self, stage: Stage) -> None:
         token = stage.lease(runs_s=60)
         stage.launch(token)
         before = stage.reports()
@@ -182,7 +182,7 @@ class ExecutorContract(CallsContract):
             stage.executor.extend(stage.pool.pk, [Extension(token, token_job(token), until_us)])
         assert stage.reports() == before
 
-    def test_a_launch_that_comes_late_changes_nothing(self, stage: Stage) -> None:
+    def test_late_launch_of_old_lease_changes_nothing(self, stage: Stage) -> None:
         """A round that slept before its call continues when the job's next lease runs."""
         old = stage.lease(runs_s=60)
         stage.launch(old)
@@ -196,7 +196,7 @@ class ExecutorContract(CallsContract):
         assert stage.reports() == before
         assert before[new].state is RUNNING
 
-    def test_a_launch_after_its_stop_never_starts(self, stage: Stage) -> None:
+    def test_launch_after_stop_never_starts(self, stage: Stage) -> None:
         token = stage.lease(runs_s=60)
         stage.stop(token)
         for _ in range(2):
@@ -204,14 +204,14 @@ class ExecutorContract(CallsContract):
             assert (late.token, late.state) == (token, STOPPED)
         assert RUNNING not in {report.state for report in stage.reports().values()}
 
-    def test_a_launch_after_its_end_was_forgotten_never_starts(self, stage: Stage) -> None:
+    def test_launch_after_forgotten_end_never_starts(self, stage: Stage) -> None:
         token = stage.lease(runs_s=60)
         stage.launch(token)
         stage.over(token)
         stage.launch(token)
         assert stage.reports() == {}
 
-    def test_calls_for_an_old_lease_leave_the_next_one_alone(self, stage: Stage) -> None:
+    def test_calls_for_old_lease_leave_next_lease_unchanged(self, stage: Stage) -> None:
         old = stage.lease(runs_s=60)
         stage.launch(old)
         stage.over(old)
@@ -224,7 +224,7 @@ class ExecutorContract(CallsContract):
         stage.executor.forget([old])
         assert stage.reports() == before
 
-    def test_a_launch_of_a_lease_that_has_ended_starts_nothing(self, stage: Stage) -> None:
+    def test_launch_of_ended_lease_starts_nothing(self, stage: Stage) -> None:
         """The lease was cancelled between the read of its launch intent and the call."""
         token = stage.lease(runs_s=60)
         stage.stop(token)

@@ -233,7 +233,7 @@ class FaultyExecutorContract:
         """Make the next call of an open breaker a probe; a test may change this."""
         monkeypatch.setattr(breaker, "COOL_DOWN_S", 0)
 
-    def test_launches_that_go_wrong_start_everything_once(self, stage: Stage) -> None:
+    def test_failing_launches_start_each_process_once(self, stage: Stage) -> None:
         engine = _Engine(stage)
         tokens = []
         for fault in OF_CALLS:
@@ -246,7 +246,7 @@ class FaultyExecutorContract:
         assert engine.all_run(tokens)
         engine.assert_started_once(tokens)
 
-    def test_listings_that_go_wrong_end_nothing(self, stage: Stage) -> None:
+    def test_failing_listings_end_no_lease(self, stage: Stage) -> None:
         engine = _Engine(stage)
         tokens = engine.running(6)
         before = engine.states()
@@ -262,7 +262,7 @@ class FaultyExecutorContract:
             tokens
         )
 
-    def test_stops_that_go_wrong_end_everything_as_it_was_to_end(self, stage: Stage) -> None:
+    def test_failing_stops_end_each_lease_as_requested(self, stage: Stage) -> None:
         engine = _Engine(stage)
         tokens = engine.running(len(OF_CALLS) + 1)
         for token, fault in zip(tokens, OF_CALLS, strict=False):
@@ -278,7 +278,7 @@ class FaultyExecutorContract:
         engine.assert_started_once(tokens)
         engine.until(lambda: set(stage.reports()) == {tokens[-1]})
 
-    def test_an_engine_that_is_down_is_left_alone_and_loses_nothing(
+    def test_breaker_skips_unreachable_engine_and_loses_nothing(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(breaker, "COOL_DOWN_S", 30)
@@ -313,7 +313,7 @@ class FaultyExecutorContract:
             row.open_until = row.open_until - timedelta(hours=1) if row.open_until else None
             row.save()
 
-    def test_many_that_vanish_at_once_are_kept_until_they_are_back(self, stage: Stage) -> None:
+    def test_mass_disappearance_freezes_leases_until_they_return(self, stage: Stage) -> None:
         engine = _Engine(stage)
         tokens = engine.running(4)
         before = engine.states()
@@ -328,7 +328,7 @@ class FaultyExecutorContract:
         assert _health().missing == {}
         engine.assert_started_once(tokens)
 
-    def test_many_that_are_gone_end_when_an_operator_says_so(self, stage: Stage) -> None:
+    def test_operator_can_accept_mass_loss(self, stage: Stage) -> None:
         engine = _Engine(stage)
         tokens = engine.running(4)
         User.objects.create(username="kim", site_role="operator")

@@ -67,7 +67,7 @@ class ReconcileContract:
     @pytest.mark.parametrize(
         "part", [RECORDED[:4], RECORDED[4:]], ids=["before", "after its start"]
     )
-    def test_every_pair_of_record_and_process_is_settled(
+    def test_settles_every_pair_of_record_and_process(
         self, stage: Stage, part: tuple[str, ...]
     ) -> None:
         expected = {pair: outcome for pair, outcome in OUTCOMES.items() if pair[0] in part}
@@ -104,9 +104,7 @@ class ReconcileContract:
             }
             row.save()
 
-    def test_a_lease_that_is_left_out_is_lost_when_its_executors_silence_is_over(
-        self, stage: Stage
-    ) -> None:
+    def test_unlisted_lease_is_lost_after_silence(self, stage: Stage) -> None:
         silence_s = stage.executor.traits.silence_s
         _record(stage, _launched(stage, "runs"), "running")
         token = _launched(stage, "unknown")
@@ -134,7 +132,7 @@ class ReconcileContract:
         assert noted_missing() in ({}, None)
 
     @pytest.mark.parametrize("process", ["runs", "stopped"])
-    def test_twice_changes_nothing_more(self, stage: Stage, process: str) -> None:
+    def test_reconcile_is_idempotent(self, stage: Stage, process: str) -> None:
         token = _launched(stage, process)
         _record(stage, token, "launching")
         fence = take_fence(stage.pool.pk, holder="test")

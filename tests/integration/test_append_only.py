@@ -41,10 +41,10 @@ def make_day(day: date) -> None:
         cursor.execute("SELECT evenshare_make_bundle_day(%s)", [day])
 
 
-class TestTheApplicationsRole:
+class TestApplicationRole:
     """Rights on every table and partition, including future ones."""
 
-    def test_may_only_add_to_history_and_knows_no_partition(self, committed_db: str) -> None:
+    def test_may_only_append_to_history_and_not_access_partitions(self, committed_db: str) -> None:
         assert committed_db
         assert rights.wrong_rights() == []
         running_cluster()
@@ -56,7 +56,7 @@ class TestTheApplicationsRole:
         assert rights.unguarded_tables() == []
         assert set(OF_BILLING) == {table for table in rights.SEALED if "billing" in table}
 
-    def test_changes_no_partition_and_the_owner_none_unasked(self, committed_db: str) -> None:
+    def test_partitions_reject_changes_by_app_and_owner(self, committed_db: str) -> None:
         assert committed_db
         running_cluster()
         make_day(TODAY)
@@ -188,10 +188,10 @@ def history(committed_db: str, services: Services) -> Iterator[History]:
     there.session.close()
 
 
-class TestAChangeByTheOwner:
+class TestOwnerChange:
     """An owner who disables the guards leaves a row that differs from its seal."""
 
-    def test_of_any_column_is_found(self, history: History) -> None:
+    def test_is_detected_in_every_column(self, history: History) -> None:
         assert check_seals() == []
         assert set(seals.SEALED) == set(rights.SEALED)
         columns = history.columns()
@@ -205,7 +205,7 @@ class TestAChangeByTheOwner:
                 assert column.table in found[0], column
         assert check_seals() == []
 
-    def test_of_a_column_that_a_later_migration_adds_is_found_too(self, history: History) -> None:
+    def test_is_detected_in_columns_added_later(self, history: History) -> None:
         """The migration fills the column of old rows and seals them again, in one transaction."""
         for table in rights.SEALED:
             with transaction.atomic(using="owner"), connections["owner"].cursor() as cursor:
@@ -220,7 +220,7 @@ class TestAChangeByTheOwner:
             history.put_back(table)
         assert rights.unguarded_tables() == []
 
-    def test_ends_the_command_with_1_and_names_the_row(self, history: History) -> None:
+    def test_makes_check_exit_with_1_and_name_row(self, history: History) -> None:
         history.session.execute("UPDATE tenants_auditrecord SET reason = 'none'")
         said = StringIO()
         with pytest.raises(SystemExit) as ended:

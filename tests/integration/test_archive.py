@@ -71,10 +71,8 @@ def spoil(folder: Path, archive: RoundArchive, part: str) -> None:
     path.write_bytes(bytes(raw))
 
 
-class TestADay:
-    def test_is_in_a_file_byte_for_byte_and_no_longer_in_the_database(
-        self, lab: Cluster, folder: Path
-    ) -> None:
+class TestArchivedDay:
+    def test_is_moved_to_file_byte_for_byte(self, lab: Cluster, folder: Path) -> None:
         before = stored(lab.pool)
         done = archive_rounds(seconds=60)
         assert (done.days, done.failures) == (2, [])
@@ -91,7 +89,7 @@ class TestADay:
                 assert tuple(file.read(f"{number}/{part}") for part in parts) == before[number]
         assert (folder / row.name).stat().st_mode & 0o777 == 0o600
 
-    def test_is_read_from_its_file_by_every_reader(self, lab: Cluster) -> None:
+    def test_is_readable_by_every_reader(self, lab: Cluster) -> None:
         before = stored(lab.pool)
         hashes = {number: bundle_sha256(lab.pool.pk, number) for number in before}
         put_away()
@@ -111,14 +109,12 @@ class TestADay:
         assert all(one.same and one.certified for one in replays)
         assert all(one.following and one.following.follows for one in replays)
 
-    def test_is_replayed_by_the_command(
-        self, lab: Cluster, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_is_replayed_by_command(self, lab: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         put_away()
         call_command("replay_round", "--pool", lab.pool.name, "--all")
         assert "5" in capsys.readouterr().out
 
-    def test_leaves_the_state_with_which_the_next_round_begins(self, lab: Cluster) -> None:
+    def test_keeps_state_for_next_round(self, lab: Cluster) -> None:
         put_away()
         numbers = set(RoundState.objects.values_list("number", flat=True))
         assert numbers & set(range(1, 6)) == {5}
@@ -131,7 +127,7 @@ class TestADay:
         assert place is not None
         assert place.follows, "the bundle of the round before is in a file"
 
-    def test_again_changes_nothing(self, lab: Cluster, folder: Path) -> None:
+    def test_archiving_is_idempotent(self, lab: Cluster, folder: Path) -> None:
         put_away()
         rows = list(RoundArchive.objects.values())
         files = {path: path.read_bytes() for path in folder.rglob("*.zip")}
@@ -140,7 +136,7 @@ class TestADay:
         assert list(RoundArchive.objects.values()) == rows
         assert {path: path.read_bytes() for path in folder.rglob("*.zip")} == files
 
-    def test_that_is_large_is_in_several_files(
+    def test_large_day_is_split_into_several_files(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(engine, "FILE_ROUNDS", 2)
@@ -150,13 +146,15 @@ class TestADay:
         assert len(files) >= 2
         assert all(damages_of(round_of(lab.pool, number)) == () for number in range(1, 6))
 
-    def test_is_bounded_by_bytes_too(self, lab: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_file_size_is_limited_in_bytes(
+        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(engine, "FILE_BYTES", 1)
         put_away()
         assert RoundArchive.objects.filter(pool=lab.pool, day=DAY).count() >= 4
 
     @pytest.mark.usefixtures("lab")
-    def test_of_this_week_stays_in_the_database(self) -> None:
+    def test_current_week_stays_in_database(self) -> None:
         RoundBlob.objects.create(
             day=days_ago(0), pool_id=1, number=99, snapshot=b"1", decision=b"2"
         )
@@ -164,8 +162,8 @@ class TestADay:
         assert list(RoundBlob.objects.values_list("number", flat=True)) == [99]
 
 
-class TestADayThatCannotBeMoved:
-    def test_waits_for_the_sealing_of_its_rounds(self, lab: Cluster) -> None:
+class TestUnarchivableDay:
+    def test_waits_until_rounds_are_sealed(self, lab: Cluster) -> None:
         RoundSealing.objects.filter(pool=lab.pool).update(number=3)
         before = stored(lab.pool)
         archive_rounds(seconds=60)
@@ -175,7 +173,7 @@ class TestADayThatCannotBeMoved:
         assert "sealed up to 3 only" in said
         assert str(DAY) in said
 
-    def test_of_one_pool_stays_for_all(self, lab: Cluster) -> None:
+    def test_stays_in_database_until_archived_for_every_pool(self, lab: Cluster) -> None:
         other = old_lab()
         RoundSealing.objects.filter(pool=other.pool).update(number=0)
         archive_rounds(seconds=60)
@@ -188,7 +186,7 @@ class TestADayThatCannotBeMoved:
         assert not RoundBlob.objects.exists()
         assert not RoundArchiving.objects.exclude(failure="").exists()
 
-    def test_is_not_dropped_where_the_storage_gives_other_bytes(
+    def test_is_kept_if_storage_returns_other_bytes(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         real = round_files.read_file
@@ -209,9 +207,7 @@ class TestADayThatCannotBeMoved:
         put_away()
         assert not RoundBlob.objects.exists()
 
-    def test_is_not_dropped_where_the_storage_cannot_be_written(
-        self, lab: Cluster, folder: Path
-    ) -> None:
+    def test_is_kept_if_storage_is_not_writable(self, lab: Cluster, folder: Path) -> None:
         folder.parent.mkdir(exist_ok=True)
         folder.write_text("a file where the folder should be")
         before = stored(lab.pool)
@@ -219,7 +215,7 @@ class TestADayThatCannotBeMoved:
         assert stored(lab.pool) == before
         assert RoundArchiving.objects.get(pool=lab.pool).failure
 
-    def test_is_refused_by_the_database_itself(self, lab: Cluster) -> None:
+    def test_database_refuses_to_drop_incomplete_day(self, lab: Cluster) -> None:
         before = stored(lab.pool)
         with pytest.raises(ArchivingError, match="in no complete file"):
             drop_day(DAY)
@@ -232,17 +228,17 @@ class TestADayThatCannotBeMoved:
         assert drop_day(DAY)
 
     @pytest.mark.usefixtures("lab")
-    def test_is_refused_while_it_is_of_this_week(self) -> None:
+    def test_database_refuses_to_drop_day_of_current_week(self) -> None:
         with connection.cursor() as cursor, pytest.raises(Exception, match="last 7 days"):
             cursor.execute("SELECT evenshare_drop_archived_day(current_date - 7)")
 
 
-class TestAFileThatIsDamaged:
+class TestDamagedFile:
     @pytest.mark.parametrize(
         ("part", "name"),
         [("snapshot", round_files.SNAPSHOT), ("decision", round_files.DECISION)],
     )
-    def test_is_the_rounds_damage_with_its_name(
+    def test_is_named_in_damage_of_round(
         self, lab: Cluster, folder: Path, part: str, name: str
     ) -> None:
         put_away()
@@ -254,7 +250,7 @@ class TestAFileThatIsDamaged:
         assert row.name in str(caught.value)
         assert damages_of(round_of(lab.pool, 1)) == ()
 
-    def test_is_named_for_a_bundle_and_for_a_state(self, lab: Cluster, folder: Path) -> None:
+    def test_is_named_for_bundle_and_state(self, lab: Cluster, folder: Path) -> None:
         put_away()
         row = only_file(lab.pool)
         spoil(folder, row, f"2/{round_files.BUNDLE}")
@@ -264,9 +260,7 @@ class TestAFileThatIsDamaged:
         (damage,) = state_damages(round_of(lab.pool, 3))
         assert row.name in str(damage)
 
-    def test_is_found_by_looking_at_files_and_heals_when_it_is_back(
-        self, lab: Cluster, folder: Path
-    ) -> None:
+    def test_is_found_by_scrub_and_heals_when_restored(self, lab: Cluster, folder: Path) -> None:
         put_away()
         row = only_file(lab.pool)
         path = folder / row.name
@@ -288,7 +282,7 @@ class TestAFileThatIsDamaged:
         assert "another one than was written" in only_file(lab.pool).problem
 
     @pytest.mark.usefixtures("lab")
-    def test_is_looked_at_in_turn_and_not_all_at_once(self) -> None:
+    def test_scrub_checks_files_in_turn(self) -> None:
         put_away()
         assert scrub_files(files=1) == 1
         (first,) = RoundArchive.objects.order_by("-checked_at")[:1]
@@ -296,7 +290,7 @@ class TestAFileThatIsDamaged:
         (second,) = RoundArchive.objects.order_by("-checked_at")[:1]
         assert first.pk != second.pk
 
-    def test_that_was_damaged_before_stays_known_as_damaged(
+    def test_earlier_damage_stays_recorded(
         self, lab: Cluster, owner: psycopg.Connection[Any]
     ) -> None:
         owner.execute("SET session_replication_role = replica")
@@ -311,16 +305,16 @@ class TestAFileThatIsDamaged:
         assert all(only_file(lab.pool).name in str(damage) for damage in missing)
 
     @pytest.mark.usefixtures("lab")
-    def test_does_not_disturb_the_scrub_of_the_database(self) -> None:
+    def test_database_scrub_ignores_archived_rounds(self) -> None:
         put_away()
         assert scrub_rounds() == 0
 
 
-class TestACrash:
+class TestCrash:
     @pytest.mark.parametrize(
         "point", ["archive.after_write", "archive.before_commit", "archive.before_drop"]
     )
-    def test_at_each_step_loses_nothing(self, lab: Cluster, folder: Path, point: str) -> None:
+    def test_loses_nothing_at_any_step(self, lab: Cluster, folder: Path, point: str) -> None:
         class CrashError(Exception):
             pass
 
@@ -348,9 +342,7 @@ class TestACrash:
             assert gzip.decompress(bundle)
 
     @pytest.mark.usefixtures("lab")
-    def test_while_a_file_is_written_leaves_nothing_beside(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_leaves_no_partial_file(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(_: Any) -> None:
             raise OSError(28, "No space left on device")
 
@@ -363,9 +355,7 @@ class TestACrash:
         put_away()
         assert all(storage.exists(row.name) for row in RoundArchive.objects.all())
 
-    def test_of_a_restored_database_writes_over_files_that_it_does_not_know(
-        self, lab: Cluster, folder: Path
-    ) -> None:
+    def test_restored_database_overwrites_unknown_files(self, lab: Cluster, folder: Path) -> None:
         name = f"{lab.pool.name}-{lab.pool.pk}/{DAY}/000000001-000000004.zip"
         path = folder / name
         path.parent.mkdir(parents=True)

@@ -238,8 +238,8 @@ def empty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]
     second.stop()
 
 
-class TestABackup:
-    def test_is_a_dump_with_its_manifest_and_sums(self, drill: Drill) -> None:
+class TestBackup:
+    def test_contains_dump_manifest_and_checksums(self, drill: Drill) -> None:
         assert {path.name for path in drill.backup.iterdir()} == {
             "database.dump",
             "manifest.json",
@@ -250,18 +250,18 @@ class TestABackup:
         assert manifest["version"]
         assert "scheduling.0001_initial" in manifest["migrations"]
 
-    def test_is_for_its_owner_alone(self, drill: Drill) -> None:
+    def test_is_readable_by_owner_only(self, drill: Drill) -> None:
         for path in (drill.backup, *drill.backup.iterdir()):
             assert path.stat().st_mode & 0o077 == 0
 
-    def test_has_no_name_unless_it_is_whole(self, services: Services, tmp_path: Path) -> None:
+    def test_failed_backup_leaves_no_files(self, services: Services, tmp_path: Path) -> None:
         gone = addresses(services.postgres, "no_such_database")
         done = run("backup.sh", str(tmp_path), **gone)
         assert done.returncode != 0
         assert "no_such_database" in done.stderr
         assert list(tmp_path.iterdir()) == []
 
-    def test_drops_the_oldest_and_nothing_else(
+    def test_deletes_oldest_backups_only(
         self, drill: Drill, services: Services, tmp_path: Path
     ) -> None:
         for name in ("evenshare-20200101T000000Z", "evenshare-20210101T000000Z", "notes"):
@@ -272,10 +272,10 @@ class TestABackup:
         assert (left[0], left[2], len(left)) == ("evenshare-20210101T000000Z", "notes", 3)
 
 
-class TestTheDrill:
+class TestRestoreDrill:
     """These tests follow each other on one restored server."""
 
-    def test_restores_into_an_empty_server_and_proves_it(
+    def test_restores_into_empty_server_and_verifies(
         self, drill: Drill, empty_server: Postgres
     ) -> None:
         done = restore(drill.backup, empty_server, REPLAY="all")
@@ -292,7 +292,7 @@ class TestTheDrill:
             assert told in done.stdout
         assert "BROKEN" not in done.stdout
 
-    def test_made_the_roles_with_their_passwords(self, empty_server: Postgres) -> None:
+    def test_creates_roles_with_passwords(self, empty_server: Postgres) -> None:
         with empty_server.connect() as superuser:
             stored: dict[str, bool] = dict(
                 superuser.execute(
@@ -302,7 +302,7 @@ class TestTheDrill:
             )
         assert stored == {OWNER_ROLE: True, APP_ROLE: True}
 
-    def test_gives_no_job_a_number_that_may_be_known_to_an_engine(
+    def test_new_jobs_skip_ids_known_to_engines(
         self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
     ) -> None:
         with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
@@ -311,7 +311,7 @@ class TestTheDrill:
                 assert drill.lab.submit("a", 1, 10).pk > last + 1_000_000
                 transaction.set_rollback(True)
 
-    def test_lets_nobody_add_to_an_old_transfer_when_its_number_comes_again(
+    def test_refuses_entries_for_old_transfer_after_xid_reuse(
         self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
     ) -> None:
         """A new server counts transaction numbers from the start again."""
@@ -334,14 +334,14 @@ class TestTheDrill:
             assert rows() == before
         assert met, "no number came a second time: burn more before the backup"
 
-    def test_gives_everybody_the_rights_that_they_had(
+    def test_keeps_rights_of_all_roles(
         self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
     ) -> None:
         with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
             assert rights.wrong_rights() == []
             assert rights.unguarded_tables() == []
 
-    def test_goes_on_with_rounds_money_and_the_same_rights(
+    def test_rounds_and_billing_continue_after_restore(
         self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
     ) -> None:
         with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
@@ -357,7 +357,9 @@ class TestTheDrill:
             assert after["billing_transfer"] > before["billing_transfer"]
             assert rights.wrong_rights() == []
 
-    def test_refuses_to_restore_over_it(self, drill: Drill, empty_server: Postgres) -> None:
+    def test_refuses_to_overwrite_restored_database(
+        self, drill: Drill, empty_server: Postgres
+    ) -> None:
         done = restore(drill.backup, empty_server)
         assert done.returncode == 1
         assert re.search(rf"refused: the database {DATABASE} has \d+ tables", done.stderr)
@@ -374,8 +376,8 @@ def restore(backup: Path, server: Postgres, **environment: str) -> subprocess.Co
     )
 
 
-class TestARestoreIsRefused:
-    def test_of_a_dump_with_one_other_byte(
+class TestRestoreRefusal:
+    def test_rejects_dump_with_changed_byte(
         self, drill: Drill, empty_server: Postgres, tmp_path: Path
     ) -> None:
         broken = shutil.copytree(drill.backup, tmp_path / "broken")
@@ -386,7 +388,7 @@ class TestARestoreIsRefused:
         assert done.returncode == 1
         assert "is not what was backed up" in done.stderr
 
-    def test_of_a_backup_that_newer_code_has_made(
+    def test_rejects_backup_of_newer_code(
         self, drill: Drill, empty_server: Postgres, tmp_path: Path
     ) -> None:
         newer = shutil.copytree(drill.backup, tmp_path / "newer")
@@ -405,15 +407,13 @@ class TestARestoreIsRefused:
         assert done.returncode == 1
         assert "this code is older than the backup" in done.stderr
 
-    def test_that_would_replay_an_unknown_number_of_rounds(
-        self, drill: Drill, empty_server: Postgres
-    ) -> None:
+    def test_rejects_non_numeric_replay_count(self, drill: Drill, empty_server: Postgres) -> None:
         done = restore(drill.backup, empty_server, REPLAY="some")
         assert "REPLAY must be a number" in done.stderr
 
 
-class TestAnAddress:
-    def test_is_told_by_the_environment_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestDatabaseAddress:
+    def test_is_exported_in_environment_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(
             "OWNER_DATABASE_URL", "postgres://me:a%27b%20c@db.example:5433/p?sslmode=verify-full"
         )
@@ -426,9 +426,7 @@ class TestAnAddress:
             "PGDATABASE": "p",
         }
 
-    def test_with_an_option_that_would_be_lost_is_refused(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rejects_unsupported_option(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OWNER_DATABASE_URL", "postgres://me@db/p?target_session_attrs=any")
         with pytest.raises(SettingError, match="target_session_attrs"):
             exports("OWNER_DATABASE_URL")

@@ -48,7 +48,9 @@ GROUP BY 1, 2, 3 ORDER BY 1, 2
 """
 
 
-def test_every_number_and_instant_is_bounded(template_database: str, services: Services) -> None:
+def test_every_number_and_time_column_is_bounded(
+    template_database: str, services: Services
+) -> None:
     """Columns are read from the catalogue, with partitions; a failure names the unbounded ones."""
     with services.postgres.connect(template_database) as database:
         rows = database.execute(COLUMNS, [list(BAD)]).fetchall()

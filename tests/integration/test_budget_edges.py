@@ -53,9 +53,7 @@ def budget_of_the_day(story: Story, day: datetime) -> None:
 
 
 @pytest.mark.parametrize("settles", [True, False])
-def test_of_a_period_counts_open_terms_and_the_charges_of_its_own_days(
-    story: Story, settles: bool
-) -> None:
+def test_budget_counts_open_terms_and_charges_of_its_own_days(story: Story, settles: bool) -> None:
     """There is a round every 15 minutes, from two hours before midnight to two hours after it."""
     lease = story.run(MIDNIGHT - 120, "a", borrowed=2, price="3.000000")
     seen, expected = [], []
@@ -74,7 +72,7 @@ def test_of_a_period_counts_open_terms_and_the_charges_of_its_own_days(
     assert CHECKS["daily_spend_equals_lines"]().violations == []
 
 
-def test_of_the_next_period_is_not_stopped_by_charges_that_are_not_settled(story: Story) -> None:
+def test_unsettled_charges_do_not_reduce_next_period(story: Story) -> None:
     lease = story.run(MIDNIGHT - 50, "a", borrowed=4, price="3.000000")
     story.end(MIDNIGHT - 2, lease)
     story.post_round(MIDNIGHT + 1)
@@ -85,7 +83,7 @@ def test_of_the_next_period_is_not_stopped_by_charges_that_are_not_settled(story
     assert Decimal(story.budget("a")[1]) == Decimal("9.6")
 
 
-def test_of_the_old_period_counts_what_its_last_hour_cost_when_it_is_settled(story: Story) -> None:
+def test_late_settlement_counts_in_old_period(story: Story) -> None:
     """The charge belongs to the day of use, but is settled on the next day."""
     lease = story.run(MIDNIGHT - 50, "a", borrowed=4, price="3.000000")
     story.end(MIDNIGHT - 2, lease)

@@ -42,13 +42,13 @@ def shown_s(pool_id: int) -> float:
     return (clock.pool_time(row, clock.wall_now()) - BEGIN).total_seconds()
 
 
-class TestAScaledClock:
-    def test_runs_faster_than_the_wall(self, wall: list[timedelta]) -> None:
+class TestScaledClock:
+    def test_runs_faster_than_wall_clock(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60)
         wall.append(timedelta(seconds=10))
         assert shown_s(pool_id) == about(600)
 
-    def test_resumes_where_it_was_last_seen_after_a_night(self, wall: list[timedelta]) -> None:
+    def test_resumes_at_last_tick_after_a_night(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60)
         wall.append(timedelta(seconds=10))
         clock.tick_clock(pool_id)
@@ -58,14 +58,14 @@ class TestAScaledClock:
         wall.append(timedelta(hours=10, seconds=10))
         assert shown_s(pool_id) == about(1200)
 
-    def test_goes_on_from_a_change_of_scale(self, wall: list[timedelta]) -> None:
+    def test_continues_after_change_of_scale(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60)
         wall.append(timedelta(seconds=10))
         clock.set_clock(pool_id, scale=600)
         wall.append(timedelta(seconds=20))
         assert shown_s(pool_id) == pytest.approx(600 + 6000, abs=600)
 
-    def test_is_read_in_one_query_as_it_shows(
+    def test_is_read_with_wall_time_in_one_query(
         self, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         pool_id = pool_with(60)
@@ -76,17 +76,17 @@ class TestAScaledClock:
         assert timedelta(0) <= clock.wall_now() - now.wall < timedelta(seconds=60)
 
 
-class TestARealClock:
-    def test_keeps_the_time_in_which_nobody_ticked(self, wall: list[timedelta]) -> None:
+class TestRealClock:
+    def test_counts_time_without_ticks(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(1)
         wall.append(timedelta(hours=10))
         clock.tick_clock(pool_id)
         assert shown_s(pool_id) == about(36_000)
 
 
-class TestAnyClock:
+class TestClock:
     @pytest.mark.parametrize("scale", [1, 60])
-    def test_never_goes_back_with_the_wall(self, wall: list[timedelta], scale: int) -> None:
+    def test_never_goes_back_with_wall_clock(self, wall: list[timedelta], scale: int) -> None:
         pool_id = pool_with(scale)
         wall.append(timedelta(seconds=10))
         before = clock.tick_clock(pool_id)
@@ -105,8 +105,8 @@ class TestAnyClock:
         assert shown_s(pool_id) == about(before + 600)
 
 
-class TestAnUnwatchedPool:
-    def test_pauses_after_an_hour_and_wakes_for_a_viewer(self, wall: list[timedelta]) -> None:
+class TestUnwatchedPool:
+    def test_pauses_after_an_hour_and_wakes_for_viewer(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60, pause_unwatched_s=3600)
         for minutes in range(0, 64, 2):  # always ticking, never viewed
             wall.append(timedelta(minutes=minutes))
@@ -121,7 +121,7 @@ class TestAnUnwatchedPool:
         assert shown_s(pool_id) == about(before)
 
 
-class TestTheGrid:
-    def test_has_whole_multiples_of_the_scaled_round(self) -> None:
+class TestGrid:
+    def test_uses_multiples_of_scaled_round_interval(self) -> None:
         now = clock.PoolNow(BEGIN, BEGIN + timedelta(seconds=899), 60, paused=False)
         assert clock.grid_instant(now, 5) == BEGIN + timedelta(seconds=600)

@@ -39,7 +39,7 @@ def jump(seconds: int) -> None:
 @pytest.mark.usefixtures("committed_db")
 @pytest.mark.parametrize("seconds", JUMPS)
 @pytest.mark.parametrize("scale", [1, 60])
-def test_rounds_go_on(seconds: int, scale: int) -> None:
+def test_rounds_continue_after_clock_jump(seconds: int, scale: int) -> None:
     lab = cluster({"a": 4}, round_s=1_000, lease_s=1_000_000, policy="ltgf")
     lab.submit("a", 1, 10_000_000)
     set_clock(lab.pool.pk, scale=scale)
@@ -60,14 +60,12 @@ def test_rounds_go_on(seconds: int, scale: int) -> None:
 
 
 @pytest.mark.django_db
-class TestABreaker:
+class TestBreaker:
     @pytest.mark.parametrize(
         ("open_s", "is_asked"),
         [(-1, True), (breaker.COOL_DOWN_MAX_S - 60, False), (breaker.COOL_DOWN_MAX_S + 600, True)],
     )
-    def test_does_not_stay_open_for_a_clock_that_was_set_back(
-        self, open_s: int, *, is_asked: bool
-    ) -> None:
+    def test_clock_set_back_does_not_keep_it_open(self, open_s: int, *, is_asked: bool) -> None:
         pool = cluster({"a": 4}).pool
         ExecutorHealth.objects.create(
             pool=pool,
@@ -89,7 +87,7 @@ class ForgetfulExecutor(VirtualExecutor):
 
 
 @pytest.mark.django_db
-class TestALeaseThatIsNotListed:
+class TestUnlistedLease:
     TOKEN = "es-1-1"
 
     @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ class TestALeaseThatIsNotListed:
         [pytest.param(0, 10, id="none"), pytest.param(3600, 9, id="ahead"),
          pytest.param(-600, 10, id="back")],
     )  # fmt: skip
-    def test_is_lost_after_its_silence_and_by_no_jump(self, seconds: int, listings: int) -> None:
+    def test_is_lost_after_silence_and_not_by_clock_jump(self, seconds: int, listings: int) -> None:
         pool = cluster({"a": 4}).pool
         fence = take_fence(pool.pk, holder="test")
         assert fence is not None

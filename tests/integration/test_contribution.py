@@ -69,8 +69,8 @@ def earned(slug: str, since: datetime = BEGIN, until: datetime = LATER) -> Decim
     return sum((row.amount for row in rows), ZERO)
 
 
-class TestTheTotal:
-    def test_is_what_the_ledger_earned_in_any_stretch_of_time(self, story: Story) -> None:
+class TestContributionTotal:
+    def test_matches_ledger_for_any_time_range(self, story: Story) -> None:
         seen = ZERO
         for slug in "abc":
             for first, last in ((-9, 9999), (0, 1.5), (1.5, 2), (0.3, 26), (25, 26), (26, 52.2)):
@@ -84,7 +84,7 @@ class TestTheTotal:
                 seen += shown.total.earned
         assert seen > 0
 
-    def test_tells_what_no_transfer_has_moved_yet(self, story: Story) -> None:
+    def test_shows_unsettled_income_as_open(self, story: Story) -> None:
         before = {slug: statement(story, slug).reconciliation for slug in "abc"}
         assert before["b"].open > 0
         story.looked(54 * 60)
@@ -94,7 +94,7 @@ class TestTheTotal:
             assert after.open == ZERO
             assert after.settled == before[slug].settled + before[slug].open == after.ledger
 
-    def test_shows_corrections_apart(self, story: Story) -> None:
+    def test_shows_corrections_separately(self, story: Story) -> None:
         source = Transfer.objects.filter(code="usage").order_by("hour")[0]
         accounts = {row.tenant.slug: row.pk for row in Account.objects.all() if row.tenant}
         correct_transfer(
@@ -106,7 +106,7 @@ class TestTheTotal:
         assert shown.difference == ZERO
         assert statement(story, "b", until=at(60 * 30)).reconciliation.corrections_count == 0
 
-    def test_is_that_of_every_way_to_sum_it(self, story: Story) -> None:
+    def test_matches_sums_by_every_grouping(self, story: Story) -> None:
         for slug in "abc":
             shown = statement(story, slug, period=StatementPeriod.WEEK)
             for sums in (shown.periods, shown.gpu_types, shown.borrowers):
@@ -115,7 +115,7 @@ class TestTheTotal:
         days = statement(story, "b").periods
         assert [row.key.day for row in days if isinstance(row.key, datetime)] == [4, 5, 6]
 
-    def test_is_what_plain_sql_makes_of_lines_and_weights(self, story: Story) -> None:
+    def test_matches_plain_sql_over_lines_and_weights(self, story: Story) -> None:
         """Every share is computed again from GPUs, price, time and weights, to a micro-credit."""
         with connection.cursor() as cursor:
             cursor.execute(
@@ -140,12 +140,12 @@ class TestTheTotal:
             assert (total.lines, total.earned) == (count, stored)
             assert abs(total.earned - computed) <= Decimal("0.0000015") * count
 
-    def test_of_who_has_no_account_is_empty(self, story: Story) -> None:
+    def test_is_empty_without_account(self, story: Story) -> None:
         shown = contribution(999, story.pool.pk, "demo", since=BEGIN, until=LATER)
         assert (shown.total.lines, shown.periods) == (0, ())
         assert income_lines(999, story.pool.pk, "demo", since=BEGIN, until=LATER) == []
 
-    def test_asks_as_often_for_more_lines(
+    def test_query_count_is_independent_of_lines(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
         with django_assert_num_queries(6):  # two queries set the tenant scope
@@ -154,8 +154,8 @@ class TestTheTotal:
             lines(story, "b")
 
 
-class TestALine:
-    def test_is_own_part_x_price_x_gpus_x_time(self, story: Story) -> None:
+class TestIncomeLine:
+    def test_is_share_x_price_x_gpus_x_time(self, story: Story) -> None:
         for slug in "abc":
             every = lines(story, slug)
             assert sum((line.earned for line in every), ZERO) == earned(slug) + (
@@ -172,14 +172,14 @@ class TestALine:
                     1, 10**6
                 )
 
-    def test_names_its_round_its_lease_and_its_transfer(self, story: Story) -> None:
+    def test_names_round_lease_and_transfer(self, story: Story) -> None:
         (newest, *_, oldest) = lines(story, "b")
         assert (newest.transfer, newest.round, newest.lease, newest.term) == (None, 5, 1, 1)
         transfer = Transfer.objects.get(pk=oldest.transfer)
         assert (transfer.hour, transfer.tenant_id) == (oldest.hour, oldest.borrower_id)
         assert transfer.effective_at == oldest.counted_at
 
-    def test_is_on_one_page_alone(self, story: Story) -> None:
+    def test_appears_on_exactly_one_page(self, story: Story) -> None:
         every, key, pages = lines(story, "b"), None, []
         while page := lines(story, "b", before=key, limit=1):
             pages += page
@@ -188,8 +188,8 @@ class TestALine:
         assert len(pages) > 2
 
 
-class TestWhatBecameOfTheQuota:
-    def test_is_counted_by_instants(self, story: Story) -> None:
+class TestQuotaUse:
+    def test_is_counted_exactly_over_time(self, story: Story) -> None:
         """In the first 90 minutes a uses all its quota; b and c lend 2 of 4 and 1 idle GPUs."""
         shown = {slug: self.of(story, slug, 0, 90) for slug in "abc"}
         quarter = 90 * 60 * 10**6
@@ -206,27 +206,27 @@ class TestWhatBecameOfTheQuota:
         )
         return counted.by_type["v100"]
 
-    def test_counts_terms_that_run_and_what_is_metered(self, story: Story) -> None:
+    def test_counts_running_terms_up_to_metered_time(self, story: Story) -> None:
         counted = counted_quota(
             story.tenants["c"].pk, story.pool.pk, since=at(52 * 60), until=at(60 * 60)
         )
         assert counted.until == at(52 * 60 + 30)
         assert counted.by_type["v100"].own_us == 5 * 60 * 10**6
 
-    def test_agrees_with_what_was_lent_line_by_line(self, story: Story) -> None:
+    def test_matches_lent_quota_of_lines(self, story: Story) -> None:
         """Over whole terms the lines and the sums over time give the same lent quota."""
         for slug in "abc":
             use = self.of(story, slug, 0, 52 * 60 + 30)
             lent = sum((line.lent_gpu_h for line in lines(story, slug)), ZERO)
             assert abs(Fraction(lent) - use.lent_us / HOUR_US) < Fraction(1, 10**5)
 
-    def test_refuses_more_than_it_counts(self, story: Story) -> None:
+    def test_rejects_range_over_31_days(self, story: Story) -> None:
         with pytest.raises(ValueError, match="31 days"):
             counted_quota(1, story.pool.pk, since=BEGIN, until=LATER)
 
 
 class TestRevenueFairness:
-    def test_is_the_part_of_the_income_over_the_part_of_the_quota(self, story: Story) -> None:
+    def test_is_income_share_over_quota_share(self, story: Story) -> None:
         history = revenue_history(
             story.pool.pk, since=at(0), until=at(3 * 24 * 60), step=FairnessStep.DAY
         )
@@ -246,7 +246,7 @@ class TestRevenueFairness:
         # The alphas, weighted by their parts of the time, average to one.
         assert sum(whole.parts[one] * (whole.alpha[one] or 0) for one in whole.parts) == 1
 
-    def test_has_a_value_for_each_step(self, story: Story) -> None:
+    def test_has_value_for_each_step(self, story: Story) -> None:
         history = revenue_history(
             story.pool.pk, since=at(0), until=at(3 * 24 * 60), step=FairnessStep.DAY
         )
@@ -257,7 +257,7 @@ class TestRevenueFairness:
             assert sum(parts) == history.whole.income[tenant]
         assert history.until == at(53 * 60)
 
-    def test_makes_no_steps_of_the_time_before_the_pool(
+    def test_has_no_steps_before_pool_existed(
         self, story: Story, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each step costs time, and a tenant may request decades in steps of an hour."""
@@ -278,11 +278,11 @@ class TestRevenueFairness:
         assert close is not None
         assert decades.periods == close.periods
 
-    def test_is_not_there_where_nothing_is_settled(self, story: Story) -> None:
+    def test_is_none_without_settled_income(self, story: Story) -> None:
         nowhere = revenue_history(999, since=BEGIN, until=LATER, step=FairnessStep.DAY)
         assert nowhere is None
 
-    def test_is_none_where_nobody_earned(self, story: Story) -> None:
+    def test_alpha_is_none_if_no_tenant_earned(self, story: Story) -> None:
         quiet = revenue_history(
             story.pool.pk, since=at(60 * 5), until=at(60 * 9), step=FairnessStep.HOUR
         )

@@ -63,8 +63,8 @@ def broken() -> list[str]:
     return [line for name in names for line in CHECKS[name]().violations]
 
 
-class TestACorrection:
-    def test_of_a_charge_counts_on_the_day_that_was_charged(self, story: Story) -> None:
+class TestCorrection:
+    def test_counts_on_day_of_charge(self, story: Story) -> None:
         assert spent(story) == CHARGED
         correct(charge_of(story), a=2 * CREDIT, b=-2 * CREDIT)
         assert spent(story) == 7 * CREDIT
@@ -73,7 +73,7 @@ class TestACorrection:
         assert [row.day for row in DailySpend.objects.filter(tenant=story.tenants["a"])] == [DAY]
         assert broken() == []
 
-    def test_frees_the_budget_of_the_charges_period_alone(self, story: Story) -> None:
+    def test_frees_budget_of_charged_period_only(self, story: Story) -> None:
         Budget.objects.filter(tenant=story.tenants["a"]).update(period_amount=10)
         correct(charge_of(story), a=2 * CREDIT, b=-2 * CREDIT)
         left = {
@@ -82,18 +82,18 @@ class TestACorrection:
         }
         assert [use.spent_micro for use in left.values() if use] == [7 * CREDIT, 0]
 
-    def test_twice_counts_once(self, story: Story) -> None:
+    def test_is_idempotent(self, story: Story) -> None:
         first = correct(charge_of(story), a=CREDIT, b=-CREDIT)
         assert correct(charge_of(story), a=CREDIT, b=-CREDIT) == first
         assert spent(story) == 8 * CREDIT
 
-    def test_of_a_correction_counts_too(self, story: Story) -> None:
+    def test_correction_of_correction_counts_too(self, story: Story) -> None:
         wrong = correct(charge_of(story), a=4 * CREDIT, b=-4 * CREDIT)
         correct(wrong, "it was the other node", a=-4 * CREDIT, b=4 * CREDIT)
         assert spent(story) == CHARGED
         assert broken() == []
 
-    def test_gives_back_no_more_than_was_charged(self, story: Story) -> None:
+    def test_rejects_more_than_was_charged(self, story: Story) -> None:
         charge = charge_of(story)
         correct(charge, a=5 * CREDIT, b=-5 * CREDIT)
         with pytest.raises(OverCorrectedError, match="refund the excess as an allowance"):
@@ -103,7 +103,7 @@ class TestACorrection:
         assert spent(story) == 0
         assert broken() == []
 
-    def test_of_what_a_tenant_paid_to_itself_too_counts_by_its_charge(self, story: Story) -> None:
+    def test_self_paid_charge_counts_in_full(self, story: Story) -> None:
         """b was charged 3 credits and got 1.5 of them itself; the correction returns all 3."""
         charge = charge_of(story, "b")
         own = charge.entries.filter(account__tenant=story.tenants["b"])
@@ -113,13 +113,13 @@ class TestACorrection:
         assert spent(story, "b", DAY + timedelta(days=1)) == 0
         assert broken() == []
 
-    def test_that_moves_nothing_of_the_borrowers_counts_nothing(self, story: Story) -> None:
+    def test_correction_without_borrower_changes_no_spending(self, story: Story) -> None:
         accounts = {row.tenant_id: row.pk for row in Account.objects.all()}
         entries = [(accounts[None], CREDIT), (accounts[story.tenants["b"].pk], -CREDIT)]
         correct_transfer(charge_of(story), entries=entries, effective_at=NOON, why="whose node")
         assert (spent(story), corrected_charges()) == (CHARGED, [])
 
-    def test_of_an_allowance_is_no_spend(self, story: Story) -> None:
+    def test_correction_of_allowance_is_not_spending(self, story: Story) -> None:
         story.allow("a", 20)
         accounts = {row.tenant_id: row.pk for row in Account.objects.all()}
         entries = [(accounts[None], 5 * CREDIT), (accounts[story.tenants["a"].pk], -5 * CREDIT)]
@@ -127,7 +127,7 @@ class TestACorrection:
         correct_transfer(source, entries=entries, effective_at=NOON, why="too many")
         assert spent(story) == CHARGED
 
-    def test_below_a_credit_limit_is_refused_and_counts_nothing(self, story: Story) -> None:
+    def test_rejects_correction_below_credit_limit(self, story: Story) -> None:
         balance = Account.objects.get(tenant=story.tenants["a"]).balance
         Budget.objects.filter(tenant=story.tenants["a"]).update(credit_limit=-balance)
         with pytest.raises(CreditLimitError):
@@ -135,14 +135,14 @@ class TestACorrection:
         assert spent(story) == CHARGED
 
 
-class TestTheCheck:
-    def test_sees_a_day_that_does_not_count_a_correction(self, story: Story) -> None:
+class TestDailySpendCheck:
+    def test_finds_day_without_its_correction(self, story: Story) -> None:
         correct(charge_of(story), a=CREDIT, b=-CREDIT)
         DailySpend.objects.filter(tenant=story.tenants["a"]).update(amount=9)
         (line,) = broken()
         assert line.endswith("lines and corrections say 8.000000, kept 9.000000")
 
-    def test_has_no_day_below_zero(self, story: Story) -> None:
+    def test_database_rejects_negative_day(self, story: Story) -> None:
         rows = DailySpend.objects.filter(tenant=story.tenants["a"])
         with pytest.raises(IntegrityError), transaction.atomic():
             rows.update(amount=-1)

@@ -47,8 +47,8 @@ def states(*jobs: Job) -> list[tuple[str, str]]:
     return [(job.state, job.reason_code) for job in jobs]
 
 
-class TestASnapshot:
-    def test_has_what_nodes_and_jobs_tell_by_id(self) -> None:
+class TestSnapshot:
+    def test_has_resources_of_nodes_and_jobs_by_id(self) -> None:
         lab = shared()
         first, second = Node.objects.order_by("id")
         Node.objects.filter(pk=second.pk).update(cpus=16, memory_mb=1000)
@@ -63,7 +63,7 @@ class TestASnapshot:
         assert [job.id for job in snapshot.jobs] == [silent.pk, stated.pk]
 
     @pytest.mark.parametrize("policy", ["drf", "evenshare"])
-    def test_is_as_it_was_where_no_node_tells_anything(self, policy: str) -> None:
+    def test_is_unchanged_if_no_node_declares_resources(self, policy: str) -> None:
         """If jobs of a trace declare CPUs but no node does, the snapshot's bytes do not change."""
         lab = shared(policy)
         job = lab.submit("a", 1, 60)
@@ -74,7 +74,7 @@ class TestASnapshot:
         tell(lab, 8)
         assert seen(lab).job_resources == (Resources(job.pk, 8, 100),)
 
-    def test_keeps_them_under_other_settings(self) -> None:
+    def test_keeps_resources_under_other_settings(self) -> None:
         lab = shared("evenshare")
         tell(lab, 8)
         lab.submit("a", 1, 60, cpus=8)
@@ -85,8 +85,8 @@ class TestASnapshot:
         assert decode(canonical_bytes(changed), Snapshot) == changed
 
 
-class TestARound:
-    def test_places_jobs_where_their_cpus_are_and_says_what_lacks(self) -> None:
+class TestRound:
+    def test_places_jobs_by_cpus_and_names_missing_resource(self) -> None:
         lab = shared()
         tell(lab, 8, 100)
         jobs = [lab.submit("a", 1, 600, cpus=8), lab.submit("b", 1, 600, cpus=6, memory_mb=90)]
@@ -101,7 +101,7 @@ class TestARound:
         lab.round(after_s=10)
         assert states(waits) == [("running", "")]
 
-    def test_counts_a_node_that_tells_cpus_alone_as_one_with_memory_enough(self) -> None:
+    def test_treats_undeclared_memory_as_sufficient(self) -> None:
         lab = shared()
         tell(lab, 8)
         job = lab.submit("a", 1, 60, cpus=8, memory_mb=10**6)
@@ -109,16 +109,14 @@ class TestARound:
         assert states(job) == [("running", "")]
 
     @pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"drf"}))
-    def test_of_another_policy_does_not_look_at_them(self, policy: str) -> None:
+    def test_other_policies_ignore_cpus_and_memory(self, policy: str) -> None:
         lab = shared(policy)
         tell(lab, 1, 1)
         jobs = [lab.submit("a", 2, 60, cpus=99), lab.submit("b", 2, 60, memory_mb=10**6)]
         lab.round()
         assert states(*jobs) == [("running", "")] * 2
 
-    def test_replays_to_the_same_bytes_from_before_nodes_told_anything_on(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_old_and_new_rounds_replay_to_same_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The first rounds are stored with the version and schema of an older portal."""
         lab = shared(lease_s=20)
         for gpus in (1, 2, 4, 3):
@@ -139,8 +137,8 @@ class TestARound:
         assert Round.objects.filter(superseded__gt=0).count() == 0
 
 
-class TestAnOperator:
-    def test_says_what_several_nodes_have_and_is_recorded(self) -> None:
+class TestNodeChange:
+    def test_sets_resources_of_several_nodes_with_audit_record(self) -> None:
         lab = shared()
         actor = Actor(User.objects.create(username="otto", site_role="operator"))
         names = ["n0000", "n0001"]
@@ -155,7 +153,7 @@ class TestAnOperator:
             f"node {Pool.objects.get().name}/n0000", {"cpus": 0}, {"cpus": 32}
         )  # fmt: skip
 
-    def test_is_told_what_is_wrong_all_at_once(self) -> None:
+    def test_reports_all_errors_at_once(self) -> None:
         lab = shared()
         actor = Actor(User.objects.create(username="otto", site_role="operator"))
         with pytest.raises(InvalidInputError) as refused:

@@ -241,7 +241,7 @@ class CreditMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.django_db
-def test_credit_behaves_like_whole_numbers() -> None:
+def test_credit_matches_integer_model() -> None:
     CreditMachine.steps = 0
     run_state_machine_as_test(
         CreditMachine,

@@ -13,8 +13,8 @@ def current_role() -> str:
 
 
 @pytest.mark.django_db
-class TestTheAppRole:
-    def test_is_what_tests_connect_as(self) -> None:
+class TestAppRole:
+    def test_is_connection_role_of_tests(self) -> None:
         assert current_role() == "evenshare_app"
 
     @pytest.mark.parametrize(
@@ -28,11 +28,11 @@ class TestTheAppRole:
             "SET ROLE evenshare_owner",
         ],
     )
-    def test_changes_no_schema(self, statement: str) -> None:
+    def test_cannot_change_schema(self, statement: str) -> None:
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
 
-    def test_is_no_superuser_and_obeys_row_security(self) -> None:
+    def test_is_not_superuser_and_obeys_row_security(self) -> None:
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT rolsuper, rolbypassrls, rolcreatedb, rolcreaterole FROM pg_roles"
@@ -45,15 +45,15 @@ class TestTheAppRole:
             cursor.execute("SELECT relname FROM pg_class WHERE relowner = current_user::regrole")
             assert cursor.fetchall() == []
 
-    def test_may_write_rows(self) -> None:
+    def test_can_write_rows(self) -> None:
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO django_session VALUES ('k', 'v', now())")
             cursor.execute("SELECT session_data FROM django_session")
             assert cursor.fetchall() == [("v",)]
 
 
-class TestACommittedDatabase:
-    def test_is_seen_by_other_connections(self, committed_db: str) -> None:
+class TestCommittedDatabase:
+    def test_is_visible_to_other_connections(self, committed_db: str) -> None:
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO django_session VALUES ('k', 'v', now())")
         seen: list[tuple[str, str]] = []

@@ -35,7 +35,7 @@ def lab() -> Cluster:
     return lab
 
 
-def test_a_dry_run_says_what_the_round_then_answers(lab: Cluster) -> None:
+def test_dry_run_matches_answer_of_next_round(lab: Cluster) -> None:
     tenant = lab.tenants["a"]
     request = JobRequest(
         pool=lab.pool.name, gpus=2, profile="nightly", estimate_s=600, job_class="strict_slo",

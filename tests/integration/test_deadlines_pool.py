@@ -56,8 +56,8 @@ def four_minutes() -> Story:
 story = staged(four_minutes)
 
 
-class TestTheTrace:
-    def test_is_what_its_seed_draws(self) -> None:
+class TestDemoTrace:
+    def test_matches_its_seed(self) -> None:
         with gzip.open(DATA / f"{POOL.trace}.csv.gz", "rt", newline="") as file:
             rows = list(csv.reader(file))
         assert rows == [list(COLUMNS), *([str(cell) for cell in row] for row in deadline_rows())]
@@ -66,7 +66,7 @@ class TestTheTrace:
         steps = {len(str(row[8]).split("-")) if row[8] else 0 for row in deadline_rows()}
         assert steps == {0, 1, 4}
 
-    def test_has_a_metric_instead_of_an_estimate_in_every_fifth_job_with_a_deadline(self) -> None:
+    def test_every_fifth_deadline_job_has_metric_without_estimate(self) -> None:
         dated = [row for row in deadline_rows() if row[7]]
         by_metric = [row for row in dated if row[-1]]
         assert len(by_metric) == len(dated) // 5
@@ -74,8 +74,8 @@ class TestTheTrace:
         assert {row[-1] for row in by_metric} <= {team.stop_when for team in TEAMS}
 
 
-class TestTheSeed:
-    def test_shares_out_every_gpu_and_plans_maintenance(self, pool: Pool) -> None:
+class TestDemoSeed:
+    def test_shares_all_gpus_and_plans_maintenance(self, pool: Pool) -> None:
         quotas = {row.tenant.slug: row.gpus for row in Quota.objects.filter(pool=pool)}
         assert quotas == {f"vc-{team.tenant}": team.quota for team in TEAMS}
         assert sum(QUOTAS.values()) == POOL.nodes * POOL.gpus_per_node
@@ -83,13 +83,13 @@ class TestTheSeed:
         assert window.node.name == MAINTAINED
         assert (window.starts_at, window.ends_at) == (BEGIN + SINCE, BEGIN + SINCE + LENGTH)
 
-    def test_is_made_once(self, pool: Pool) -> None:
+    def test_is_idempotent(self, pool: Pool) -> None:
         assert not seed_demo()
         assert Pool.objects.filter(name=pool.name).count() == 1
 
 
-class TestFourMinutesOfTheDemo:
-    def test_answer_everybody_at_once_and_meet_most_of_what_they_plan(self, story: Story) -> None:
+class TestFourMinutesOfDemo:
+    def test_answer_all_deadlines_and_meet_most_plans(self, story: Story) -> None:
         answered = first_answers(story)
         dated = {row.id for _, seen, _ in story for row in seen.deadlines}
         assert dated == set(answered)
@@ -106,7 +106,7 @@ class TestFourMinutesOfTheDemo:
         assert len(over) > 10
         assert len(met) > len(over) * 2 // 3
 
-    def test_learn_when_jobs_stop_by_their_metrics(self, story: Story) -> None:
+    def test_learn_stopping_points_from_metrics(self, story: Story) -> None:
         forecasts = StopForecast.objects.select_related("job__virtual_work")
         made = [row for row in forecasts.order_by("job_id") if row.source != "cap"]
         assert made
@@ -122,11 +122,11 @@ class TestFourMinutesOfTheDemo:
         assert ("fitted", True) in sources
         assert ("fitted", False) not in sources
 
-    def test_move_plans_and_say_what_moved_them(self, story: Story) -> None:
+    def test_move_plans_and_name_causes(self, story: Story) -> None:
         causes = {row.cause for _, _, decided in story for row in decided.answers}
         assert {"demand", "capacity"} <= causes
 
-    def test_replay_to_the_byte_and_keep_the_books(self, story: Story) -> None:
+    def test_replay_byte_for_byte_with_sound_books(self, story: Story) -> None:
         for round_, _, _ in story:
             assert replay_stored_round(round_).same
         assert [check.name for check in run_checks() if check.violations] == []

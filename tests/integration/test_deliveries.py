@@ -95,7 +95,7 @@ def in_four_threads(deliveries: list[Callable[[], object]]) -> list[Exception]:
     return errors
 
 
-def test_leave_the_books_as_if_each_had_come_once() -> None:
+def test_repeated_deliveries_leave_same_books_as_one() -> None:
     """Makes 1,000 deliveries, a tenth of the number used before a release."""
     story = busy_hours()
     pool = story.pool.pk

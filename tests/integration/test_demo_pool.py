@@ -95,15 +95,13 @@ def counted(demo: RunningTree) -> tuple[float, int]:
     )
 
 
-class TestATreeThatHasJustStarted:
+class TestFreshTree:
     """Tests during the first rounds of the pools."""
 
-    def test_serves_its_front_page(self, demo: RunningTree) -> None:
+    def test_serves_front_page(self, demo: RunningTree) -> None:
         assert demo.front_page() in (200, 302), demo.text()
 
-    def test_serves_its_static_files_by_hash_compressed_and_for_ever(
-        self, demo: RunningTree
-    ) -> None:
+    def test_serves_static_files_hashed_compressed_and_immutable(self, demo: RunningTree) -> None:
         page = gzip.decompress(demo.fetch("/").read()).decode()
         named = re.findall(r'(?:href|src)="(/static/[^"]+)"', page)
         assert len(named) > 4
@@ -122,27 +120,25 @@ class TestATreeThatHasJustStarted:
     def test_prints_its_address(self, demo: RunningTree) -> None:
         assert f"http://127.0.0.1:{demo.port}/" in demo.text()
 
-    def test_keeps_its_folders_private(self, demo: RunningTree) -> None:
+    def test_keeps_folders_private(self, demo: RunningTree) -> None:
         for path in (demo.data, (demo.data / "run").resolve()):
             assert path.stat().st_mode & 0o077 == 0
         assert (demo.data / "secret_key").stat().st_mode & 0o077 == 0
 
-    def test_refuses_a_second_run_of_the_same_data_in_one_line(self, demo: RunningTree) -> None:
+    def test_refuses_second_run_of_same_data_in_one_line(self, demo: RunningTree) -> None:
         second = RunningTree(demo.data, free_port())
         assert second.process.wait(PATIENCE_S) == 1
         (line,) = second.text().splitlines()
         assert f"already running (process {demo.process.pid}" in line
 
-    def test_answers_through_a_crash_of_a_web_process(self, demo: RunningTree) -> None:
+    def test_answers_through_crash_of_one_web_process(self, demo: RunningTree) -> None:
         other = demo.find("web-2")
         killed = demo.kill("web-1")
         assert demo.front_page() in (200, 302)
         eventually(lambda: demo.find("web-1") not in (0, killed))
         assert demo.find("web-2") == other, "the others go on"
 
-    def test_counts_requests_of_all_web_processes_as_one_through_a_crash(
-        self, demo: RunningTree
-    ) -> None:
+    def test_request_total_survives_crash_of_web_process(self, demo: RunningTree) -> None:
         """Any process may answer the scrape; Prometheus takes a sum that falls for a restart."""
         before = 0.0
         for number in range(24):
@@ -154,25 +150,25 @@ class TestATreeThatHasJustStarted:
         eventually(lambda: counted(demo)[1] == 2)
         assert processes >= 1
 
-    def test_answers_through_a_crash_of_all_web_processes(self, demo: RunningTree) -> None:
+    def test_answers_again_after_crash_of_all_web_processes(self, demo: RunningTree) -> None:
         killed = {name: demo.kill(name) for name in ("web-1", "web-2")}
         assert demo.front_page() in (200, 302)
         for name, pid in killed.items():
             eventually(lambda name=name, pid=pid: demo.find(name) not in (0, pid))  # type: ignore[misc]  # bound now
 
 
-class TestTheDemo:
-    def test_grants_more_than_100_leases_over_several_rounds(self, demo: RunningTree) -> None:
+class TestDemo:
+    def test_grants_over_100_leases_in_several_rounds(self, demo: RunningTree) -> None:
         granting = "SELECT count(DISTINCT round) FROM scheduling_leaseevent WHERE kind = 'granted'"
         leases = "SELECT count(*) FROM scheduling_lease"
         eventually(lambda: one(demo, leases) > 100 and one(demo, granting) >= 3, every_s=0.5)
 
-    def test_renews_leases_and_charges_for_what_was_borrowed(self, demo: RunningTree) -> None:
+    def test_renews_leases_and_charges_borrowers(self, demo: RunningTree) -> None:
         renewed = "SELECT count(*) FROM scheduling_leaseevent WHERE kind = 'renewed'"
         charged = "SELECT count(*) FROM billing_usageline WHERE amount > 0"
         eventually(lambda: one(demo, renewed) > 0 and one(demo, charged) > 0, every_s=0.5)
 
-    def test_prints_a_first_submission_that_works(self, demo: RunningTree, tmp_path: Path) -> None:
+    def test_prints_first_submission_that_works(self, demo: RunningTree, tmp_path: Path) -> None:
         printed = [line.partition(":   ")[2] for line in demo.text().splitlines()]
         commands = [line for line in printed if line.startswith(".venv/bin/evenshare ")]
         assert len(commands) == 2
@@ -194,14 +190,12 @@ class TestTheDemo:
         eventually(lambda: one(demo, running) > 0, every_s=0.5)
 
 
-class TestARunningTree:
+class TestRunningTree:
     def test_consumes_both_queues(self, demo: RunningTree) -> None:
         for queue in QUEUES:
             eventually((demo.data / "run" / f"pulse-{queue}").exists)
 
-    def test_starts_killed_children_again_and_goes_on_with_its_rounds(
-        self, demo: RunningTree
-    ) -> None:
+    def test_restarts_killed_children_and_continues_rounds(self, demo: RunningTree) -> None:
         names = ("--queues default", "--queues rounds", "portal.site.celery beat")
         killed = {name: demo.kill(name) for name in names}
         for name, pid in killed.items():
@@ -210,16 +204,16 @@ class TestARunningTree:
         held = one(demo, "SELECT count(*) FROM scheduling_leaseslot WHERE holding")
         assert held <= one(demo, "SELECT sum(gpus) FROM scheduling_node")
 
-    def test_heals_after_the_broker_was_killed(self, demo: RunningTree) -> None:
+    def test_recovers_from_kill_of_broker(self, demo: RunningTree) -> None:
         demo.kill("valkey-server")
         wait_for_pulses(demo)
 
-    def test_heals_after_the_broker_was_emptied(self, demo: RunningTree) -> None:
+    def test_recovers_from_emptied_broker(self, demo: RunningTree) -> None:
         Redis(unix_socket_path=str((demo.data / "run").resolve() / "valkey.sock")).flushall()
         wait_for_pulses(demo)
         wait_for_rounds(demo, 2)
 
-    def test_heals_after_the_database_was_killed(self, demo: RunningTree) -> None:
+    def test_recovers_from_kill_of_database(self, demo: RunningTree) -> None:
         postmaster = int((demo.data / "postgres/cluster/postmaster.pid").read_text().split()[0])
         os.kill(postmaster, signal.SIGKILL)
         eventually(lambda: demo.query("SELECT 1") == 1)
@@ -227,9 +221,7 @@ class TestARunningTree:
         wait_for_rounds(demo, 2)
         eventually(lambda: "it ended (SIGKILL)" in whys(demo))
 
-    def test_heals_after_a_session_of_the_database_was_killed_for_memory(
-        self, demo: RunningTree
-    ) -> None:
+    def test_recovers_from_kill_of_database_session(self, demo: RunningTree) -> None:
         """PostgreSQL ends all other sessions too: running rounds, and their writes."""
         sessions = (
             "SELECT pid FROM pg_stat_activity"
@@ -243,7 +235,7 @@ class TestARunningTree:
         assert held <= one(demo, "SELECT sum(gpus) FROM scheduling_node")
 
 
-class TestTheBooks:
+class TestBooks:
     def test_settle_each_hour_between_borrowers_and_lenders(self, demo: RunningTree) -> None:
         eventually(
             lambda: one(demo, "SELECT count(*) FROM billing_transfer") > 0,
@@ -251,7 +243,7 @@ class TestTheBooks:
         )
         assert one(demo, "SELECT sum(amount) FROM billing_entry") == 0
 
-    def test_add_up_and_rounds_replay_to_the_same_bytes_elsewhere(self, demo: RunningTree) -> None:
+    def test_rounds_replay_to_same_bytes_with_other_hash_seed(self, demo: RunningTree) -> None:
         """The replay runs in a process with another hash seed, while the demo continues."""
         rounds = {pool: stored(demo, pool) for pool in REPLAYED}
         said = demo.manage(

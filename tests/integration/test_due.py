@@ -48,8 +48,8 @@ def order(asked: int | None = None) -> list[int]:
 
 
 @pytest.mark.django_db
-class TestTheOrder:
-    def test_is_by_lateness_relative_to_the_interval(self) -> None:
+class TestDueOrder:
+    def test_is_by_lateness_relative_to_interval(self) -> None:
         slow = pool("a", late_s=2_000, round_s=2_000)
         quick = pool("b", late_s=500, round_s=100)
         on_time = pool("c", late_s=-50, round_s=100)
@@ -57,44 +57,44 @@ class TestTheOrder:
         assert on_time.pool.pk not in order()
         assert due_rounds()[0].intervals_late == pytest.approx(5, abs=0.5)
 
-    def test_begins_with_a_pool_that_has_had_no_round_for_ever(self) -> None:
+    def test_puts_late_pool_before_new_pool(self) -> None:
         late = pool("a", late_s=1, round_s=1_000)
         new = cluster({"b": 4}, round_s=1_000)
         assert order() == [late.pool.pk, new.pool.pk]
 
-    def test_counts_a_new_pool_from_the_start_of_its_clock(self) -> None:
+    def test_counts_new_pool_from_start_of_its_clock(self) -> None:
         """Otherwise, if rounds are always late, a new pool would never have its first round."""
         late = pool("a", late_s=1_000, round_s=1_000)
         new = cluster({"b": 4}, round_s=1_000)
         show_new(new, timedelta(seconds=5_000))
         assert order() == [new.pool.pk, late.pool.pk]
 
-    def test_leaves_out_a_pool_that_is_paused(self) -> None:
+    def test_omits_paused_pool(self) -> None:
         lab = pool("a", late_s=100, round_s=100)
         PoolClock.objects.filter(pool=lab.pool).update(paused=True)
         assert order() == []
 
-    def test_leaves_out_a_pool_that_cannot_be_read(self) -> None:
+    def test_omits_unreadable_pool(self) -> None:
         """Such a pool must not delay other pools."""
         Pool.objects.create(name="without-a-clock")
         well = pool("a", late_s=100, round_s=100)
         assert order() == [well.pool.pk]
 
-    def test_counts_from_the_failure_where_rounds_fail(self) -> None:
+    def test_counts_from_last_failure(self) -> None:
         """A pool whose rounds fail slowly must not delay other pools."""
         failing = pool("a", late_s=5_000, round_s=100)
         well = pool("b", late_s=100, round_s=100)
         RoundFailure.objects.create(pool=failing.pool, error="it failed", at=timezone.now())
         assert order() == [well.pool.pk, failing.pool.pk]
 
-    def test_counts_from_the_grid_after_a_round_between_two_instants(self) -> None:
+    def test_counts_from_grid_after_round_between_grid_times(self) -> None:
         lab = pool("a", late_s=100, round_s=1_000)
         PoolFence.objects.update(last_checked_at=BEGIN + timedelta(seconds=900))
         (due,) = due_rounds()
         assert due.intervals_late == pytest.approx(0.1, abs=0.05)
         assert due.pool_id == lab.pool.pk
 
-    def test_ends_with_pools_that_somebody_asked_a_round_of(self) -> None:
+    def test_puts_requested_pools_last(self) -> None:
         asked = pool("a", late_s=-50, round_s=100, on_demand=True)
         due = pool("b", late_s=1, round_s=100)
         deaf = pool("c", late_s=-50, round_s=100)
@@ -104,7 +104,7 @@ class TestTheOrder:
         Pool.objects.filter(pk=asked.pool.pk).update(on_demand=False)
         assert order(asked.pool.pk) == [due.pool.pk]
 
-    def test_finds_a_submission_whose_message_was_lost(self) -> None:
+    def test_finds_submission_with_lost_message(self) -> None:
         lab = pool("a", late_s=-50, round_s=100, on_demand=True)
         assert order() == []
         lab.submit("a", 1, 100, after_s=10)
@@ -115,7 +115,7 @@ class TestTheOrder:
 class TestOneWorker:
     """Rounds of several pools that together take more time than one worker has."""
 
-    def test_gives_each_pool_its_turn_relative_to_what_it_asks(
+    def test_gives_each_pool_turns_relative_to_interval(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         takes_s = {}
@@ -155,7 +155,7 @@ class TestOneWorker:
         assert max(intervals) <= 3 * min(intervals)
         assert max(intervals) <= 3
 
-    def test_goes_on_after_rounds_that_fail_or_are_anothers(
+    def test_continues_after_failed_and_fenced_rounds(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         outcomes: dict[int, RoundOutcome | Exception] = {
@@ -183,7 +183,7 @@ class TestOneWorker:
         assert tasks.rounds() == 1
         assert tried == [*outcomes, last]
 
-    def test_runs_a_round_on_demand_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_runs_on_demand_round_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = pool("a", late_s=-50, round_s=100, on_demand=True)
         lab.submit("a", 1, 100, after_s=60)
         looked: list[int] = []
@@ -198,8 +198,8 @@ class TestOneWorker:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestTheRoundsThatAreDue:
-    def test_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestRoundsTask:
+    def test_runs_all_due_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tasks, "ROUNDS_S", PATIENCE_S)
         labs = [pool("a", late_s=100, round_s=100), pool("b", late_s=300, round_s=100)]
         for lab, tenant in zip(labs, "ab", strict=True):

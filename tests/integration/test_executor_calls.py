@@ -104,8 +104,8 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage(monkeypatch)
 
 
-class TestDispatching:
-    def test_asks_for_what_was_ordered_once(self, stage: Stage) -> None:
+class TestDispatch:
+    def test_sends_each_order_once(self, stage: Stage) -> None:
         executor = WatchedExecutor()
         ends, begins = (lease_token(job.pk, 1, "es") for job in (stage.runs, stage.waits))
         assert stage.run(dispatch, executor) == 3
@@ -128,7 +128,7 @@ class TestDispatching:
             ("launch", 2, {"stop": ("done", 0, 0), "launch": ("open", 2, 400)}),
         ],
     )
-    def test_keeps_what_was_refused_and_says_why(
+    def test_keeps_refused_orders_open_with_error(
         self, stage: Stage, refused: str, done: int, intents: dict[str, tuple[str, int, int]]
     ) -> None:
         assert stage.run(dispatch, WatchedExecutor(refused)) == done
@@ -136,13 +136,13 @@ class TestDispatching:
         assert stage.run(dispatch, WatchedExecutor()) == 3 - done
 
 
-class TestReconciling:
-    def test_of_a_silent_executor_changes_nothing(self, stage: Stage) -> None:
+class TestReconcile:
+    def test_unanswered_listing_changes_nothing(self, stage: Stage) -> None:
         before = list(Lease.objects.order_by("pk").values())
         assert stage.run(reconcile, WatchedExecutor("list")) == 0
         assert list(Lease.objects.order_by("pk").values()) == before
 
-    def test_stops_what_has_no_lease_with_the_pools_grace(self, stage: Stage) -> None:
+    def test_stops_process_without_lease_with_grace_of_pool(self, stage: Stage) -> None:
         orphan = lease_token(stage.runs.pk, 1, "es")
         Lease.objects.filter(job=stage.runs).update(state="ended", ended_at=stage.lab.at)
         refuses, executor = WatchedExecutor("stop"), WatchedExecutor()
@@ -158,7 +158,7 @@ class TestReconciling:
         assert stage.run(reconcile, WatchedExecutor()) == 0
 
 
-def test_a_loss_is_counted_with_those_before_it() -> None:
+def test_repeated_losses_increase_backoff() -> None:
     lab = cluster({"a": 8})
     job, other = lab.submit("a", 2, 1000), lab.submit("a", 2, 1000)
     lab.round()

@@ -61,7 +61,7 @@ class ShiftedExecutor(VirtualExecutor):
         *((-2 * HOUR_S, 2 * HOUR_S), (2 * HOUR_S, -2 * HOUR_S), (-(10**12), 10**12)),
     ],
 )
-def test_books_and_slots_hold_whatever_it_says(
+def test_books_and_slots_hold_for_any_reported_time(
     monkeypatch: pytest.MonkeyPatch, start_s: int, end_s: int
 ) -> None:
     executor = ShiftedExecutor(start_s, end_s)
@@ -83,7 +83,7 @@ def test_books_and_slots_hold_whatever_it_says(
     assert [line for check in run_checks() for line in check.violations] == []
 
 
-def test_an_end_that_is_told_after_a_renewal_is_no_earlier_than_that(
+def test_end_reported_after_renewal_is_not_before_renewal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The engine did not answer before the renewal: charged and held time must agree."""
@@ -110,7 +110,7 @@ def test_an_end_that_is_told_after_a_renewal_is_no_earlier_than_that(
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-def test_a_start_that_is_told_after_a_renewal_or_a_stop_is_charged_as_it_is_written(
+def test_start_reported_after_renewal_or_stop_is_charged_as_recorded(
     monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
 ) -> None:
     """The engine accepted a launch, then was silent while the lease was renewed or taken back."""

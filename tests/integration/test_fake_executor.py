@@ -60,15 +60,15 @@ def stage(tmp_path: Path) -> Iterator[FakeStage]:
         yield FakeStage(tmp_path)
 
 
-class TestTheFakeExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
+class TestFakeExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
     """Runs all three suites."""
 
 
-class TestAnEngine:
+class TestFakeEngine:
     """Faults of this adapter's engine, in addition to those of every executor."""
 
     @pytest.mark.parametrize("lost", [1, 2, 3])
-    def test_that_loses_answers_starts_nothing_twice(self, stage: FakeStage, lost: int) -> None:
+    def test_lost_answers_start_nothing_twice(self, stage: FakeStage, lost: int) -> None:
         token = stage.lease(runs_s=60)
         stage.engine.lose_answers(lost)
         for _ in range(lost):
@@ -78,7 +78,7 @@ class TestAnEngine:
         assert report.state is RUNNING
         assert stage.engine.submissions == [token]
 
-    def test_that_gives_an_id_again_has_the_right_job_stopped(self, stage: FakeStage) -> None:
+    def test_reused_id_stops_correct_job(self, stage: FakeStage) -> None:
         old = stage.lease(runs_s=60)
         stage.launch(old)
         stage.over(old)
@@ -89,7 +89,7 @@ class TestAnEngine:
         stage.executor.forget([old])
         assert stage.reports()[new].state is RUNNING
 
-    def test_that_forgot_everything_is_not_made_to_start_it_again(self, stage: FakeStage) -> None:
+    def test_forgotten_jobs_are_not_started_again(self, stage: FakeStage) -> None:
         token = stage.lease(runs_s=60)
         stage.launch(token)
         stage.engine.forget_everything()

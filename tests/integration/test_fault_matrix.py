@@ -125,7 +125,7 @@ def assert_heals(lab: Cluster) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("point", POINTS)
-def test_a_fault_is_healed(stages: Stages, point: str, fault: str) -> None:
+def test_every_fault_at_every_point_is_healed(stages: Stages, point: str, fault: str) -> None:
     with stages.copy(eventful_cluster) as lab:
         FAULTS[fault](point, step, lab)
         assert_heals(lab)

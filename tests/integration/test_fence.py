@@ -61,8 +61,8 @@ def later_fence(seconds: int) -> None:
     PoolFence.objects.update(until=F("until") + timedelta(seconds=seconds))
 
 
-class TestTheFence:
-    def test_is_held_by_one_until_released(self) -> None:
+class TestFence:
+    def test_is_held_by_one_holder_until_released(self) -> None:
         lab = busy_cluster()
         token = take_fence(lab.pool.pk, holder="one")
         assert token is not None
@@ -71,7 +71,7 @@ class TestTheFence:
         assert take_fence(lab.pool.pk, holder="two") == token + 1
 
     @pytest.mark.parametrize("back_s", [10, 600])
-    def test_is_free_once_released_though_the_clock_was_set_back(self, back_s: int) -> None:
+    def test_is_free_after_release_if_clock_was_set_back(self, back_s: int) -> None:
         lab = busy_cluster()
         token = take_fence(lab.pool.pk, holder="one")
         assert token is not None
@@ -79,7 +79,7 @@ class TestTheFence:
         later_fence(back_s)
         assert take_fence(lab.pool.pk, holder="two") == token + 1
 
-    def test_is_no_longer_held_than_asked_though_the_clock_was_set_back(self) -> None:
+    def test_expires_on_time_if_clock_was_set_back(self) -> None:
         """The holder has died, and by the wrong clock its time would end only in ten minutes."""
         lab = busy_cluster()
         token = take_fence(lab.pool.pk, holder="one")
@@ -87,7 +87,7 @@ class TestTheFence:
         later_fence(10 * 60)
         assert take_fence(lab.pool.pk, holder="two") == token + 1
 
-    def test_is_not_released_by_a_stale_holder(self) -> None:
+    def test_stale_holder_cannot_release_it(self) -> None:
         lab = busy_cluster()
         stale = take_fence(lab.pool.pk, holder="one")
         assert stale is not None
@@ -96,7 +96,7 @@ class TestTheFence:
         release_fence(lab.pool.pk, stale)
         assert take_fence(lab.pool.pk, holder="three") is None
 
-    def test_locks_at_its_own_token_only(self) -> None:
+    def test_locks_for_current_token_only(self) -> None:
         lab = busy_cluster()
         token = take_fence(lab.pool.pk, holder="one")
         assert token is not None
@@ -106,7 +106,7 @@ class TestTheFence:
                 lock_fence(lab.pool.pk, token - 1)
         assert (refused.value.pool_id, refused.value.token) == (lab.pool.pk, token - 1)
 
-    def test_is_not_waited_for_while_a_frozen_writer_has_its_row(self) -> None:
+    def test_frozen_writer_does_not_block_others(self) -> None:
         lab = busy_cluster()
         frozen, go_on = threading.Event(), threading.Event()
 
@@ -126,7 +126,7 @@ class TestTheFence:
         thread.join()
         assert execute_round(lab.pool.pk, now=lab.now()).outcome is RoundOutcome.COMMITTED
 
-    def test_lock_does_not_outlive_a_writer_that_freezes_in_its_transaction(
+    def test_writer_frozen_in_transaction_loses_its_lock(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(scopes, "IDLE_S", 1)
@@ -156,10 +156,8 @@ class TestTheFence:
         assert PoolFence.objects.get().holder != "me"
 
 
-class TestTwoRoundsAtOnce:
-    def test_one_wins_and_the_other_writes_nothing_and_says_fenced(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+class TestConcurrentRounds:
+    def test_loser_writes_nothing_and_returns_fenced(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = busy_cluster()
         deciding, go_on = threading.Event(), threading.Event()
         decide = decide_round
@@ -185,7 +183,7 @@ class TestTwoRoundsAtOnce:
         assert [result.outcome for result in results] == [RoundOutcome.COMMITTED]
         assert Round.objects.count() == 1
 
-    def test_many_contenders_commit_one_round_per_instant(self) -> None:
+    def test_many_contenders_commit_one_round_per_grid_time(self) -> None:
         lab = busy_cluster()
         outcomes: list[RoundOutcome] = []
 
@@ -203,7 +201,7 @@ class TestTwoRoundsAtOnce:
         assert outcomes.count(RoundOutcome.COMMITTED) == 5
         assert Round.objects.values("at").distinct().count() == Round.objects.count() == 5
 
-    def test_the_database_refuses_a_second_round_of_an_instant(self) -> None:
+    def test_database_rejects_second_round_of_same_time(self) -> None:
         lab = busy_cluster()
         round_ = lab.round().round
         assert round_
@@ -212,8 +210,8 @@ class TestTwoRoundsAtOnce:
             round_.save(force_insert=True)
 
 
-class TestAStaleHolder:
-    def test_that_slept_past_its_time_writes_no_row(self) -> None:
+class TestStaleHolder:
+    def test_writes_no_row_after_its_fence_expired(self) -> None:
         lab = busy_cluster()
         sleeper = child(lab, "round.after_decide:stop")
         try:

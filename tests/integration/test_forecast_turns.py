@@ -55,8 +55,8 @@ class Clock:
         return begun is not None
 
 
-class TestItsTurn:
-    def test_comes_with_a_queue_and_a_new_round(self, lab: Cluster) -> None:
+class TestForecastTurn:
+    def test_requires_queue_and_new_round(self, lab: Cluster) -> None:
         forecast()
         StartForecast.objects.update(rest_until=None)
         assert service.claim_forecast() is None, "no round since"
@@ -68,7 +68,7 @@ class TestItsTurn:
         Job.objects.filter(state="pending").update(state="cancelled", ended_at=lab.at)
         assert service.claim_forecast() is None, "nobody is queued, and prices were just forecast"
 
-    def test_comes_after_four_times_the_cpu_seconds_of_the_last(self, lab: Cluster) -> None:
+    def test_waits_four_times_cpu_time_of_last_forecast(self, lab: Cluster) -> None:
         row = forecast(cpu=lambda: 7500.5)  # The pause is longer than any round takes here.
         assert row.cpu_ms == 7_500_500
         assert known(row.rest_until) - known(row.ended_at) == timedelta(seconds=30_002)
@@ -77,7 +77,7 @@ class TestItsTurn:
         StartForecast.objects.update(rest_until=wall_now())
         assert service.claim_forecast() is not None
 
-    def test_comes_after_four_times_what_a_failed_one_used(
+    def test_waits_four_times_cpu_time_of_failed_forecast(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: Any, **__: Any) -> None:
@@ -90,7 +90,7 @@ class TestItsTurn:
         assert not clock.begins_after(199)
         assert clock.begins_after(2)
 
-    def test_comes_after_four_times_what_a_lost_one_may_have_used(
+    def test_waits_four_times_elapsed_time_of_lost_forecast(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The lost process's CPU time is unknown, but at most the time since its start."""
@@ -107,7 +107,7 @@ class TestItsTurn:
         assert not clock.begins_after(403)
         assert clock.begins_after(2)
 
-    def test_of_another_pool_does_not_wait_for_one_that_fails(
+    def test_failing_pool_does_not_delay_others(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         clock = Clock(monkeypatch)
@@ -127,7 +127,7 @@ class TestItsTurn:
         assert clock.begins_after(2)
         assert StartForecast.objects.latest("pk").pool == lab.pool
 
-    def test_is_one_at_a_time_of_all_pools_the_longest_unseen_first(self, lab: Cluster) -> None:
+    def test_pools_take_turns_and_oldest_forecast_comes_first(self, lab: Cluster) -> None:
         other = cluster({"west": 4}, nodes=1, round_s=30)
         other.submit("west", 4, 600)
         other.submit("west", 4, 600)
@@ -174,8 +174,8 @@ def rows_read(table: str, call: Callable[[], Any]) -> int:
     return int(total)
 
 
-class TestAMonthOfForecasts:
-    def test_is_not_read_for_the_newest_one(self, lab: Cluster) -> None:
+class TestMonthOfForecasts:
+    def test_reads_few_rows_for_newest_forecast(self, lab: Cluster) -> None:
         """With two pools, because a list of jobs reads the forecasts of all their pools."""
         other = cluster({"west": 4}, nodes=1, round_s=30)
         other.submit("west", 4, 600)

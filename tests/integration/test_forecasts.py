@@ -59,8 +59,8 @@ def foreseen(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluste
         yield made
 
 
-class TestAForecast:
-    def test_says_of_every_queued_job_when_as_of_which_round(self, foreseen: Cluster) -> None:
+class TestForecast:
+    def test_covers_every_queued_job_with_its_round(self, foreseen: Cluster) -> None:
         lab, row = foreseen, StartForecast.objects.get()
         assert (row.state, row.policy) == ("done", DEFAULT), row.error
         last = Round.objects.order_by("-number")[0]
@@ -79,7 +79,7 @@ class TestAForecast:
         assert (row.facts["runs"], row.facts["ended"]) == (19, 12)
         assert row.facts["corrections"]["long"] == {"p50": 1.0, "p90": 1.0, "past": 0}
 
-    def test_is_the_same_again_from_the_same_round(self, foreseen: Cluster) -> None:
+    def test_is_deterministic_for_same_round(self, foreseen: Cluster) -> None:
         def counted(row: StartForecast) -> list[tuple[Any, ...]]:
             rows = StartEstimate.objects.filter(forecast=row)
             return sorted(rows.values_list("job", "p50", "p90"))
@@ -91,9 +91,7 @@ class TestAForecast:
         set_clock(foreseen)
         assert counted(forecast()) == first
 
-    def test_is_read_and_begun_with_few_queries(
-        self, foreseen: Cluster, django_assert_num_queries: Any
-    ) -> None:
+    def test_needs_few_queries(self, foreseen: Cluster, django_assert_num_queries: Any) -> None:
         lab = foreseen
         with site_scope():
             jobs = queued(lab)
@@ -103,7 +101,7 @@ class TestAForecast:
                 assert read_history(lab.pool.pk, lab.at).ended
 
     @pytest.mark.usefixtures("committed_db")
-    def test_of_a_pool_without_a_past_says_so(self) -> None:
+    def test_explains_missing_history(self) -> None:
         new = cluster({"north": 4}, nodes=1, round_s=30)
         new.submit("north", 4, 600)
         late, large = new.submit("north", 1, 600), new.submit("north", 9, 600)
@@ -116,14 +114,14 @@ class TestAForecast:
         assert starts[large.pk].reason == "never_fits"
         assert not StartEstimate.objects.filter(kept=True).exists()
 
-    def test_cut_by_its_budget_says_so(self, lab: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_reports_exhausted_budget(self, lab: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(executing, "BUDGET_S", -1.0)
         row = forecast()
         assert row.state == "done"
         assert row.facts["none"].get("too_much_work")
         assert known(row.until) < known(row.at) + timedelta(hours=24)
 
-    def test_is_replaced_by_the_next_but_for_what_is_kept(self, foreseen: Cluster) -> None:
+    def test_replaces_previous_forecast_except_kept_estimates(self, foreseen: Cluster) -> None:
         lab, first = foreseen, StartForecast.objects.get()
         one = min(queued(lab))
         assert StartEstimate.objects.filter(forecast=first, kept=True).count() == len(queued(lab))
@@ -140,7 +138,7 @@ class TestAForecast:
         assert [row.forecast_id for row in kept] == [first.pk, third.pk]
         assert not StartEstimate.objects.filter(pk=again.pk).exists()
 
-    def test_changes_nothing_of_the_pool_and_holds_no_transaction(self, lab: Cluster) -> None:
+    def test_changes_nothing_else_and_holds_no_transaction(self, lab: Cluster) -> None:
         def rows() -> list[Any]:
             return [
                 list(Job.objects.order_by("id").values()),
@@ -160,7 +158,7 @@ class TestAForecast:
         assert len(looks) > 10
         assert not any(looks)
 
-    def test_lets_rounds_go_on_meanwhile(self, lab: Cluster) -> None:
+    def test_rounds_continue_during_forecast(self, lab: Cluster) -> None:
         outcomes: list[str] = []
 
         def round_between() -> bool:
@@ -173,12 +171,12 @@ class TestAForecast:
         assert Round.objects.count() == known(row.round) + 3
 
 
-class TestWhatBecameOfIt:
+class TestForecastOutcome:
     @pytest.fixture
     def lab(self, foreseen: Cluster) -> Cluster:
         return foreseen
 
-    def test_is_the_start_of_its_job_or_that_there_will_be_none(self, lab: Cluster) -> None:
+    def test_records_start_of_job_or_its_absence(self, lab: Cluster) -> None:
         gone = max(queued(lab))
         cancel_job(job=Job.objects.get(pk=gone), now=lab.now())
         for _ in range(20):
@@ -202,7 +200,7 @@ class TestWhatBecameOfIt:
             pytest.param([(1, None), (2, 9)], "started", 9, id="withdrawn, then started"),
         ],
     )
-    def test_is_its_first_start_after_the_round_of_the_forecast(
+    def test_is_first_start_after_round_of_forecast(
         self, lab: Cluster, leases: list[tuple[int, int | None]], fate: str, first: int | None
     ) -> None:
         """`leases`: (round of the grant, counted from the forecast's; minute of the start)."""
@@ -223,7 +221,7 @@ class TestWhatBecameOfIt:
         expected = None if first is None else lab.at + timedelta(minutes=first)
         assert (estimate.fate, estimate.started_at) == (fate, expected)
 
-    def test_is_counted_once_its_p90_has_passed(self, lab: Cluster) -> None:
+    def test_counts_once_p90_has_passed(self, lab: Cluster) -> None:
         made = StartEstimate.objects.filter(kept=True)
         assert read_calibration(lab.pool.pk, lab.at, WINDOWS["day"]).estimates == 0
         for _ in range(30):
@@ -242,7 +240,7 @@ class TestWhatBecameOfIt:
         later = read_calibration(lab.pool.pk, lab.at + timedelta(days=2), WINDOWS["day"])
         assert later.estimates == 0
 
-    def test_of_a_job_that_was_cancelled_counts_if_it_was_late_by_then(self, lab: Cluster) -> None:
+    def test_cancelled_job_counts_if_late_by_then(self, lab: Cluster) -> None:
         early, late = sorted(queued(lab))[-2:]
         p90 = lab.at + timedelta(minutes=10)
         StartEstimate.objects.filter(job__in=[early, late]).update(p50=lab.at, p90=p90)
@@ -253,7 +251,7 @@ class TestWhatBecameOfIt:
         found = read_calibration(lab.pool.pk, lab.at + timedelta(hours=1), WINDOWS["day"])
         assert (found.estimates, found.by_p90, found.gone, found.jobs) == (1, 0, 1, 1)
 
-    def test_corrects_the_next_where_past_ones_were_too_early(self, lab: Cluster) -> None:
+    def test_early_estimates_correct_next_forecast(self, lab: Cluster) -> None:
         first = StartForecast.objects.get()
         one = StartEstimate.objects.filter(kept=True).first()
         assert one is not None
@@ -298,8 +296,8 @@ class TestWhatBecameOfIt:
         assert not StartEstimate.objects.exists()
 
 
-class TestThePast:
-    def test_has_cancelled_jobs_if_they_had_started(self, lab: Cluster) -> None:
+class TestHistory:
+    def test_includes_cancelled_jobs_only_if_started(self, lab: Cluster) -> None:
         """Forecasts repeat cancelled jobs that ran, but not those cancelled in the queue."""
         before = {job.id for job in read_history(lab.pool.pk, lab.at).arrivals}
         ran, waited = min(before), max(before)
@@ -310,13 +308,13 @@ class TestThePast:
         assert before - after == {waited}
 
 
-class TestAnEndBeforeTheEnd:
-    def test_without_its_worker_it_fails(self, lab: Cluster) -> None:
+class TestUnfinishedForecast:
+    def test_fails_if_worker_is_gone(self, lab: Cluster) -> None:
         row = forecast(is_orphan=lambda: True)
         assert (row.state, row.error) == ("failed", service.ORPHAN_FAILURE)
         assert not StartEstimate.objects.exists()
 
-    def test_given_up_it_writes_nothing_more(self, lab: Cluster) -> None:
+    def test_writes_nothing_after_it_was_given_up(self, lab: Cluster) -> None:
         def lose() -> bool:
             StartForecast.objects.update(beat_at=wall_now() - timedelta(minutes=2))
             service.fail_lost_forecasts()
@@ -326,7 +324,7 @@ class TestAnEndBeforeTheEnd:
         assert (row.state, row.error) == ("failed", service.LOST_FAILURE)
         assert not StartEstimate.objects.exists()
 
-    def test_given_up_at_its_very_end_it_keeps_nothing(
+    def test_writes_nothing_if_given_up_at_last_moment(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def given_up(row: StartForecast, *rest: Any) -> None:
@@ -338,9 +336,7 @@ class TestAnEndBeforeTheEnd:
         forecast()
         assert not StartEstimate.objects.exists()
 
-    def test_an_error_of_the_policy_is_told(
-        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_reports_error_of_policy(self, lab: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: Any, **__: Any) -> None:
             raise ValueError("boom")
 
@@ -350,8 +346,8 @@ class TestAnEndBeforeTheEnd:
         assert known(row.rest_until) > known(row.ended_at)
 
 
-class TestItsProcess:
-    def test_makes_it_and_is_low_in_priority(self, lab: Cluster) -> None:
+class TestForecastProcess:
+    def test_computes_forecast_with_low_priority(self, lab: Cluster) -> None:
         assert tasks.forecasts() == 1
         (process,) = tasks._forecasts.values()
         # Check this before the process is polled: until then even an ended one has a priority.
@@ -371,7 +367,7 @@ class TestItsProcess:
         assert StartEstimate.objects.filter(forecast=row).count() == len(queued(lab))
         eventually(lambda: tasks.forecasts() == 0 and not tasks._forecasts)
 
-    def test_killed_it_is_noticed_at_the_next_look(self, lab: Cluster) -> None:
+    def test_kill_is_detected_at_next_check(self, lab: Cluster) -> None:
         tasks.forecasts()
         (process,) = tasks._forecasts.values()
         process.kill()
@@ -381,7 +377,7 @@ class TestItsProcess:
         assert (row.state, row.error) == ("failed", service.LOST_FAILURE)
         assert not tasks._forecasts
 
-    def test_given_up_it_is_ended(self, lab: Cluster) -> None:
+    def test_is_ended_if_given_up(self, lab: Cluster) -> None:
         tasks.forecasts()
         ((key, process),) = tasks._forecasts.items()
         service.give_up_forecast(*key, "x")

@@ -36,8 +36,8 @@ def parent(entry: Path) -> int:
         return 0
 
 
-class TestAFrozenDatabase:
-    def test_is_told_by_readyz_while_it_is_frozen(
+class TestFrozenDatabase:
+    def test_readyz_fails_while_database_is_frozen(
         self, committed_db: str, services: Services
     ) -> None:
         """The first probe hangs on its open connection, and the next probe waits for the first."""

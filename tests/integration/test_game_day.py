@@ -200,7 +200,7 @@ def stage(lab: Cluster, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_is_visible(fault: Fault, stage: Stage) -> None:
+def test_fault_is_visible_in_probes_metrics_or_page(fault: Fault, stage: Stage) -> None:
     page = stage.client.get("/operate/").content.decode()
     assert not fault.page or fault.page not in page
     fault.happen(stage)
@@ -216,7 +216,7 @@ def test_is_visible(fault: Fault, stage: Stage) -> None:
         assert float(line.rsplit(" ", 1)[1]) > 0
 
 
-def test_a_healthy_pool_is_quiet(stage: Stage) -> None:
+def test_healthy_pool_reports_no_problem(stage: Stage) -> None:
     tick_clock(stage.lab.pool.pk)
     answer = stage.client.get("/readyz")
     assert answer.status_code == 200

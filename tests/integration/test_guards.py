@@ -40,7 +40,7 @@ class TestAppendOnlyTables:
     @pytest.mark.parametrize(
         "statement", ["UPDATE {} SET id = id", "DELETE FROM {}", "TRUNCATE {}"]
     )
-    def test_refuse_change_to_the_app(self, table: str, statement: str) -> None:
+    def test_reject_changes_by_app(self, table: str, statement: str) -> None:
         running_cluster()
         assert "permission denied" in refused(statement.format(table))
 
@@ -48,11 +48,11 @@ class TestAppendOnlyTables:
     @pytest.mark.parametrize(
         "statement", ["UPDATE {} SET id = id", "DELETE FROM {}", "TRUNCATE {} CASCADE"]
     )
-    def test_refuse_change_to_their_owner_too(self, table: str, statement: str) -> None:
+    def test_reject_changes_by_owner(self, table: str, statement: str) -> None:
         running_cluster()
         assert "append-only" in refused(statement.format(table), using="owner")
 
-    def test_of_round_bytes_are_dropped_by_whole_old_days_that_are_in_files(self) -> None:
+    def test_round_bytes_can_only_be_dropped_by_archived_day(self) -> None:
         lab = running_cluster()
         today = RoundBlob.objects.count()
         old = date.today() - timedelta(days=30)  # noqa: DTZ011 - a day is all that is wanted
@@ -81,7 +81,7 @@ class TestAppendOnlyTables:
             "SET dropped_at = now() + interval '1 day'",
         ],
     )
-    def test_of_files_change_only_what_becomes_of_them(self, change: str) -> None:
+    def test_archive_rows_reject_changes_of_content_and_drop_time(self, change: str) -> None:
         lab = running_cluster()
         RoundArchive.objects.create(
             pool=lab.pool, day=BEGIN, name="n", first=0, last=0, members=3, bytes=1, sha256="",
@@ -106,7 +106,7 @@ class TestSlots:
                 lease=other, node_id=slot.node_id, slot=slot.slot, holding=True
             )
 
-    def test_are_held_by_one_lease_of_a_job_at_a_time(self) -> None:
+    def test_job_has_one_held_lease_at_a_time(self) -> None:
         running_cluster()
         lease = Lease.objects.order_by("id")[0]
         lease.pk, lease.number = None, 99
@@ -114,8 +114,8 @@ class TestSlots:
             lease.save(force_insert=True)
 
 
-class TestValues:
-    def test_of_a_job_are_at_least_one_gpu(self) -> None:
+class TestConstraints:
+    def test_job_needs_at_least_one_gpu(self) -> None:
         lab = cluster({"a": 4})
         with pytest.raises(IntegrityError, match="job_gpus_at_least_1"):
             Job.objects.create(
@@ -126,7 +126,7 @@ class TestValues:
                 gpus=0,
             )
 
-    def test_of_a_quota_have_one_period_at_a_time(self) -> None:
+    def test_quota_periods_do_not_overlap(self) -> None:
         lab = cluster({"a": 4})
         with pytest.raises(IntegrityError, match="quota_periods_do_not_overlap"):
             Quota.objects.create(
@@ -137,7 +137,7 @@ class TestValues:
                 valid_from=BEGIN + timedelta(days=1),
             )
 
-    def test_of_a_lease_own_and_borrowed_make_its_gpus(self) -> None:
+    def test_own_plus_borrowed_equals_gpus_of_lease(self) -> None:
         running_cluster()
         with pytest.raises(IntegrityError, match="lease_own_plus_borrowed"):
             Lease.objects.update(borrowed=7)

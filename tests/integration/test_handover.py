@@ -83,10 +83,8 @@ def move(lab: Cluster, job: Job, monkeypatch: pytest.MonkeyPatch) -> Lease:
     return old
 
 
-class TestASuccessor:
-    def test_waits_for_the_gpus_and_takes_them_when_they_are_released(
-        self, slow: SlowExecutor
-    ) -> None:
+class TestSuccessor:
+    def test_waits_for_gpus_and_takes_them_when_released(self, slow: SlowExecutor) -> None:
         lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
         hog = lab.submit("a", 8, 1000)
         lab.round()
@@ -106,7 +104,7 @@ class TestASuccessor:
         hog.refresh_from_db()
         assert hog.state == "pending"
 
-    def test_that_is_not_renewed_before_it_started_gives_its_slots_back(
+    def test_releases_slots_if_not_renewed_before_start(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
@@ -126,8 +124,8 @@ class TestASuccessor:
         assert not LeaseSlot.objects.filter(planned=True).exists()
 
 
-class TestAMove:
-    def test_waits_for_the_jobs_own_old_process_although_the_new_gpus_are_free(
+class TestMove:
+    def test_waits_for_old_process_even_if_new_gpus_are_free(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
@@ -143,7 +141,7 @@ class TestAMove:
         new.refresh_from_db()
         assert (job.state, new.state, new.started_at) == ("running", "running", lab.at)
 
-    def test_whose_new_lease_was_withdrawn_gets_another_that_waits_for_the_old_process_too(
+    def test_replacement_of_withdrawn_lease_waits_for_old_process(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """If two leases of a job held GPUs, every round would fail until the engine answers."""
@@ -168,7 +166,7 @@ class TestAMove:
         job.refresh_from_db()
         assert (old.state, third.state, job.state) == ("ended", "running", "running")
 
-    def test_of_a_job_that_finishes_meanwhile_ends_both_leases_and_runs_nothing_again(
+    def test_job_finished_meanwhile_ends_both_leases_without_restart(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
@@ -185,8 +183,8 @@ class TestAMove:
         assert not Intent.objects.filter(kind="launch", lease__number=2).exists()
 
 
-class TestAStoppingJob:
-    def test_that_is_not_moved_gets_no_lease(
+class TestStoppingJob:
+    def test_gets_no_lease_unless_moved(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its process may still finish. Only if it is moved does a new lease wait for its end."""
@@ -209,7 +207,7 @@ class TestAStoppingJob:
 
 
 class TestReportsOfOneCall:
-    def test_become_events_in_the_order_of_what_happened(
+    def test_become_events_in_chronological_order(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = cluster({"a": 8})
@@ -231,8 +229,8 @@ def _silent(*_: object) -> list[Report]:
     raise ExecutorError("not now")
 
 
-class TestALateReport:
-    def test_of_a_start_does_not_bring_a_stopping_lease_back(
+class TestLateReport:
+    def test_start_does_not_revive_stopping_lease(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = cluster({"a": 8}, lease_s=20, policy="ltgf")

@@ -67,7 +67,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
 
 
 class TestTwoPools:
-    def test_of_one_book_do_not_promise_the_same_credit(
+    def test_do_not_promise_same_credit_of_shared_book(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first, second = two_pools()
@@ -91,7 +91,7 @@ class TestTwoPools:
         ]
         assert (job.state, job.reason_code) == ("pending", "budget")
 
-    def test_leave_what_is_own_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_own_quota_needs_no_credit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A term within quota costs nothing, so it needs no credit."""
         lab = cluster({"a": 4, "b": 4})
         lab.submit("a", 4, 10_000)
@@ -99,9 +99,7 @@ class TestTwoPools:
         lab.round()
         assert Lease.objects.get().own == 4
 
-    def test_end_a_lease_whose_renewal_cannot_be_paid_any_more(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_unaffordable_renewal_ends_lease(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = cluster({"a": 0, "b": 4}, lease_s=20, policy="ltgf")
         lab.submit("b", 4, 10_000)
         lab.round()
@@ -121,7 +119,7 @@ class TestTwoPools:
         assert LeaseEvent.objects.filter(lease=lease, kind="stop_asked").exists()
 
 
-class TestABudgetOfAPeriod:
+class TestPeriodBudget:
     def budget(self, lab: Cluster, amount: str, **fields: Any) -> None:
         Budget.objects.filter(tenant=lab.tenants["a"]).update(
             **{"period_amount": Decimal(amount), "period_action": "block", **fields}
@@ -134,7 +132,7 @@ class TestABudgetOfAPeriod:
         lab.round()
         return lab
 
-    def test_stops_borrowing_and_never_what_is_own(self, lab: Cluster) -> None:
+    def test_stops_borrowing_but_not_own_quota(self, lab: Cluster) -> None:
         self.budget(lab, "0.000001")
         own, borrowed = lab.submit("a", 2, 10_000), lab.submit("a", 2, 10_000)
         lab.round(after_s=10)
@@ -144,7 +142,7 @@ class TestABudgetOfAPeriod:
         assert borrowed.reason_code == "budget"
 
     @pytest.mark.parametrize(("action", "state"), [("block", "pending"), ("warn", "running")])
-    def test_is_stopped_at_100_percent_or_at_120(
+    def test_block_stops_at_100_percent_and_warn_continues(
         self, lab: Cluster, action: str, state: str
     ) -> None:
         self.budget(lab, "10", period_action=action)
@@ -156,7 +154,7 @@ class TestABudgetOfAPeriod:
         job.refresh_from_db()
         assert job.state == state
 
-    def test_begins_anew_with_the_next_month(self, lab: Cluster) -> None:
+    def test_restarts_with_next_month(self, lab: Cluster) -> None:
         self.budget(lab, "10")
         DailySpend.objects.create(
             tenant=lab.tenants["a"], book="main", day=BEGIN.date(), amount=Decimal(50)
@@ -206,7 +204,7 @@ class TestHolds:
     CONNECTIONS, EACH = 40, 5
 
     @pytest.mark.parametrize("what", ["credit", "budget"])
-    def test_200_at_once_on_one_account_never_go_below_the_limit(self, what: str) -> None:
+    def test_concurrent_holds_never_exceed_limit(self, what: str) -> None:
         tenant = Tenant.objects.create(slug="a", name="a", initials="A")
         price, room = 3 * CREDIT_MICRO, 100
         fields = {"credit_limit": room} if what == "credit" else {
@@ -223,7 +221,7 @@ class TestHolds:
         assert to_micro(budget.reserved) == sum(held)
         assert budget.overrun == 0
 
-    def test_beyond_the_limit_are_refused_by_the_database(self) -> None:
+    def test_database_rejects_holds_beyond_limit(self) -> None:
         tenant = Tenant.objects.create(slug="a", name="a", initials="A")
         Budget.objects.create(tenant=tenant, book="demo", credit_limit=1)
         within = "budget_promises_within_credit"
@@ -231,8 +229,8 @@ class TestHolds:
             Budget.objects.update(reserved=Decimal("1.000001"))
 
 
-class TestAPromiseThatNoColumnHolds:
-    def test_is_not_made_and_stops_nobody_else(self) -> None:
+class TestUnstorablePromise:
+    def test_is_not_made_and_others_still_borrow(self) -> None:
         """The next term would overflow the reservation's column; other tenants still borrow."""
         lab = cluster({"a": 0, "b": 4, "c": 0}, nodes=1, gpus=8, lease_s=30 * 86_400)
         most = Decimal(10) ** 14 - Decimal("0.000001")

@@ -72,7 +72,7 @@ def forget(world: LocalWorld | SlurmWorld, tokens: list[str]) -> None:
     world.executor.forget(tokens)
 
 
-class TestALocalJob:
+class TestLocalJob:
     @pytest.fixture
     def world(self, tmp_path: Path) -> Iterator[LocalWorld]:
         with local_world(tmp_path / "jobs") as there:
@@ -80,13 +80,15 @@ class TestALocalJob:
 
     @settings(REAL, max_examples=few() // 2)
     @given(files=FILES)
-    def test_binds_itself_alone(self, world: LocalWorld, files: list[HostileFile]) -> None:
+    def test_random_files_affect_only_own_job(
+        self, world: LocalWorld, files: list[HostileFile]
+    ) -> None:
         self.check(world, files)
 
     @pytest.mark.soak
     @settings(REAL, max_examples=EXAMPLES)
     @given(files=FILES)
-    def test_binds_itself_alone_two_thousand_times(
+    def test_2000_random_files_affect_only_own_job(
         self, world: LocalWorld, files: list[HostileFile]
     ) -> None:
         self.check(world, files)
@@ -115,7 +117,7 @@ class TestALocalJob:
         forget(world, tokens)
 
 
-class TestASlurmJob:
+class TestSlurmJob:
     @pytest.fixture
     def world(self, tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
         with slurm_world(tmp_path / "jobs", slurm_cluster) as there:
@@ -123,13 +125,15 @@ class TestASlurmJob:
 
     @settings(REAL, max_examples=few() // 2)
     @given(files=FILES)
-    def test_binds_itself_alone(self, world: SlurmWorld, files: list[HostileFile]) -> None:
+    def test_random_files_affect_only_own_job(
+        self, world: SlurmWorld, files: list[HostileFile]
+    ) -> None:
         self.check(world, files)
 
     @pytest.mark.soak
     @settings(REAL, max_examples=EXAMPLES)
     @given(files=FILES)
-    def test_binds_itself_alone_two_thousand_times(
+    def test_2000_random_files_affect_only_own_job(
         self, world: SlurmWorld, files: list[HostileFile]
     ) -> None:
         self.check(world, files)

@@ -80,7 +80,7 @@ def over(world: LocalWorld, token: str) -> Report:
         "mkdir -p leases/1/exit.json/x; touch done;",
     ],
 )
-def test_no_lie_of_a_job_changes_when_it_ran(world: LocalWorld, lie: str) -> None:
+def test_false_reports_do_not_change_recorded_times(world: LocalWorld, lie: str) -> None:
     before_us = world.now_us()
     token = begun(world, f"{lie} until [ -e end ]; do sleep 0.02; done; exit 3")
     began_us = world.now_us()
@@ -96,7 +96,7 @@ def test_no_lie_of_a_job_changes_when_it_ran(world: LocalWorld, lie: str) -> Non
     assert ends_us <= report.ended_us <= world.now_us()
 
 
-def test_a_shim_that_its_job_kills_has_ended_when_the_engine_saw_that(world: LocalWorld) -> None:
+def test_killed_shim_ends_at_time_observed_by_engine(world: LocalWorld) -> None:
     """The job wrote a different end, and a start that is years in the future."""
     lie = claims(started_us=FUTURE_US) + ends(code=0, started_us=1, ended_us=2)
     token = begun(world, lie + RUNS)
@@ -109,7 +109,7 @@ def test_a_shim_that_its_job_kills_has_ended_when_the_engine_saw_that(world: Loc
     assert killed_us <= report.ended_us <= world.now_us()
 
 
-def test_a_pid_that_a_job_names_is_not_signalled(world: LocalWorld) -> None:
+def test_forged_pid_is_not_signalled(world: LocalWorld) -> None:
     other = world.shell(RUNS)
     token = begun(world, "cp ../2/leases/1/shim.json leases/1/shim.json; touch done;" + RUNS)
     forged = world.shim(other)
@@ -119,7 +119,7 @@ def test_a_pid_that_a_job_names_is_not_signalled(world: LocalWorld) -> None:
     assert world.listed()[other].state is ReportState.RUNNING
 
 
-def test_a_job_that_holds_its_shim_is_cut_off_after_its_grace(
+def test_job_that_suspends_its_shim_is_killed_after_grace(
     world: LocalWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(world.executor), "cut_off_s", 0.0)

@@ -18,7 +18,7 @@ from tests.factories import cluster
 
 
 @pytest.mark.usefixtures("committed_db")
-def test_old_attempts_go_and_history_stays() -> None:
+def test_deletes_old_attempts_and_keeps_history() -> None:
     lab = cluster({"a": 4})
     lab.submit("a", 1, 5)
     lab.rounds(3, every_s=10)
@@ -32,7 +32,7 @@ def test_old_attempts_go_and_history_stays() -> None:
 
 
 @pytest.mark.usefixtures("committed_db")
-def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_old_intents(monkeypatch: pytest.MonkeyPatch) -> None:
     """The age of an intent counts from its lease's end; in this test any age is old enough."""
     monkeypatch.setattr(engine, "KEEP_INTENTS", "0 seconds")
     lab = cluster({"a": 4})
@@ -44,7 +44,7 @@ def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("committed_db")
-def test_a_step_that_fails_keeps_no_other_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_step_does_not_skip_other_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     def scrub_rounds() -> None:
         """Fail in the database, in a transaction like that of the real step."""
         with site_scope(), connection.cursor() as cursor:

@@ -51,8 +51,8 @@ def written(tmp_path: Path, *lines: str, header: str = HEADER) -> Path:
     return path
 
 
-class TestABacklog:
-    def test_is_submitted_now_and_runs(self, place: Cluster, tmp_path: Path) -> None:
+class TestBacklog:
+    def test_is_submitted_immediately_and_runs(self, place: Cluster, tmp_path: Path) -> None:
         run(place, written(tmp_path, "a,north,2,500,90", "b,south,1,0,30"))
         jobs = list(Job.objects.order_by("id"))
         assert [(job.name, job.gpus) for job in jobs] == [("a", 2), ("b", 1)]
@@ -62,21 +62,21 @@ class TestABacklog:
         place.round(after_s=100)
         assert set(Job.objects.values_list("state", flat=True)) == {Job.State.SUCCEEDED}
 
-    def test_of_philly_makes_the_tenants_it_is_asked_for(self, place: Cluster) -> None:
+    def test_philly_format_creates_requested_tenants(self, place: Cluster) -> None:
         out, _ = run(place, DATA / "philly_slice.csv.gz", "--create-tenants")
         assert "imported 60 jobs" in out
         assert "format philly, 0 bad lines" in out
         assert Job.objects.count() == VirtualWork.objects.count() == 60
         assert Tenant.objects.filter(slug="ee9e8c").exists()
 
-    def test_names_the_tenants_that_are_not_there(self, place: Cluster) -> None:
+    def test_reports_missing_tenants(self, place: Cluster) -> None:
         before = Tenant.objects.count()
         _, err = run(place, DATA / "philly_slice.csv.gz", status=1)
         assert "no tenant 'ee9e8c':" in err
         assert "--create-tenants" in err
         assert (Job.objects.count(), Tenant.objects.count()) == (0, before)
 
-    def test_takes_tenants_by_other_names(self, place: Cluster, tmp_path: Path) -> None:
+    def test_maps_tenants_to_other_names(self, place: Cluster, tmp_path: Path) -> None:
         names = tmp_path / "names.csv"
         names.write_text("teamA,north\nteamB,south\n")
         file = written(tmp_path, "a,teamA,1,0,60", "b,teamB,1,0,60", "c,north,1,0,60")
@@ -84,37 +84,37 @@ class TestABacklog:
         tenants = Job.objects.order_by("id").values_list("tenant__slug", flat=True)
         assert list(tenants) == ["north", "south", "north"]
 
-    def test_lets_what_failed_fail_again(self, place: Cluster) -> None:
+    def test_failed_jobs_fail_again(self, place: Cluster) -> None:
         out, _ = run(place, DATA / "helios_like.csv", "--create-tenants")
         assert "1 line requests no GPU and is skipped (line 3)" in out
         assert "1 job failed, and fails here too" in out
         codes = VirtualWork.objects.order_by("job_id").values_list("exit_code", flat=True)
         assert list(codes) == [0, 1, 143]
 
-    def test_is_one_of_slurm(self, place: Cluster) -> None:
+    def test_accepts_sacct_format(self, place: Cluster) -> None:
         out, _ = run(place, DATA / "jobs_dump.txt", "--create-tenants")
         assert "imported 7 jobs" in out
         assert "format sacct, 0 bad lines" in out
         assert "2 lines are parts of jobs" in out
 
-    def test_takes_optional_columns(self, place: Cluster, tmp_path: Path) -> None:
+    def test_reads_optional_columns(self, place: Cluster, tmp_path: Path) -> None:
         header = HEADER.strip() + ",weight,gpu_types,max_price,estimate_s,cpus\n"
         run(place, written(tmp_path, "a,north,1,0,60,3,v100,1.25,90,8", header=header))
         job = Job.objects.get()
         assert (job.weight, job.gpu_types, str(job.max_price)) == (3, ["v100"], "1.250000")
         assert (job.estimate_s, job.estimate_source, job.cpus) == (90, "trace", 8)
 
-    def test_takes_one_set_of_a_file_with_several(self, place: Cluster) -> None:
+    def test_reads_one_set_of_several_in_file(self, place: Cluster) -> None:
         run(place, DATA / "chronus_slice.csv", "--set", "MIX1", "--create-tenants")
         assert Job.objects.count() == 16
         first = VirtualWork.objects.get(job__name="chronus-0")
         assert first.duration_us == 747 * 60 * 1_000_000
 
-    def test_takes_so_many_and_no_more(self, place: Cluster) -> None:
+    def test_limit_option_bounds_number_of_jobs(self, place: Cluster) -> None:
         run(place, DATA / "philly_slice.csv.gz", "--create-tenants", "--limit", "7")
         assert Job.objects.count() == 7
 
-    def test_asks_no_more_queries_for_more_jobs(self, place: Cluster, tmp_path: Path) -> None:
+    def test_query_count_is_independent_of_jobs(self, place: Cluster, tmp_path: Path) -> None:
         counts = []
         for jobs in (1, 500):
             file = written(tmp_path, *(f"{n},north,1,0,60" for n in range(jobs)))
@@ -124,8 +124,8 @@ class TestABacklog:
         assert counts[0] == counts[1]
 
 
-class TestABadLine:
-    def test_is_reported_and_the_good_ones_are_in(self, place: Cluster) -> None:
+class TestBadLine:
+    def test_is_reported_and_valid_lines_are_imported(self, place: Cluster) -> None:
         out, err = run(place, DATA / "own_broken.csv", status=1)
         assert list(Job.objects.order_by("id").values_list("name", flat=True)) == [
             "good-1",
@@ -142,32 +142,32 @@ class TestABadLine:
             assert words in err
         assert "7 bad lines" in out
 
-    def test_is_counted_beyond_the_first_20(self, place: Cluster, tmp_path: Path) -> None:
+    def test_is_only_counted_after_the_first_20(self, place: Cluster, tmp_path: Path) -> None:
         file = written(tmp_path, *["x,north,x,0,1"] * 30, "good,north,1,0,1")
         out, err = run(place, file, status=1)
         assert err.count("is not a number of GPUs") == 20
         assert "and 10 more bad lines" in err
         assert "imported 1 jobs" in out
 
-    def test_undoes_everything_strictly(self, place: Cluster) -> None:
+    def test_strict_mode_imports_nothing(self, place: Cluster) -> None:
         out, _ = run(place, DATA / "own_broken.csv", "--strict", "--create-tenants", status=1)
         assert "undone" in out
         assert Job.objects.count() == VirtualWork.objects.count() == 0
         assert not Tenant.objects.filter(slug="west").exists()
 
 
-class TestADryRun:
-    def test_says_what_would_be_and_writes_nothing(self, place: Cluster) -> None:
+class TestDryRun:
+    def test_reports_result_and_writes_nothing(self, place: Cluster) -> None:
         out, _ = run(place, DATA / "philly_slice.csv.gz", "--create-tenants", "--dry-run")
         assert "could import 60 jobs" in out
         assert Job.objects.count() == 0
         assert not Tenant.objects.filter(slug="ee9e8c").exists()
 
 
-class TestAReplay:
+class TestReplay:
     LINES = ("late,north,1,1060,600", "first,north,1,1000,600", "last,south,2,1300,60")
 
-    def test_brings_each_job_at_its_own_instant(self, place: Cluster, tmp_path: Path) -> None:
+    def test_submits_each_job_at_its_own_time(self, place: Cluster, tmp_path: Path) -> None:
         out, _ = run(place, written(tmp_path, *self.LINES), "--as", "replay")
         assert "over 0:05:00 of pool time" in out
         came = dict(Arrival.objects.values_list("name", "at"))
@@ -190,16 +190,14 @@ class TestAReplay:
         place.round(after_s=700)
         assert set(Job.objects.values_list("state", flat=True)) == {Job.State.SUCCEEDED}
 
-    def test_is_nobodys_waiting_job_before_its_instant(
-        self, place: Cluster, tmp_path: Path
-    ) -> None:
+    def test_hides_jobs_before_their_time(self, place: Cluster, tmp_path: Path) -> None:
         run(place, written(tmp_path, *self.LINES), "--as", "replay")
         north = place.tenants["north"].pk
         assert active_counts(north).waiting == 0
         assert job_counts(place.pool.pk, north).ever is False
         assert jobs_page(north, JobFilter()).rows == ()
 
-    def test_is_withdrawn(self, place: Cluster, tmp_path: Path) -> None:
+    def test_withdraw_removes_pending_arrivals(self, place: Cluster, tmp_path: Path) -> None:
         run(place, written(tmp_path, *self.LINES), "--as", "replay")
         place.round()
         out = io.StringIO()
@@ -207,7 +205,7 @@ class TestAReplay:
         assert "2 jobs" in out.getvalue()
         assert (Job.objects.count(), Arrival.objects.count()) == (1, 0)
 
-    def test_keeps_what_the_trace_said(self, place: Cluster, tmp_path: Path) -> None:
+    def test_keeps_price_limit_exit_code_and_duration(self, place: Cluster, tmp_path: Path) -> None:
         header = HEADER.strip() + ",max_price,exit_code\n"
         file = written(tmp_path, "a,north,1,0,60,1.5,3", header=header)
         run(place, file, "--as", "replay")
@@ -217,8 +215,8 @@ class TestAReplay:
         assert job.virtual_work.duration_us == 60_000_000
 
 
-class TestARefusal:
-    def test_is_told_in_one_line(self, place: Cluster, tmp_path: Path) -> None:
+class TestCommandError:
+    def test_is_reported_in_one_line(self, place: Cluster, tmp_path: Path) -> None:
         file = written(tmp_path, "a,north,1,0,60")
         place.pool.executor = "local"
         place.pool.save()
@@ -231,7 +229,7 @@ class TestARefusal:
         with pytest.raises(CommandError, match="must be COLUMN=FIELD"):
             run(place, file, "--map", "tenant")
 
-    def test_of_unknown_columns_says_how_to_map_them(self, place: Cluster, tmp_path: Path) -> None:
+    def test_unknown_columns_explain_mapping(self, place: Cluster, tmp_path: Path) -> None:
         file = written(tmp_path, "north,1,0,60", header="team,gpus,submit_s,duration_s\n")
         with pytest.raises(CommandError, match="no column for tenant"):
             run(place, file)

@@ -36,7 +36,7 @@ def amounts(story: Story, line: UsageLine) -> dict[str, str]:
     return {names.get(s.account.tenant_id or 0, "operator"): str(s.amount) for s in shares}
 
 
-class TestATermOfTwoHalves:
+class TestTermOfTwoHalves:
     def test_pays_3_and_1(self) -> None:
         """b and c have (1, 0) idle GPUs, later (2, 2). The former rule would pay 12/5 and 8/5."""
         story = Story({"a": 0, "b": 1, "c": 0}, capacity=1)
@@ -56,9 +56,9 @@ class TestATermOfTwoHalves:
         assert violations() == []
 
 
-class TestManyShortTerms:
+class TestShortTerms:
     @pytest.mark.parametrize("limit", [1, 5000])
-    def test_of_a_lease_add_up(self, limit: int) -> None:
+    def test_one_lease_carries_remainders(self, limit: int) -> None:
         """Each of 40 terms of a second at 0.00036 an hour costs 0.1 micro-credits, 4 in total."""
         story = Story({"a": 0, "b": 8})
         story.post_round(0, price="0.000360")
@@ -79,7 +79,7 @@ class TestManyShortTerms:
         assert story.budget("a") == ("-0.000004", "0.000000")
         assert violations() == []
 
-    def test_of_leases_apart_carry_nothing_to_each_other(self) -> None:
+    def test_separate_leases_share_no_remainder(self) -> None:
         story = Story({"a": 0, "b": 8})
         for second in range(3):
             lease = story.run(second / 60, "a", borrowed=1, price="0.000720")
@@ -89,8 +89,8 @@ class TestManyShortTerms:
         assert set(UsageLine.objects.values_list("carried", "amount")) == {(0, Decimal(0))}
 
 
-class TestWeightsThatAreLong:
-    def test_are_noted_to_18_places_and_pass_the_checks(self) -> None:
+class TestLongWeights:
+    def test_are_rounded_to_18_places_and_pass_checks(self) -> None:
         quotas = {"a": 0, **{f"t{number}": 7 for number in range(9)}}
         story = Story(quotas, capacity=70)
         story.post_round(0, price="1234.567891")
@@ -140,9 +140,9 @@ def meter_as_before(story: Story, until: int) -> None:
         cursor.save()
 
 
-class TestBooksOfBefore:
+class TestBooksOfFormerRule:
     @pytest.mark.parametrize("until", [1, 4, 9, 12, 15, 18])
-    def test_stay_as_they_are_and_go_on_by_the_present_rule(self, until: int) -> None:
+    def test_stay_unchanged_and_continue_by_present_rule(self, until: int) -> None:
         story = eventful()
         meter_as_before(story, until)
         before = lines_and_shares()
@@ -155,7 +155,7 @@ class TestBooksOfBefore:
         assert MeterCursor.objects.get().state["rule_since"] == [until, 0]
         assert violations() == []
 
-    def test_are_checked_by_their_rule(self) -> None:
+    def test_are_checked_by_rule_of_each_line(self) -> None:
         """A term that was open when the rule changed pays its lenders by the former rule."""
         story = Story({"a": 0, "b": 1, "c": 0}, capacity=1)
         story.post_round(0, price="4.000000")
@@ -172,7 +172,7 @@ class TestBooksOfBefore:
         assert (former.carried, present.carried) == (None, 0)
         assert violations() == []
 
-    def test_that_rest_change_their_rule_after_what_had_been_taken(self) -> None:
+    def test_rule_change_in_idle_pool_passes_checks(self) -> None:
         story = Story({"a": 0, "b": 4, "c": 4})
         story.post_round(0, price="4.000000")
         lease = story.run(0, "a", borrowed=1, price="4.000000")

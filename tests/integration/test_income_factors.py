@@ -60,13 +60,13 @@ def part(then: IdleStep | None, steps: tuple[IdleStep, ...], span: CountedSpan) 
     return part_of(steps, span.from_us, span.until_us) / (span.until_us - span.from_us)
 
 
-class TestTheIntervals:
-    def test_make_the_weights_of_a_pool_with_ends_out_of_order(self) -> None:
+class TestIdleIntervals:
+    def test_match_weights_with_ends_out_of_order(self) -> None:
         story = eventful()
         story.meter()
         assert check(story) == UsageShare.objects.exclude(account__tenant=None).count() > 3
 
-    def test_begin_at_the_last_round_before_the_first_term(self) -> None:
+    def test_start_at_last_round_before_first_term(self) -> None:
         story = eventful()
         for minute in range(30, 230, 10):
             lease = story.run(minute, "a", borrowed=1, price="1.000000")
@@ -82,7 +82,7 @@ class TestTheIntervals:
         (after,) = [part.split()[0] for part in read[0]["sql"].split('"number" > ')[1:]]
         assert int(after) > 60
 
-    def test_are_those_of_the_report_where_an_end_came_late(self) -> None:
+    def test_count_lease_until_late_end_was_reported(self) -> None:
         """The end at minute 5 is reported after 20, so b's lease counts until the change at 10."""
         story = Story({"a": 0, "b": 4})
         busy = story.run(0, "b", own=4)
@@ -98,9 +98,7 @@ class TestTheIntervals:
         (row,) = income_factors(story.tenants["b"].pk, story.pool.pk, lines_of(story, "b")).lines
         assert stated(row.line) == Fraction(1, 2)
 
-    def test_hold_where_a_report_is_later_than_is_looked_for(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_look_further_ahead_for_very_late_report(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The report is two hours late: a short read gives a wrong weight, so more is read."""
         story = Story({"a": 0, "b": 4, "c": 4})
         busy = story.run(0, "b", own=4)
@@ -119,7 +117,7 @@ class TestTheIntervals:
         with pytest.raises(AssertionError):
             check(story)
 
-    def test_are_an_instant_where_both_ends_came_late(self) -> None:
+    def test_are_single_instant_if_both_ends_came_late(self) -> None:
         story = Story({"a": 0, "b": 3, "c": 1})
         lease = story.grant(0, "a", borrowed=2, price="3.000000")
         other = story.run(1, "a", borrowed=1, price="3.000000")
@@ -137,12 +135,12 @@ class TestTheIntervals:
             IdleStep(to_us(NOON + timedelta(minutes=16)), 3, 8)
         ]
 
-    def test_ask_for_nothing_without_lines(self) -> None:
+    def test_are_empty_without_lines(self) -> None:
         story = Story()
         assert income_factors(story.tenants["a"].pk, story.pool.pk, []).lines == ()
 
 
-class TestAnyStory:
+class TestRandomStory:
     @settings(
         max_examples=some(),
         deadline=None,
@@ -150,7 +148,7 @@ class TestAnyStory:
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
     @given(st.data())
-    def test_gives_its_weights_again(self, db: None, data: st.DataObject) -> None:
+    def test_reproduces_stored_weights(self, db: None, data: st.DataObject) -> None:
         assert db is None
         with transaction.atomic():
             story = play(data)

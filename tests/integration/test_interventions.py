@@ -30,8 +30,8 @@ def cancel(lab: Cluster, job: Job) -> None:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestACancellation:
-    def test_of_a_running_job_takes_its_lease_back_and_charges_until_then(self) -> None:
+class TestCancellation:
+    def test_ends_lease_and_charges_until_then(self) -> None:
         lab = cluster({"a": 8})
         job = lab.submit("a", 4, 1000)
         lab.round()
@@ -46,7 +46,7 @@ class TestACancellation:
         kinds = LeaseEvent.objects.filter(job=job).order_by("number").values_list("kind", flat=True)
         assert list(kinds) == ["granted", "started", "stop_asked", "ended"]
 
-    def test_of_a_job_that_was_preempted_meanwhile_ends_it(self) -> None:
+    def test_ends_job_that_was_preempted_meanwhile(self) -> None:
         lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
         hog = lab.submit("a", 8, 1000)
         lab.round()
@@ -59,7 +59,7 @@ class TestACancellation:
         hog.refresh_from_db()
         assert hog.state == "cancelled"
 
-    def test_twice_changes_nothing_more(self) -> None:
+    def test_is_idempotent(self) -> None:
         lab = cluster({"a": 8})
         job = lab.submit("a", 4, 1000)
         lab.round()
@@ -71,8 +71,8 @@ class TestACancellation:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestARoundOnDemand:
-    def test_starts_a_job_between_two_grid_instants(self) -> None:
+class TestRoundOnDemand:
+    def test_starts_job_between_two_grid_times(self) -> None:
         lab = cluster({"a": 8}, on_demand=True)
         lab.submit("a", 1, 1000)
         lab.round()
@@ -82,7 +82,7 @@ class TestARoundOnDemand:
         assert result.outcome is RoundOutcome.COMMITTED
         assert Lease.objects.get(job=late).started_at == BEGIN + timedelta(seconds=3)
 
-    def test_comes_at_most_once_a_second(self) -> None:
+    def test_runs_at_most_once_a_second(self) -> None:
         lab = cluster({"a": 8}, on_demand=True)
         lab.submit("a", 1, 1000)
         lab.round()
@@ -93,7 +93,7 @@ class TestARoundOnDemand:
             outcomes.append(execute_round(lab.pool.pk, now=lab.now(), on_demand=True).outcome)
         assert outcomes.count(RoundOutcome.COMMITTED) == 2
 
-    def test_does_not_wait_for_a_look_that_found_nothing_to_do(self) -> None:
+    def test_quiet_round_does_not_delay_it(self) -> None:
         lab = cluster({"a": 8}, on_demand=True)
         lab.submit("a", 1, 1000)
         lab.rounds(2, every_s=10)
@@ -104,7 +104,7 @@ class TestARoundOnDemand:
         assert result.outcome is RoundOutcome.COMMITTED
         assert Lease.objects.get(job=late).started_at == lab.at
 
-    def test_is_not_had_where_the_pool_does_not_allow_it(self) -> None:
+    def test_is_not_due_if_pool_disallows_it(self) -> None:
         lab = cluster({"a": 8})
         lab.submit("a", 1, 1000)
         lab.round()
@@ -132,8 +132,8 @@ def breaking_on(*names: int) -> Callable[[Snapshot], Decision]:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestASolverThatIsNotInstalled:
-    def test_is_refused_as_a_setting_and_blamed_on_no_job(
+class TestMissingSolver:
+    def test_is_rejected_as_setting_and_quarantines_no_job(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = cluster({"a": 8}, policy="oef", options={"backend": "pyomo"})
@@ -149,8 +149,8 @@ class TestASolverThatIsNotInstalled:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestAJobThatBreaksThePolicy:
-    def test_is_set_aside_with_its_reason_and_the_round_goes_on(
+class TestFaultyJob:
+    def test_is_quarantined_with_reason_and_round_continues(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = cluster({"a": 8})
@@ -166,7 +166,7 @@ class TestAJobThatBreaksThePolicy:
         lab.rounds(2, every_s=10)
         assert all(replay_stored_round(r).same for r in find_rounds(lab.pool.name, [], every=True))
 
-    def test_runs_when_it_is_released(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_runs_after_release(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = cluster({"a": 8})
         bad = lab.submit("a", 1, 1000)
         with monkeypatch.context() as broken:
@@ -177,9 +177,7 @@ class TestAJobThatBreaksThePolicy:
         bad.refresh_from_db()
         assert bad.state == "running"
 
-    def test_is_told_from_a_policy_that_fails_by_itself(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_failing_policy_quarantines_no_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = cluster({"a": 8})
         lab.submit("a", 1, 1000)
 
@@ -193,7 +191,7 @@ class TestAJobThatBreaksThePolicy:
 
 
 @pytest.mark.usefixtures("committed_db")
-def test_each_of_several_faulty_jobs_is_found() -> None:
+def test_finds_each_of_several_faulty_jobs() -> None:
     lab = cluster({"a": 8})
     ids = [lab.submit("a", 1, 1000).pk for _ in range(12)]
     from scheduling.engine.snapshots import read_snapshot

@@ -42,8 +42,8 @@ def answers_of(job: Job) -> list[JobAnswer]:
     return list(JobAnswer.objects.filter(job=job).order_by("round"))
 
 
-class TestARound:
-    def test_writes_what_it_answered_with_all_that_it_said(self) -> None:
+class TestRoundAnswers:
+    def test_stores_all_fields_of_plan(self) -> None:
         place = lab()
         job = due(place, 2, within_s=900)
         place.round(after_s=10)
@@ -56,7 +56,7 @@ class TestARound:
         assert (row.chance_milli, row.limited_by, row.blocked) == (CHANCE_MILLI, "", [])
         assert (row.earliest_at, row.cause) == (None, "")
 
-    def test_writes_why_it_refused_and_what_would_do(self) -> None:
+    def test_stores_reason_of_refusal_and_earliest_alternative(self) -> None:
         place = lab()
         long = due(place, within_s=400, work_s=600)
         large = due(place, 5, within_s=900)
@@ -68,7 +68,7 @@ class TestARound:
         assert (row.by_at, row.leases) == (None, [])
         assert (other.limited_by, other.earliest_at) == (DeadlineLimit.QUOTA, None)
 
-    def test_adds_a_row_where_there_is_something_new_and_none_else(self) -> None:
+    def test_adds_rows_for_changes_only(self) -> None:
         place = lab()
         holder = place.submit("b", 8, 10_000)
         place.round(after_s=10)
@@ -84,7 +84,7 @@ class TestARound:
         assert JobAnswer.objects.count() == count
         assert not answers_of(holder)
 
-    def test_leaves_out_a_job_without_deadline_and_a_policy_that_does_not_answer(self) -> None:
+    def test_omit_jobs_without_deadline_and_policies_without_answers(self) -> None:
         place = lab()
         place.submit("a", 1, 60)
         Pool.objects.update(policy="fifo")
@@ -93,7 +93,7 @@ class TestARound:
         place.round(after_s=10)
         assert not JobAnswer.objects.exists()
 
-    def test_replays_to_the_same_bytes_answers_and_all(self) -> None:
+    def test_replay_to_same_bytes(self) -> None:
         place = lab()
         due(place, within_s=900)
         place.rounds(2, every_s=10)
@@ -101,8 +101,8 @@ class TestARound:
             assert replay_stored_round(Round.objects.get(number=number)).same
 
 
-class TestAStanding:
-    def test_is_missed_after_its_deadline_and_not_at_it(self) -> None:
+class TestDeadlineStatus:
+    def test_is_missed_only_after_deadline(self) -> None:
         place = lab()
         job = due(place, within_s=900)
         standings = []
@@ -112,8 +112,8 @@ class TestAStanding:
         assert standings == ["unanswered", "missed"]
 
 
-class TestARow:
-    def test_is_never_written_again(self) -> None:
+class TestAnswerRow:
+    def test_is_immutable(self) -> None:
         place = lab()
         job = due(place, within_s=900)
         place.round(after_s=10)

@@ -58,8 +58,8 @@ def strict(lab: Cluster, **more: Any) -> Job:
     return lab.submit("north", 1, 600, **fields)
 
 
-class TestASnapshot:
-    def test_has_the_steps_of_jobs_with_deadlines_alone(self, lab: Cluster) -> None:
+class TestSnapshot:
+    def test_has_steps_of_jobs_with_deadlines_only(self, lab: Cluster) -> None:
         lab.submit("south", 1, 600)
         hard = strict(lab)
         soft = strict(lab, job_class="soft_slo")
@@ -87,7 +87,7 @@ class TestASnapshot:
         assert decode(canonical_bytes(snapshot), Snapshot) == snapshot
         assert lab.round().outcome is RoundOutcome.COMMITTED
 
-    def test_without_deadlines_has_the_bytes_that_it_had(self, lab: Cluster) -> None:
+    def test_keeps_its_bytes_without_deadlines(self, lab: Cluster) -> None:
         lab.submit("south", 1, 600, estimate_s=60, iterations=5)
         snapshot = seen(lab)
         assert (snapshot.schema, snapshot.deadlines) == (2, ())
@@ -96,13 +96,13 @@ class TestASnapshot:
         assert len(cells) == len(fields) - len(Snapshot.newest)
         assert cells[fields.index("schema")] == 2
 
-    def test_keeps_a_deadline_that_is_over(self, lab: Cluster) -> None:
+    def test_keeps_past_deadline(self, lab: Cluster) -> None:
         job = strict(lab)
         lab.at = BEGIN + 2 * HOUR
         assert [row.id for row in seen(lab).deadlines] == [job.pk]
 
 
-class TestARow:
+class TestJobRow:
     @pytest.mark.parametrize(
         ("name", "fields"),
         [
@@ -116,7 +116,7 @@ class TestARow:
              {"stop_metric": "loss", "stop_rule": "at_most", "stop_value": 1}),
         ],
     )  # fmt: skip
-    def test_that_says_half_is_refused_by_the_database(
+    def test_database_rejects_incomplete_deadline(
         self, lab: Cluster, name: str, fields: dict[str, Any]
     ) -> None:
         with pytest.raises(IntegrityError, match=name), transaction.atomic():
@@ -148,19 +148,21 @@ def check_lines(lab: Cluster) -> None:
     )
 
 
-class TestATrace:
+class TestTrace:
     def run(self, lab: Cluster, folder: Path, *words: str) -> None:
         path = folder / "trace.csv"
         path.write_text(HEADER + "".join(f"{line}\n" for line in LINES), encoding="utf-8")
         streams: dict[str, Any] = {"stdout": io.StringIO(), "stderr": io.StringIO()}
         call_command("import_trace", str(path), "--pool", lab.pool.name, *words, **streams)
 
-    def test_of_a_backlog_brings_its_deadlines(self, lab: Cluster, tmp_path: Path) -> None:
+    def test_backlog_imports_deadlines(self, lab: Cluster, tmp_path: Path) -> None:
         self.run(lab, tmp_path)
         check_lines(lab)
         assert lab.round().outcome is RoundOutcome.COMMITTED
 
-    def test_of_a_replay_brings_them_at_their_instants(self, lab: Cluster, tmp_path: Path) -> None:
+    def test_replay_imports_deadlines_at_submission_times(
+        self, lab: Cluster, tmp_path: Path
+    ) -> None:
         self.run(lab, tmp_path, "--as", "replay")
         feed(lab.pool.pk, until=BEGIN + HOUR)
         check_lines(lab)
@@ -169,7 +171,7 @@ class TestATrace:
         )
         assert submitted[1] == BEGIN + timedelta(seconds=30)
 
-    def test_that_is_bundled_brings_them_too(
+    def test_bundled_trace_imports_deadlines(
         self, lab: Cluster, tmp_path: Path, settings: Any
     ) -> None:
         settings.BUNDLED_TRACES = tmp_path
@@ -186,8 +188,8 @@ class TestATrace:
         assert second.estimate_s is None
 
 
-class TestAnExportedPool:
-    def test_has_the_deadlines(self, lab: Cluster) -> None:
+class TestExportedPool:
+    def test_contains_deadlines(self, lab: Cluster) -> None:
         strict(lab)
         strict(lab, job_class="soft_slo", deadline_steps=[["100", "90"], ["150", "45"]])
         lab.submit("south", 1, 60)

@@ -59,10 +59,8 @@ def estimates(lab: Cluster) -> dict[int, tuple[int | None, JobEstimate]]:
     return {one.id: (work[one.id], one) for one in snapshot.estimates}
 
 
-class TestARound:
-    def test_knows_a_job_by_its_iterations_and_what_they_were_measured_to_take(
-        self, lab: Cluster
-    ) -> None:
+class TestRoundEstimates:
+    def test_use_measured_iterations_of_job(self, lab: Cluster) -> None:
         profile = job_type(lab)
         submit(lab, profile, 800)
         lab.round()
@@ -80,7 +78,7 @@ class TestARound:
         assert view.work_s == pytest.approx(125, rel=0.01)
         assert (view.source, view.basis) == (EstimateSource.MEASURED, 5)
 
-    def test_knows_a_job_by_what_earlier_runs_of_its_job_type_took(self, lab: Cluster) -> None:
+    def test_use_earlier_runs_of_job_type(self, lab: Cluster) -> None:
         profile = job_type(lab)
         for seconds in (390, 400, 412):
             submit(lab, profile, seconds)
@@ -94,7 +92,7 @@ class TestARound:
         assert one.source is EstimateSource.HISTORY
         assert 50 <= one.error_milli <= 100
 
-    def test_serves_the_shortest_first_by_what_it_knows(self, lab: Cluster) -> None:
+    def test_shortest_job_first_uses_estimates(self, lab: Cluster) -> None:
         short, long = job_type(lab, "short"), job_type(lab, "long")
         for profile, seconds in ((short, 80), (long, 800)):
             submit(lab, profile, seconds, gpus=4)
@@ -108,7 +106,7 @@ class TestARound:
         assert [job.state for job in late] == ["pending", "running"]
         assert all(replay_stored_round(row).same for row in Round.objects.filter(pool=lab.pool))
 
-    def test_a_replay_needs_no_measurement(self, lab: Cluster) -> None:
+    def test_replay_needs_no_measurement(self, lab: Cluster) -> None:
         profile = job_type(lab)
         submit(lab, profile, 200)
         lab.round()
@@ -120,9 +118,7 @@ class TestARound:
         RunRecord.objects.all().delete()
         assert all(replay_stored_round(row).same for row in Round.objects.filter(pool=lab.pool))
 
-    def test_says_nothing_of_jobs_that_have_no_job_type_or_of_which_nothing_is_known(
-        self, lab: Cluster
-    ) -> None:
+    def test_are_empty_without_job_type_or_history(self, lab: Cluster) -> None:
         for profile in (None, lab.profile("a", "new", **TRUE)):
             lab.submit("a", 1, 300, profile=profile)
             lab.submit("a", 1, 300, profile=profile, estimate_s=70, iterations=9)
@@ -134,7 +130,7 @@ class TestARound:
         seen = [read_estimate(job) for job in Job.objects.order_by("id")]
         assert [one and one.source.value for one in seen] == [None, "declared"] * 2
 
-    def test_keeps_what_its_owner_said_and_says_how_far_off_that_was(self, lab: Cluster) -> None:
+    def test_keep_declared_value_with_observed_error(self, lab: Cluster) -> None:
         profile = job_type(lab)
         submit(lab, profile, 400, estimate_s=500)
         lab.round()
@@ -145,7 +141,7 @@ class TestARound:
         assert work_us == 500 * SECOND_US
         assert (one.source, one.error_milli) == (EstimateSource.DECLARED, 200)
 
-    def test_takes_the_cap_of_a_job_that_stops_by_a_metric(self, lab: Cluster) -> None:
+    def test_use_cap_for_job_that_stops_by_metric(self, lab: Cluster) -> None:
         profile = job_type(lab)
         submit(lab, profile, 800)
         lab.round()
@@ -159,7 +155,7 @@ class TestARound:
         assert work_us == pytest.approx(500 * SECOND_US, rel=0.01)
         assert (one.source, one.error_milli) == (EstimateSource.CAP, ONE_MILLI)
 
-    def test_stays_as_it_is_while_reports_agree(self, lab: Cluster) -> None:
+    def test_stay_stable_while_reports_agree(self, lab: Cluster) -> None:
         profile = job_type(lab)
         submit(lab, profile, 3000)
         lab.round()
@@ -173,7 +169,7 @@ class TestARound:
 
 
 class TestRuns:
-    def test_are_kept_in_gpu_time_by_type_so_that_speeds_may_change(self, lab: Cluster) -> None:
+    def test_are_stored_in_gpu_time_by_type(self, lab: Cluster) -> None:
         profile = job_type(lab)
         submit(lab, profile, 400)
         lab.round()
@@ -192,7 +188,7 @@ class TestRuns:
         assert again is not None
         assert again.work_s == 100
 
-    def test_that_failed_or_were_taken_back_are_not_kept(self, lab: Cluster) -> None:
+    def test_omit_failed_runs(self, lab: Cluster) -> None:
         profile = job_type(lab)
         job = submit(lab, profile, 100)
         type(job.virtual_work).objects.filter(job=job).update(exit_code=1)
@@ -227,7 +223,7 @@ class TestRuns:
         assert len(row.runs) == 31
         assert [run["held"]["v100"] for run in row.runs[-3:]] == [10_000_000, *[11_000_000] * 2]
 
-    def test_of_no_job_ask_nothing(self, lab: Cluster, django_assert_num_queries: Any) -> None:
+    def test_need_no_query_without_jobs(self, lab: Cluster, django_assert_num_queries: Any) -> None:
         assert lab.pool.pk
         with django_assert_num_queries(0):
             keep_runs([])

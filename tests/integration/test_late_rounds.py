@@ -39,8 +39,8 @@ def outage(*, renewed: bool = False) -> Story:
 
 
 @pytest.mark.django_db
-class TestALateRound:
-    def test_costs_the_operator_what_the_tenant_is_spared(self) -> None:
+class TestLateRound:
+    def test_charges_operator_for_time_after_expiry(self) -> None:
         story = outage()
         story.meter()
         story.looked(OUTAGE_MIN + 60)
@@ -48,13 +48,13 @@ class TestALateRound:
         assert story.balances() == {"a": "-3.000000", "b": "27.000000", "operator": "-24.000000"}
         assert violations() == []
 
-    def test_stands_on_the_line_with_both_instants(self) -> None:
+    def test_line_has_both_end_times(self) -> None:
         outage().meter()
         line = UsageLine.objects.get()
         assert (line.ends_at, line.charged_until) == (at(OUTAGE_MIN), at(30))
         assert (str(line.amount), str(line.borne)) == ("3.000000", "24.000000")
 
-    def test_stands_on_the_transfer_as_time_that_was_not_charged(self) -> None:
+    def test_transfer_shows_uncharged_time(self) -> None:
         story = outage()
         story.meter()
         story.looked(OUTAGE_MIN + 60)
@@ -62,7 +62,7 @@ class TestALateRound:
         hours_us = 2 * (OUTAGE_MIN - 30) * 60 * 1_000_000
         assert Transfer.objects.get(code="usage").data["borne_gpu_us"] == hours_us
 
-    def test_takes_no_more_of_the_budget_than_was_reserved(self) -> None:
+    def test_uses_no_more_budget_than_reserved(self) -> None:
         story = outage()
         assert story.budget("a") == ("0.000000", "3.000000")
         story.meter()
@@ -72,7 +72,7 @@ class TestALateRound:
         assert story.budget("a") == ("-3.000000", "0.000000")
         assert violations() == []
 
-    def test_that_renews_begins_the_next_term_then(self) -> None:
+    def test_renewal_begins_next_term_at_late_round(self) -> None:
         story = outage(renewed=True)
         story.end(OUTAGE_MIN + 30, Lease.objects.get())
         story.post_round(OUTAGE_MIN + 30, price="3.000000")
@@ -83,11 +83,11 @@ class TestALateRound:
         assert violations() == []
 
 
-class TestARoundOfTheEngine:
+class TestEngineRound:
     """Real rounds every 10 s on a clock that the test moves; leases of 900 s."""
 
     @pytest.mark.parametrize(("after_s", "late"), [(20, False), (16_200, True)])
-    def test_that_renews_a_lease_after_its_expiry_is_late_or_on_time(
+    def test_renewal_after_expiry_is_on_time_or_late(
         self, committed_db: str, after_s: int, late: bool
     ) -> None:
         lab = cluster({"a": 0, "b": 8}, policy="ltgf")
@@ -106,9 +106,7 @@ class TestARoundOfTheEngine:
             assert (line.borne > 0) is late
             assert violations() == []
 
-    def test_after_the_end_of_a_job_is_on_time_however_late_the_meter_is(
-        self, committed_db: str
-    ) -> None:
+    def test_end_of_job_is_on_time_even_if_metered_late(self, committed_db: str) -> None:
         lab = cluster({"a": 0, "b": 8}, policy="ltgf", lease_s=25)
         # the job ends after its lease expired, before the round that records this
         lab.submit("a", 4, 28)

@@ -66,8 +66,8 @@ def estimate(lab: Cluster, job: Job) -> tuple[int | None, JobEstimate]:
     return work[job.pk], found
 
 
-class TestARound:
-    def test_takes_the_cap_until_there_are_six_evaluations(self, lab: Cluster) -> None:
+class TestRoundEstimates:
+    def test_use_cap_below_six_evaluations(self, lab: Cluster) -> None:
         job = submit(lab, job_type(lab))
         lab.round()
         play(lab, 6)
@@ -80,9 +80,7 @@ class TestARound:
         assert work_us == pytest.approx(CAP_S * SECOND_US, rel=0.01)
         assert (one.source, one.error_milli) == (EstimateSource.CAP, ONE_MILLI)
 
-    def test_knows_half_way_when_a_job_stops_and_a_replay_needs_no_history(
-        self, lab: Cluster
-    ) -> None:
+    def test_predict_stop_half_way_and_replay_without_history(self, lab: Cluster) -> None:
         job = submit(lab, job_type(lab))
         lab.round()
         play(lab, TRUE_S // 2 // 10)
@@ -97,13 +95,13 @@ class TestARound:
         StopForecast.objects.all().delete()
         assert all(replay_stored_round(row).same for row in Round.objects.filter(pool=lab.pool))
 
-    def test_of_a_loss_is_the_same(self, lab: Cluster) -> None:
+    def test_predict_stop_from_loss(self, lab: Cluster) -> None:
         job = submit(lab, job_type(lab), stop_metric="loss", stop_rule="at_most", stop_value="0.25")
         lab.round()
         play(lab, TRUE_S // 2 // 10)
         assert estimate(lab, job)[0] == pytest.approx(TRUE_S * SECOND_US, rel=0.15)
 
-    def test_hears_of_a_metric_over_all_leases_and_the_same_twice(self, lab: Cluster) -> None:
+    def test_history_spans_leases_and_ignores_repeats(self, lab: Cluster) -> None:
         job = submit(lab, job_type(lab))
         lab.round()
         play(lab, 8)
@@ -118,7 +116,7 @@ class TestARound:
 
 
 class TestRefits:
-    def test_let_tenants_take_turns(self, lab: Cluster) -> None:
+    def test_alternate_between_tenants(self, lab: Cluster) -> None:
         many = [evaluated(lab, "a", count) for count in range(3)]
         one = evaluated(lab, "b", 0)
         assert [row.job_id for row in due_histories()] == [many[0], one, *many[1:]]
@@ -127,7 +125,7 @@ class TestRefits:
         assert refit() == 2
         assert refit() == 0
 
-    def test_are_due_where_evaluations_have_moved_on(self, lab: Cluster) -> None:
+    def test_are_due_after_enough_new_evaluations(self, lab: Cluster) -> None:
         job = evaluated(lab, "a", 0, points=100)
         assert refit() == 1
         history = MetricHistory.objects.get(job=job)
@@ -138,9 +136,7 @@ class TestRefits:
         Job.objects.filter(pk=job).update(state="succeeded")
         assert not is_refit_due()
 
-    def test_of_what_no_curve_fits_say_the_cap(
-        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_use_cap_if_no_curve_fits(self, lab: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: Any) -> None:
             raise FloatingPointError
 
@@ -152,9 +148,7 @@ class TestRefits:
         assert row.note == "the cap: no curve could be fitted to its evaluations"
 
     @pytest.mark.parametrize("metrics", [[0.0] * 40, [(-1.0) ** n * 9.9e11 for n in range(40)]])
-    def test_of_hostile_numbers_are_whole_numbers_within_the_cap(
-        self, lab: Cluster, metrics: list[float]
-    ) -> None:
+    def test_stay_within_cap_for_extreme_metrics(self, lab: Cluster, metrics: list[float]) -> None:
         job = evaluated(lab, "a", 0)
         MetricHistory.objects.filter(job=job).update(
             points=[[100 * n, metric] for n, metric in enumerate(metrics, 1)], evaluations=40
@@ -163,7 +157,7 @@ class TestRefits:
         row = StopForecast.objects.get()
         assert row.low <= row.iterations <= row.high <= 50_000
 
-    def test_run_in_a_process_of_their_own_where_they_are_due(
+    def test_run_in_separate_process_when_due(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         started: list[str] = []
@@ -184,7 +178,7 @@ class TestRefits:
         assert tasks.refits() == 0
         assert started == ["refit_curves"]
 
-    def test_of_the_command_end_when_nothing_is_left(
+    def test_command_ends_when_nothing_is_left(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         evaluated(lab, "a", 0)

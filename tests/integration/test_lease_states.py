@@ -187,7 +187,7 @@ TABLE = {
 }  # fmt: skip
 
 
-def test_the_table_has_every_writer_and_every_state() -> None:
+def test_table_covers_every_writer_and_state() -> None:
     assert set(TABLE) == set(WRITERS)
     for writer, row in TABLE.items():
         assert set(row) == set(Lease.State.values), writer
@@ -195,7 +195,7 @@ def test_the_table_has_every_writer_and_every_state() -> None:
 
 @pytest.mark.parametrize("state", Lease.State.values)
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_writer_does_to_a_lease_what_its_state_allows(writer: str, state: str) -> None:
+def test_writer_changes_lease_as_its_state_allows(writer: str, state: str) -> None:
     lab = cluster({"a": 8}, lease_s=LEASE_S, policy="ltgf")
     job = lab.submit("a", 4, 1000)
     lab.round()

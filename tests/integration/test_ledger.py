@@ -72,13 +72,13 @@ def shop(request: pytest.FixtureRequest) -> Shop:
 
 
 class TestPosting:
-    def test_moves_credits_and_tells_the_budgets(self, shop: Shop) -> None:
+    def test_moves_credits_and_updates_budgets(self, shop: Shop) -> None:
         post_transfer(shop.posting("one", (shop.a, -5), (shop.b, 5)))
         assert (shop.balance(shop.a), shop.balance(shop.b)) == (-5, 5)
         spendable = Budget.objects.order_by("tenant_id").values_list("spendable", flat=True)
         assert [str(amount) for amount in spendable] == ["-0.000005", "0.000005"]
 
-    def test_twice_moves_once_in_any_order_of_entries(self, shop: Shop) -> None:
+    def test_is_idempotent_in_any_order_of_entries(self, shop: Shop) -> None:
         first = post_transfer(shop.posting("one", (shop.a, -5), (shop.b, 5)))
         again = post_transfer(shop.posting("one", (shop.b, 2), (shop.a, -5), (shop.b, 3)))
         assert (again.pk, shop.balance(shop.b)) == (first.pk, 5)
@@ -92,27 +92,25 @@ class TestPosting:
             {"tenant_id": 1},
         ],
     )
-    def test_of_another_body_by_the_same_id_is_refused(
-        self, shop: Shop, change: dict[str, Any]
-    ) -> None:
+    def test_rejects_different_body_with_same_id(self, shop: Shop, change: dict[str, Any]) -> None:
         posting = shop.posting("one", (shop.a, -5), (shop.b, 5))
         post_transfer(posting)
         with pytest.raises(ConflictError):
             post_transfer(replace(posting, **change))
 
     @pytest.mark.parametrize("amounts", [(-5, 4), (0, 0), (5, 0), ()])
-    def test_that_does_not_balance_is_refused(self, shop: Shop, amounts: tuple[int, ...]) -> None:
+    def test_rejects_unbalanced_entries(self, shop: Shop, amounts: tuple[int, ...]) -> None:
         entries = zip((shop.a, shop.b), amounts, strict=False)
         with pytest.raises(UnbalancedError):
             post_transfer(shop.posting("one", *entries))
         assert not Transfer.objects.exists()
 
-    def test_of_floats_is_refused(self, shop: Shop) -> None:
+    def test_rejects_floats(self, shop: Shop) -> None:
         entries: Any = ((shop.a, -0.5), (shop.b, 0.5))
         with pytest.raises(UnbalancedError):
             post_transfer(shop.posting("one", *entries))
 
-    def test_of_many_is_all_or_none(self, shop: Shop) -> None:
+    def test_posts_several_transfers_or_none(self, shop: Shop) -> None:
         good = shop.posting("good", (shop.a, -5), (shop.b, 5))
         post_transfer(shop.posting("bad", (shop.a, -1), (shop.b, 1)))
         bad = shop.posting("bad", (shop.a, -2), (shop.b, 2))
@@ -120,25 +118,25 @@ class TestPosting:
             post_transfers([good, bad])
         assert shop.balance(shop.b) == 1
 
-    def test_below_a_credit_limit_is_refused(self, shop: Shop) -> None:
+    def test_rejects_amount_below_credit_limit(self, shop: Shop) -> None:
         Budget.objects.filter(tenant=shop.tenants[0]).update(credit_limit=to_credits(10))
         post_transfer(shop.posting("one", (shop.a, -10), (shop.b, 10)))
         with pytest.raises(CreditLimitError):
             post_transfer(shop.posting("two", (shop.a, -1), (shop.b, 1)))
 
-    def test_across_books_is_refused(self, shop: Shop) -> None:
+    def test_rejects_transfer_across_books(self, shop: Shop) -> None:
         other = open_accounts(open_book("main"), [])[0]
         with pytest.raises(DatabaseError, match="one book"), transaction.atomic():
             post_transfer(shop.posting("one", (shop.a, -5), (other, 5)))
 
-    def test_corrects_by_a_new_transfer_that_names_its_source(self, shop: Shop) -> None:
+    def test_correction_names_its_source(self, shop: Shop) -> None:
         source = post_transfer(shop.posting("one", (shop.a, -5), (shop.b, 5)))
         correction = correct_transfer(
             source, entries=[(shop.a, 2), (shop.b, -2)], effective_at=NOON, why="price typo"
         )
         assert (correction.corrects_id, shop.balance(shop.a)) == (source.pk, -3)
 
-    def test_of_an_allowance_happens_once_by_name(self, shop: Shop) -> None:
+    def test_allowance_is_posted_once_per_name(self, shop: Shop) -> None:
         for _ in range(2):
             post_allowance(
                 book=shop.book,
@@ -215,7 +213,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.django_db
-def test_the_ledger_behaves_like_a_dictionary_of_balances() -> None:
+def test_ledger_matches_dictionary_of_balances() -> None:
     run_state_machine_as_test(
         LedgerMachine,
         settings=settings(
@@ -249,15 +247,15 @@ def in_threads(work: Callable[[], Any], count: int) -> list[Any]:
     return results
 
 
-class TestAtOnce:
-    def test_the_same_transfer_is_posted_once(self, committed_db: str) -> None:
+class TestConcurrency:
+    def test_same_transfer_is_posted_once(self, committed_db: str) -> None:
         shop = Shop()
         posting = shop.posting("one", (shop.a, -5), (shop.b, 5))
         results = in_threads(lambda: post_transfer(posting).pk, 6)
         assert results == [posting.id] * 6
         assert (Entry.objects.count(), shop.balance(shop.b)) == (2, 5)
 
-    def test_many_spend_no_more_than_the_limit(self, committed_db: str) -> None:
+    def test_spending_never_exceeds_limit(self, committed_db: str) -> None:
         shop = Shop()
         Budget.objects.filter(tenant=shop.tenants[0]).update(credit_limit=to_credits(10))
 
@@ -281,7 +279,7 @@ class TestAtOnce:
         results = in_threads(lambda: post_transfers(next(flip)), 6)
         assert sorted(results) == [0, 0, 0, 0, 0, 400]
 
-    def test_a_pool_that_another_meters_or_settles_is_left_alone(self, committed_db: str) -> None:
+    def test_locked_pool_is_skipped_by_meter_and_settlement(self, committed_db: str) -> None:
         story = full_hours()
         story.meter()
         pool = story.pool.pk
@@ -302,7 +300,7 @@ class TestAtOnce:
         assert in_threads(work, 4) == [None] * 4
         assert lines_and_shares() == swept_at_once(story.pool.pk)
 
-    def test_events_read_again_from_the_start_write_nothing_twice(self, committed_db: str) -> None:
+    def test_rereading_events_writes_nothing_twice(self, committed_db: str) -> None:
         """If the cursor is lost, repeated lines violate uniqueness, and all is rolled back."""
         story = eventful()
         story.meter()

@@ -51,13 +51,13 @@ class TestRawSql:
 
     @pytest.mark.django_db
     @pytest.mark.parametrize("statement", ATTACKS)
-    def test_of_the_app_role_changes_no_history(self, statement: str) -> None:
+    def test_app_role_cannot_change_history(self, statement: str) -> None:
         full_books()
         with pytest.raises(DatabaseError, match="permission denied"), transaction.atomic():
             execute(statement)
 
     @pytest.mark.parametrize("statement", ATTACKS)
-    def test_of_the_owner_changes_no_history(self, committed_db: str, statement: str) -> None:
+    def test_owner_cannot_change_history(self, committed_db: str, statement: str) -> None:
         full_books()
         with (
             pytest.raises(DatabaseError, match="append-only"),
@@ -65,7 +65,7 @@ class TestRawSql:
         ):
             cursor.execute(statement)
 
-    def test_fails_at_commit_when_it_does_not_balance(self, committed_db: str) -> None:
+    def test_unbalanced_transfer_fails_at_commit(self, committed_db: str) -> None:
         shop = Shop()
 
         @transaction.atomic
@@ -78,15 +78,13 @@ class TestRawSql:
             write()
         assert not Transfer.objects.exists()
 
-    def test_fails_at_commit_without_entries(self, committed_db: str) -> None:
+    def test_transfer_without_entries_fails_at_commit(self, committed_db: str) -> None:
         shop = Shop()
         with pytest.raises(DatabaseError, match="0 entries"), transaction.atomic():
             insert_transfer(shop)
 
     @pytest.mark.parametrize("entries", [0, 1, 3])
-    def test_fails_at_commit_with_another_count_than_its_transfer_says(
-        self, committed_db: str, entries: int
-    ) -> None:
+    def test_wrong_entry_count_fails_at_commit(self, committed_db: str, entries: int) -> None:
         shop = Shop()
 
         @transaction.atomic
@@ -99,7 +97,7 @@ class TestRawSql:
             write()
         assert not Transfer.objects.exists()
 
-    def test_cannot_slip_past_by_an_early_look(self, committed_db: str) -> None:
+    def test_rejects_entries_after_early_constraint_check(self, committed_db: str) -> None:
         shop = Shop()
 
         @transaction.atomic
@@ -117,7 +115,7 @@ class TestRawSql:
         with pytest.raises(DatabaseError, match="no more of them"):
             write()
 
-    def test_adds_nothing_to_an_old_transfer(self, committed_db: str) -> None:
+    def test_cannot_add_entry_to_old_transfer(self, committed_db: str) -> None:
         shop = Shop()
         old = post_transfer(shop.posting("one", (shop.a, -5), (shop.b, 5)))
         with pytest.raises(DatabaseError, match="transaction that made"):
@@ -128,17 +126,17 @@ class TestRawSql:
             )
         assert shop.balance(shop.a) == -5
 
-    def test_adds_no_entry_before_its_transfer(self, shop: Shop) -> None:
+    def test_cannot_add_entry_before_its_transfer(self, shop: Shop) -> None:
         with pytest.raises(DatabaseError, match="transaction that made"), transaction.atomic():
             insert_entry(uuid.uuid4(), shop.a, "5")
 
-    def test_hangs_the_owners_function_on_no_table_of_its_own(self, shop: Shop) -> None:
+    def test_app_role_cannot_execute_trigger_function(self, shop: Shop) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT has_function_privilege('billing_move_balances()', 'EXECUTE')")
             assert cursor.fetchone() == (False,)
 
     @pytest.mark.parametrize("amount", ["NaN", "0", "1e14", "-1e14"])
-    def test_adds_no_amount_that_is_none(self, shop: Shop, amount: str) -> None:
+    def test_rejects_invalid_amount(self, shop: Shop, amount: str) -> None:
         with pytest.raises(DatabaseError), transaction.atomic():
             insert_entry(insert_transfer(shop), shop.a, amount)
 
@@ -154,17 +152,17 @@ class TestRawSql:
             "DROP FUNCTION billing_admit_entries() CASCADE",
         ],
     )
-    def test_of_the_app_role_makes_no_money(self, shop: Shop, statement: str) -> None:
+    def test_app_role_cannot_change_balances(self, shop: Shop, statement: str) -> None:
         with pytest.raises(DatabaseError), transaction.atomic():
             execute(statement)
 
-    def test_opens_no_account_with_a_balance(self, shop: Shop) -> None:
+    def test_cannot_open_account_with_balance(self, shop: Shop) -> None:
         tenant = Tenant.objects.create(slug="c", name="c", initials="C")
         with pytest.raises(DatabaseError, match="balance of 0"), transaction.atomic():
             Account.objects.create(book=shop.book, kind="tenant", tenant=tenant, balance=5)
 
     @pytest.mark.django_db
-    def test_posts_no_usage_into_a_settled_hour(self) -> None:
+    def test_cannot_post_usage_into_settled_hour(self) -> None:
         story = full_books()
         line = UsageLine.objects.filter(hour__lt=settle_pool(story.pool.pk).until).first()
         assert line is not None

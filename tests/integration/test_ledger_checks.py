@@ -22,7 +22,7 @@ def broken() -> set[str]:
     return {result.name for result in run_checks() if not result.ok}
 
 
-class TestHonestBooks:
+class TestSoundBooks:
     def test_pass_every_check(self) -> None:
         story = eventful()
         story.meter()
@@ -30,13 +30,13 @@ class TestHonestBooks:
         story.settle()
         assert [v for result in run_checks() for v in result.violations] == []
 
-    def test_pass_while_the_meter_lags_behind(self) -> None:
+    def test_pass_while_meter_lags_behind(self) -> None:
         story = eventful()
         assert broken() == set()
         story.meter(5)
         assert broken() == set()
 
-    def test_pass_for_a_pool_that_rests(self) -> None:
+    def test_pass_for_idle_pool(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=2, price="0.000000")
         story.post_round(5)
@@ -46,20 +46,20 @@ class TestHonestBooks:
         story.settle()
         assert broken() == set()
 
-    def test_are_told_in_one_line_per_check(self) -> None:
+    def test_are_reported_in_one_line_per_check(self) -> None:
         Story()
         output = StringIO()
         call_command("check_ledger", stdout=output)
         lines = output.getvalue().splitlines()
         assert [line.split()[:2] for line in lines] == [["ok", name] for name in CHECKS]
 
-    def test_are_told_as_json(self) -> None:
+    def test_are_reported_as_json(self) -> None:
         output = StringIO()
         call_command("check_ledger", "--json", stdout=output)
         assert {row["name"] for row in json.loads(output.getvalue())} == set(CHECKS)
 
 
-class TestABrokenBook:
+class TestBrokenBooks:
     """The guards are disabled, which only the owner can do, then one value is changed."""
 
     @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ class TestABrokenBook:
             ("UPDATE scheduling_lease SET gpus = gpus + 1, own = own + 1", {"lines_match_terms"}),
         ],
     )
-    def test_is_named(self, statement: str, names: set[str]) -> None:
+    def test_fail_the_expected_checks(self, statement: str, names: set[str]) -> None:
         story = eventful()
         story.meter()
         story.looked(150)
@@ -83,7 +83,7 @@ class TestABrokenBook:
             cursor.execute(statement)
         assert broken() == names
 
-    def test_ends_the_command_with_1(self) -> None:
+    def test_make_command_exit_with_1(self) -> None:
         Story()
         with connection.cursor() as cursor:
             cursor.execute("UPDATE tenants_budget SET spendable = 5")
@@ -91,7 +91,7 @@ class TestABrokenBook:
             call_command("check_ledger", stdout=StringIO())
         assert ended.value.code == 1
 
-    def test_with_a_line_that_no_event_gave_is_named(self) -> None:
+    def test_line_without_event_is_found(self) -> None:
         eventful().meter()
         line = UsageLine.objects.filter(meter="own").first()
         assert line is not None
@@ -99,7 +99,7 @@ class TestABrokenBook:
         line.save()
         assert "lines_match_events" in broken()
 
-    def test_with_a_cursor_past_the_last_event_is_named(self) -> None:
+    def test_cursor_past_last_event_is_found(self) -> None:
         """Otherwise the sweep would request missing events again and again."""
         story = eventful()
         story.meter()
@@ -109,7 +109,7 @@ class TestABrokenBook:
         (said,) = CHECKS["lines_match_events"]().violations
         assert f"has read up to event {last + 1}, but the last one is {last}" in said
 
-    def test_with_two_leases_on_one_slot_is_named(self) -> None:
+    def test_two_leases_on_one_slot_are_found(self) -> None:
         from scheduling.models import LeaseSlot, Node
 
         story = Story()
@@ -119,7 +119,7 @@ class TestABrokenBook:
             LeaseSlot.objects.create(lease=lease, node=node, slot=0)
         assert broken() == {"slots_held_once"}
 
-    def test_with_a_term_at_another_price_is_named(self) -> None:
+    def test_term_at_wrong_price_is_found(self) -> None:
         story = Story()
         story.post_round(5, price="1.000000")
         lease = story.run(5, "a", borrowed=1, price="0.999999")

@@ -80,7 +80,7 @@ def violations() -> list[str]:
     return check.violations
 
 
-class TestTheLogOfABook:
+class TestBookLog:
     def test_has_every_transfer_once_in_order(self, book: Book) -> None:
         there = Transfer.objects.filter(book=book)
         assert there.count() > 5
@@ -95,7 +95,7 @@ class TestTheLogOfABook:
             transfer_digest(bytes(row.salt), bodies[row.transfer_id]) for row in logged
         )
 
-    def test_goes_on_with_what_is_new(self, book: Book) -> None:
+    def test_continues_with_new_transfers(self, book: Book) -> None:
         assert log_new_transfers() == 0
         give(book, 2, 10)
         assert log_new_transfers() == 2
@@ -108,7 +108,7 @@ class TestTheLogOfABook:
         assert firsts == [sum(counts[:place]) for place in range(4)]
         assert violations() == []
 
-    def test_discloses_no_amount_id_or_hash_of_a_body(self, book: Book) -> None:
+    def test_discloses_no_amount_id_or_body_hash(self, book: Book) -> None:
         (entry,) = transparency.entries(transparency.ledger_log(book.slug), 0, 10)
         text = entry.record.decode()
         for transfer in Transfer.objects.filter(book=book):
@@ -120,7 +120,7 @@ class TestTheLogOfABook:
         salts = LoggedTransfer.objects.values_list("salt", flat=True)
         assert len({bytes(salt) for salt in salts}) == len(salts)
 
-    def test_takes_each_once_whoever_tries_at_the_same_time(self, book: Book) -> None:
+    def test_concurrent_writers_log_each_transfer_once(self, book: Book) -> None:
         give(book, 30, 100)
         logged: list[int] = []
 
@@ -136,9 +136,7 @@ class TestTheLogOfABook:
         assert sum(logged) == 30
         assert violations() == []
 
-    def test_gets_by_the_hourly_look_what_was_posted_long_ago(
-        self, book: Book, session: Session
-    ) -> None:
+    def test_hourly_scan_logs_old_unlogged_transfer(self, book: Book, session: Session) -> None:
         for number, ago in ((50, "30 minutes"), (51, "2 hours")):
             give(book, 1, number)
             session.execute(
@@ -171,9 +169,11 @@ DONE = {
 }
 
 
-class TestATransferThatWasBent:
+class TestAlteredTransfer:
     @pytest.mark.parametrize("statement", DONE)
-    def test_is_named(self, book: Book, session: Session, statement: str) -> None:
+    def test_is_reported_with_kind_of_change(
+        self, book: Book, session: Session, statement: str
+    ) -> None:
         assert violations() == []
         victim = Transfer.objects.filter(book=book, data__name="gift 2").get()
         session.execute(statement, {"id": victim.pk})
@@ -182,7 +182,9 @@ class TestATransferThatWasBent:
         assert DONE[statement] in said
         assert transparency.ledger_log(book.slug) in said
 
-    def test_with_all_its_rows_is_named_by_its_number(self, book: Book, session: Session) -> None:
+    def test_is_reported_by_number_if_all_rows_are_removed(
+        self, book: Book, session: Session
+    ) -> None:
         victim = LoggedTransfer.objects.get(transfer__data__name="gift 2")
         for table, column in (
             ("entry", "transfer_id"),
@@ -197,7 +199,7 @@ class TestATransferThatWasBent:
         assert f"transfer number {victim.number} of the log was removed" in said
         assert Transfer.objects.filter(book=book).exists()
 
-    def test_that_is_added_with_an_old_date_is_named(self, book: Book, session: Session) -> None:
+    def test_backdated_transfer_is_reported(self, book: Book, session: Session) -> None:
         session.execute(
             "INSERT INTO billing_transfer (id, book_id, code, tenant_id, effective_at, posted_at,"
             " data, body_sha256, entry_count, seal) SELECT gen_random_uuid(), book_id, code,"
@@ -214,9 +216,7 @@ class TestATransferThatWasBent:
         assert f"transfer {planted.pk} was added later than its date" in said
         assert not Entry.objects.filter(transfer=planted).exists()
 
-    def test_is_found_by_the_hourly_look_and_told_by_readyz(
-        self, book: Book, session: Session
-    ) -> None:
+    def test_is_found_by_hourly_scan_and_fails_readyz(self, book: Book, session: Session) -> None:
         log_new_transfers(look_at_all=True)
         assert LogScrub.objects.get(kind="transfers").faults == []
         session.execute(

@@ -47,7 +47,7 @@ def story() -> Story:
 
 
 class TestAccountSummary:
-    def test_tells_what_was_paid_and_earned_and_what_is_open(
+    def test_shows_paid_earned_and_open_amounts(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
         with django_assert_num_queries(6):  # two queries set the tenant scope
@@ -60,11 +60,11 @@ class TestAccountSummary:
         assert plain(lender.earned, lender.open_earned) == ["4", "2"]
         assert plain(lender.lent_gpu_h, lender.balance) == ["2", "2"]
 
-    def test_leaves_out_what_is_older_but_not_what_is_open(self, story: Story) -> None:
+    def test_omits_older_amounts_but_not_open_ones(self, story: Story) -> None:
         later = account_summary(story.tenants["a"].pk, "demo", since=at(120))
         assert plain(later.paid, later.open_paid) == ["0", "3"]
 
-    def test_sets_aside_for_running_terms_alone(self, story: Story) -> None:
+    def test_reserves_for_running_terms_only(self, story: Story) -> None:
         tenant = story.tenants["a"]
         Budget.objects.update_or_create(
             tenant=tenant, book="demo", defaults={"reserved": Decimal("3.250000")}
@@ -76,12 +76,12 @@ class TestAccountSummary:
             "0.25",
         ]
 
-    def test_of_a_stranger_is_empty(self, story: Story) -> None:
+    def test_is_empty_without_account(self, story: Story) -> None:
         assert account_summary(999, "demo", since=at(0)).balance == 0
 
 
 class TestAccountHours:
-    def test_add_up_to_the_account(self, story: Story, django_assert_num_queries: Any) -> None:
+    def test_add_up_to_account_summary(self, story: Story, django_assert_num_queries: Any) -> None:
         payer = story.tenants["a"].pk
         with django_assert_num_queries(5):  # two queries set the tenant scope
             hours = account_hours(payer, "demo", since=at(0))
@@ -95,11 +95,11 @@ class TestAccountHours:
             assert sum(row.net for row in rows) == whole.net
             assert sum(row.earned for row in rows) == whole.earned
 
-    def test_begin_with_the_hour_that_is_asked_for(self, story: Story) -> None:
+    def test_begin_with_requested_hour(self, story: Story) -> None:
         hours = account_hours(story.tenants["b"].pk, "demo", since=at(75))
         assert [(row.hour, *plain(row.earned)) for row in hours] == [(at(60), "2")]
 
-    def test_of_a_stranger_are_none(self, story: Story) -> None:
+    def test_are_empty_without_account(self, story: Story) -> None:
         assert account_hours(999, "demo", since=at(0)) == []
 
 
@@ -119,7 +119,7 @@ class TestLedgerPage:
         ]
         assert page.next_before is None
 
-    def test_tells_a_lender_what_it_lent_itself(self, story: Story) -> None:
+    def test_shows_lender_what_it_lent_itself(self, story: Story) -> None:
         sides = {
             slug: ledger_page(story.tenants[slug].pk, "demo").rows[0] for slug in ("a", "b", "c")
         }
@@ -131,7 +131,7 @@ class TestLedgerPage:
         summary = account_summary(story.tenants["b"].pk, "demo", since=at(0))
         assert summary.lent_gpu_h > lent[0]  # the open hour is included
 
-    def test_pages_by_key_without_losing_or_repeating(self, story: Story) -> None:
+    def test_pages_by_key_without_loss_or_repetition(self, story: Story) -> None:
         lease = story.run(100, "a", borrowed=2, price="1.000000")  # includes payments to itself
         for minute in range(120, 600, 30):
             story.post_round(minute)
@@ -150,14 +150,14 @@ class TestLedgerPage:
         touching = Transfer.objects.filter(entries__account__tenant_id=tenant).distinct()
         assert len(seen) == len(set(seen)) == touching.count() > 8
 
-    def test_hides_a_transfer_from_those_it_does_not_touch(self, story: Story) -> None:
+    def test_hides_transfer_from_uninvolved_tenant(self, story: Story) -> None:
         transfer = Transfer.objects.get()
         assert ledger_row(transfer.pk, tenant_id=story.tenants["b"].pk) is not None
         assert ledger_row(transfer.pk, tenant_id=999) is None
 
 
 class TestJobCharges:
-    def test_tell_each_term_with_its_lenders(
+    def test_list_each_term_with_its_lenders(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
         job = story.pool.jobs.get()
@@ -174,8 +174,8 @@ class TestJobCharges:
         ]
 
 
-class TestTheLinesOfATransfer:
-    def test_add_up_to_the_entries(self, story: Story, django_assert_num_queries: Any) -> None:
+class TestTransferLines:
+    def test_add_up_to_entries(self, story: Story, django_assert_num_queries: Any) -> None:
         transfer = Transfer.objects.select_related("book").get()
         tenants = {slug: story.tenants[slug].pk for slug in "abc"}
         with django_assert_num_queries(7):  # four queries set tenant scopes
@@ -187,12 +187,14 @@ class TestTheLinesOfATransfer:
 
 
 class TestPrices:
-    def test_now_are_the_last_posted(self, story: Story, django_assert_num_queries: Any) -> None:
+    def test_current_prices_are_last_posted(
+        self, story: Story, django_assert_num_queries: Any
+    ) -> None:
         with django_assert_num_queries(1):
             (price,) = prices_now(story.pool.pk)
         assert (str(price.price), price.posted_at) == ("0.500000", at(90))
 
-    def test_now_begin_with_the_slowest_type(self, story: Story) -> None:
+    def test_current_prices_begin_with_slowest_type(self, story: Story) -> None:
         newer = PostedPrice.objects.latest("pk")
         GpuType.objects.update(rank=3)
         for name, rank in (("a100", 5), ("t4", 1)):
@@ -200,7 +202,7 @@ class TestPrices:
             newer.save()
         assert [point.gpu_type for point in prices_now(story.pool.pk)] == ["t4", "v100", "a100"]
 
-    def test_of_the_past_are_thinned_to_what_a_chart_shows(self, story: Story) -> None:
+    def test_past_prices_are_thinned_for_chart(self, story: Story) -> None:
         every = price_history(story.pool.pk, "v100", since=at(0), until=at(91))
         assert [str(p.price) for p in every] == ["3.000000", "1.000000", "2.000000", "0.500000"]
         two = price_history(story.pool.pk, "v100", since=at(0), until=at(91), points=2)

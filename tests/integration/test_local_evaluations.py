@@ -64,10 +64,8 @@ def submit(lab: Cluster, *command: str, target: str) -> Job:
     )  # fmt: skip
 
 
-class TestATraining:
-    def test_of_the_examples_is_known_by_its_curve_and_stops_itself_at_its_target(
-        self, lab: Cluster
-    ) -> None:
+class TestTraining:
+    def test_example_fits_curve_and_stops_at_target(self, lab: Cluster) -> None:
         train = str(ROOT / "examples" / "train.py")
         job = submit(lab, train, "--steps", "3000", target="0.93")
 
@@ -92,8 +90,8 @@ class TestATraining:
         assert [metric >= 0.93 for _, metric in history.points].count(True) == 1
 
 
-class TestAJobThatWritesNonsense:
-    def test_harms_nobody_and_says_so(self, lab: Cluster) -> None:
+class TestInvalidEvaluations:
+    def test_are_rejected_with_reason(self, lab: Cluster) -> None:
         job = submit(lab, "-c", HOSTILE, target="0.9")
         reasons: set[str] = set()
 

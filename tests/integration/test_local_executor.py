@@ -71,14 +71,14 @@ def age(entry: Path) -> None:
     os.utime(entry, (entry.stat().st_mtime - 60,) * 2)
 
 
-class TestAnEnd:
+class TestProgramEnd:
     @pytest.mark.parametrize("code", [0, 1, 3, 99, 255])
-    def test_has_the_programs_own_exit_code(self, world: LocalWorld, code: int) -> None:
+    def test_has_exit_code_of_program(self, world: LocalWorld, code: int) -> None:
         token = world.shell(f"exit {code}")
         assert outcome(world.ended(token)) == (FINISHED, code)
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGUSR1])
-    def test_by_a_signal_is_128_and_its_number(
+    def test_signal_gives_128_plus_its_number(
         self, world: LocalWorld, number: signal.Signals
     ) -> None:
         token = world.shell(f"kill -{int(number)} $$; sleep 6000")
@@ -94,7 +94,7 @@ class TestAnEnd:
             ([], 127, "no command was given"),
         ],
     )
-    def test_of_a_program_that_cannot_be_started_says_why(
+    def test_program_that_cannot_start_logs_reason(
         self, world: LocalWorld, argv: list[str], code: int, words: str
     ) -> None:
         token = world.run(*argv)
@@ -102,28 +102,28 @@ class TestAnEnd:
         assert "cannot start" in world.log(token)
         assert words in world.log(token)
 
-    def test_lies_between_its_start_and_now_in_pool_time(self, world: LocalWorld) -> None:
+    def test_lies_between_start_and_now_in_pool_time(self, world: LocalWorld) -> None:
         before = world.now_us()
         report = world.ended(world.shell("sleep 0.2"))
         assert report.ended_us is not None
         assert before <= report.started_us
         assert report.started_us + 200_000 <= report.ended_us <= world.now_us()
 
-    def test_is_reported_once_its_instant_has_come(self, world: LocalWorld) -> None:
+    def test_is_not_reported_before_its_time(self, world: LocalWorld) -> None:
         before_us = world.now_us()
         token = world.shell("exit 0")
         world.ended(token)
         (report,) = world.executor.list(world.lab.pool.pk, before_us)
         assert report.state is RUNNING
 
-    def test_leaves_nothing_of_its_family_behind(self, world: LocalWorld) -> None:
+    def test_leaves_no_child_processes(self, world: LocalWorld) -> None:
         token = world.shell("setsid sleep 6000 & sleep 6000 & exit 0")
         assert outcome(world.ended(token)) == (FINISHED, 0)
         eventually(lambda: not world.processes())
 
 
-class TestALaunch:
-    def test_twenty_times_at_once_starts_one_process(self, world: LocalWorld) -> None:
+class TestLaunch:
+    def test_twenty_concurrent_launches_start_one_process(self, world: LocalWorld) -> None:
         token = world.lease("/bin/sh", "-c", "echo $$ >> $EVENSHARE_JOB_DIR/starts; sleep 6000")
         launch = Launch(token, world.job(token), world.now_us())
 
@@ -140,7 +140,7 @@ class TestALaunch:
         starts = (world.job_folder(token) / "starts").read_text().split()
         assert starts == [str(record["child"])]
 
-    def test_by_a_worker_that_is_killed_is_adopted_by_the_next(self, world: LocalWorld) -> None:
+    def test_job_of_killed_worker_is_adopted_by_next(self, world: LocalWorld) -> None:
         token = world.lease("/bin/sh", "-c", "echo x >> $EVENSHARE_JOB_DIR/starts; exec sleep 6000")
         worker = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("local_process.py"), world.root, token],
@@ -157,7 +157,7 @@ class TestALaunch:
         assert again.started_us == before.started_us
         assert (world.job_folder(token) / "starts").read_text() == "x\n"
 
-    def test_after_its_end_starts_nothing_and_says_how_it_ended(self, world: LocalWorld) -> None:
+    def test_launch_after_end_starts_nothing_and_reports_end(self, world: LocalWorld) -> None:
         token = world.shell("echo x >> $EVENSHARE_JOB_DIR/starts; exit 4")
         world.ended(token)
         for _ in range(2):
@@ -168,9 +168,7 @@ class TestALaunch:
         assert world.listed() == {}
         assert (world.job_folder(token) / "starts").read_text() == "x\n"
 
-    def test_starts_in_the_pools_folder_or_in_the_jobs_own(
-        self, world: LocalWorld, tmp_path: Path
-    ) -> None:
+    def test_starts_in_folder_of_pool_or_job(self, world: LocalWorld, tmp_path: Path) -> None:
         own = world.shell("pwd")
         world.ended(own)
         assert world.log(own).strip() == str(world.job_folder(own))
@@ -180,13 +178,13 @@ class TestALaunch:
         world.ended(there)
         assert world.log(there).strip() == str(tmp_path)
 
-    def test_keeps_its_folders_private(self, world: LocalWorld) -> None:
+    def test_keeps_folders_private(self, world: LocalWorld) -> None:
         token = world.shell("mkdir made; exit 0")
         world.ended(token)
         for folder in (world.root, *world.job_folder(token).rglob("*")):
             assert stat.S_IMODE(folder.stat().st_mode) & 0o077 == 0, folder
 
-    def test_of_another_databases_job_finds_a_folder_of_its_own(self, world: LocalWorld) -> None:
+    def test_same_job_id_of_other_database_gets_own_folder(self, world: LocalWorld) -> None:
         token = world.shell("echo mine > $EVENSHARE_JOB_DIR/kept; exit 7")
         world.ended(token)
         (world.job_folder(token) / "uid").write_text("abcd")
@@ -196,8 +194,8 @@ class TestALaunch:
         assert (world.root / f"{world.job(token)}.abcd" / "kept").exists()
 
 
-class TestTheEnvironment:
-    def test_holds_what_a_job_needs_and_nothing_of_the_portal(
+class TestEnvironment:
+    def test_has_job_variables_and_nothing_of_portal(
         self, world: LocalWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name, value in CANARIES.items():
@@ -233,7 +231,7 @@ class TestTheEnvironment:
                 seen += Path(f"/proc/{pid}/{name}").read_bytes().decode()
         assert [word for word in CANARIES.values() if word in seen] == []
 
-    def test_names_the_gpus_of_a_lease_by_their_indices(self, world: LocalWorld) -> None:
+    def test_names_gpus_of_lease_by_index(self, world: LocalWorld) -> None:
         world.lab.gpu_type.name = "h200"
         world.lab.gpu_type.save()
         world.lease("true")
@@ -242,9 +240,9 @@ class TestTheEnvironment:
         assert world.log(token) == "PCI_BUS_ID:1:1\n"
 
 
-class TestAStop:
+class TestStop:
     @pytest.mark.parametrize(("code", "state"), [(99, STOPPED), (1, STOPPED), (0, FINISHED)])
-    def test_lets_the_program_checkpoint_within_its_grace(
+    def test_allows_checkpoint_within_grace(
         self, world: LocalWorld, code: int, state: ReportState
     ) -> None:
         token = world.python(CHECKPOINTS.format(code=code))
@@ -254,7 +252,7 @@ class TestAStop:
         assert outcome(report) == (state, 0 if state is FINISHED else None)
         assert (world.job_folder(token) / "saved").read_text() == "yes"
 
-    def test_kills_a_stubborn_family_after_its_grace(self, world: LocalWorld) -> None:
+    def test_kills_stubborn_process_tree_after_grace(self, world: LocalWorld) -> None:
         token = world.python(STUBBORN)
         eventually(lambda: world.log(token).count("ready") == 2)
         assert len(world.processes()) == 3
@@ -267,14 +265,14 @@ class TestAStop:
         eventually(lambda: not world.processes())
         assert "killed" in world.log(token)
 
-    def test_twice_keeps_the_first_grace(self, world: LocalWorld) -> None:
+    def test_repeated_stop_keeps_first_grace(self, world: LocalWorld) -> None:
         token = world.python(STUBBORN)
         world.says(token, "ready")
         world.stop(token, grace_s=1)
         world.stop(token, grace_s=6000)
         assert world.ended(token).state is STOPPED
 
-    def test_wakes_a_program_that_was_suspended(self, world: LocalWorld) -> None:
+    def test_wakes_suspended_program(self, world: LocalWorld) -> None:
         token = world.python(CHECKPOINTS.format(code=99))
         world.says(token, "ready")
         os.kill(world.shim(token)["child"], signal.SIGSTOP)
@@ -282,7 +280,7 @@ class TestAStop:
         world.ended(token)
         assert (world.job_folder(token) / "saved").exists()
 
-    def test_before_the_launch_prevents_it_for_ever(self, world: LocalWorld) -> None:
+    def test_stop_before_launch_prevents_it_permanently(self, world: LocalWorld) -> None:
         token = world.lease("/bin/sh", "-c", "echo x >> $EVENSHARE_JOB_DIR/starts")
         (report,) = world.stop(token)
         assert report.state is STOPPED
@@ -290,7 +288,7 @@ class TestAStop:
         assert late.state is STOPPED
         assert not (world.job_folder(token) / "starts").exists()
 
-    def test_reaches_a_program_whose_lease_ended_in_the_database(self, world: LocalWorld) -> None:
+    def test_reaches_program_of_lease_ended_in_database(self, world: LocalWorld) -> None:
         token = world.python(CHECKPOINTS.format(code=99))
         world.says(token, "ready")
         world.lab.pool.leases.update(state="ended")
@@ -298,8 +296,8 @@ class TestAStop:
         assert world.ended(token).state is STOPPED
 
 
-class TestAShimThatIsKilled:
-    def test_takes_its_program_with_it_and_is_reported_as_lost(self, world: LocalWorld) -> None:
+class TestKilledShim:
+    def test_ends_its_program_and_is_reported_as_lost(self, world: LocalWorld) -> None:
         token = world.python(STUBBORN)
         eventually(lambda: world.log(token).count("ready") == 2)
         os.kill(world.shim(token)["pid"], signal.SIGKILL)
@@ -308,7 +306,7 @@ class TestAShimThatIsKilled:
         eventually(lambda: not world.processes())
         assert world.listed()[token].ended_us == report.ended_us
 
-    def test_is_not_taken_for_the_process_that_got_its_number(self, world: LocalWorld) -> None:
+    def test_is_not_confused_with_process_of_same_pid(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
         record = world.shim(token)
         assert is_alive(record)
@@ -318,7 +316,7 @@ class TestAShimThatIsKilled:
         assert not is_alive({**record, "pid": 2**22 - 1})
         assert not is_alive({})
 
-    def test_that_never_came_to_its_claim_is_lost_after_a_while(self, world: LocalWorld) -> None:
+    def test_shim_without_claim_is_lost_after_timeout(self, world: LocalWorld) -> None:
         token = world.lease("true")
         lease = world.lab.pool.leases.get()
         world.executor._make(token, lease)
@@ -328,14 +326,14 @@ class TestAShimThatIsKilled:
         (late,) = world.launch(token)
         assert late.state is STOPPED
 
-    def test_that_has_its_claim_and_no_program_yet_is_on_its_way(self, world: LocalWorld) -> None:
+    def test_shim_with_claim_but_no_program_is_accepted(self, world: LocalWorld) -> None:
         token = world.lease("true")
         world.executor._make(token, world.lab.pool.leases.get())
         (world.folder(token) / "shim.json").write_text('{"pid": 1}')
         (report,) = world.launch(token)
         assert (report.token, report.state) == (token, ReportState.ACCEPTED)
 
-    def test_whose_folder_was_removed_is_lost(self, world: LocalWorld) -> None:
+    def test_shim_with_removed_folder_is_lost(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
         world.lab.pool.leases.update(state="running")
         world.job_folder(token).rename(world.root.with_name("gone"))
@@ -344,8 +342,8 @@ class TestAShimThatIsKilled:
         assert not world.processes()
 
 
-class TestTheFolderOfAllJobs:
-    def test_that_vanished_is_not_one_in_which_nothing_runs(self, world: LocalWorld) -> None:
+class TestJobsFolder:
+    def test_missing_folder_raises_error_while_jobs_run(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
         world.lab.pool.leases.update(state="running")
         world.root.rename(world.root.with_name("gone"))
@@ -358,8 +356,8 @@ class TestTheFolderOfAllJobs:
         eventually(lambda: not world.processes())
 
 
-class TestThePresentLease:
-    def test_is_named_in_the_jobs_folder(self, world: LocalWorld) -> None:
+class TestCurrentLease:
+    def test_is_named_in_folder_of_job(self, world: LocalWorld) -> None:
         first = world.shell("exit 99")
         world.ended(first)
         job = world.lab.pool.jobs.get()
@@ -369,7 +367,7 @@ class TestThePresentLease:
         world.ended(second)
         assert (world.job_folder(first) / "lease").read_text().strip() == "2"
 
-    def test_keeps_a_late_shim_of_an_earlier_one_from_starting(self, world: LocalWorld) -> None:
+    def test_blocks_late_shim_of_earlier_lease(self, world: LocalWorld) -> None:
         token = world.lease("/bin/sh", "-c", "echo x >> $EVENSHARE_JOB_DIR/starts")
         job = world.job_folder(token)
         job.mkdir(parents=True)

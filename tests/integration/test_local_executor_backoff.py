@@ -59,8 +59,8 @@ def pass_time(lab: Cluster, job: Job) -> None:
     )
 
 
-class TestAJobThatKillsItsShim:
-    def test_waits_longer_each_time_and_fails_in_the_end(self, lab: Cluster) -> None:
+class TestJobThatKillsItsShim:
+    def test_backs_off_longer_each_time_and_finally_fails(self, lab: Cluster) -> None:
         turn(lab)
         job = lab.submit("a", 1, 60, command=[sys.executable, "-c", KILLS_ITS_SHIM])
         client = client_of(job)

@@ -70,14 +70,14 @@ class LocalStage(Stage):
         time.sleep(seconds)
 
 
-class TestTheVirtualExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
+class TestVirtualExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
     @pytest.fixture
     def stage(self) -> Stage:
         return VirtualStage()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc")
-class TestTheLocalExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
+class TestLocalExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
     @pytest.fixture
     def stage(self, tmp_path: Path) -> Iterator[Stage]:
         with local_world(tmp_path / "jobs") as world:

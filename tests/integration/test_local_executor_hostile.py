@@ -132,7 +132,7 @@ def _read(world: LocalWorld, token: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.strip("_"))
-def test_whatever_it_makes_of_a_file_others_run_on_and_nothing_leaks(
+def test_manipulated_files_leak_nothing_and_harm_no_other_job(
     world: LocalWorld, tmp_path: Path, kind: Callable[[Path, Path], None]
 ) -> None:
     neighbour = world.shell("sleep 6000")
@@ -170,11 +170,11 @@ def test_whatever_it_makes_of_a_file_others_run_on_and_nothing_leaks(
     assert changed == [], "nothing is written through a link"
 
 
-class TestAFileThatIsSwapped:
+class TestSwappedFile:
     """The file is replaced between the check and the read."""
 
     @pytest.mark.parametrize("name", ["out.log", "progress.json"])
-    def test_for_a_link_shows_nothing_of_its_target(
+    def test_link_leaks_nothing_of_its_target(
         self, world: LocalWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         token = _ran(world)
@@ -206,7 +206,7 @@ class TestAFileThatIsSwapped:
         assert CANARY not in _read(world, token)
         assert path.is_symlink(), "it was swapped while it was read"
 
-    def test_for_another_jobs_folder_shows_nothing_of_it(self, world: LocalWorld) -> None:
+    def test_folder_of_other_job_leaks_nothing(self, world: LocalWorld) -> None:
         token, other = _ran(world), _ran(world)
         (world.job_folder(other) / "progress.json").write_text(f'{{"{CANARY}": 1}}')
         (world.folder(other) / "out.log").write_text(CANARY)
@@ -217,9 +217,9 @@ class TestAFileThatIsSwapped:
         assert CANARY not in _read(world, token)
 
 
-class TestAnInstantThatCannotBe:
+class TestImpossibleTime:
     @pytest.mark.parametrize("instant_us", [1, 2**53 - 1])
-    def test_of_a_process_stops_nobody_however_fast_the_pools_clock_is(
+    def test_forged_times_affect_no_other_job_on_fast_clock(
         self, world: LocalWorld, instant_us: int
     ) -> None:
         PoolClock.objects.update(scale=SCALE_MAX)
@@ -234,8 +234,8 @@ class TestAnInstantThatCannotBe:
         assert reports[token].ended_us == now_us
 
 
-class TestALogThatGrows:
-    def test_faster_than_it_is_read_is_read_in_windows(self, world: LocalWorld) -> None:
+class TestGrowingLog:
+    def test_is_read_in_bounded_windows(self, world: LocalWorld) -> None:
         token = _ran(world)
         log = world.folder(token) / "out.log"
         done = threading.Event()
@@ -256,7 +256,7 @@ class TestALogThatGrows:
             done.set()
             writer.join()
 
-    def test_between_the_look_and_the_reading_ends_where_it_was_seen(
+    def test_ends_where_its_size_was_read(
         self, world: LocalWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         token = _ran(world)
@@ -277,6 +277,6 @@ class TestALogThatGrows:
         assert (rest.offset, rest.data) == (seen, b"x" * 4096)
 
 
-def test_what_counts_as_in_the_way_is_nothing_of_the_machines_own_trouble() -> None:
+def test_machine_errors_do_not_count_as_blocked_files() -> None:
     trouble = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS}
     assert trouble.isdisjoint(shim_executor.IN_THE_WAY)

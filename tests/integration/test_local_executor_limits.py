@@ -37,8 +37,8 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
         yield made
 
 
-class TestTheDeadMansLimit:
-    def test_follows_the_leases_expiry_and_the_outage_grace(self, world: LocalWorld) -> None:
+class TestDeadMansLimit:
+    def test_follows_expiry_of_lease_and_outage_grace(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
         first = json.loads((world.folder(token) / "spec.json").read_text())["until"]
         until_us = world.now_us() + 500 * SECOND_US
@@ -46,7 +46,7 @@ class TestTheDeadMansLimit:
         moved = float((world.folder(token) / "until").read_text())
         assert moved - first == pytest.approx(500, abs=10)
 
-    def test_has_the_program_checkpoint_and_end_when_it_passes(self, world: LocalWorld) -> None:
+    def test_lets_program_checkpoint_and_ends_it(self, world: LocalWorld) -> None:
         token = world.python(CHECKPOINTS.format(code=99))
         world.says(token, "ready")
         gone_us = world.now_us() - (world.lab.pool.outage_grace_s + 5) * SECOND_US
@@ -55,13 +55,13 @@ class TestTheDeadMansLimit:
         assert (world.job_folder(token) / "saved").exists()
         assert "lease not renewed" in world.log(token)
 
-    def test_that_did_not_move_is_not_written_again(self, world: LocalWorld) -> None:
+    def test_unchanged_limit_is_not_rewritten(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
         until_us = to_us(world.lab.pool.leases.get().expires_at)
         world.executor.extend(world.lab.pool.pk, [Extension(token, world.job(token), until_us)])
         assert not (world.folder(token) / "until").exists()
 
-    def test_holds_before_it_was_ever_moved(self, world: LocalWorld) -> None:
+    def test_applies_before_it_was_ever_moved(self, world: LocalWorld) -> None:
         token = world.lease("/bin/sleep", "6000")
         gone = timedelta(seconds=world.lab.pool.outage_grace_s + 5)
         world.lab.pool.leases.update(expires_at=from_us(world.now_us()) - gone)
@@ -69,14 +69,14 @@ class TestTheDeadMansLimit:
         assert world.ended(token).state is ReportState.STOPPED
         assert "lease not renewed" in world.log(token)
 
-    def test_of_a_lease_that_is_not_here_is_nobodys_affair(self, world: LocalWorld) -> None:
+    def test_ignores_unknown_lease(self, world: LocalWorld) -> None:
         token = world.lease("true")
         world.executor.extend(world.lab.pool.pk, [Extension(token, world.job(token), 1)])
         assert not world.folder(token).exists()
 
 
-class TestTheLifeline:
-    def test_that_nobody_holds_ends_the_job(
+class TestLifeline:
+    def test_released_lifeline_ends_job(
         self, world: LocalWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lifeline = tmp_path / "lifeline"
@@ -92,8 +92,8 @@ class TestTheLifeline:
         eventually(lambda: not world.processes())
 
 
-class TestAMachineInTrouble:
-    def test_is_not_taken_for_the_loss_of_its_jobs(
+class TestMachineTrouble:
+    def test_does_not_count_as_loss_of_jobs(
         self, world: LocalWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         token = world.shell("sleep 6000")
@@ -107,9 +107,7 @@ class TestAMachineInTrouble:
                 world.listed()
         assert world.listed()[token].state is ReportState.RUNNING
 
-    def test_whose_folder_cannot_be_written_refuses_launches(
-        self, world: LocalWorld, tmp_path: Path
-    ) -> None:
+    def test_unwritable_folder_refuses_launches(self, world: LocalWorld, tmp_path: Path) -> None:
         token = world.lease("true")
         world.root.write_text("in the way")
         with pytest.raises(ExecutorError, match="no process can be started"):
@@ -119,7 +117,7 @@ class TestAMachineInTrouble:
         assert world.ended(token).exit_code == 0
 
 
-class TestTheEndOfAllShims:
+class TestEndOfAllShims:
     """All shims end when the supervisor is stopped."""
 
     def test_gives_each_program_its_grace(self, world: LocalWorld) -> None:
@@ -129,13 +127,13 @@ class TestTheEndOfAllShims:
         assert world.processes() == []
         assert (world.job_folder(token) / "saved").exists()
 
-    def test_gives_none_in_a_hurry(self, world: LocalWorld) -> None:
+    def test_now_option_gives_no_grace(self, world: LocalWorld) -> None:
         token = world.python(STUBBORN)
         world.says(token, "ready")
         assert ending(world.root, "--now").wait(PATIENCE_S) == 0
         assert world.processes() == []
 
-    def test_hurries_when_it_is_told_to(self, world: LocalWorld) -> None:
+    def test_sigterm_cuts_grace_short(self, world: LocalWorld) -> None:
         token = world.python(STUBBORN)
         world.says(token, "ready")
         program = ending(world.root)
@@ -150,8 +148,8 @@ def ending(root: Path, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-I", "-S", str(SHIM), "--end", str(root), *words])
 
 
-class TestAHostileOutput:
-    def test_of_a_line_of_200_mb_is_bounded_on_disk_and_in_memory(self, world: LocalWorld) -> None:
+class TestHostileOutput:
+    def test_line_of_200_mb_is_bounded_on_disk_and_in_memory(self, world: LocalWorld) -> None:
         token = world.python(
             "import sys, time\n"
             "for n in range(200): sys.stdout.buffer.write(bytes([97 + n % 26]) * 2**20)\n"
@@ -170,15 +168,15 @@ class TestAHostileOutput:
         assert after_the_cut.offset > 190 * MIB
         assert after_the_cut.next_offset == after_the_cut.offset + 100
 
-    def test_of_nul_escapes_and_broken_text_is_kept_byte_for_byte(self, world: LocalWorld) -> None:
+    def test_nul_escapes_and_invalid_text_are_kept_byte_for_byte(self, world: LocalWorld) -> None:
         hostile = b"\0<script>alert(1)</script>\x1b[2J\xff\xfe\xed\xa0\x80\r\n"
         token = world.python(f"import sys; sys.stdout.buffer.write({hostile!r})")
         world.ended(token)
         assert read_log(world.job(token), 1) == (hostile, len(hostile), len(hostile))
 
 
-class TestALogWindow:
-    def test_pages_through_everything_that_is_kept(self, world: LocalWorld) -> None:
+class TestLogWindow:
+    def test_pages_through_entire_log(self, world: LocalWorld) -> None:
         token = world.python("for n in range(300_000): print(f'{n:09d}')")
         world.ended(token)
         whole, offset, total = b"", 0, 1
@@ -189,7 +187,7 @@ class TestALogWindow:
         assert whole == b"".join(b"%09d\n" % n for n in range(300_000))
         assert read_log(world.job(token), 1, total) == (b"", total, total)
 
-    def test_of_a_lease_without_a_log_is_empty(self, world: LocalWorld) -> None:
+    def test_is_empty_without_log(self, world: LocalWorld) -> None:
         assert read_log(1, 1) == (b"", 0, 0)
         token = world.shell("exit 0")
         world.ended(token)
@@ -197,9 +195,7 @@ class TestALogWindow:
         assert read_log(world.job(token), 2) == (b"", 0, 0)
 
     @pytest.mark.parametrize("name", ["out.log", "leases/1", "leases", "."])
-    def test_follows_no_link_that_a_job_puts_there(
-        self, world: LocalWorld, tmp_path: Path, name: str
-    ) -> None:
+    def test_follows_no_link_of_job(self, world: LocalWorld, tmp_path: Path, name: str) -> None:
         token = world.shell("echo kept")
         world.ended(token)
         secret = tmp_path / "secret" / "leases" / "1"
@@ -217,7 +213,7 @@ class TestALogWindow:
         place.symlink_to(target)
         assert read_log(world.job(token), 1) == (b"", 0, 0)
 
-    def test_waits_for_no_pipe_that_a_job_puts_there(self, world: LocalWorld) -> None:
+    def test_does_not_block_on_pipe_of_job(self, world: LocalWorld) -> None:
         token = world.shell("echo kept")
         world.ended(token)
         (world.folder(token) / "out.log").unlink()
@@ -228,7 +224,7 @@ class TestALogWindow:
 
 
 class TestProgress:
-    def test_is_reported_while_the_job_runs_and_at_its_end(self, world: LocalWorld) -> None:
+    def test_is_reported_while_running_and_at_end(self, world: LocalWorld) -> None:
         told = {"step": 3, "of": 10, "loss": 0.5, "note": "é"}
         token = world.shell(
             f"echo '{json.dumps(told)}' > $EVENSHARE_PROGRESS; echo ready; read line; exit 0"
@@ -244,7 +240,7 @@ class TestProgress:
         ],
         ids=range(11),
     )
-    def test_that_cannot_be_kept_is_ignored(self, world: LocalWorld, text: str) -> None:
+    def test_ignores_invalid_progress(self, world: LocalWorld, text: str) -> None:
         token = world.shell("exit 0")
         world.ended(token)
         (world.job_folder(token) / "progress.json").write_text(text)

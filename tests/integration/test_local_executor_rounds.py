@@ -87,7 +87,7 @@ def counting(lab: Cluster, tenant: str, gpus: int, steps: int, first: int) -> Jo
 
 
 class TestTwoTenants:
-    def test_share_the_machine_and_a_borrower_resumes(self, lab: Cluster, tmp_path: Path) -> None:
+    def test_share_machine_and_borrower_resumes(self, lab: Cluster, tmp_path: Path) -> None:
         borrower = counting(lab, "a", 2, 100, 50)
         eventually(lambda: turn(lab) and state_of(borrower) == "running")
         eventually(lambda: turn(lab) and progress_of(borrower))
@@ -113,8 +113,8 @@ class TestTwoTenants:
         assert not LeaseSlot.objects.filter(holding=True).exists()
 
 
-class TestAPreemptedJob:
-    def test_gets_notice_checkpoints_and_resumes_long_before_its_lease_expires(
+class TestPreemptedJob:
+    def test_gets_notice_checkpoints_and_resumes_before_lease_would_expire(
         self, lab: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
@@ -147,8 +147,8 @@ class TestAPreemptedJob:
         assert Lease.objects.filter(job=borrower).count() == 2
 
 
-class TestACancelledJob:
-    def test_checkpoints_and_does_not_come_back(self, lab: Cluster) -> None:
+class TestCancelledJob:
+    def test_is_cancelled_while_running(self, lab: Cluster) -> None:
         job = counting(lab, "a", 1, 100, 50)
         eventually(lambda: turn(lab) and progress_of(job))
         Job.objects.filter(pk=job.pk).update(cancel_asked_at=lab.at)

@@ -86,10 +86,8 @@ def submit(tree: RunningTree) -> Path:
     return folder
 
 
-class TestTheEndOfThePortal:
-    def test_by_ctrl_c_lets_jobs_checkpoint_and_leaves_no_process_and_all_data(
-        self, portal: Portal
-    ) -> None:
+class TestPortalShutdown:
+    def test_ctrl_c_lets_jobs_checkpoint_and_keeps_all_data(self, portal: Portal) -> None:
         tree = portal.start()
         folder = submit(tree)
         tree.query("COMMENT ON DATABASE evenshare IS 'kept'", role="postgres")
@@ -101,7 +99,7 @@ class TestTheEndOfThePortal:
         about = "SELECT shobj_description(oid, 'pg_database') FROM pg_database"
         assert portal.start().query(f"{about} WHERE datname = 'evenshare'") == "kept"
 
-    def test_by_kill_9_lets_jobs_checkpoint_and_starts_again_at_once(self, portal: Portal) -> None:
+    def test_kill_9_lets_jobs_checkpoint_and_portal_restarts_at_once(self, portal: Portal) -> None:
         tree = portal.start()
         before = set(tree.processes())
         folder = submit(tree)
@@ -115,7 +113,7 @@ class TestTheEndOfThePortal:
         assert (folder / "saved").exists()
         assert not before & set(again.processes())
 
-    def test_by_kill_9_of_everything_leaves_none(self, portal: Portal) -> None:
+    def test_kill_9_of_all_processes_leaves_no_job(self, portal: Portal) -> None:
         tree = portal.start()
         submit(tree)
         jobs = set(processes_below(tree.data / "jobs"))

@@ -66,8 +66,8 @@ def submit(lab: Cluster, program: str, *arguments: str) -> Job:
     return lab.submit("a", 1, 1, command=command, profile=profile, gpu_types=["v100"])
 
 
-class TestATraining:
-    def test_is_measured_while_it_runs_and_to_its_end(self, lab: Cluster) -> None:
+class TestTraining:
+    def test_is_measured_while_running_and_to_its_end(self, lab: Cluster) -> None:
         job = submit(lab, TRAIN, "150")
         eventually(lambda: turn(lab) and Measurement.objects.filter(kind="iteration").exists())
         assert state_of(job) == "running"
@@ -85,7 +85,7 @@ class TestATraining:
         assert resume.mean >= 20_000
         assert not MeasurementNote.objects.exists()
 
-    def test_that_yields_its_gpus_says_what_that_cost(self, lab: Cluster) -> None:
+    def test_cancelled_run_reports_suspend_cost(self, lab: Cluster) -> None:
         job = submit(lab, TRAIN, "100000")
         eventually(lambda: turn(lab) and IterationReading.objects.exists())
         Job.objects.filter(pk=job.pk).update(cancel_asked_at=lab.at)
@@ -93,8 +93,8 @@ class TestATraining:
         assert Measurement.objects.get(kind="suspend").reports == 1
 
 
-class TestAJobThatWritesNonsense:
-    def test_harms_nobody_and_is_noted_once(self, lab: Cluster) -> None:
+class TestInvalidIterations:
+    def test_are_rejected_and_noted_once(self, lab: Cluster) -> None:
         job = submit(lab, HOSTILE)
         eventually(lambda: turn(lab) and state_of(job) == "succeeded")
         assert not Measurement.objects.exists()

@@ -43,8 +43,8 @@ def used(token: str) -> JobUsage:
     return job_usage(job, newest_leases(job), now=later, scale=clock.scale)
 
 
-class TestALocalJob:
-    def test_is_sampled_to_its_last_microsecond_of_cpu_time(self, world: LocalWorld) -> None:
+class TestLocalJob:
+    def test_counts_all_cpu_time_of_job(self, world: LocalWorld) -> None:
         token = world.shell(f"sh -c '{BUSY}'; {BUSY}")
         world.ended(token)
         usage = used(token)
@@ -52,7 +52,7 @@ class TestALocalJob:
         assert 0.8 <= spent < 2.0
         assert usage.leases[0].gpu_state is GpuState.NONE
 
-    def test_has_the_gpus_that_it_was_given(
+    def test_samples_only_gpus_of_its_lease(
         self, world: LocalWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         rows = "; ".join(f'echo "{n}, GPU-{n}, {10 * n}, {100 * n}, 8000"' for n in range(8))
@@ -70,7 +70,7 @@ class TestALocalJob:
         (world.job_folder(token) / "end").touch()
         world.ended(token)
 
-    def test_is_sampled_anew_with_each_lease(self, world: LocalWorld) -> None:
+    def test_usage_is_separate_for_each_lease(self, world: LocalWorld) -> None:
         token = world.shell(BUSY)
         world.ended(token)
         first = used(token)

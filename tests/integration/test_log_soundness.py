@@ -135,27 +135,27 @@ DONE = {
 }
 
 
-class TestASoundLog:
-    def test_has_no_faults_however_it_is_looked_at(self, session: Session) -> None:
+class TestSoundLog:
+    def test_has_no_faults_for_any_scan_size(self, session: Session) -> None:
         for limit in (1, 2, 3, 7, SIZE, 100):
             LogScrub.objects.update(place=0)
             for _ in range(SIZE // limit + 2):
                 assert scrub_logs(limit=limit) == 0
         assert ready() == (State.OK, "")
 
-    def test_is_looked_at_part_by_part_and_again_from_the_start(self, session: Session) -> None:
+    def test_is_scanned_in_parts_and_again_from_start(self, session: Session) -> None:
         places = []
         for _ in range(4):
             scrub_logs(limit=10)
             places.append(LogScrub.objects.get(log__origin=LOG).place)
         assert places == [10, 20, SIZE, 10]
 
-    def test_is_looked_at_by_housekeeping(self, session: Session) -> None:
+    def test_is_scanned_by_housekeeping(self, session: Session) -> None:
         housekeeping()
         assert LogScrub.objects.filter(place=SIZE).exists()
 
 
-class TestALogThatWasBent:
+class TestAlteredLog:
     @pytest.mark.parametrize("what", DONE)
     def test_is_named_with_its_entry(self, session: Session, what: str) -> None:
         assert faults() == set()
@@ -171,9 +171,7 @@ class TestALogThatWasBent:
         broken = {check.name: check.violations for check in run_checks() if check.violations}
         assert any(f"{LOG}, entry " in one for one in broken["logs_are_sound"])
 
-    def test_is_found_by_what_was_seen_of_it_where_it_was_made_again_with_care(
-        self, session: Session
-    ) -> None:
+    def test_consistent_forgery_differs_from_remembered_root(self, session: Session) -> None:
         """A shorter or different log may be consistent, but its root is not the remembered one."""
         assert faults() == set()
         session.execute("DELETE FROM tenants_logentry WHERE log_id = 1 AND index >= 15")
@@ -190,7 +188,7 @@ class TestALogThatWasBent:
         (faulty,) = faulty_logs()
         assert (faulty.origin, faulty.faults, faulty.place) == (LOG, 1, 20)
 
-    def test_is_sound_again_when_it_was_put_back(self, session: Session) -> None:
+    def test_is_sound_again_after_repair(self, session: Session) -> None:
         kept = session.execute(f"SELECT record, leaf_hash FROM tenants_logentry {AT_4}").fetchone()
         session.execute(DONE["an altered record with its hash"].statement)
         assert faults()
@@ -198,7 +196,7 @@ class TestALogThatWasBent:
         assert faults() == set()
         assert ready() == (State.OK, "")
 
-    def test_whose_rounds_are_not_one_after_the_other_is_named(self, session: Session) -> None:
+    def test_non_consecutive_rounds_are_named(self, session: Session) -> None:
         with transparency.locked_log(OTHER) as locked:
             record = RoundRecord(SCHEMA, OTHER, 9, 9, locked.last, A, ())
             transparency.append(OTHER, [record_bytes(record)], locked.size)
@@ -206,7 +204,7 @@ class TestALogThatWasBent:
 
 
 @pytest.mark.usefixtures("session")
-def test_a_key_that_is_gone_is_a_warning(tmp_path: Path) -> None:
+def test_missing_key_is_a_warning(tmp_path: Path) -> None:
     transparency.checkpoint_note(LOG)
     for path in (tmp_path / "log-keys").iterdir():
         path.unlink()

@@ -55,8 +55,8 @@ def plan_of(job: Job) -> PlanRow:
     return plan
 
 
-class TestTheSteepestCurve:
-    def test_is_posted_and_stored(self) -> None:
+class TestSteepestCurve:
+    def test_highest_theta_is_posted_and_stored(self) -> None:
         """With the highest possible bid, rounds and books continue."""
         lab = pool(theta="history", theta_factor=10.0)
         lab.submit("b", 6, 600, utility=bid("1000000000"))
@@ -70,8 +70,8 @@ class TestTheSteepestCurve:
         call_command("check_ledger")
 
 
-class TestAJob:
-    def test_is_refused_when_the_price_rises_and_admitted_when_it_falls(self) -> None:
+class TestMarketJob:
+    def test_is_refused_at_high_price_and_admitted_at_low_price(self) -> None:
         lab = pool()
         lab.submit("b", 6, 150)
         lab.at = BEGIN + timedelta(seconds=30)
@@ -95,7 +95,7 @@ class TestAJob:
         assert read_plan(poor) is None
         call_command("check_ledger")
 
-    def test_that_borrows_makes_room_for_the_owner_at_its_leases_end(self) -> None:
+    def test_borrower_yields_to_owner_at_end_of_lease(self) -> None:
         lab = pool()
         guest = lab.submit("a", 8, 600, utility=bid("5"))
         run(lab, 30)
@@ -110,7 +110,7 @@ class TestAJob:
         assert ended.started_at is not None
         assert ended.ended_at == ended.started_at + timedelta(seconds=LEASE_S)
 
-    def test_with_a_utility_is_in_the_snapshot_and_others_leave_its_bytes(self) -> None:
+    def test_only_declared_utilities_change_snapshot(self) -> None:
         lab = pool()
         plain = lab.submit("b", 1, 60)
         before = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
@@ -121,7 +121,7 @@ class TestAJob:
         assert {row.id for row in seen.jobs} == {plain.pk, stated.pk}
         assert seen.schema == 6
 
-    def test_whose_utility_cannot_be_read_is_set_aside_alone(self) -> None:
+    def test_unreadable_utility_quarantines_only_its_job(self) -> None:
         lab = pool()
         bad = lab.submit("a", 1, 60, utility={"kind": "steep"})
         good = lab.submit("b", 1, 60)
@@ -131,7 +131,7 @@ class TestAJob:
         assert good.state == "running"
         assert "kind must be one of" in bad.quarantine
 
-    def test_that_has_lost_more_than_can_be_written_down_stops_no_round(self) -> None:
+    def test_unstorable_loss_does_not_stop_round(self) -> None:
         """Its value falls for twelve years of pool time, which a fast clock covers in a day."""
         lab = pool()
         lost = lab.submit("b", 2, 60, utility={"kind": "linear", "k": "-1000000000", "g": "1"})
@@ -140,7 +140,7 @@ class TestAJob:
         plan = plan_of(lost)
         assert (lost.state, plan.value) == ("running", Decimal(-(10**9)))
 
-    def test_that_is_planned_for_later_says_when_and_the_price_now(self) -> None:
+    def test_planned_later_shows_start_and_current_price(self) -> None:
         lab = pool(horizon_s=3600)
         lab.submit("b", 6, 100, estimate_s=100)
         lab.at = BEGIN + timedelta(seconds=30)
@@ -155,8 +155,8 @@ class TestAJob:
         assert JobPlan.objects.get(job=poor).tenant_id == poor.tenant_id
 
 
-class TestWhatOneMoreGpuCosts:
-    def test_goes_by_the_theta_that_the_policy_has_from_history(self) -> None:
+class TestPriceOfOneMoreGpu:
+    def test_uses_theta_of_policy_from_history(self) -> None:
         """A job bid 9 credits, so the policy's theta is higher than the operator's."""
         lab = pool(theta="history")
         lab.submit("b", 4, 600)

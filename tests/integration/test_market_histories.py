@@ -426,9 +426,9 @@ class Markets(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestAnyHistory:
+class TestMarketHistories:
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_of_offers_and_credit_is_what_a_plain_model_says(self, policy: str) -> None:
+    def test_offers_and_credit_match_plain_model(self, policy: str) -> None:
         Markets.number = Markets.steps = 0
         Markets.seen = {}
         markets = type("Markets", (Markets,), {"policy": policy})

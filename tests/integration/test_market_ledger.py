@@ -71,7 +71,7 @@ def story() -> TwoKinds:
 
 
 class TestJ12:
-    def test_pays_by_halves_5_and_a_third_then_2_and_two_thirds(self, story: TwoKinds) -> None:
+    def test_pays_owners_as_in_paper(self, story: TwoKinds) -> None:
         earned: dict[tuple[int, str], int] = defaultdict(int)
         for share in UsageShare.objects.select_related("line", "account__tenant"):
             tenant = share.account.tenant
@@ -81,7 +81,7 @@ class TestJ12:
             (1, "a"): 2_666_667, (1, "b"): 5_333_333, (2, "a"): 5_333_333, (2, "b"): 2_666_667,
         }  # fmt: skip
 
-    def test_costs_16_of_which_8_come_back_in_balanced_books(self, story: TwoKinds) -> None:
+    def test_costs_16_credits_and_earns_8(self, story: TwoKinds) -> None:
         story.looked(400)
         story.settle()
         assert story.balances() == {"a": "-8.000000", "b": "8.000000"}
@@ -89,7 +89,7 @@ class TestJ12:
         assert story.balances() == {"a": "-8.000000", "b": "8.000000"}
         assert [what for result in run_checks() for what in result.violations] == []
 
-    def test_is_paid_by_the_library_as_by_the_ledger(self, story: TwoKinds) -> None:
+    def test_library_pays_same_as_ledger(self, story: TwoKinds) -> None:
         story.looked(400)
         story.settle()
         run, _ = case_b()

@@ -59,30 +59,30 @@ def lab_of(pool: Pool) -> Cluster:
     return Cluster(pool, first.gpu_type, {}, BEGIN)
 
 
-class TestTheTrace:
-    def test_is_what_its_seed_draws(self) -> None:
+class TestDemoTrace:
+    def test_matches_its_seed(self) -> None:
         with gzip.open(DATA / f"{TRACE}.csv.gz", "rt", newline="") as file:
             rows = list(csv.reader(file))
         assert rows == [list(COLUMNS), *([str(cell) for cell in row] for row in market_rows())]
 
-    def test_has_teams_of_every_patience(self) -> None:
+    def test_has_teams_of_every_utility_kind(self) -> None:
         kinds = {row[1]: row[5].partition(" ")[0] for row in market_rows()}
         assert sorted(kinds.values()) == ["", "bid", "convex", "linear"]
 
 
-class TestTheSeed:
-    def test_shares_out_every_gpu(self, pool: Pool) -> None:
+class TestDemoSeed:
+    def test_shares_all_gpus(self, pool: Pool) -> None:
         quotas = {row.tenant.slug: row.gpus for row in Quota.objects.filter(pool=pool)}
         assert quotas == {f"vc-{team.tenant}": team.quota for team in TEAMS}
         assert sum(quotas.values()) == NODES * GPUS_PER_NODE
 
-    def test_is_made_once_and_in_a_demo_that_had_none(self, pool: Pool) -> None:
+    def test_is_idempotent(self, pool: Pool) -> None:
         assert not seed_demo()
         assert pool.policy == "market"
 
 
-class TestTheFeed:
-    def test_gives_jobs_what_they_are_worth_and_how_long_they_take(self, pool: Pool) -> None:
+class TestDemoFeed:
+    def test_sets_utilities_and_estimates_of_jobs(self, pool: Pool) -> None:
         lab = lab_of(pool)
         lab.round()
         lab.round(after_s=3600)
@@ -95,8 +95,8 @@ class TestTheFeed:
             assert job.estimate_s == (duration_s if utility else None)
 
 
-class TestSixMinutesOfTheDemo:
-    def test_have_a_price_that_clears_refusals_and_a_lender_that_earns(self, pool: Pool) -> None:
+class TestSixMinutesOfDemo:
+    def test_show_clearing_prices_refusals_and_earning_lender(self, pool: Pool) -> None:
         lab, refusals = lab_of(pool), []
         offered = set()
         patient = Tenant.objects.get(slug=f"vc-{TEAMS[1].tenant}")
@@ -126,10 +126,8 @@ class TestSixMinutesOfTheDemo:
         assert [check.name for check in run_checks() if check.violations] == []
 
 
-class TestTheOffers:
-    def test_one_lends_when_anything_is_used_and_none_once_both_are_revoked(
-        self, pool: Pool
-    ) -> None:
+class TestDemoOffers:
+    def test_first_offer_lends_until_both_are_revoked(self, pool: Pool) -> None:
         lab, lender = lab_of(pool), the_lender()
         lab.round()
         for _ in range(4):
@@ -145,7 +143,7 @@ class TestTheOffers:
             )
         assert offered_now(pool, lab) == 0
 
-    def test_are_made_where_the_pool_was_made_without_and_never_again(self, pool: Pool) -> None:
+    def test_are_added_to_older_pool_only_once(self, pool: Pool) -> None:
         """The pool is older than offers. Seeding makes them once, not again after a revocation."""
         IdleOffer.objects.filter(pool=pool).delete()
         SharingSetting.objects.filter(pool=pool).delete()
@@ -162,13 +160,13 @@ class TestTheOffers:
         assert not seed_demo()
         assert not IdleOffer.objects.filter(pool=pool, revoked_at=None).exists()
 
-    def test_are_not_made_where_the_lender_has_settings_of_its_own(self, pool: Pool) -> None:
+    def test_are_skipped_if_lender_has_own_settings(self, pool: Pool) -> None:
         IdleOffer.objects.filter(pool=pool).delete()
         SharingSetting.objects.filter(pool=pool).update(by_offer=False)
         assert not seed_demo()
         assert not IdleOffer.objects.filter(pool=pool).exists()
 
-    def test_one_is_revoked_once_in_the_first_hurry(
+    def test_second_offer_is_revoked_once_when_due(
         self, pool: Pool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def pass_to(at: timedelta) -> None:
@@ -191,14 +189,16 @@ class TestTheOffers:
         pass_to(2 * REVOKED_AFTER)
         assert not revoke_when_due()
 
-    def test_that_ran_out_is_not_revoked(self, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_expired_offer_is_not_revoked(
+        self, pool: Pool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         late = BEGIN + timedelta(hours=13)
         now = PoolNow(late, late, SCALE, paused=False)
         monkeypatch.setattr("portal.demo.market.read_clock", lambda _pool: now)
         assert not revoke_when_due()
         assert pool.name == "market"
 
-    def test_are_its_managers_and_one_has_an_end(self, pool: Pool) -> None:
+    def test_belong_to_manager_and_one_has_end(self, pool: Pool) -> None:
         offers = IdleOffer.objects.filter(pool=pool).order_by("id")
         assert {offer.made_by.username for offer in offers} == {DEMO_PEOPLE["manager"]}
         assert [offer.until for offer in offers] == [None, BEGIN + timedelta(hours=12)]

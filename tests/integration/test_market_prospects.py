@@ -42,7 +42,7 @@ def first(lab: Cluster, tenant: str) -> StartProspect:
     return start
 
 
-def test_a_price_is_reckoned_with_the_theta_that_it_was_posted_with() -> None:
+def test_price_uses_posted_theta() -> None:
     lab = market()
     start = first(lab, "b")
     assert (start.price, start.theta) == (eta(4), THETA)
@@ -59,7 +59,7 @@ def test_a_price_is_reckoned_with_the_theta_that_it_was_posted_with() -> None:
     assert (run.price, run.price_after) == (eta(4), eta(6))
 
 
-def test_without_a_posted_one_it_is_the_operators() -> None:
+def test_price_defaults_to_theta_of_operator() -> None:
     lab = market()
     left = left_by(lab.pool)
     kept = [{k: v for k, v in one.items() if k != "theta_milli"} for one in left.prices]
@@ -81,9 +81,7 @@ TOO_DEAR = ("price_above_max", "")
         ({}, "price_above_value", "1"),  # the default bid is the base rate
     ],
 )
-def test_a_dry_run_says_what_the_next_batch_does(
-    more: dict[str, Any], code: str, value: str
-) -> None:
+def test_dry_run_predicts_result_of_next_batch(more: dict[str, Any], code: str, value: str) -> None:
     """With 2 GPUs in addition to the 4 in use, eta(6) is 4.196152, so a bid of 4 is too low."""
     lab = market()
     spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 600, **more}

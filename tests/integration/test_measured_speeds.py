@@ -65,8 +65,8 @@ def play(lab: Cluster, rounds: int) -> None:
         lab.round(after_s=10)
 
 
-class TestAVirtualPool:
-    def test_measures_the_true_speeds(self, lab: Cluster) -> None:
+class TestVirtualPool:
+    def test_measures_true_speeds(self, lab: Cluster) -> None:
         profile = job_type(lab)
         for kind in TRUE:
             submit(lab, profile, kind)
@@ -86,9 +86,7 @@ class TestAVirtualPool:
         assert profile.speedups == TRUE
         assert profile.measured["v100"]["speed_milli"] == pytest.approx(3730, abs=1)
 
-    def test_lets_rounds_decide_by_measured_speeds_and_keeps_the_declared(
-        self, lab: Cluster
-    ) -> None:
+    def test_rounds_use_measured_speeds_and_declared_speeds_are_kept(self, lab: Cluster) -> None:
         profile = job_type(lab, k80=1000, v100=9000)
         for kind in TRUE:
             submit(lab, profile, kind)
@@ -110,7 +108,7 @@ class TestAVirtualPool:
         assert (first.measured, first.schema, snapshot.schema) == ((), 2, 9)
         assert all(replay_stored_round(row).same for row in Round.objects.filter(pool=lab.pool))
 
-    def test_is_not_swayed_by_what_is_declared_anew(self, lab: Cluster) -> None:
+    def test_new_declaration_does_not_change_measured_speeds(self, lab: Cluster) -> None:
         profile = job_type(lab)
         for kind in TRUE:
             submit(lab, profile, kind)
@@ -125,7 +123,7 @@ class TestAVirtualPool:
         assert row.speedups == TRUE
         assert row.source == Profile.Source.MEASURED
 
-    def test_runs_by_the_truth_from_the_first_lease_on(self, lab: Cluster) -> None:
+    def test_first_lease_runs_at_true_speed(self, lab: Cluster) -> None:
         job = submit(lab, job_type(lab, k80=1000, v100=9000), "v100", duration_s=373)
         lab.round()
         assert VirtualWork.objects.get(job=job).speed_milli == 3730
@@ -134,7 +132,7 @@ class TestAVirtualPool:
         assert job.first_started_at is not None
         assert job.ended_at == job.first_started_at + timedelta(seconds=100)
 
-    def test_measures_nothing_that_there_is_no_truth_of(self, lab: Cluster) -> None:
+    def test_measures_nothing_without_true_speeds(self, lab: Cluster) -> None:
         profile = lab.profile("a", "gru", **TRUE)
         submit(lab, profile, "v100")
         lab.submit("a", 1, 5000)
@@ -143,16 +141,14 @@ class TestAVirtualPool:
         assert not Measurement.objects.exists()
         assert not IterationReading.objects.exists()
 
-    def test_tells_one_node_from_several(self, lab: Cluster) -> None:
+    def test_distinguishes_one_node_from_several(self, lab: Cluster) -> None:
         submit(lab, job_type(lab), "v100", gpus=8)
         lab.round()
         play(lab, 2)
         (row,) = Measurement.objects.all()
         assert (row.gpus, row.several_nodes) == (8, True)
 
-    def test_goes_on_over_leases_and_keeps_no_reading_of_those_that_ended(
-        self, lab: Cluster
-    ) -> None:
+    def test_measures_across_leases_and_drops_readings_of_ended_leases(self, lab: Cluster) -> None:
         job = submit(lab, job_type(lab), "v100", duration_s=373)
         lab.round()
         play(lab, 20)
@@ -208,7 +204,7 @@ def teller(lab: Cluster) -> Teller:
 
 
 class TestReports:
-    def test_are_sums_so_that_twice_is_once(self, teller: Teller) -> None:
+    def test_repeated_report_counts_once(self, teller: Teller) -> None:
         teller.say(10, 1_000_000)
         teller.say(10, 1_000_000)
         teller.say(30, 5_000_000)
@@ -216,7 +212,7 @@ class TestReports:
         # Iterations take 100 ms each at first, then 200 ms each.
         assert (row.reports, row.iterations, row.mean) == (2, 30, 150_000_000)
 
-    def test_tell_the_costs_of_a_lease_once(self, teller: Teller) -> None:
+    def test_resume_and_suspend_cost_count_once_per_lease(self, teller: Teller) -> None:
         for count in (1, 2, 3):
             teller.say(count, count * 1000, resumed_us=7000)
         teller.say(4, 4000, resumed_us=7000, suspended_us=900)
@@ -226,12 +222,12 @@ class TestReports:
         assert (rows["suspend"].reports, rows["suspend"].mean) == (1, 900)
         assert (rows["resume"].gpu_type, rows["resume"].gpus) == ("", 0)
 
-    def test_tell_the_most_memory(self, teller: Teller) -> None:
+    def test_keep_maximum_of_memory(self, teller: Teller) -> None:
         teller.say(1, 1000, memory_bytes=5 * 2**30)
         teller.say(2, 2000, memory_bytes=3 * 2**30)
         assert Measurement.objects.get().memory_bytes == 5 * 2**30
 
-    def test_of_a_change_start_the_average_anew_with_a_note(self, teller: Teller) -> None:
+    def test_changed_speed_restarts_average_with_note(self, teller: Teller) -> None:
         count = time_us = 0
         for each in [1000] * 12 + [2000] * 5:
             count, time_us = count + 10, time_us + 10 * each
@@ -252,7 +248,7 @@ class TestReports:
             (Iterations(11, 1_000_001, suspended_us=3 * 3600 * SECOND_US), "longer to suspend"),
         ],
     )
-    def test_that_cannot_be_true_are_noted_once_and_left_out(
+    def test_impossible_values_are_noted_once_and_ignored(
         self, teller: Teller, said: Iterations, why: str
     ) -> None:
         teller.say(10, 1_000_000)
@@ -275,28 +271,26 @@ class TestReports:
             {"state": ReportState.STOPPED, "started_us": -(2**62), "ended_us": 2**62},
         ],
     )
-    def test_are_held_against_what_the_engine_knows_of_the_lease(
-        self, teller: Teller, told: dict[str, Any]
-    ) -> None:
+    def test_longer_time_than_lease_is_rejected(self, teller: Teller, told: dict[str, Any]) -> None:
         # The lease has run for two hours; a report of 300 years would not even fit the column.
         for hours in (300 * 365 * 24, 3):
             teller.report(iterations=Iterations(1, hours * 3600 * SECOND_US), **told)
         assert not Measurement.objects.exists()
         assert "more time than its lease ran" in MeasurementNote.objects.get().data["why"]
 
-    def test_that_cannot_be_read_are_noted_once(self, teller: Teller) -> None:
+    def test_unreadable_reports_are_noted_once(self, teller: Teller) -> None:
         for _ in range(2):
             teller.report(refused="is not a JSON object")
         assert MeasurementNote.objects.get().data == {"lease": 1, "why": "is not a JSON object"}
 
-    def test_at_a_stale_token_write_nothing(self, teller: Teller) -> None:
+    def test_stale_fence_token_writes_nothing(self, teller: Teller) -> None:
         stale = teller.take()
         teller.take()
         with pytest.raises(FencedError):
             teller.say(10, 1_000_000, token=stale)
         assert not Measurement.objects.exists()
 
-    def test_of_a_job_type_in_use_by_others_are_in_the_next_ones(
+    def test_locked_job_type_is_measured_by_next_report(
         self, teller: Teller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         whole = Profile.objects.get_queryset
@@ -308,7 +302,7 @@ class TestReports:
         assert Measurement.objects.get().iterations == 20
 
 
-class TestTheTables:
+class TestTables:
     def test_are_bounded(self, teller: Teller) -> None:
         profile = Profile.objects.get()
         old = teller.lab.at - timedelta(days=1)
@@ -330,7 +324,7 @@ class TestTheTables:
         assert MeasurementNote.objects.count() == NOTES_MAX
         assert MeasurementNote.objects.filter(kind="refused").exists()
 
-    def test_go_with_their_job_type(self, teller: Teller) -> None:
+    def test_are_deleted_with_their_job_type(self, teller: Teller) -> None:
         teller.say(10, 1_000_000)
         Job.objects.update(state="succeeded")
         actor = Actor(User.objects.create_user("ann"), "request-1")

@@ -22,8 +22,8 @@ def only_line(meter: str = "borrowed") -> UsageLine:
     return UsageLine.objects.get(meter=meter)
 
 
-class TestATerm:
-    def test_that_ends_is_charged_for_the_time_it_held(self) -> None:
+class TestTerm:
+    def test_is_charged_for_time_it_held_gpus(self) -> None:
         story = Story()
         lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
         story.end(10, lease)
@@ -38,7 +38,7 @@ class TestATerm:
         )
         assert (str(only_line("own").amount), only_line("own").gpus) == ("0.000000", 4)
 
-    def test_begins_when_the_executor_started_it(self) -> None:
+    def test_begins_when_executor_started_it(self) -> None:
         story = Story()
         lease = story.grant(0, "a", borrowed=2, price="3.000000")
         story.start(5, lease)
@@ -47,7 +47,7 @@ class TestATerm:
         story.meter()
         assert (only_line().starts_at, str(only_line().amount)) == (at(5), "0.500000")
 
-    def test_is_closed_by_a_renewal_at_its_own_price(self) -> None:
+    def test_renewal_closes_it_at_its_own_price(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=1, price="1.000000")
         story.post_round(30)
@@ -58,7 +58,7 @@ class TestATerm:
         amounts = [str(line.amount) for line in UsageLine.objects.order_by("term")]
         assert amounts == ["0.500000", "1.000000"]
 
-    def test_that_never_started_costs_nothing_and_frees_its_reservation(self) -> None:
+    def test_unstarted_term_costs_nothing_and_frees_reservation(self) -> None:
         story = Story()
         lease = story.grant(0, "a", borrowed=2, price="3.000000")
         assert story.budget("a") == ("0.000000", "3.000000")
@@ -68,7 +68,7 @@ class TestATerm:
         assert not UsageLine.objects.exists()
         assert story.budget("a") == ("0.000000", "0.000000")
 
-    def test_that_was_renewed_while_launching_is_charged_from_its_start(self) -> None:
+    def test_term_renewed_before_start_is_charged_from_start(self) -> None:
         story = Story()
         lease = story.grant(0, "a", borrowed=1, price="1.000000")
         story.post_round(30)
@@ -81,7 +81,7 @@ class TestATerm:
 
 
 class TestLenders:
-    def test_are_paid_by_their_idle_quota_over_the_term(self) -> None:
+    def test_are_paid_in_proportion_to_idle_quota(self) -> None:
         story = Story({"a": 4, "b": 4, "c": 4}, capacity=12)
         story.run(0, "b", own=2)  # b has 2 idle GPUs, c has 4, the operator none
         lease = story.run(0, "a", own=4, borrowed=3, price="4.000000")
@@ -96,7 +96,7 @@ class TestLenders:
         assert [share.weight for share in shares] == [1, 2]
         assert sum(share.lent_gpu_us for share in shares) == 3 * HOUR_US // 2
 
-    def test_earn_by_the_time_their_quota_was_idle(self) -> None:
+    def test_earn_for_time_their_quota_was_idle(self) -> None:
         story = Story({"a": 0, "b": 4, "c": 4})
         lease = story.run(0, "a", borrowed=2, price="6.000000")
         busy = story.run(10, "b", own=4)  # b has idle GPUs for 20 of 30 minutes, c for all
@@ -121,7 +121,7 @@ class TestLenders:
         share = UsageShare.objects.get()
         assert (share.account.tenant_id, str(share.amount)) == (story.tenants["b"].pk, "1.000000")
 
-    def test_without_an_owner_the_operator_earns(self) -> None:
+    def test_operator_earns_for_gpus_without_quota(self) -> None:
         story = Story({"a": 0, "b": 2}, capacity=8)
         lease = story.run(0, "a", borrowed=4, price="2.000000")
         story.end(60, lease)
@@ -130,7 +130,7 @@ class TestLenders:
         story.settle()
         assert story.balances() == {"a": "-8.000000", "b": "2.000000", "operator": "6.000000"}
 
-    def test_where_nobody_had_idle_quota_the_operator_earns_all(self) -> None:
+    def test_operator_earns_all_if_no_quota_is_idle(self) -> None:
         story = Story({"a": 4, "b": 4})
         story.run(0, "b", own=4)
         lease = story.run(0, "a", own=4, borrowed=1, price="2.000000")
@@ -142,7 +142,7 @@ class TestLenders:
 
 
 class TestEvents:
-    def test_reported_together_in_any_order_meet_exact_integrals(self) -> None:
+    def test_out_of_order_events_give_exact_integrals(self) -> None:
         story = Story({"a": 0, "b": 4, "c": 4})
         busy = story.run(0, "b", own=4)
         lease = story.run(0, "a", borrowed=2, price="6.000000")
@@ -155,7 +155,7 @@ class TestEvents:
         # Like c, b has idle GPUs for 10 of the 25 minutes.
         assert weights == {story.tenants["b"].pk: 1, story.tenants["c"].pk: 4}
 
-    def test_reported_after_a_later_round_are_charged_exactly(self) -> None:
+    def test_late_reports_are_charged_exactly(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=2, price="3.000000")
         story.post_round(15)
@@ -164,7 +164,7 @@ class TestEvents:
         story.meter()
         assert (str(only_line().amount), only_line().ends_at) == ("1.000000", at(10))
 
-    def test_before_the_last_renewal_count_from_it(self) -> None:
+    def test_late_end_before_renewal_counts_from_renewal(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=2, price="3.000000")
         story.post_round(15)
@@ -179,12 +179,12 @@ class TestEvents:
         assert story.budget("a") == ("0.000000", "1.500000")
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 7])
-    def test_give_the_same_lines_in_batches_of_any_size(self, limit: int) -> None:
+    def test_give_same_lines_in_batches_of_any_size(self, limit: int) -> None:
         story = eventful()
         story.meter(limit)
         assert lines_and_shares() == swept_at_once(story.pool.pk) != []
 
-    def test_wait_until_a_round_or_a_look_came_later(self) -> None:
+    def test_wait_for_later_round_or_check(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=2, price="3.000000")
         story.post_round(5)
@@ -193,7 +193,7 @@ class TestEvents:
         story.looked(11)
         assert story.meter().lines == 1
 
-    def test_are_all_there_is_where_a_pool_has_no_fence(self) -> None:
+    def test_are_all_metered_without_fence(self) -> None:
         story = Story()
         story.end(10, story.run(0, "a", own=4, borrowed=2, price="3.000000"))
         story.post_round(60)
@@ -201,7 +201,7 @@ class TestEvents:
         assert story.meter().lines == 2
         assert story.settle().transfers == 1
 
-    def test_with_a_gap_in_their_numbers_are_refused(self) -> None:
+    def test_gap_in_event_numbers_is_rejected(self) -> None:
         story = Story()
         story.fence.next_event += 1
         story.post_round(5)
@@ -209,8 +209,8 @@ class TestEvents:
             meter_pool(story.pool.pk)
 
 
-class TestTheTask:
-    def test_goes_on_with_other_pools_when_one_fails(self) -> None:
+class TestMeterTask:
+    def test_continues_with_other_pools_if_one_fails(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=2, price="3.000000")
         story.end(10, lease)
@@ -221,7 +221,7 @@ class TestTheTask:
         LeaseEvent.objects.create(pool_id=0, number=7, kind="priced", at=at(0), data=data)
         assert meter("a later version's argument", another=1) == 1
 
-    def test_settles_what_is_over(self) -> None:
+    def test_settles_finished_hours(self) -> None:
         story = full_hours()
         meter()
         assert Transfer.objects.count() == 2
@@ -240,7 +240,7 @@ def full_hours() -> Story:
 
 
 class TestPrices:
-    def test_are_recorded_from_the_round_that_posted_them(self) -> None:
+    def test_are_recorded_with_round_that_posted_them(self) -> None:
         story = Story()
         story.post_round(5, price="0.750000")
         story.meter()
@@ -252,8 +252,8 @@ class TestPrices:
         )
 
 
-class TestAnHour:
-    def test_is_settled_once_it_is_over(self) -> None:
+class TestHour:
+    def test_is_settled_once_after_its_end(self) -> None:
         story = Story()
         lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
         story.end(10, lease)
@@ -268,7 +268,7 @@ class TestAnHour:
         assert story.budget("b") == ("1.000000", "0.000000")
         assert story.settle().transfers == 0
 
-    def test_gets_one_transfer_per_borrower_however_many_lines(self) -> None:
+    def test_gets_one_transfer_per_borrower(self) -> None:
         story = Story({"a": 0, "b": 0, "c": 8})
         leases = [story.run(0, name, borrowed=1, price="1.000000") for name in "aabb"]
         for lease in leases:
@@ -279,7 +279,7 @@ class TestAnHour:
         assert story.balances() == {"a": "-1.000000", "b": "-1.000000", "c": "2.000000"}
         assert {t.data["lines"] for t in Transfer.objects.all()} == {2}
 
-    def test_says_of_each_borrower_what_its_lines_say(self) -> None:
+    def test_transfer_summarizes_lines_of_borrower(self) -> None:
         story = Story({"a": 0, "b": 0, "c": 8})
         for name, gpus, minute in (("a", 1, 10), ("a", 2, 20), ("b", 3, 30), ("b", 1, 70)):
             story.end(minute, story.run(0, name, borrowed=gpus, price="1.000000"))
@@ -302,7 +302,7 @@ class TestAnHour:
             (story.book.pk, story.pool.pk, Transfer.Code.USAGE)
         }
 
-    def test_has_no_entry_for_whom_nothing_is_left_of_a_charge(self) -> None:
+    def test_omits_entries_of_zero(self) -> None:
         story = Story({"a": 0, "b": 4, "c": 4})
         story.end(0.12, story.run(0, "a", borrowed=1, price="0.000500"))
         story.post_round(61)
@@ -312,7 +312,7 @@ class TestAnHour:
         assert all(entry.amount for entry in Entry.objects.all())
         assert story.balances() == {"a": "-0.000001", "b": "0.000001"}
 
-    def test_many_are_settled_in_one_go(self) -> None:
+    def test_several_hours_are_settled_at_once(self) -> None:
         story = Story({"a": 0, "b": 8})
         lease = story.run(0, "a", borrowed=2, price="1.000000")
         for minute in range(30, 1440, 30):
@@ -328,7 +328,7 @@ class TestAnHour:
         story.settle()
         assert story.balances() == {"a": "-48.000000", "b": "48.000000"}
 
-    def test_that_is_settled_takes_late_usage_as_an_adjustment_of_the_next(self) -> None:
+    def test_late_usage_goes_to_next_hour(self) -> None:
         story = Story()
         lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
         story.post_round(65)
@@ -342,7 +342,7 @@ class TestAnHour:
         transfer = Transfer.objects.get()
         assert (transfer.hour, transfer.data["late_lines"]) == (at(60), 1)
 
-    def test_stays_open_while_an_event_of_it_waits(self) -> None:
+    def test_stays_open_while_its_event_waits_for_metering(self) -> None:
         story = Story()
         lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
         story.post_round(5)
@@ -354,7 +354,7 @@ class TestAnHour:
         story.settle()
         assert Transfer.objects.get().hour == at(0)
 
-    def test_stays_open_while_an_event_of_it_was_not_read(self) -> None:
+    def test_stays_open_while_its_event_is_unread(self) -> None:
         story = Story()
         lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
         story.post_round(5)
@@ -367,7 +367,7 @@ class TestAnHour:
         transfer = Transfer.objects.get()
         assert (transfer.hour, transfer.data["late_lines"]) == (at(0), 0)
 
-    def test_pays_a_tenant_that_lends_to_itself_on_both_sides(self) -> None:
+    def test_pays_self_lending_tenant_on_both_sides(self) -> None:
         story = Story()
         # own is 0, so a and b each have 4 idle GPUs
         lease = story.run(0, "a", borrowed=2, price="2.000000")
@@ -379,7 +379,7 @@ class TestAnHour:
         assert amounts == ["-2.000000", "1.000000", "1.000000"]
         assert story.balances() == {"a": "-1.000000", "b": "1.000000"}
 
-    def test_beyond_the_credit_limit_is_owed_all_the_same(self) -> None:
+    def test_amount_beyond_credit_limit_is_still_owed(self) -> None:
         story = Story()
         story.allow("a", 1)
         account = story.tenants["a"].accounts.get()

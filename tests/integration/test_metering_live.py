@@ -22,8 +22,8 @@ STEP = timedelta(seconds=300)
 CHECKS = 8
 
 
-class TestTheDemo:
-    def test_keeps_its_books_over_hours_of_rounds(self, committed_db: str) -> None:
+class TestDemo:
+    def test_keeps_sound_books_over_hours_of_rounds(self, committed_db: str) -> None:
         seed_demo()
         pool = Pool.objects.get(name="philly")
         for number in range(ROUNDS):
@@ -40,7 +40,7 @@ class TestTheDemo:
         assert Transfer.objects.count() > 5
         assert Entry.objects.filter(amount__gt=0).count() > 20
 
-    def test_is_checked_while_rounds_and_meters_go_on(self, committed_db: str) -> None:
+    def test_passes_checks_while_rounds_and_meters_run(self, committed_db: str) -> None:
         seed_demo()
         pool = Pool.objects.get(name="philly")
         done, enough = threading.Event(), threading.Event()

@@ -16,7 +16,7 @@ from tests.tools import PATIENCE_S
 
 
 @pytest.mark.usefixtures("committed_db")
-def test_a_pool_that_another_worker_has_is_left_to_it() -> None:
+def test_pool_locked_by_other_worker_is_skipped() -> None:
     story = Story()
     story.end(10, story.run(0, "a", own=4, borrowed=2, price="3.000000"))
     story.post_round(60)

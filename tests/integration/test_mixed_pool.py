@@ -69,20 +69,20 @@ def switch(pool: Pool, policy: str, options: Mapping[str, object]) -> None:
     )
 
 
-class TestTheTrace:
-    def test_is_what_its_seed_draws(self) -> None:
+class TestDemoTrace:
+    def test_matches_its_seed(self) -> None:
         with gzip.open(DATA / "mixed_24h.csv.gz", "rt", newline="") as file:
             rows = list(csv.reader(file))
         assert rows == [list(COLUMNS), *([str(cell) for cell in row] for row in mixed_rows())]
 
 
-class TestTheSeed:
-    def test_shares_out_every_gpu_of_each_type(self, pool: Pool) -> None:
+class TestDemoSeed:
+    def test_shares_all_gpus_of_each_type(self, pool: Pool) -> None:
         for kind in GPU_TYPES:
             quotas = Quota.objects.filter(pool=pool, gpu_type__name=kind.name)
             assert sum(row.gpus for row in quotas) == kind.nodes * kind.gpus
 
-    def test_gives_every_team_speeds_on_the_types_of_the_pool(self, pool: Pool) -> None:
+    def test_gives_every_team_speeds_for_types_of_pool(self, pool: Pool) -> None:
         types = {kind.name for kind in GPU_TYPES}
         profiles = Profile.objects.filter(pool=pool)
         assert profiles.count() == 7
@@ -92,13 +92,13 @@ class TestTheSeed:
             # The demo's jobs really run at the published speeds, and report them.
             assert profile.virtual_speeds.speedups == profile.declared == profile.speedups
 
-    def test_is_made_once(self, pool: Pool) -> None:
+    def test_is_idempotent(self, pool: Pool) -> None:
         assert not seed_demo()
         assert pool.profiles.count() == 7
 
 
-class TestTheFeed:
-    def test_gives_jobs_their_profile_and_its_types(self, pool: Pool) -> None:
+class TestDemoFeed:
+    def test_sets_profile_and_gpu_types_of_jobs(self, pool: Pool) -> None:
         lab_of(pool).round()
         jobs = Job.objects.filter(pool=pool).select_related("profile")
         assert jobs.count() == 48
@@ -108,7 +108,7 @@ class TestTheFeed:
             assert job.name.startswith(job.profile.name)
             assert job.gpu_types == sorted(job.profile.speedups)
 
-    def test_stands_still_while_too_many_wait(self, pool: Pool) -> None:
+    def test_pauses_while_queue_is_too_long(self, pool: Pool) -> None:
         TraceFeed.objects.filter(pool=pool).update(max_pending=0)
         lab = lab_of(pool)
         lab.rounds(4, every_s=ROUND_S)
@@ -123,7 +123,7 @@ class TestTheFeed:
 
 
 class TestMeasuring:
-    def test_finds_the_true_speeds_of_what_is_declared_otherwise(self, pool: Pool) -> None:
+    def test_finds_true_speeds_despite_wrong_declarations(self, pool: Pool) -> None:
         lab = lab_of(pool)
         Profile.objects.filter(pool=pool).update(
             declared={"k80": 1000, "p100": 9000, "v100": 50_000},
@@ -145,7 +145,7 @@ class TestMeasuring:
 class TestTrades:
     """Trades under gandiva_fair, in three minutes of wall time after an operator selected it."""
 
-    def test_are_made_at_once_and_undone_when_a_team_leaves(self, pool: Pool) -> None:
+    def test_are_made_at_once_and_undone_when_team_leaves(self, pool: Pool) -> None:
         lab = lab_of(pool)
         lab.rounds(ROUNDS, every_s=ROUND_S)
         switch(pool, "gandiva_fair", {})
@@ -186,8 +186,8 @@ class TestTrades:
         return round_decision(Round.objects.filter(pool=lab.pool).latest("number"))
 
 
-class TestASwitchOfThePolicy:
-    def test_loses_no_lease_and_shows_what_it_does_to_throughput(self, pool: Pool) -> None:
+class TestPolicySwitch:
+    def test_keeps_all_leases_and_shows_effect_on_throughput(self, pool: Pool) -> None:
         lab = lab_of(pool)
         for policy, options in SWITCHES:
             held = set(Lease.objects.exclude(state="ended").values_list("id", flat=True))
@@ -202,7 +202,7 @@ class TestASwitchOfThePolicy:
         self.rounds_replay(pool)
         self.throughput_is_told(pool)
 
-    def test_loses_no_lease_under_any_policy(self, pool: Pool) -> None:
+    def test_keeps_all_leases_under_any_policy(self, pool: Pool) -> None:
         lab = lab_of(pool)
         lab.round()
         for policy in (*POLICIES, pool.policy):

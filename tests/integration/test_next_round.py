@@ -37,7 +37,7 @@ def ask(lab: Cluster, tenant: str, gpus: int, **fields: object) -> DryRun:
     return dry_run_job(tenant=lab.tenants[tenant], spec=spec, now=lambda _: lab.now())
 
 
-def test_it_starts_by_preempting_whom_the_round_then_preempts() -> None:
+def test_dry_run_predicts_preemptions_of_round() -> None:
     lab = full()
     answer = ask(lab, "b", 4)
     preview = answer.next_round
@@ -60,7 +60,7 @@ def test_it_starts_by_preempting_whom_the_round_then_preempts() -> None:
     assert "leases end" not in answer.detail
 
 
-def test_it_waits_for_the_reason_that_the_round_then_gives() -> None:
+def test_dry_run_predicts_reason_for_waiting() -> None:
     lab = full()
     answer = ask(lab, "a", 4)
     job = lab.submit("a", 4, LONG_S)
@@ -73,7 +73,7 @@ def test_it_waits_for_the_reason_that_the_round_then_gives() -> None:
     assert preview.eta.reason  # the duration of these jobs is unknown
 
 
-def test_it_fits_but_another_job_comes_first() -> None:
+def test_fitting_job_waits_if_other_job_comes_first() -> None:
     """GPUs are free, but a waiting job gets them before this one."""
     lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8)
     lab.submit("b", 8, LONG_S)
@@ -83,13 +83,13 @@ def test_it_fits_but_another_job_comes_first() -> None:
     assert answer.reason_code == "lease_turn"
 
 
-def test_what_can_never_run_is_not_decided() -> None:
+def test_infeasible_job_needs_no_decision() -> None:
     lab = full()
     answer = ask(lab, "b", 99)
     assert (answer.feasible, answer.next_round) == (False, None)
 
 
-def test_the_simulation_gets_what_the_answer_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_gets_remaining_time_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulation gets the time that the decision left; a long decision leaves none."""
     lab = full()
     budgets: list[float] = []

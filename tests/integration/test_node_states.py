@@ -80,7 +80,7 @@ def both(committed_db: str, monkeypatch: pytest.MonkeyPatch) -> Both:
     return make_both()
 
 
-class TestANodeThatSlurmTakesAway:
+class TestNodeRemovedBySlurm:
     @pytest.mark.parametrize(
         ("there", "shown", "reason"),
         [
@@ -90,7 +90,7 @@ class TestANodeThatSlurmTakesAway:
             (PretendedNode("idle+fail", reason="ecc"), "drained", "by Slurm: ecc"),
         ],
     )
-    def test_takes_no_lease_and_says_so_until_it_is_back(
+    def test_has_no_capacity_and_shows_reason_until_it_returns(
         self, both: Both, there: PretendedNode, shown: str, reason: str
     ) -> None:
         both.slurm.nodes["n0000"] = there
@@ -121,7 +121,7 @@ class TestANodeThatSlurmTakesAway:
         both.lab.round(after_s=10)
         assert LeaseSlot.objects.filter(lease__job=job).count() == 8
 
-    def test_gets_none_that_was_decided_just_before_either(self, both: Both) -> None:
+    def test_gets_no_lease_if_removed_during_round(self, both: Both) -> None:
         job = both.lab.submit("a", 8, 60)
 
         def lose(point: str) -> None:
@@ -132,15 +132,15 @@ class TestANodeThatSlurmTakesAway:
             both.lab.round()
         assert not LeaseSlot.objects.filter(lease__job=job).exists()
 
-    def test_may_be_one_that_it_does_not_have(self, both: Both) -> None:
+    def test_missing_node_counts_as_removed(self, both: Both) -> None:
         del both.slurm.nodes["n0001"]
         both.look()
         assert both.gpus() == [4, 0]
         assert both.node("n0001").engine_reason == "by Slurm: the engine has no such node"
 
 
-class TestADrainHere:
-    def test_is_one_there_and_does_not_come_back_as_one_of_slurms(self, both: Both) -> None:
+class TestDrainByPortal:
+    def test_drains_node_in_slurm_until_resumed(self, both: Both) -> None:
         both.drain("n0000", 'two "fans"')
         both.look()
         assert (both.there().drains, both.there().reason) == (True, "evenshare: two 'fans'")
@@ -153,7 +153,7 @@ class TestADrainHere:
         assert not both.there().drains
         assert both.gpus() == [4, 4]
 
-    def test_that_somebody_undoes_there_is_done_again(self, both: Both) -> None:
+    def test_is_repeated_if_undone_in_slurm(self, both: Both) -> None:
         both.drain("n0000")
         both.look()
         both.there().drains, both.there().reason = False, ""
@@ -161,7 +161,7 @@ class TestADrainHere:
         assert both.there().drains
         assert both.node().state == "drained"
 
-    def test_leaves_one_of_slurms_own_as_it_is(self, both: Both) -> None:
+    def test_keeps_existing_drain_by_slurm(self, both: Both) -> None:
         both.there().drains, both.there().reason = True, "disk"
         both.drain("n0000")
         both.look()
@@ -171,9 +171,7 @@ class TestADrainHere:
         assert both.there() == PretendedNode(drains=True, reason="disk")
         assert both.gpus() == [0, 4]
 
-    def test_waits_while_slurm_keeps_a_reason_by_which_the_node_may_come_back(
-        self, both: Both
-    ) -> None:
+    def test_waits_while_node_does_not_respond(self, both: Both) -> None:
         both.slurm.nodes["n0000"] = PretendedNode("down", reason="Not responding")
         both.drain("n0000")
         both.look()
@@ -182,7 +180,7 @@ class TestADrainHere:
         both.look()
         assert both.there().reason == "evenshare: fan"
 
-    def test_that_is_refused_is_told_once_and_tried_again(
+    def test_refusal_is_logged_once_and_retried(
         self, both: Both, caplog: pytest.LogCaptureFixture
     ) -> None:
         both.slurm.refuses = True
@@ -196,7 +194,7 @@ class TestADrainHere:
         assert both.there().drains
         assert both.node().engine_trouble == ""
 
-    def test_that_cannot_be_undone_there_keeps_leases_away(self, both: Both) -> None:
+    def test_remaining_drain_in_slurm_keeps_leases_away(self, both: Both) -> None:
         both.drain("n0000")
         both.look()
         both.slurm.refuses = True
@@ -209,8 +207,8 @@ class TestADrainHere:
         assert both.gpus() == [4, 4]
 
 
-class TestALook:
-    def test_that_gets_no_answer_changes_nothing(self, both: Both) -> None:
+class TestNodeCheck:
+    def test_changes_nothing_without_answer(self, both: Both) -> None:
         both.there().drains = True
         both.look()
         before = both.node().engine_reason
@@ -218,7 +216,7 @@ class TestALook:
         both.look()
         assert (both.node().engine_reason, both.gpus()) == (before, [0, 4])
 
-    def test_comes_at_most_once_in_some_seconds(
+    def test_repeated_checks_are_rate_limited(
         self, both: Both, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(node_states, "LOOK_S", 3600)
@@ -227,7 +225,7 @@ class TestALook:
             both.look()
         assert len(both.slurm.calls) == 1
 
-    def test_is_not_taken_while_the_breaker_of_its_executor_is_open(self, both: Both) -> None:
+    def test_is_skipped_while_breaker_is_open(self, both: Both) -> None:
         health = ExecutorHealth.objects.create(
             pool=both.lab.pool, failures=5, open_until=both.lab.at
         )
@@ -237,13 +235,13 @@ class TestALook:
         both.look()
         assert both.slurm.calls
 
-    def test_of_a_holder_that_was_superseded_writes_nothing(self, both: Both) -> None:
+    def test_superseded_fence_holder_writes_nothing(self, both: Both) -> None:
         both.there().drains = True
         with pytest.raises(FencedError), nobody():
             follow_nodes(both.lab.pool, PretendedExecutor(both.slurm), token=10**9)
         assert both.gpus() == [4, 4]
 
-    def test_asks_outside_of_any_transaction(self, both: Both) -> None:
+    def test_calls_engine_outside_of_transactions(self, both: Both) -> None:
         asked = []
 
         class Watched(PretendedSlurm):
@@ -259,7 +257,7 @@ class TestALook:
 
 class TestBothSides:
     @pytest.mark.parametrize("seed", range(3))
-    def test_keep_what_they_said_whatever_the_other_says(self, both: Both, seed: int) -> None:
+    def test_random_changes_of_either_side_are_kept(self, both: Both, seed: int) -> None:
         """Each node gets random changes; after two checks the portal and the engine agree."""
         chance = random.Random(seed)  # noqa: S311 - reproducible
         _widen(both, 10)

@@ -159,11 +159,11 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestAnyHistory:
+class TestOfferHistories:
     @pytest.mark.parametrize(
         "part", [0, 1, *(pytest.param(part, marks=pytest.mark.soak) for part in (2, 3))]
     )
-    def test_lends_what_a_plain_model_lends(self, part: int) -> None:
+    def test_lent_amounts_match_plain_model(self, part: int) -> None:
         run_state_machine_as_test(
             seed(part)(type("Histories", (Histories,), {})),
             settings=settings(

@@ -91,8 +91,8 @@ class Lab:
         }  # fmt: skip
 
 
-class TestAnOffer:
-    def test_lends_from_its_floor_on_and_says_so(self) -> None:
+class TestOffer:
+    def test_lends_from_its_floor_price_and_shows_state(self) -> None:
         lab = Lab()
         lab.set(by_offer=True)
         assert lab.lends() == 0
@@ -113,7 +113,7 @@ class TestAnOffer:
         # With 6 of 8 GPUs in use, the price of 0.681793 is above both floors.
         assert (view.offered, view.lendable, view.idle, view.standing) == (3, 3, 4, 3)
 
-    def test_never_lends_more_than_the_operator_and_its_tenant_let(self) -> None:
+    def test_respects_limits_of_operator_and_tenant(self) -> None:
         lab = Lab()
         lab.set(by_offer=True, lend_limit=3)
         lab.offer(4)
@@ -123,7 +123,7 @@ class TestAnOffer:
         Quota.objects.filter(tenant=lab.pool.tenants["north"]).update(mode=Mode.RESERVE.value)
         assert lab.lends() == 0
 
-    def test_stands_until_its_end_and_no_longer(self) -> None:
+    def test_lends_until_its_end_time(self) -> None:
         lab = Lab()
         lab.set(by_offer=True)
         lab.offer(4, until=lab.pool.at + timedelta(minutes=5))
@@ -135,7 +135,7 @@ class TestAnOffer:
         rows, _ = list_offers(lab.pool.pool.pk, lab.pool.tenants["north"].pk, lab.pool.at, limit=5)
         assert [row.state for row in rows] == [OfferState.RAN_OUT]
 
-    def test_is_of_no_use_where_idle_quota_is_lent_as_it_is(self) -> None:
+    def test_is_unused_if_idle_quota_is_lent_without_offers(self) -> None:
         lab = Lab()
         with pytest.raises(InvalidInputError, match="lent without offers"):
             lab.offer(1)
@@ -149,7 +149,7 @@ class TestAnOffer:
         ("wanted", "field"),
         [({"gpus": 5}, "gpus"), ({"gpus": 1, "until": "past"}, "until")],
     )
-    def test_that_cannot_hold_is_refused_by_field(self, wanted: dict[str, Any], field: str) -> None:
+    def test_rejects_impossible_values_by_field(self, wanted: dict[str, Any], field: str) -> None:
         lab = Lab()
         lab.set(by_offer=True)
         if wanted.get("until"):
@@ -159,7 +159,7 @@ class TestAnOffer:
         assert list(refused.value.by_field) == [field]
         assert not IdleOffer.objects.exists()
 
-    def test_is_made_once_by_one_key(self) -> None:
+    def test_is_idempotent_by_key(self) -> None:
         lab = Lab()
         lab.set(by_offer=True)
         assert lab.offer(2, key="k").pk == lab.offer(2, key="k").pk
@@ -167,7 +167,7 @@ class TestAnOffer:
         with pytest.raises(MismatchError):
             lab.offer(3, key="k")
 
-    def test_and_settings_are_a_managers_and_recorded(self) -> None:
+    def test_is_restricted_to_managers_and_audited(self) -> None:
         lab = Lab()
         assert lab.set(by_offer=True)
         assert not lab.set(by_offer=True)
@@ -182,8 +182,8 @@ class TestAnOffer:
             lab.set(by_offer=False)
 
 
-class TestTheBooks:
-    def test_pay_for_what_is_offered_alone(self) -> None:
+class TestBooks:
+    def test_pay_only_for_offered_gpus(self) -> None:
         """Both tenants lend idle quota to a third; north offers half as many GPUs as south."""
         lab = Lab()
         lab.set(by_offer=True)
@@ -205,7 +205,7 @@ class TestTheBooks:
         assert weights[south] == 2 * weights[north]
         assert not [one for result in run_checks() for one in result.violations]
 
-    def test_stay_whole_while_offers_come_and_go(self) -> None:
+    def test_stay_sound_while_offers_change(self) -> None:
         lab = Lab()
         lab.set(by_offer=True)
         for _ in range(4):
@@ -225,7 +225,7 @@ class TestTheBooks:
 
 class TestRevoking:
     @pytest.mark.parametrize("end", ["revoke", "reserve", "limit", "price", "until"])
-    def test_lets_nobody_borrow_any_more(self, end: str) -> None:
+    def test_prevents_further_borrowing(self, end: str) -> None:
         lab = Lab(policy="fifo")
         lab.set(by_offer=True)
         until = lab.pool.at + timedelta(seconds=15)
@@ -248,7 +248,7 @@ class TestRevoking:
         assert (lab.held(), job.state) == (6, "pending")
 
     @pytest.mark.parametrize("policy", ["evenshare", "fifo", "ltgf"])
-    def test_returns_the_gpus_by_the_promised_round(self, policy: str) -> None:
+    def test_returns_gpus_by_promised_round(self, policy: str) -> None:
         """With a guarantee they return within minutes, otherwise when the last lease ends."""
         lab = Lab(policy=policy, grace_s=60, lease_s=900, round_s=30)
         lab.set(by_offer=True)
@@ -270,7 +270,7 @@ class TestRevoking:
         assert (lab.held(), lab.held("north")) == (4, 4)
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_returns_what_nobody_asks_for_when_the_leases_are_over(self, policy: str) -> None:
+    def test_returns_gpus_at_end_of_leases_without_demand(self, policy: str) -> None:
         lab = Lab(policy=policy, grace_s=20, lease_s=120, round_s=20)
         lab.set(by_offer=True)
         offer = lab.offer(3)
@@ -285,8 +285,8 @@ class TestRevoking:
         assert lab.promise().rule is BackRule.NONE_LENT
 
 
-class TestOthersThatNarrow:
-    def test_the_estimate_of_a_quota_is_what_the_next_round_does(self) -> None:
+class TestOtherUses:
+    def test_quota_estimate_matches_next_round(self) -> None:
         """The estimate uses the tenants' own settings and offers, at the present price."""
         lab = Lab(policy="fifo")
         lab.set(by_offer=True)
@@ -305,7 +305,7 @@ class TestOthersThatNarrow:
         lab.pool.round(after_s=10)
         assert lab.held() == 5
 
-    def test_a_pool_as_files_has_the_limits_of_its_export(self) -> None:
+    def test_exported_pool_contains_limits(self) -> None:
         lab = Lab()
         lab.set(by_offer=True, borrow_limit=2)
         lab.offer(3)
@@ -317,8 +317,8 @@ class TestOthersThatNarrow:
         assert ",0.25" in files["jobs.csv"]
 
 
-class TestAPriceLimit:
-    def test_of_the_tenant_holds_for_jobs_with_none_or_a_higher_one(self) -> None:
+class TestPriceLimit:
+    def test_tenant_limit_applies_unless_job_limit_is_lower(self) -> None:
         lab = Lab()
         who = lab._who()
         lab.pool.submit("north", 4, LONG_S)

@@ -75,8 +75,8 @@ def busy(**pool_fields: Any) -> Cluster:
     return lab
 
 
-class TestADrainedNode:
-    def test_is_empty_when_its_leases_have_expired(self, actor: Actor) -> None:
+class TestDrainedNode:
+    def test_is_empty_after_its_leases_expired(self, actor: Actor) -> None:
         lab = busy()
         lab.round()
         assert (holders(lab, "n0000"), holders(lab, "n0001")) == (4, 4)
@@ -94,9 +94,7 @@ class TestADrainedNode:
         lab.rounds(2, every_s=10)
         assert holders(lab, "n0000") == 4
 
-    def test_may_be_removed_when_it_is_empty_and_past_leases_still_name_it(
-        self, actor: Actor
-    ) -> None:
+    def test_can_be_removed_only_when_empty(self, actor: Actor) -> None:
         lab = busy()
         lab.round()
         with pytest.raises(InvalidInputError, match="Drain it first"):
@@ -133,7 +131,7 @@ class TestMaintenance:
         )
 
     @pytest.mark.parametrize("begins_s", [200, 203, 207])
-    def test_is_overlapped_by_no_lease(self, actor: Actor, begins_s: int) -> None:
+    def test_overlaps_no_lease(self, actor: Actor, begins_s: int) -> None:
         lab = busy()
         lab.round()
         self.plan(lab, actor, begins_s, 300)
@@ -152,7 +150,7 @@ class TestMaintenance:
         )
         assert not there.filter(started_at__lt=last, ended_at__gt=first).exists()
 
-    def test_that_is_called_off_gives_the_node_back(self, actor: Actor) -> None:
+    def test_cancelled_window_frees_node(self, actor: Actor) -> None:
         lab = busy()
         self.plan(lab, actor, 30, 3000)
         lab.round()
@@ -163,7 +161,7 @@ class TestMaintenance:
         assert holders(lab, "n0000") == 4
         assert not MaintenanceWindow.objects.exists()
 
-    def test_that_has_begun_ends_now(self, actor: Actor) -> None:
+    def test_active_window_can_be_ended_now(self, actor: Actor) -> None:
         lab = busy()
         self.plan(lab, actor, 0, 3000)
         lab.round()
@@ -175,7 +173,7 @@ class TestMaintenance:
         with pytest.raises(InvalidInputError, match="over"):
             nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
 
-    def test_of_one_node_does_not_overlap_itself(self, actor: Actor) -> None:
+    def test_rejects_overlapping_window_of_same_node(self, actor: Actor) -> None:
         lab = busy()
         self.plan(lab, actor, 100, 200)
         self.plan(lab, actor, 200, 300)
@@ -185,7 +183,7 @@ class TestMaintenance:
     @pytest.mark.parametrize(
         ("begins_s", "ends_s", "field"), [(100, 100, "ends_at"), (-200, -100, "ends_at")]
     )
-    def test_lies_ahead_and_lasts(
+    def test_rejects_window_that_is_empty_or_past(
         self, actor: Actor, begins_s: int, ends_s: int, field: str
     ) -> None:
         lab = busy()
@@ -193,14 +191,14 @@ class TestMaintenance:
             self.plan(lab, actor, begins_s, ends_s)
         assert list(error.value.by_field) == [field]
 
-    def test_tells_the_leases_that_were_there_before(self, actor: Actor) -> None:
+    def test_counts_leases_that_reach_into_window(self, actor: Actor) -> None:
         lab = busy()
         lab.round()
         self.plan(lab, actor, 30, 300)
         assert leases_into(MaintenanceWindow.objects.get()) == 4
 
 
-class TestAPool:
+class TestPool:
     def change(self, lab: Cluster, actor: Actor, **fields: Any) -> bool:
         lengths = {name: getattr(lab.pool, name) for name in LENGTHS}
         chosen: dict[str, Any] = {
@@ -212,7 +210,7 @@ class TestAPool:
         }
         return pools.change_pool(actor=actor, pool_id=lab.pool.pk, **chosen)
 
-    def test_uses_new_settings_in_the_next_round_and_keeps_what_differs(self, actor: Actor) -> None:
+    def test_uses_new_settings_in_next_round_and_audits_changes(self, actor: Actor) -> None:
         lab = busy()
         self.change(lab, actor, lengths={"lease_s": 120}, options={"spread": True})
         lab.round()
@@ -236,7 +234,7 @@ class TestAPool:
             ({"visibility": "gossip"}, "visibility"),
         ],
     )
-    def test_refuses_what_is_out_of_bounds(
+    def test_rejects_settings_out_of_bounds(
         self, actor: Actor, fields: dict[str, Any], error: str
     ) -> None:
         lab = busy()
@@ -245,7 +243,7 @@ class TestAPool:
         assert list(raised.value.by_field) == [error]
         assert not AuditRecord.objects.exists()
 
-    def test_pauses_and_goes_on_where_its_clock_stood(self, actor: Actor) -> None:
+    def test_pauses_and_resumes_at_same_pool_time(self, actor: Actor) -> None:
         lab = busy()
         stopped = pools.set_pool_clock(actor=actor, pool_id=lab.pool.pk, paused=True)
         assert run_round(lab.pool.pk) == "not_due"
@@ -256,7 +254,7 @@ class TestAPool:
             "clock.resumed",
         ]
 
-    def test_of_real_time_keeps_scale_1(self, actor: Actor) -> None:
+    def test_real_time_pool_keeps_scale_1(self, actor: Actor) -> None:
         lab = busy()
         with pytest.raises(InvalidInputError, match="scale 1"):
             pools.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
@@ -264,7 +262,7 @@ class TestAPool:
         pools.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
         assert PoolClock.objects.get().scale == 60
 
-    def test_posts_prices_by_its_new_setting(self, actor: Actor) -> None:
+    def test_posts_prices_by_new_setting(self, actor: Actor) -> None:
         lab = busy()
         pools.set_price(
             actor=actor,
@@ -283,9 +281,7 @@ class TestAPool:
         ("base", "theta", "field"),
         [("-1", "2", "base"), ("1.0000001", "2", "base"), ("1", "1", "theta"), ("1", "0", "theta")],
     )
-    def test_refuses_prices_that_are_none(
-        self, actor: Actor, base: str, theta: str, field: str
-    ) -> None:
+    def test_rejects_invalid_prices(self, actor: Actor, base: str, theta: str, field: str) -> None:
         lab = busy()
         asked = {"gpu_type": "v100", "base": Decimal(base), "theta": Decimal(theta)}
         with pytest.raises(InvalidInputError) as error:
@@ -295,8 +291,8 @@ class TestAPool:
         assert list(error.value.by_field) == [field]
 
 
-class TestAFailingRound:
-    def test_is_told_until_the_next_good_one(
+class TestFailingRound:
+    def test_is_reported_until_next_successful_round(
         self, actor: Actor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = busy()
@@ -318,8 +314,8 @@ class TestAFailingRound:
         assert not RoundFailure.objects.exists()
 
 
-class TestAJobSetAside:
-    def test_runs_once_it_is_released(self, actor: Actor) -> None:
+class TestQuarantinedJob:
+    def test_runs_after_release(self, actor: Actor) -> None:
         lab = busy()
         job = lab.submit("a", 1, 1000)
         Job.objects.exclude(pk=job.pk).update(state="cancelled", ended_at=lab.at)
@@ -334,7 +330,7 @@ class TestAJobSetAside:
 
 
 class TestPeople:
-    def test_get_a_password_once_that_the_log_never_sees(self, actor: Actor) -> None:
+    def test_get_password_once_that_audit_log_omits(self, actor: Actor) -> None:
         user, password = create_user(
             actor=actor, request=PersonRequest(username="nina", site_role="finance")
         )
@@ -345,7 +341,7 @@ class TestPeople:
         with pytest.raises(InvalidInputError, match="taken"):
             create_user(actor=actor, request=PersonRequest(username="NINA"))
 
-    def test_the_last_manager_stays(self, actor: Actor) -> None:
+    def test_last_manager_cannot_be_removed(self, actor: Actor) -> None:
         tenant = open_tenant(actor=actor, request=NLP, books=["main"])
         for name in ("ada", "bea"):
             User.objects.create(username=name)
@@ -373,7 +369,7 @@ class TestPeople:
         assert [row.action for row in records][:1] == ["member.removed"]
         assert more is not None
 
-    def test_two_at_once_cannot_take_both_managers(self, actor: Actor) -> None:
+    def test_concurrent_removals_keep_one_manager(self, actor: Actor) -> None:
         tenant = open_tenant(actor=actor, request=NLP, books=["main"])
         names = ("ada", "bea")
         for name in names:
@@ -410,7 +406,7 @@ class TestPeople:
             ({"initials": "abc"}, "initials"),
         ],
     )
-    def test_belong_to_tenants_with_proper_names(
+    def test_open_tenant_rejects_invalid_names(
         self, actor: Actor, fields: dict[str, str], error: str
     ) -> None:
         chosen = {"slug": "nlp", "name": "NLP", "initials": "NL"} | fields
@@ -420,7 +416,7 @@ class TestPeople:
 
 
 @pytest.mark.parametrize("role", ["", "finance", "auditor"])
-def test_nobody_else_operates(committed_db: str, role: str) -> None:
+def test_only_operators_may_operate(committed_db: str, role: str) -> None:
     assert committed_db
     lab = busy()
     other = Actor(User.objects.create(username="x", site_role=role))

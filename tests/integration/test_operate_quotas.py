@@ -48,7 +48,7 @@ def told(periods: tuple[Period, ...]) -> list[tuple[int, int, int | None]]:
     ]
 
 
-class TestAPeriod:
+class TestPeriods:
     @pytest.mark.parametrize(
         ("case", "begins", "ends", "gpus", "expected"),
         [
@@ -59,7 +59,7 @@ class TestAPeriod:
             ("ending a quota", 3, None, None, [(16, 0, 3)]),
         ],
     )
-    def test_cuts_the_running_one(
+    def test_cut_the_running_period(
         self,
         case: str,
         begins: int,
@@ -76,7 +76,7 @@ class TestAPeriod:
         )
         assert told(found) == expected
 
-    def test_must_not_run_into_a_planned_one(self) -> None:
+    def test_reject_overlap_with_planned_period(self) -> None:
         planned = [Period(SIXTEEN, day(0), day(9)), Period(EIGHT, day(9))]
         with pytest.raises(OverlapError) as error:
             set_periods(planned, since=day(3), until=None, terms=EIGHT)
@@ -90,7 +90,7 @@ class TestAPeriod:
         length=st.integers(1, 20),
         gpus=st.integers(0, 9),
     )
-    def test_changes_no_instant_but_its_own(
+    def test_change_nothing_outside_of_given_period(
         self, edges: list[int], begins: int, length: int, gpus: int
     ) -> None:
         edges.sort()
@@ -159,8 +159,8 @@ def numbered(lab: Cluster, actor: Actor, record: AuditRecord) -> AuditRecord:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestASave:
-    def test_closes_the_running_period_and_opens_the_new_one(self) -> None:
+class TestSave:
+    def test_closes_running_period_and_opens_new_one(self) -> None:
         lab = cluster({"a": 4, "b": 4})
         record = save(lab, operator(), [edit(lab, "a", 6)], BEGIN + DAY, reason="a paper is due")
         assert quotas(lab, "a") == [(4, BEGIN, BEGIN + DAY), (6, BEGIN + DAY, None)]
@@ -172,7 +172,7 @@ class TestASave:
         assert [row["gpus"] for row in record.after["periods"]] == [4, 6]
 
     @pytest.mark.parametrize("is_old", [False, True])
-    def test_is_told_by_names_and_undone(self, is_old: bool) -> None:
+    def test_is_recorded_by_names_and_can_be_undone(self, is_old: bool) -> None:
         """Old records always contain row numbers, since the log is append-only."""
         lab = cluster({"a": 4, "b": 4})
         actor = operator()
@@ -190,7 +190,7 @@ class TestASave:
         )  # fmt: skip
         assert quotas(lab, "a") == [(4, BEGIN, None)]
 
-    def test_above_the_pools_gpus_says_whom_it_dilutes_by_how_much(self) -> None:
+    def test_names_diluted_tenants_if_quotas_exceed_capacity(self) -> None:
         """The next round scales 12 and 4 GPUs to 6 and 2 of the pool's 8."""
         lab = cluster({"a": 4, "b": 4})
         Tenant.objects.filter(slug="b").update(name="Team B")
@@ -213,13 +213,13 @@ class TestASave:
         ]
 
     @pytest.mark.parametrize(("tenant", "gpus"), [("a", 2), ("b", 4), ("a", None)])
-    def test_within_the_pools_gpus_dilutes_nobody(self, tenant: str, gpus: int | None) -> None:
+    def test_dilutes_no_tenant_within_capacity(self, tenant: str, gpus: int | None) -> None:
         lab = cluster({"a": 4, "b": 3})
         record = save(lab, operator(), [edit(lab, tenant, gpus)], BEGIN + DAY)
         assert record is not None
         assert "dilutes" not in record.after
 
-    def test_from_now_is_used_by_the_next_round(self) -> None:
+    def test_change_from_now_is_used_by_next_round(self) -> None:
         lab = cluster({"a": 4, "b": 4})
         lab.submit("a", 8, 100_000)
         lab.round()
@@ -232,12 +232,12 @@ class TestASave:
             lab.tenants["b"].pk: 6,
         }
 
-    def test_of_what_changes_nothing_writes_nothing(self) -> None:
+    def test_writes_nothing_if_unchanged(self) -> None:
         lab = cluster({"a": 4})
         assert save(lab, operator(), [edit(lab, "a", 4)], BEGIN + DAY) is None
         assert not AuditRecord.objects.exists()
 
-    def test_names_the_field_that_overlaps(self) -> None:
+    def test_names_field_of_overlapping_period(self) -> None:
         lab = cluster({"a": 4})
         actor = operator()
         save(lab, actor, [edit(lab, "a", 6)], BEGIN + 9 * DAY)
@@ -258,20 +258,20 @@ class TestASave:
             (QuotaTerms(4, LEND, lend_limit=-1), "lend_limit"),
         ],
     )
-    def test_refuses_what_is_no_quota(self, terms: QuotaTerms, field: str) -> None:
+    def test_rejects_invalid_quota(self, terms: QuotaTerms, field: str) -> None:
         lab = cluster({"a": 4})
         key = lab.tenants["a"].pk, lab.gpu_type.pk
         with pytest.raises(InvalidInputError) as error:
             plan_quotas(lab.pool.pk, [QuotaEdit(*key, terms, None)], since=lab.at, now=lab.at)
         assert list(error.value.by_field) == [f"quotas[0].{field}"]
 
-    def test_never_changes_what_was(self) -> None:
+    def test_rejects_changes_of_the_past(self) -> None:
         lab = cluster({"a": 4})
         lab.at += DAY
         with pytest.raises(InvalidInputError, match="past"):
             save(lab, operator(), [edit(lab, "a", 6)], BEGIN)
 
-    def test_refuses_what_somebody_else_changed_meanwhile(self) -> None:
+    def test_rejects_concurrent_change(self) -> None:
         lab = cluster({"a": 4, "b": 4})
         actor = operator()
         seen = basis_of(lab.pool.pk, lab.at)
@@ -280,21 +280,21 @@ class TestASave:
             save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY, basis=seen)
 
     @pytest.mark.parametrize("role", ["", "finance", "auditor"])
-    def test_is_the_operators_alone(self, role: str) -> None:
+    def test_is_restricted_to_operators(self, role: str) -> None:
         lab = cluster({"a": 4})
         other = Actor(User.objects.create(username="x", site_role=role))
         with pytest.raises(PermissionDenied):
             save(lab, other, [edit(lab, "a", 6)], BEGIN + DAY)
         assert quotas(lab, "a") == [(4, BEGIN, None)]
 
-    def test_ends_with_a_role_that_was_revoked(self) -> None:
+    def test_is_denied_after_role_was_revoked(self) -> None:
         lab = cluster({"a": 4})
         actor = operator()
         User.objects.filter(pk=actor.user.pk).update(site_role="")
         with pytest.raises(PermissionDenied):
             save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
 
-    def test_of_a_first_quota_brings_a_budget(self) -> None:
+    def test_first_quota_creates_budget(self) -> None:
         lab = cluster({"a": 4, "b": 0}, book="other")
         lab.tenants["b"].budgets.all().delete()
         save(lab, operator(), [edit(lab, "b", 2)], BEGIN + DAY)
@@ -302,10 +302,10 @@ class TestASave:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestAnUndo:
+class TestUndo:
     @pytest.mark.parametrize("days", [0, 1])
     @pytest.mark.parametrize("gpus", [6, None])
-    def test_restores_the_periods(self, days: int, gpus: int | None) -> None:
+    def test_restores_periods(self, days: int, gpus: int | None) -> None:
         lab = cluster({"a": 4, "b": 4})
         lab.at += timedelta(seconds=3)
         actor = operator()
@@ -319,7 +319,7 @@ class TestAnUndo:
             "quota.undone",
         ]
 
-    def test_is_over_with_the_next_round(self) -> None:
+    def test_is_rejected_after_next_round(self) -> None:
         lab = cluster({"a": 4})
         lab.submit("a", 1, 1000)
         actor = operator()
@@ -334,7 +334,7 @@ class TestAnUndo:
                 next_round=next_number(lab.pool.pk),
             )
 
-    def test_twice_is_refused(self) -> None:
+    def test_rejects_second_undo(self) -> None:
         lab = cluster({"a": 4})
         actor = operator()
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
@@ -346,8 +346,8 @@ class TestAnUndo:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestThePreview:
-    def test_says_what_the_next_round_then_does(self) -> None:
+class TestPreview:
+    def test_matches_next_round(self) -> None:
         """The estimate of a change from now on equals the following round."""
         lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20, policy="ltgf")
         for tenant in ("a", "b"):
@@ -386,7 +386,7 @@ class TestThePreview:
         assert list(Job.objects.order_by("id").values()) == jobs
         assert not AuditRecord.objects.exists()
 
-    def test_with_the_present_quotas_is_the_present_snapshot(self) -> None:
+    def test_current_quotas_give_current_snapshot(self) -> None:
         lab = cluster({"a": 5, "b": 9}, nodes=2, gpus=4)
         lab.submit("a", 4, 1000)
         lab.submit("b", 4, 1000)
@@ -402,7 +402,7 @@ class TestThePreview:
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestTheAuditLog:
+class TestAuditLog:
     @pytest.mark.parametrize(
         "statement",
         [
@@ -412,7 +412,7 @@ class TestTheAuditLog:
         ],
     )
     @pytest.mark.parametrize("alias", ["default", "owner"])
-    def test_cannot_be_altered(self, statement: str, alias: str) -> None:
+    def test_is_immutable(self, statement: str, alias: str) -> None:
         from django.db import connections
 
         lab = cluster({"a": 4})
@@ -425,7 +425,7 @@ class TestTheAuditLog:
             cursor.execute(statement)
         assert AuditRecord.objects.get().reason == ""
 
-    def test_refuses_a_record_outside_of_a_transaction(self) -> None:
+    def test_rejects_record_outside_of_transaction(self) -> None:
         from tenants.audit import write_audit
 
         actor = operator()

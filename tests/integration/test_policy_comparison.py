@@ -27,8 +27,8 @@ def snapshot_of(lab: Cluster) -> Snapshot:
     return read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=at)
 
 
-class TestTheOutcomes:
-    def test_are_what_each_policy_does_when_it_is_the_pools(self, lab: Cluster) -> None:
+class TestComparison:
+    def test_matches_decision_of_each_policy(self, lab: Cluster) -> None:
         compared = {row.policy: row for row in outcomes_of(snapshot_of(lab), POLICIES, 60)}
         assert sorted(compared) == sorted(POLICIES)
         for name in POLICIES:
@@ -44,13 +44,13 @@ class TestTheOutcomes:
             assert row.took_ms > 0
         assert len({(row.granted, row.renewed, row.ended) for row in compared.values()}) > 1
 
-    def test_write_nothing(self, lab: Cluster) -> None:
+    def test_writes_nothing(self, lab: Cluster) -> None:
         before = (Round.objects.count(), Lease.objects.count(), Pool.objects.values().get())
         compared = compare_policies(pool_id=lab.pool.pk, now=lab.now())
         assert (Round.objects.count(), Lease.objects.count(), Pool.objects.values().get()) == before
         assert (compared.number, compared.gpus) == (3, 8)
 
-    def test_of_a_policy_that_fails_say_so_and_the_others_stand(
+    def test_reports_failing_policy_and_compares_others(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fails(_: Snapshot) -> Decision:
@@ -61,7 +61,7 @@ class TestTheOutcomes:
         assert compared["sjf"].error == "ZeroDivisionError: by nothing"
         assert [name for name, row in compared.items() if row.error] == ["sjf"]
 
-    def test_that_would_take_too_long_are_left_out_but_the_pools_own(self, lab: Cluster) -> None:
+    def test_skips_other_policies_after_time_limit(self, lab: Cluster) -> None:
         compared = outcomes_of(snapshot_of(lab), POLICIES, 0)
         decided = [row.policy for row in compared if not row.error]
         assert decided == ["ltgf"]
@@ -70,9 +70,9 @@ class TestTheOutcomes:
         )
 
 
-class TestThePage:
+class TestComparisonPage:
     @pytest.mark.usefixtures("committed_db")
-    def test_tells_of_each_what_it_is_for_and_the_round_when_it_is_asked(self) -> None:
+    def test_describes_each_policy_and_decides_on_request(self) -> None:
         there = town()
         there.submit()
         there.play(1)
@@ -89,7 +89,7 @@ class TestThePage:
         assert decided.count('data-label="Took, ms"') == len(POLICIES)
         assert Round.objects.count() == 1
 
-    def test_says_when_gpus_are_taken_back_and_what_jobs_need(self) -> None:
+    def test_shows_preemption_and_required_data(self) -> None:
         texts = {name: preempts_text(policy.traits) for name, policy in POLICIES.items()}
         assert (texts["evenshare"], texts["ltgf"], texts["fifo"]) == (
             "with notice", "when a lease ends", "never",

@@ -174,10 +174,10 @@ def actor(committed_db: str) -> Actor:
     return Actor(user, "request-1")
 
 
-class TestWhatAPoolRemembers:
+class TestPoolMemory:
     """State of a GPU type that is removed and added again."""
 
-    def test_after_its_only_type_was_away_for_two_rounds(self, actor: Actor) -> None:
+    def test_is_kept_while_its_only_type_is_away_for_two_rounds(self, actor: Actor) -> None:
         memory = Memory(actor, 1, "ltgf")
         memory.draw = Last()
         for name in OUT_AND_IN:
@@ -186,7 +186,9 @@ class TestWhatAPoolRemembers:
         assert price["gpu_type"] == "v100"
 
     @pytest.mark.parametrize(("seed", "policy"), list(enumerate(("gavel", "ltgf", "srtf"))))
-    def test_survives_every_sequence_of_changes(self, actor: Actor, seed: int, policy: str) -> None:
+    def test_survives_random_sequences_of_changes(
+        self, actor: Actor, seed: int, policy: str
+    ) -> None:
         memory = Memory(actor, seed, policy)
         for _ in range(STEPS):
             memory.step(memory.draw.choices(MOVES, WEIGHTS)[0])

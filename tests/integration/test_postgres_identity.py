@@ -15,8 +15,8 @@ from tests.tools import PATIENCE_S, eventually
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
-class TestNobody:
-    def test_runs_the_database_where_root_cannot(self, tmp_path: Path) -> None:
+class TestUserNobody:
+    def test_runs_database_where_root_cannot(self, tmp_path: Path) -> None:
         (tmp_path / "run").mkdir()
         place = folders.Folders(tmp_path, tmp_path / "run")
         postgres = Postgres(place, durable=False, nobody=True)

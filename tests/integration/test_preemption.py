@@ -93,8 +93,8 @@ def why_superseded(round_: Round | None) -> list[tuple[str, int, str]]:
     return [(row["item"], row["id"], row["why"]) for row in round_.superseded]
 
 
-class TestALease:
-    def test_ends_before_its_expiry_after_its_notice_and_its_gpus_go_to_whom_it_names(self) -> None:
+class TestPreemptedLease:
+    def test_ends_early_with_notice_and_frees_gpus_for_claimant(self) -> None:
         lab, claim = full()
         result = lab.round(after_s=60)
         victim = Lease.objects.get(state="ended")
@@ -114,7 +114,7 @@ class TestALease:
         assert result.round.summary["preempted"] == {"guarantee": 1}
         assert replay_stored_round(result.round).same
 
-    def test_gives_its_job_back_to_the_queue_with_a_reason_and_no_work_is_lost(self) -> None:
+    def test_requeues_job_with_reason_and_loses_no_work(self) -> None:
         lab, claim = full()
         lab.round(after_s=60)
         loser = Lease.objects.get(state="ended").job
@@ -130,7 +130,7 @@ class TestALease:
         assert again.ended_at == again.started_at + timedelta(seconds=LONG_S - 60)
         assert again.end_reason == "finished"
 
-    def test_lets_its_successor_wait_until_it_is_gone(self, slow: SlowExecutor) -> None:
+    def test_successor_waits_for_its_end(self, slow: SlowExecutor) -> None:
         lab, claim = full(grace_s=45)
         lab.round(after_s=60)
         new, old = Lease.objects.get(job=claim), Lease.objects.get(state="stopping")
@@ -144,7 +144,7 @@ class TestALease:
         new.refresh_from_db()
         assert (new.state, new.started_at) == ("running", lab.at)
 
-    def test_that_holds_no_gpus_yet_ends_at_once_and_says_why(self, slow: SlowExecutor) -> None:
+    def test_waiting_lease_ends_at_once_with_reason(self, slow: SlowExecutor) -> None:
         lab, claim = full()
         Pool.objects.update(policy="fifo")
         lab.pool.refresh_from_db()
@@ -165,8 +165,8 @@ class TestALease:
         assert (event.data["rule"], event.data["started"]) == ("guarantee", False)
 
 
-class TestAMove:
-    def test_makes_room_for_a_gang_and_ends_no_wait_for_the_job(self) -> None:
+class TestMove:
+    def test_makes_room_for_gang_and_job_keeps_running(self) -> None:
         lab = cluster({"a": 8}, nodes=2, gpus=4, policy=POLICY.name)
         jobs = [lab.submit("a", gpus, LONG_S) for gpus in (3, 1, 3, 1)]
         lab.round()
@@ -188,8 +188,8 @@ class TestAMove:
         assert VirtualWork.objects.get(job=old.job).done_us == 20 * SECOND_US
 
 
-class TestAProtectedLease:
-    def test_is_not_ended_by_any_policy_before_its_minimum_runtime(self) -> None:
+class TestProtectedLease:
+    def test_no_policy_ends_it_before_minimum_runtime(self) -> None:
         lab, _ = full(options={"min_runtime_s": 300}, lease_s=60)
         until = {lease.protected_until for lease in Lease.objects.all()}
         assert until == {lab.at + timedelta(seconds=300)}
@@ -205,7 +205,7 @@ class TestAProtectedLease:
         assert ended.protected_until is not None
         assert ended.ended_at >= ended.protected_until
 
-    def test_may_be_preempted_from_then_on(self) -> None:
+    def test_can_be_preempted_after_minimum_runtime(self) -> None:
         lab, claim = full(options={"min_runtime_s": 300})
         lab.round(after_s=290)
         assert not Lease.objects.filter(job=claim).exists()
@@ -213,7 +213,7 @@ class TestAProtectedLease:
         assert Lease.objects.get(job=claim).state == "running"
         assert Lease.objects.filter(end_reason="preempted").count() == 1
 
-    def test_counts_its_minimum_runtime_from_its_start(self, slow: SlowExecutor) -> None:
+    def test_minimum_runtime_counts_from_start(self, slow: SlowExecutor) -> None:
         lab, claim = full()
         Pool.objects.update(options={"min_runtime_s": 300})
         lab.pool.refresh_from_db()
@@ -226,7 +226,7 @@ class TestAProtectedLease:
         assert new.started_at == lab.at
         assert new.protected_until == lab.at + timedelta(seconds=300)
 
-    def test_may_run_until_then_where_the_portal_goes_away(
+    def test_executor_limit_covers_minimum_runtime(
         self,
         monkeypatch: pytest.MonkeyPatch,
         slow: SlowExecutor,
@@ -241,7 +241,7 @@ class TestAProtectedLease:
         assert set(limits) == {int(protected.timestamp() * SECOND_US)}
         assert lab.pool.lease_s == 60
 
-    def test_is_not_granted_into_a_maintenance_window(self) -> None:
+    def test_is_not_granted_into_maintenance_window(self) -> None:
         """Its protection is longer than a lease length, and would overlap the maintenance."""
         lab = cluster(
             {"a": 4}, nodes=1, policy=POLICY.name, lease_s=60, options={"min_runtime_s": 1800}
@@ -258,8 +258,8 @@ class TestAProtectedLease:
         assert Lease.objects.get(job=job).state == "running"
 
 
-class TestABeneficiaryThatIsGone:
-    def test_leaves_the_lease_to_its_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestMissingBeneficiary:
+    def test_cancelled_job_leaves_lease_running(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab, claim = full()
         between(monkeypatch, lambda _: cancel(claim, lab))
         result = lab.round(after_s=60)
@@ -273,14 +273,16 @@ class TestABeneficiaryThatIsGone:
         lab.rounds(3, every_s=450)
         assert [v for check in run_checks() for v in check.violations] == []
 
-    def test_by_its_node_leaves_the_lease_to_its_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_drained_node_leaves_lease_running(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab, _ = full()
         between(monkeypatch, lambda _: drain())
         result = lab.round(after_s=60)
         assert Lease.objects.filter(state="running").count() == 2
         assert "was drained or lost, so the lease goes on" in why_superseded(result.round)[0][2]
 
-    def test_frees_what_another_one_needs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_lease_still_ends_if_other_grant_needs_its_gpus(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Another job was granted GPUs of the same node, and placement is not decided again."""
         lab, claim = full(size=2)
         lab.submit("b", 2, LONG_S)
@@ -289,7 +291,7 @@ class TestABeneficiaryThatIsGone:
         assert Lease.objects.filter(end_reason="preempted").count() == 2
         assert [item for item, _, _ in why_superseded(result.round)] == ["grant"]
 
-    def test_frees_what_its_own_tenants_new_term_was_counted_without(
+    def test_lease_still_ends_if_renewal_uses_its_quota(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A renewal got the ending lease's quota, which would count twice if both leases ran."""
@@ -306,7 +308,7 @@ class TestABeneficiaryThatIsGone:
         assert (result.round.summary["renewed"], result.round.summary["ended"]) == (1, 1)
         assert Lease.objects.get(state="running").own <= 4
 
-    def test_moves_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_moves_no_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = cluster({"a": 8, "b": 0}, nodes=2, gpus=4, policy=POLICY.name)
         jobs = [lab.submit("a", gpus, LONG_S) for gpus in (3, 1, 3, 1)]
         lab.round()
@@ -324,8 +326,8 @@ class TestABeneficiaryThatIsGone:
         assert grants == {gang.pk, Lease.objects.get(pk=spared).job_id}
 
 
-class TestAVictim:
-    def test_that_ended_since_the_snapshot_is_superseded(
+class TestVictim:
+    def test_end_is_superseded_if_lease_ended_since_snapshot(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab, claim = full()
@@ -345,7 +347,7 @@ class TestAVictim:
         assert not LeaseEvent.objects.filter(data__has_key="rule").exists()
         assert Lease.objects.get(job=claim).state == "running"
 
-    def test_that_finishes_while_it_is_asked_to_stop_is_done(self, slow: SlowExecutor) -> None:
+    def test_job_succeeds_if_it_finishes_while_stopping(self, slow: SlowExecutor) -> None:
         lab = cluster({"c": 4, "d": 4}, nodes=1, gpus=8, policy=POLICY.name)
         done = lab.submit("c", 8, 65)
         lab.round()
@@ -365,9 +367,9 @@ FAULTS = (
 )
 
 
-class TestAFault:
+class TestFault:
     @pytest.mark.parametrize("point", FAULTS)
-    def test_in_a_round_that_preempts_is_healed_and_gives_notice_once(self, point: str) -> None:
+    def test_preempting_round_recovers_with_single_notice(self, point: str) -> None:
         lab, claim = full()
         lab.at += timedelta(seconds=60)
 
@@ -392,8 +394,8 @@ class TestAFault:
         assert done == held // timedelta(microseconds=1)
 
 
-class TestTheBooks:
-    def test_charge_a_term_that_ends_early_for_what_was_used(self) -> None:
+class TestBooks:
+    def test_charge_early_ended_term_for_used_time(self) -> None:
         lab, _ = full(lease_s=900)
         Budget.objects.filter(tenant=lab.tenants["a"]).update(credit_limit=10_000)
         lab.round(after_s=10)  # the first round posted this price

@@ -108,7 +108,9 @@ def assert_charged(victim: Lease) -> None:
 
 @pytest.mark.parametrize("fault", ["cut_from_database", "kill_9"])
 @pytest.mark.parametrize("point", BEFORE + AFTER)
-def test_a_fault_is_healed(stages: Stages, point: str, fault: str) -> None:
+def test_killed_or_disconnected_preempting_round_recovers(
+    stages: Stages, point: str, fault: str
+) -> None:
     with stages.copy(crowded) as (lab, claim):
         FAULTS[fault](point, step, lab)
         assert_recovered(lab, claim, point)

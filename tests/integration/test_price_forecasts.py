@@ -84,8 +84,8 @@ def posted(lab: Cluster, minutes: float, price: str) -> None:
     )  # fmt: skip
 
 
-class TestAForecast:
-    def test_is_made_with_start_estimates_and_told_as_of_its_round(self, foreseen: Cluster) -> None:
+class TestPriceForecast:
+    def test_is_made_with_start_estimates_of_same_round(self, foreseen: Cluster) -> None:
         lab, row = foreseen, StartForecast.objects.get()
         made = PriceForecast.objects.get()
         assert (made.round, made.policy, made.kept) == (row.round, lab.pool.policy, True)
@@ -97,7 +97,7 @@ class TestAForecast:
         assert (late.points, late.reason) == ((), "passed")
 
     @pytest.mark.usefixtures("foreseen")
-    def test_leaves_start_estimates_as_they_were(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_keeps_start_estimates_unchanged(self, monkeypatch: pytest.MonkeyPatch) -> None:
         row = StartForecast.objects.get()
         with_prices = list(row.estimates.order_by("job").values_list("job", "p50", "p90"))
         row.estimates.all().delete()
@@ -107,7 +107,7 @@ class TestAForecast:
         assert list(again.estimates.order_by("job").values_list("job", "p50", "p90")) == with_prices
 
     @pytest.mark.usefixtures("few_points")
-    def test_replaces_the_last_but_one_an_hour_is_kept(self, foreseen: Cluster) -> None:
+    def test_is_replaced_by_next_except_one_per_hour(self, foreseen: Cluster) -> None:
         lab = foreseen
         for _ in range(2):
             lab.round(after_s=30)
@@ -120,15 +120,15 @@ class TestAForecast:
         assert list(PriceForecast.objects.values_list("kept", flat=True)) == [True, True]
 
     @pytest.mark.usefixtures("few_points")
-    def test_says_why_there_is_none(self, lab: Cluster) -> None:
+    def test_explains_missing_forecast(self, lab: Cluster) -> None:
         lab.pool.jobs.filter(state="succeeded").update(state="cancelled")
         forecast()
         assert PriceForecast.objects.get().reason == "too_little_known"
         assert price_forecasts(lab.pool.pk, now=lab.at)["v100"].why.startswith("Too few jobs")
 
 
-class TestWithoutAQueue:
-    def test_one_is_made_too_and_knows_who_came_before(self, idle: Cluster) -> None:
+class TestEmptyQueue:
+    def test_forecast_includes_past_arrivals(self, idle: Cluster) -> None:
         """The price of the idle pool is 0 now; arrivals like those of the past will raise it."""
         row = forecast()
         assert not row.estimates.exists()
@@ -146,9 +146,7 @@ class TestWithoutAQueue:
         assert PriceForecast.objects.values_list("p10", "p50", "p90").get() == again
 
     @pytest.mark.usefixtures("few_points")
-    def test_the_next_one_is_made_a_quarter_of_an_hour_of_its_clock_later(
-        self, idle: Cluster
-    ) -> None:
+    def test_next_forecast_is_made_after_15_minutes_of_pool_time(self, idle: Cluster) -> None:
         forecast()
         for minutes, is_due in ((1, False), (13, False), (2, True)):
             StartForecast.objects.update(rest_until=None)
@@ -158,18 +156,18 @@ class TestWithoutAQueue:
             assert (claimed is not None) is is_due, minutes
 
     @pytest.mark.usefixtures("few_points")
-    def test_none_is_made_of_a_pool_of_which_little_is_known(self, idle: Cluster) -> None:
+    def test_forecast_is_missing_if_too_little_is_known(self, idle: Cluster) -> None:
         """No job of unknown length runs, and no arrivals are expected."""
         idle.pool.jobs.filter(state="succeeded").update(state="cancelled")
         forecast()
         assert PriceForecast.objects.get().reason == "too_little_known"
 
 
-class TestBandsThatDoNotHold:
+class TestMissedBands:
     @pytest.mark.parametrize(
         ("points", "hits", "reason"), [(48, 23, "missed"), (48, 24, ""), (47, 0, "")]
     )
-    def test_are_not_shown_once_enough_have_been_counted(
+    def test_are_hidden_after_enough_points_were_counted(
         self, lab: Cluster, points: int, hits: int, reason: str
     ) -> None:
         old = lab.at - timedelta(hours=9)
@@ -181,8 +179,8 @@ class TestBandsThatDoNotHold:
         assert view.why.startswith("More than half") is bool(reason)
 
 
-class TestTheCount:
-    def test_is_of_the_price_in_force_at_each_instant_that_has_passed(self, lab: Cluster) -> None:
+class TestHitCount:
+    def test_compares_price_in_force_at_each_past_point(self, lab: Cluster) -> None:
         bands = {"p10": [10, 10, 10, 10], "p50": [15] * 4, "p90": [20, 20, 20, 20]}
         row = one(lab, **bands)
         posted(lab, 0.5, "0.000010")  # in force at minute 1, exactly at the edge of the band
@@ -202,7 +200,7 @@ class TestTheCount:
         view = price_forecasts(lab.pool.pk, now=lab.at)["v100"]
         assert (view.counted, view.hits, view.hit_rate) == (4, 1, 0.25)
 
-    def test_leaves_out_what_was_not_kept_and_other_policies(self, lab: Cluster) -> None:
+    def test_omits_unkept_forecasts_and_other_policies(self, lab: Cluster) -> None:
         bands = {"p10": [0], "p50": [0], "p90": [10**9]}
         one(lab, kept=False, **bands)
         one(lab, policy="fifo", at=lab.at - timedelta(hours=1), **bands)
@@ -211,7 +209,7 @@ class TestTheCount:
         view = price_forecasts(lab.pool.pk, now=lab.at)["v100"]
         assert (view.counted, view.hit_rate) == (0, None)
 
-    def test_of_a_seeded_history_holds_what_the_runs_say(self, foreseen: Cluster) -> None:
+    def test_seeded_history_hits_more_than_half(self, foreseen: Cluster) -> None:
         """Forecasts promise four of five prices in the band; one history must exceed half."""
         lab = foreseen
         for _ in range(40):

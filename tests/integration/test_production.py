@@ -155,10 +155,10 @@ class TestProduction:
     """These tests follow each other."""
 
     @pytest.mark.parametrize("role", [*ROLES, "ready"])
-    def test_is_well_by_its_own_health_checks(self, production: Production, role: str) -> None:
+    def test_passes_its_own_health_checks(self, production: Production, role: str) -> None:
         eventually(lambda: production.well(role), every_s=0.5)
 
-    def test_serves_pages_with_collected_files_over_tls_only(self, production: Production) -> None:
+    def test_serves_pages_and_static_files_over_tls_only(self, production: Production) -> None:
         plain = production.get("/")
         assert (plain.status, plain.headers["Location"]) == (301, f"https://{HOST}/")
         page = production.get("/login/", **{"X-Forwarded-Proto": "https"})
@@ -170,7 +170,7 @@ class TestProduction:
         (style, *_) = re.findall(r'href="(/static/[^"]+\.[0-9a-f]{12}\.css)"', body)
         assert production.get(style, **{"X-Forwarded-Proto": "https"}).status == 200
 
-    def test_tells_strangers_nothing(self, production: Production) -> None:
+    def test_hides_metrics_and_rejects_unknown_host(self, production: Production) -> None:
         assert production.get("/metrics").status == 404
         assert production.get("/healthz", Host="evil.invalid").status == 400
 
@@ -181,7 +181,7 @@ class TestProduction:
             ).fetchone()
         assert row == (0, 0)
 
-    def test_makes_the_first_operator_and_pool_by_the_documented_commands(
+    def test_documented_commands_create_operator_and_pool(
         self, production: Production, services: Services
     ) -> None:
         operator, pool = documented("first operator"), documented("first pool")
@@ -196,7 +196,7 @@ class TestProduction:
             assert row[1:] == ("operator", True)
             assert check_password("a long word 47", str(row[0]))
 
-    def test_then_runs_rounds(self, production: Production, services: Services) -> None:
+    def test_runs_rounds_of_new_pool(self, production: Production, services: Services) -> None:
         def looked() -> bool:
             with services.postgres.connect(DATABASE) as superuser:
                 query = "SELECT count(*) FROM scheduling_poolfence WHERE last_checked_at > now()"
@@ -206,7 +206,7 @@ class TestProduction:
         eventually(looked, every_s=0.5)
         eventually(lambda: production.well("ready"), every_s=0.5)
 
-    def test_is_reached_through_the_proxy(self, production: Production, tmp_path: Path) -> None:
+    def test_is_reached_through_proxy(self, production: Production, tmp_path: Path) -> None:
         program = require_tool("caddy")
         http_port, https_port, probe_port = free_port(), free_port(), free_port()
         text = (ROOT / "deploy" / "Caddyfile").read_text().replace(":8090", f":{probe_port}")
@@ -246,7 +246,7 @@ class TestProduction:
             finally:
                 proxy.terminate()
 
-    def test_ends_in_order_when_asked(self, production: Production) -> None:
+    def test_shuts_down_cleanly(self, production: Production) -> None:
         for process in production.processes.values():
             process.send_signal(signal.SIGTERM)
         for name, process in production.processes.items():
@@ -285,9 +285,9 @@ def user_of(connection: psycopg.Connection) -> tuple[object, ...]:
     return row
 
 
-class TestAnUnsafeProcess:
+class TestUnsafeProcess:
     @pytest.mark.parametrize("words", ROLES.values(), ids=ROLES)
-    def test_does_not_start(self, words: list[str]) -> None:
+    def test_refuses_to_start(self, words: list[str]) -> None:
         done = subprocess.run(
             [str(ROOT / "deploy" / "entrypoint.sh"), *words],
             env={
@@ -307,7 +307,7 @@ class TestAnUnsafeProcess:
         assert told == ["SECRET_KEY", "ALLOWED_HOSTS", "BEHIND_TLS_PROXY"]
 
 
-class TestAHealthCheck:
+class TestHealthCheck:
     @pytest.mark.parametrize(
         ("role", "ages", "well"),
         [
@@ -320,7 +320,7 @@ class TestAHealthCheck:
             ("beat", {"rounds": 1, "default": 1, "beat": 70}, False),
         ],
     )
-    def test_of_a_queue_judges_its_sign_of_life(
+    def test_queue_fails_if_heartbeat_is_too_old(
         self,
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
@@ -337,7 +337,7 @@ class TestAHealthCheck:
             os.utime(file, (now - age_s, now - age_s))
         assert (not healthcheck.problem(role, now)) is well
 
-    def test_of_a_queue_judges_what_its_worker_says(
+    def test_queue_fails_if_worker_receives_no_messages(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
@@ -347,7 +347,7 @@ class TestAHealthCheck:
         write_heartbeat(tmp_path, "rounds", Heartbeat(now, waits_since=now - 130))
         assert "has received no message" in healthcheck.problem("rounds", time.monotonic())
 
-    def test_asks_the_first_process_to_end_only_where_it_is_told_to(
+    def test_ends_first_process_only_with_option(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         ended: list[tuple[int, int]] = []
@@ -362,8 +362,8 @@ class TestAHealthCheck:
         assert (noted.name, noted.why) == ("worker-rounds", "it gave no sign of life")
 
 
-class TestTheBroker:
-    def test_of_compose_wants_its_password_and_drops_nothing(self, tmp_path: Path) -> None:
+class TestBroker:
+    def test_requires_password_and_evicts_nothing(self, tmp_path: Path) -> None:
         compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
         shell, flag, script = compose["services"]["valkey"]["command"]
         port = free_port()

@@ -65,7 +65,7 @@ class TestSpeeds:
             ({"v100": "7"}, {"v100": 1000}),
         ],
     )
-    def test_are_thousandths_of_the_slowest(
+    def test_are_normalized_to_thousandths_of_slowest(
         self, speeds: dict[str, str], normal: dict[str, int]
     ) -> None:
         assert speedups_normal({k: Fraction(v) for k, v in speeds.items()}) == normal
@@ -87,14 +87,14 @@ class TestSpeeds:
             ({"speeds": {"k80": "1"}, "speedups": 1}, "speedups"),
         ],
     )
-    def test_that_cannot_be_used_are_named(self, raw: dict[str, Any], field: str) -> None:
+    def test_invalid_speeds_are_named(self, raw: dict[str, Any], field: str) -> None:
         with pytest.raises(InvalidInputError) as caught:
             read_profile_request("gru", raw)
         assert set(errors(caught)) == {field}
 
 
-class TestAProfile:
-    def test_is_declared_with_a_record_of_who_did_it(self, lab: Cluster, actor: Actor) -> None:
+class TestProfile:
+    def test_is_declared_with_audit_record(self, lab: Cluster, actor: Actor) -> None:
         row = put(lab, actor, k80="1", v100="4.81")
         assert row.speedups == {"k80": 1000, "v100": 4810}
         assert row.source == Profile.Source.DECLARED
@@ -102,18 +102,18 @@ class TestAProfile:
         assert (record.actor, record.action) == (actor.user, "profile.declared")
         assert record.after["speeds"] == {"k80": "1.000", "v100": "4.810"}
 
-    def test_is_recorded_once_however_often_it_is_said(self, lab: Cluster, actor: Actor) -> None:
+    def test_repeated_declaration_is_recorded_once(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1", v100="4.81")
         put(lab, actor, k80="2", v100="9.62")
         assert Profile.objects.count() == AuditRecord.objects.count() == 1
 
-    def test_names_types_of_the_pool_alone(self, lab: Cluster, actor: Actor) -> None:
+    def test_rejects_types_that_pool_lacks(self, lab: Cluster, actor: Actor) -> None:
         with pytest.raises(InvalidInputError) as caught:
             put(lab, actor, k80="1", h100="9")
         assert errors(caught) == {"speeds.h100": "is not a GPU type of the pool"}
         assert not Profile.objects.exists()
 
-    def test_keeps_a_type_that_active_jobs_accept(self, lab: Cluster, actor: Actor) -> None:
+    def test_keeps_type_that_active_jobs_accept(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1", v100="4.81")
         job = submit(lab, profile="gru")
         with pytest.raises(InvalidInputError) as caught:
@@ -122,7 +122,7 @@ class TestAProfile:
         Job.objects.filter(pk=job.pk).update(state="succeeded")
         assert put(lab, actor, v100="4.81").speedups == {"v100": 1000}
 
-    def test_is_dropped_when_no_job_of_it_is_active(self, lab: Cluster, actor: Actor) -> None:
+    def test_is_dropped_only_without_active_jobs(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1")
         job = submit(lab, profile="gru")
         gone: dict[str, Any] = {
@@ -139,31 +139,31 @@ class TestAProfile:
         assert AuditRecord.objects.filter(action="profile.dropped").count() == 1
 
 
-class TestAJobOfAProfile:
-    def test_accepts_the_types_that_it_can_run_on(self, lab: Cluster, actor: Actor) -> None:
+class TestJobWithProfile:
+    def test_accepts_types_of_profile(self, lab: Cluster, actor: Actor) -> None:
         row = put(lab, actor, k80="1")
         job = submit(lab, profile="gru")
         assert (job.profile, job.gpu_types) == (row, ["k80"])
         lab.round()
         assert job.leases.get().gpu_type.name == "k80"
 
-    def test_may_accept_fewer_of_them(self, lab: Cluster, actor: Actor) -> None:
+    def test_can_accept_fewer_types(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1", v100="2")
         assert submit(lab, profile="gru", gpu_types=["v100"]).gpu_types == ["v100"]
 
-    def test_is_refused_on_a_type_that_cannot_run_it(self, lab: Cluster, actor: Actor) -> None:
+    def test_rejects_type_that_cannot_run_it(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1")
         with pytest.raises(InvalidInputError) as caught:
             submit(lab, profile="gru", gpu_types=["v100"])
         assert errors(caught) == {"gpu_types[0]": "cannot run this job type"}
 
-    def test_is_refused_where_the_profile_is_anothers(self, lab: Cluster, actor: Actor) -> None:
+    def test_rejects_profile_of_other_tenant(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1")
         with pytest.raises(InvalidInputError) as caught:
             submit(lab, "b", profile="gru")
         assert errors(caught) == {"profile": "is not a job type of this tenant in the pool"}
 
-    def test_comes_in_bulk_too(self, lab: Cluster, actor: Actor) -> None:
+    def test_bulk_submission_uses_profiles(self, lab: Cluster, actor: Actor) -> None:
         row = put(lab, actor, k80="1")
         specs = [{"pool": lab.pool.name, "gpus": 1, "profile": name} for name in ("gru", None)]
         made = submit_jobs(tenant=lab.tenants["a"], user=None, specs=specs, now=lambda _: lab.now())
@@ -172,7 +172,7 @@ class TestAJobOfAProfile:
         assert [job.gpu_types for job in read] == [["k80"], []]
         assert VirtualWork.objects.count() == 2
 
-    def test_is_made_under_a_lock_of_its_profile(self, lab: Cluster, actor: Actor) -> None:
+    def test_submission_locks_its_profile(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1")
         with CaptureQueriesContext(connection) as asked:
             submit(lab, profile="gru")

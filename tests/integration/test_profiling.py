@@ -106,8 +106,8 @@ def estimate(lab: Cluster, job: Job) -> JobEstimate | None:
     return next((one for one in last(lab).estimates if one.id == job.pk), None)
 
 
-class TestAJobThatWaits:
-    def test_is_estimated_by_its_types_runs_on_one_gpu_and_on_two(self, lab: Cluster) -> None:
+class TestWaitingJob:
+    def test_is_estimated_by_runs_on_one_and_two_gpus(self, lab: Cluster) -> None:
         profile = job_type(lab)
         job = submit(lab, profile)
         lab.round(after_s=10)
@@ -132,7 +132,7 @@ class TestAJobThatWaits:
         for row in Round.objects.filter(pool=lab.pool):
             assert replay_stored_round(row).same
 
-    def test_keeps_its_own_work_and_its_types_history(self, lab: Cluster) -> None:
+    def test_keeps_its_own_work_and_history_of_its_type(self, lab: Cluster) -> None:
         profile = job_type(lab)
         job = submit(lab, profile)
         play(lab, 2 * HALF_S + 60)
@@ -143,7 +143,7 @@ class TestAJobThatWaits:
         assert (work.duration_us, work.done_us) == (500 * SECOND_US, 0)
         assert not RunRecord.objects.filter(profile=profile).exists()
 
-    def test_has_no_run_where_the_pool_has_none(self, lab: Cluster) -> None:
+    def test_gets_no_run_if_pool_disables_profiling(self, lab: Cluster) -> None:
         Pool.objects.update(profiling_s=0)
         profile = job_type(lab)
         submit(lab, profile)
@@ -151,7 +151,7 @@ class TestAJobThatWaits:
         assert runs(profile) == []
         assert last(lab).schema < 9
 
-    def test_that_starts_at_once_has_no_run(self, lab: Cluster) -> None:
+    def test_gets_no_run_if_it_starts_at_once(self, lab: Cluster) -> None:
         profile = job_type(lab)
         job = submit(lab, profile, gpus=4)
         play(lab, 60)
@@ -159,14 +159,14 @@ class TestAJobThatWaits:
         assert (job.state, runs(profile)) == ("running", [])
 
     @pytest.mark.parametrize("gpus", [1, 2])
-    def test_of_one_or_two_gpus_measures_itself(self, lab: Cluster, gpus: int) -> None:
+    def test_gets_no_run_for_one_or_two_gpus(self, lab: Cluster, gpus: int) -> None:
         lab.submit("a", 4, 5000)
         profile = job_type(lab)
         submit(lab, profile, gpus=gpus)
         play(lab, 60)
         assert runs(profile) == []
 
-    def test_of_a_size_that_was_measured_lately_has_none(self, lab: Cluster) -> None:
+    def test_gets_no_run_if_its_size_was_measured_recently(self, lab: Cluster) -> None:
         profile = job_type(lab)
         row = Measurement.objects.create(
             profile=profile, tenant=profile.tenant, kind="iteration", gpu_type="v100", gpus=8,
@@ -180,8 +180,8 @@ class TestAJobThatWaits:
         assert [run.gpus for run in runs(profile)] == [1]
 
 
-class TestARun:
-    def test_lasts_as_long_over_several_leases_on_a_fast_gpu(self, lab: Cluster) -> None:
+class TestProfilingRun:
+    def test_lasts_equally_long_over_several_leases(self, lab: Cluster) -> None:
         Pool.objects.update(lease_s=60)
         profile = job_type(lab)
         profile.speedups = {"v100": 3000}
@@ -199,7 +199,7 @@ class TestARun:
         seen = Measurement.objects.get(profile=profile, kind="iteration", gpus=1)
         assert seen.mean * 3 == pytest.approx(ITERATION_US * 1000, rel=0.01)
 
-    def test_pays_for_no_gpu(self, lab: Cluster) -> None:
+    def test_has_price_limit_of_zero(self, lab: Cluster) -> None:
         lab.submit("a", 4, 5000)
         profile = job_type(lab)
         submit(lab, profile)
@@ -208,7 +208,7 @@ class TestARun:
         assert run.state == "pending"
         assert run.max_price == 0
 
-    def test_is_withdrawn_when_nobody_waits_for_it_for_long(self, lab: Cluster) -> None:
+    def test_is_withdrawn_if_no_job_waits_for_it(self, lab: Cluster) -> None:
         lab.submit("a", 4, 50_000)
         profile = job_type(lab)
         job = submit(lab, profile)
@@ -224,9 +224,7 @@ class TestARun:
         play(lab, 20)
         assert [one.state for one in runs(profile)] == ["cancelled", "pending"]
 
-    def test_that_people_cancel_is_the_last_until_the_type_is_declared_anew(
-        self, lab: Cluster
-    ) -> None:
+    def test_cancellation_stops_profiling_until_new_declaration(self, lab: Cluster) -> None:
         lab.submit("a", 4, 5000)
         profile = job_type(lab)
         submit(lab, profile)
@@ -238,7 +236,7 @@ class TestARun:
         play(lab, 20)
         assert [run.state for run in runs(profile)] == ["cancelled", "pending"]
 
-    def test_of_a_program_that_reports_nothing_is_the_last_too(self, lab: Cluster) -> None:
+    def test_program_without_reports_stops_profiling(self, lab: Cluster) -> None:
         profile = job_type(lab, reports=False)
         submit(lab, profile)
         play(lab, 2 * HALF_S + 60)
@@ -247,7 +245,7 @@ class TestARun:
         play(lab, 20)
         assert [run.gpus for run in runs(profile)] == [1, 1]
 
-    def test_is_made_once_though_the_round_fails_while_it_is_made(self, lab: Cluster) -> None:
+    def test_is_created_once_despite_failed_round(self, lab: Cluster) -> None:
         profile = job_type(lab)
         submit(lab, profile)
         lab.round(after_s=10)
@@ -262,7 +260,7 @@ class TestARun:
         lab.round(after_s=10)
         assert len(runs(profile)) == 1
 
-    def test_is_one_of_a_type_and_small_whoever_writes_it(self, lab: Cluster) -> None:
+    def test_database_rejects_large_or_second_run_of_type(self, lab: Cluster) -> None:
         profile = job_type(lab)
         submit(lab, profile)
         play(lab, 30)
@@ -271,7 +269,7 @@ class TestARun:
                 lab.submit("a", gpus, 1, profile=profile, profiling_s=10)
 
 
-class TestARunThatGetsNoGpus:
+class TestStoppedRun:
     @pytest.fixture
     def stopped(self, lab: Cluster) -> Job:
         """Return a run that had GPUs for half a minute, and whose tenant then lost its quota."""
@@ -289,7 +287,7 @@ class TestARunThatGetsNoGpus:
         assert (run.state, run.terms) == ("pending", 1)
         return run
 
-    def test_is_withdrawn_though_it_started(self, lab: Cluster, stopped: Job) -> None:
+    def test_is_withdrawn_after_timeout(self, lab: Cluster, stopped: Job) -> None:
         lab.round(after_s=round(KEPT.total_seconds()))
         stopped.refresh_from_db()
         assert (stopped.state, stopped.profiled_for) == ("cancelled", None)
@@ -299,15 +297,13 @@ class TestARunThatGetsNoGpus:
         play(lab, 20)
         assert [run.state for run in runs(stopped.profile)] == ["cancelled", "pending"]
 
-    def test_is_withdrawn_though_the_pool_has_no_runs_any_more(
-        self, lab: Cluster, stopped: Job
-    ) -> None:
+    def test_is_withdrawn_if_pool_disables_profiling(self, lab: Cluster, stopped: Job) -> None:
         Pool.objects.update(profiling_s=0)
         lab.round(after_s=round(KEPT.total_seconds()))
         stopped.refresh_from_db()
         assert stopped.state == "cancelled"
 
-    def test_has_succeeded_once_its_time_is_over(self, lab: Cluster, stopped: Job) -> None:
+    def test_succeeds_after_its_full_time(self, lab: Cluster, stopped: Job) -> None:
         lease = Lease.objects.get(job=stopped)
         assert lease.started_at is not None
         lease.started_at -= timedelta(seconds=HALF_S)
@@ -316,7 +312,7 @@ class TestARunThatGetsNoGpus:
         stopped.refresh_from_db()
         assert (stopped.state, stopped.terms, stopped.ended_at) == ("succeeded", 1, lab.at)
 
-    def test_keeps_no_other_type_waiting(self, lab: Cluster) -> None:
+    def test_delays_other_types_only_until_timeout(self, lab: Cluster) -> None:
         lab.add_type("k80", nodes=1, gpus=8, quotas={"b": 8})
         lab.submit("b", 8, 50_000, gpu_types=["k80"])
         lab.round(after_s=10)
@@ -332,7 +328,7 @@ class TestARunThatGetsNoGpus:
         play(lab, 40)
         assert [run.state for run in runs(types[-1])] == ["running"]
 
-    def test_in_quarantine_keeps_none_waiting(self, lab: Cluster) -> None:
+    def test_quarantined_runs_delay_no_other_type(self, lab: Cluster) -> None:
         lab.submit("a", 4, 5000)
         types = [job_type(lab, f"net-{number}") for number in range(RUNS_MOST + 1)]
         for profile in types:
@@ -344,9 +340,9 @@ class TestARunThatGetsNoGpus:
         assert [len(runs(profile)) for profile in types] == [1] * len(types)
 
 
-class TestRowsThatCannotBeRead:
+class TestUnreadableRows:
     @pytest.mark.parametrize("speedups", [[], {"v100": "fast"}])
-    def test_stop_neither_the_pool_nor_the_runs_of_others(
+    def test_quarantine_only_their_own_jobs(
         self, lab: Cluster, speedups: object, committed_db: str, services: Services
     ) -> None:
         with services.postgres.connect(committed_db) as owner:
@@ -366,8 +362,8 @@ class TestRowsThatCannotBeRead:
         assert [len(runs(profile)) for profile in (good, bad)] == [1, 0]
 
 
-class TestATenant:
-    def test_has_a_few_runs_at_once(self, lab: Cluster) -> None:
+class TestTenant:
+    def test_has_limited_number_of_concurrent_runs(self, lab: Cluster) -> None:
         types = [job_type(lab, f"net-{number}") for number in range(RUNS_MOST + 2)]
         for profile in types:
             submit(lab, profile)
@@ -378,13 +374,13 @@ class TestATenant:
         assert [len(runs(profile)) for profile in types] == [2] * len(types)
 
 
-class TestAnyPool:
+class TestRandomPool:
     @settings(
         max_examples=few(),
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )  # fmt: skip
     @given(st.data())
-    def test_never_has_two_runs_of_a_type_or_a_large_one(self, lab: Cluster, data: Any) -> None:
+    def test_runs_stay_small_and_unique_per_type(self, lab: Cluster, data: Any) -> None:
         """Jobs arrive and are cancelled, types are declared again; every round must replay."""
         types = [job_type(lab, f"t{Profile.objects.count()}") for _ in range(2)]
         for _ in range(12):

@@ -63,10 +63,8 @@ def waiting_job(lab: Cluster, program: str) -> Job:
     )  # fmt: skip
 
 
-class TestAJobThatWaits:
-    def test_is_estimated_by_two_runs_that_are_ended_after_their_time(
-        self, lab: Cluster, tmp_path: Path
-    ) -> None:
+class TestWaitingJob:
+    def test_is_estimated_by_two_runs_that_are_ended(self, lab: Cluster, tmp_path: Path) -> None:
         job = waiting_job(lab, TRAIN)
         over = Job.objects.filter(profiling_s=HALF_S, state="succeeded").order_by("id")
         eventually(lambda: turn(lab) and over.count() == 2)
@@ -92,7 +90,7 @@ class TestAJobThatWaits:
         assert estimate.work_s >= 1000 * 0.02
 
 
-class TestAProgramThatReportsNothing:
+class TestProgramWithoutReports:
     def test_is_ended_and_not_profiled_again(self, lab: Cluster) -> None:
         waiting_job(lab, SLEEP)
         runs = Job.objects.filter(profiling_s=HALF_S)

@@ -65,8 +65,8 @@ def story() -> Cluster:
     return lab
 
 
-class TestAnEdgeBetweenTwoRounds:
-    def test_counts_from_the_next_round_for_fairness_and_for_money(self) -> None:
+class TestChangeBetweenRounds:
+    def test_counts_from_next_round_for_fairness_and_money(self) -> None:
         lab = story()
         events = LeaseEvent.objects.filter(kind="entitled").order_by("number")
         told = [(event.at - BEGIN).total_seconds() for event in events]
@@ -78,7 +78,7 @@ class TestAnEdgeBetweenTwoRounds:
         assert sums[lab.tenants["b"].pk] == (2 * 40 + 1 * 70) * SECOND_US
         assert sums[lab.tenants["c"].pk] == (2 * 50 + 1 * 60) * SECOND_US
 
-    def test_splits_a_charge_there_and_nowhere_else(self) -> None:
+    def test_splits_charge_at_next_round_only(self) -> None:
         lab = story()
         meter_pool(lab.pool.pk)
         line = UsageLine.objects.get(meter="borrowed")

@@ -61,8 +61,8 @@ def kept_days() -> list[date]:
     return list(RoundArchive.objects.filter(dropped_at=None).values_list("day", flat=True))
 
 
-class TestAnOldFile:
-    def test_is_dropped_when_no_open_period_cites_it(
+class TestOldFile:
+    def test_is_dropped_if_no_open_period_cites_it(
         self, lab: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         book_is_at(monkeypatch, lab)
@@ -82,7 +82,7 @@ class TestAnOldFile:
         assert row.deleted_at is not None
         assert drop_files_task() == 0
 
-    def test_leaves_hashes_record_and_proofs(self, lab: Cluster) -> None:
+    def test_hashes_and_proofs_remain_after_drop(self, lab: Cluster) -> None:
         row = round_of(lab.pool, 2)
         place = read_place(lab.pool.pk, 2)
         assert place is not None
@@ -99,14 +99,14 @@ class TestAnOldFile:
             round_bytes(row)
         assert [one.number for one in find_rounds(lab.pool.name, [], every=True)] == [5]
 
-    def test_is_kept_while_it_is_not_old_enough(self, lab: Cluster) -> None:
+    def test_is_kept_until_old_enough(self, lab: Cluster) -> None:
         today = wall_now().date()
         drop_files(lab.pool.pk, cited_from=99, keep_days=(today - DAY).days)
         assert len(kept_days()) == 2
         drop_files(lab.pool.pk, cited_from=99, keep_days=(today - DAY).days - 1)
         assert kept_days() == [DAY + timedelta(days=1)]
 
-    def test_is_kept_for_90_days_whatever_is_asked(
+    def test_is_kept_for_at_least_90_days(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = LONG_AGO + timedelta(days=90)
@@ -115,13 +115,11 @@ class TestAnOldFile:
         monkeypatch.setattr(retention, "wall_now", lambda: now + timedelta(days=1))
         assert drop_files(lab.pool.pk, cited_from=99, keep_days=1) == 1
 
-    def test_is_kept_where_one_of_its_rounds_is_cited(self, lab: Cluster) -> None:
+    def test_is_kept_if_one_of_its_rounds_is_cited(self, lab: Cluster) -> None:
         assert drop_files(lab.pool.pk, cited_from=4, keep_days=90) == 0
         assert drop_files(lab.pool.pk, cited_from=5, keep_days=90) == 1
 
-    def test_is_gone_after_a_crash_between_note_and_deletion(
-        self, lab: Cluster, folder: Path
-    ) -> None:
+    def test_deletion_is_completed_after_crash(self, lab: Cluster, folder: Path) -> None:
         class CrashError(Exception):
             pass
 
@@ -141,7 +139,7 @@ class TestAnOldFile:
         assert row.deleted_at is not None
 
 
-class TestAnOpenPeriod:
+class TestOpenPeriod:
     def budget(self, lab: Cluster, kind: str, **fields: Any) -> None:
         Budget.objects.update_or_create(
             tenant=lab.tenants["a"],
@@ -149,7 +147,7 @@ class TestAnOpenPeriod:
             defaults={"period_amount": Decimal(5), "period_kind": kind, **fields},
         )
 
-    def test_of_a_month_or_a_quarter_keeps_its_rounds(
+    def test_month_or_quarter_keeps_its_rounds(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for kind, days, is_open in (
@@ -165,7 +163,7 @@ class TestAnOpenPeriod:
             assert (since <= LONG_AGO) is is_open, (kind, days)
             assert (cited_from(lab.pool) < 2) is is_open, (kind, days)
 
-    def test_of_its_own_begin_keeps_them_until_it_ends(
+    def test_custom_period_keeps_its_rounds_until_it_ends(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         settled = LONG_AGO + timedelta(days=900)
@@ -179,14 +177,14 @@ class TestAnOpenPeriod:
         book_is_at(monkeypatch, lab, days=401)
         assert open_since(lab.pool) == settled
 
-    def test_of_hours_that_are_not_settled_keeps_all(self, lab: Cluster) -> None:
+    def test_unsettled_hours_keep_all_rounds(self, lab: Cluster) -> None:
         MeterCursor.objects.filter(pool=lab.pool).update(settled_until=None)
         assert open_since(lab.pool) is None
         assert cited_from(lab.pool) == 0
         MeterCursor.objects.filter(pool=lab.pool).update(settled_until=LONG_AGO)
         assert cited_from(lab.pool) == 0
 
-    def test_keeps_the_rounds_of_terms_that_still_run(
+    def test_running_terms_keep_their_rounds(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A long term is charged when it ends: until then its round is cited."""
@@ -203,7 +201,7 @@ class TestAnOpenPeriod:
         MeterCursor.objects.filter(pool=lab.pool).update(settled_until=settled)
         assert cited_from(lab.pool) == max(0, term.round - 1)
 
-    def test_of_a_pool_in_which_nothing_happened_cites_nothing(self, folder: Path) -> None:
+    def test_pool_without_events_has_open_period(self, folder: Path) -> None:
         assert not folder.exists()
         lab = old_lab()
         empty = Pool.objects.create(name="empty", book=lab.pool.book)

@@ -32,7 +32,7 @@ def played() -> Cluster:
     return made
 
 
-def test_a_story_is_the_same_in_all_tables() -> None:
+def test_data_of_story_agrees_in_all_tables() -> None:
     lab = played()
     check_that_a_term_and_its_event_say_the_same()
     check_that_counts_are_those_of_events()
@@ -127,7 +127,7 @@ def check_that_jobs_know_their_leases() -> None:
         assert job.terms == LeaseTerm.objects.filter(lease__job=job).count()
 
 
-def test_an_order_to_the_executor_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_intent_has_expected_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "dispatch", lambda *_, **__: 0)
     lab = cluster({"a": 8})
     lab.submit("a", 2, 1000)

@@ -41,8 +41,8 @@ def service_of(pool_id: int) -> Service:
     return sums_of(Pool.objects.get(pk=pool_id))
 
 
-class TestALease:
-    def test_is_granted_started_and_ended_at_the_jobs_own_end(self) -> None:
+class TestLease:
+    def test_is_granted_started_and_ended_with_its_job(self) -> None:
         lab = cluster({"a": 8})
         job = lab.submit("a", 2, 25)
         lab.rounds(4, every_s=10)
@@ -54,7 +54,7 @@ class TestALease:
         assert kinds(job) == ["granted", "started", "ended"]
         assert not LeaseSlot.objects.filter(holding=True).exists()
 
-    def test_is_renewed_on_the_same_gpus_at_its_expiry(self) -> None:
+    def test_is_renewed_on_same_gpus_at_expiry(self) -> None:
         lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 3, 1000)
         first = lab.round()
@@ -73,7 +73,7 @@ class TestALease:
             (2, BEGIN + timedelta(seconds=20)),
         ]
 
-    def test_is_handed_over_without_ever_holding_a_slot_twice(self) -> None:
+    def test_handover_never_holds_a_slot_twice(self) -> None:
         lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
         hog = lab.submit("a", 8, 1000)
         lab.round()
@@ -86,7 +86,7 @@ class TestALease:
         assert (hog.state, hog.reason_code) == ("pending", "lease_turn")
         assert LeaseSlot.objects.filter(holding=True, lease=new).count() == 8
 
-    def test_resumes_with_the_work_that_was_done(self) -> None:
+    def test_resumes_with_completed_work(self) -> None:
         lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
         job = lab.submit("a", 8, 50)
         lab.round()
@@ -109,8 +109,8 @@ def _remembering(snapshot: Snapshot) -> Decision:
     return replace(decide_round(snapshot), memory={"other": 1})
 
 
-class TestARound:
-    def test_counts_gpu_time_from_start_to_end_exactly(self) -> None:
+class TestRound:
+    def test_counts_gpu_time_exactly(self) -> None:
         lab = cluster({"a": 6, "b": 2})
         lab.submit("a", 4, 33)
         lab.submit("b", 1, 1000, after_s=3)
@@ -122,7 +122,7 @@ class TestARound:
         assert (a.alloc_gpu_us, a.fair_gpu_us) == (4 * 33_000_000, 4 * 33_000_000)
         assert (b.alloc_gpu_us, b.fair_gpu_us) == (30_000_000, 37_000_000)
 
-    def test_is_not_stored_while_nothing_changes_waits_or_is_due(self) -> None:
+    def test_is_not_stored_if_nothing_happens(self) -> None:
         lab = cluster({"a": 8})
         lab.submit("a", 2, 1000)
         outcomes = [result.outcome for result in lab.rounds(4, every_s=10)]
@@ -133,14 +133,14 @@ class TestARound:
             RoundOutcome.QUIET,
         ]
 
-    def test_is_run_once_per_grid_instant(self) -> None:
+    def test_runs_once_per_grid_time(self) -> None:
         lab = cluster({"a": 8})
         lab.submit("a", 2, 1000)
         assert lab.round().outcome is RoundOutcome.COMMITTED
         assert lab.round(after_s=9).outcome is RoundOutcome.NOT_DUE
         assert lab.round(after_s=1).outcome is RoundOutcome.COMMITTED
 
-    def test_replays_to_the_same_bytes(self) -> None:
+    def test_replays_to_same_bytes(self) -> None:
         lab = cluster({"a": 5, "b": 3}, lease_s=20, policy="ltgf")
         for gpus in (1, 2, 4, 3, 1, 2):
             lab.submit("a", gpus, 45)
@@ -150,9 +150,7 @@ class TestARound:
         assert len(rounds) >= 10
         assert all(replay_stored_round(round_).same for round_ in rounds)
 
-    def test_of_another_version_of_the_policy_is_named_as_that(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_replay_names_other_version_of_policy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = cluster({"a": 2}, nodes=1, policy="ltgf")
         lab.submit("a", 1, 100)
         lab.round()
@@ -172,7 +170,7 @@ class TestARound:
         with pytest.raises(CommandError, match="1 of 1 rounds gave a different result"):
             replayed()
 
-    def test_says_why_a_job_waits_and_forgets_it_when_it_runs(self) -> None:
+    def test_reports_reason_for_waiting_until_job_runs(self) -> None:
         lab = cluster({"a": 8}, nodes=1, gpus=8)
         lab.submit("a", 8, 15)
         waits = lab.submit("a", 8, 15)
@@ -183,7 +181,7 @@ class TestARound:
         waits.refresh_from_db()
         assert (waits.state, waits.reason_code) == ("running", "")
 
-    def test_tells_of_quotas_once_and_again_when_they_change(self) -> None:
+    def test_records_quotas_once_and_after_changes(self) -> None:
         lab = cluster({"a": 4, "b": 4}, lease_s=20, policy="ltgf")
         lab.submit("a", 2, 100)
         lab.rounds(3, every_s=20)
@@ -193,7 +191,7 @@ class TestARound:
         lab.round(after_s=20)
         assert told.count() == 2
 
-    def test_reserves_from_the_budget_of_the_pools_own_book(self) -> None:
+    def test_reserves_from_budget_of_its_own_book(self) -> None:
         lab = cluster({"a": 4, "b": 4})
         Book.objects.create(slug="other", currency="credit", clock_domain=Book.ClockDomain.REAL)
         Budget.objects.create(tenant=lab.tenants["a"], book="other")
@@ -207,7 +205,7 @@ class TestARound:
         assert reserved["main"] > 0
         assert reserved["other"] == 0
 
-    def test_reserves_no_less_than_admission_promised(self) -> None:
+    def test_reserves_at_least_what_admission_required(self) -> None:
         """Rounding half to even would reserve less than the cost that admission required."""
         lab = cluster({"a": 4, "b": 4}, lease_s=11, policy="ltgf")
         lab.submit("a", 4, 1000)
@@ -220,7 +218,7 @@ class TestARound:
         assert worst > charge_micro(term.borrowed, price_micro, lab.pool.lease_s * SECOND_US)
         assert Budget.objects.get(tenant=lab.tenants["a"]).reserved == to_credits(worst)
 
-    def test_does_not_wait_for_those_who_only_refer_to_its_jobs(self) -> None:
+    def test_foreign_key_locks_on_jobs_do_not_block_it(self) -> None:
         lab = cluster({"a": 8})
         job = lab.submit("a", 1, 100)
         holds, done = threading.Event(), threading.Event()
@@ -252,9 +250,7 @@ class TestARound:
 
 
 class TestSupersession:
-    def test_leaves_out_a_job_that_was_cancelled_since_the_snapshot(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_omits_job_cancelled_since_snapshot(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = cluster({"a": 8})
         job, other = lab.submit("a", 2, 100), lab.submit("a", 2, 100)
         decide = decide_round
@@ -272,9 +268,7 @@ class TestSupersession:
         ]
         assert list(Lease.objects.values_list("job", flat=True)) == [other.pk]
 
-    def test_leaves_out_a_node_that_was_drained_since_the_snapshot(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_omits_node_drained_since_snapshot(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = cluster({"a": 8}, nodes=1)
         job = lab.submit("a", 2, 100)
         decide = decide_round
@@ -293,7 +287,7 @@ class TestSupersession:
         assert (job.state, job.leases_held, job.terms) == ("pending", 0, 0)
         assert not Lease.objects.exists()
 
-    def test_of_a_move_leaves_its_job_to_the_lease_that_is_being_stopped(
+    def test_superseded_move_keeps_job_with_stopping_lease(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = cluster({"a": 8}, nodes=2, lease_s=20, policy="ltgf")

@@ -127,10 +127,8 @@ def marked(tree: RunningTree, name: str) -> int:
     return len(list((tree.data / "jobs").glob(f"*/{name}")))
 
 
-class TestAJobOfThePool:
-    def test_runs_on_a_node_of_the_cluster_and_its_output_is_here(
-        self, running: RunningTree
-    ) -> None:
+class TestJobOfPool:
+    def test_runs_on_node_of_cluster_and_output_is_available(self, running: RunningTree) -> None:
         command = ("python", "examples/pretend.py", "--seconds", "1")
         job = submit(running, 2, "v100", *command)
         said = output(running, job)
@@ -138,7 +136,7 @@ class TestAJobOfThePool:
         assert "done" in said
         assert "succeeded" in evenshare(running, "job", "show", job)
 
-    def test_is_submitted_as_the_terminal_says(self, running: RunningTree) -> None:
+    def test_commands_shown_in_terminal_work(self, running: RunningTree) -> None:
         said = [line.partition("evenshare:   ")[2] for line in running.text().splitlines()]
         (command,) = (line for line in said if "job submit --pool slurm" in line)
         program, *words = shlex.split(command)
@@ -151,7 +149,7 @@ class TestAJobOfThePool:
         (page,) = (line for line in said if line.endswith("/pools/slurm/"))
         assert page.endswith(f"http://127.0.0.1:{running.port}/pools/slurm/")
 
-    def test_may_be_a_gang_over_two_nodes(self, running: RunningTree) -> None:
+    def test_can_be_a_gang_over_two_nodes(self, running: RunningTree) -> None:
         command = ("python", "examples/pretend.py", "--seconds", "1")
         job = submit(running, 8, "a100", *command)
         said = output(running, job)
@@ -159,18 +157,18 @@ class TestAJobOfThePool:
             assert f"rank {rank} of 2 on {node}, GPUs 0,1,2,3" in said
 
 
-class TestADaemonOfTheCluster:
+class TestClusterDaemon:
     @pytest.mark.parametrize(
         ("words", "name"), [("slurmctld -D", "slurmctld"), ("-N node-5", "node-5")]
     )
-    def test_that_is_killed_starts_again_and_a_line_says_so(
+    def test_is_restarted_after_kill_and_logged(
         self, running: RunningTree, words: str, name: str
     ) -> None:
         killed = running.kill(words)
         eventually(lambda: running.find(words) not in (0, killed))
         assert f"[slurm] {name} has ended and starts again in 0.5 s (SIGKILL" in running.text()
 
-    def test_is_no_child_that_outlives_its_keeper(self, running: RunningTree) -> None:
+    def test_is_replaced_after_kill_of_its_keeper(self, running: RunningTree) -> None:
         """The process that keeps the daemons may be killed too; the next one starts them all."""
         daemons = {pid for pid, line in running.processes().items() if "slurm.conf -N" in line}
         assert len(daemons) == len(NODES)
@@ -184,29 +182,23 @@ def ready_again(tree: RunningTree, before: set[int]) -> bool:
     return len(now) == len(NODES) and not now & before
 
 
-class TestTheEnd:
+class TestShutdown:
     """These tests are last, because they end the run that the tests above share."""
 
-    def test_by_ctrl_c_lets_jobs_checkpoint_and_leaves_no_process(
-        self, running: RunningTree
-    ) -> None:
+    def test_ctrl_c_lets_jobs_checkpoint_and_leaves_no_process(self, running: RunningTree) -> None:
         sleeper(running, 8, "v100")
         before = marked(running, "saved")
         assert running.interrupt() == 0
         assert left(running) == {}
         assert marked(running, "saved") == before + 1
 
-    def test_has_tools_refuse_at_once_so_that_other_pools_need_not_wait(
-        self, running: RunningTree
-    ) -> None:
+    def test_slurm_tools_fail_at_once_after_shutdown(self, running: RunningTree) -> None:
         end(running)
         cluster = Slurm(SlurmOptions(conf=str(conf_of(running)), partition=PARTITION))
         with pytest.raises(ExecutorError, match="configuration"):
             cluster.queue()
 
-    def test_by_kill_9_lets_jobs_checkpoint_and_leaves_no_process(
-        self, data: Path, running: RunningTree
-    ) -> None:
+    def test_kill_9_of_portal_lets_jobs_checkpoint(self, data: Path, running: RunningTree) -> None:
         end(running)
         tree = started(data)
         try:
@@ -219,7 +211,7 @@ class TestTheEnd:
         finally:
             tree.end()
 
-    def test_by_kill_9_of_all_who_watch_lets_jobs_checkpoint_and_leaves_none(
+    def test_kill_9_of_all_watchdogs_lets_jobs_checkpoint(
         self, data: Path, running: RunningTree
     ) -> None:
         end(running)
@@ -237,8 +229,8 @@ class TestTheEnd:
             tree.end()
 
 
-class TestAStart:
-    def test_without_the_packages_names_them_and_starts_nothing(
+class TestStart:
+    def test_names_missing_packages_and_starts_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setenv("DEMO_SLURM", "1")

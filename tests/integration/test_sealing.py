@@ -65,11 +65,11 @@ def state(lab: Cluster) -> RoundSealing:
 
 
 class TestSealing:
-    def test_is_no_part_of_a_round(self, lab: Cluster) -> None:
+    def test_is_not_part_of_round(self, lab: Cluster) -> None:
         assert not RoundBundle.objects.exists()
         assert transparency.size(log_of(lab)) == 0
 
-    def test_gives_each_round_a_record_that_names_the_one_before(self, lab: Cluster) -> None:
+    def test_records_each_round_with_hash_of_previous(self, lab: Cluster) -> None:
         assert lab.seal() == 4
         raw = [entry.record for entry in transparency.entries(log_of(lab), 0, 100)]
         found = records(lab)
@@ -82,7 +82,7 @@ class TestSealing:
         assert (place.index, place.sha256, place.size) == (2, record_hash(raw[2]), 4)
         assert place.follows
 
-    def test_commits_to_the_bytes_that_are_kept(self, lab: Cluster) -> None:
+    def test_commits_to_stored_bytes(self, lab: Cluster) -> None:
         lab.seal()
         bundles = {row.number: row for row in RoundBundle.objects.filter(pool=lab.pool)}
         for record in records(lab):
@@ -91,7 +91,7 @@ class TestSealing:
         days = RoundBlob.objects.values_list("day", "number")
         assert set(days) == {(row.day, number) for number, row in bundles.items()}
 
-    def test_discloses_rounds_that_decide_again_to_the_same(self, lab: Cluster) -> None:
+    def test_disclosed_rounds_decide_to_same_result(self, lab: Cluster) -> None:
         lab.seal()
         for row in RoundBundle.objects.filter(pool=lab.pool):
             disclosed = read_bundle(gzip.decompress(bytes(row.data)))
@@ -100,20 +100,20 @@ class TestSealing:
             assert disclosed.versions.keys() >= {"evenshare-core", "highspy", "python"}
             assert (disclosed.pool, disclosed.round) == (lab.pool.name, row.number)
 
-    def test_has_a_digest_of_each_tenants_own_rows(self, lab: Cluster) -> None:
+    def test_has_digest_of_rows_of_each_tenant(self, lab: Cluster) -> None:
         lab.seal()
         for record in records(lab):
             assert len(record.own) == 2
             assert list(record.own) == sorted(set(record.own))
 
-    def test_again_changes_nothing(self, lab: Cluster) -> None:
+    def test_is_idempotent(self, lab: Cluster) -> None:
         lab.seal()
         before = transparency.entries(log_of(lab), 0, 100)
         assert lab.seal() == 0
         assert transparency.entries(log_of(lab), 0, 100) == before
         assert RoundBundle.objects.count() == 4
 
-    def test_by_four_workers_at_once_seals_each_round_once(self, lab: Cluster) -> None:
+    def test_four_concurrent_workers_seal_each_round_once(self, lab: Cluster) -> None:
         def work(_: int) -> int:
             try:
                 return sum(seal_rounds(lab.pool.pk, limit=1) for _ in range(8))
@@ -125,7 +125,7 @@ class TestSealing:
         assert sealed + lab.seal() == 4
         assert [record.round for record in records(lab)] == [1, 2, 3, 4]
 
-    def test_leaves_a_pool_to_whoever_is_at_it(
+    def test_skips_pool_locked_by_other_worker(
         self, lab: Cluster, owner: psycopg.Connection[Any]
     ) -> None:
         RoundSealing.objects.create(pool=lab.pool)
@@ -134,7 +134,7 @@ class TestSealing:
             assert lab.seal() == 0
         assert lab.seal() == 4
 
-    def test_begins_with_the_oldest_round_whose_bytes_are_kept(
+    def test_begins_with_oldest_stored_round(
         self, committed_db: str, owner: psycopg.Connection[Any]
     ) -> None:
         assert committed_db
@@ -150,7 +150,7 @@ class TestSealing:
         assert place is not None
         assert place.index == 1
 
-    def test_begins_with_the_next_round_where_no_bytes_are_kept(
+    def test_begins_with_next_round_if_no_bytes_are_stored(
         self, committed_db: str, owner: psycopg.Connection[Any]
     ) -> None:
         assert committed_db
@@ -163,7 +163,7 @@ class TestSealing:
         assert [record.round for record in records(lab)] == [5]
 
 
-class TestADamagedRound:
+class TestDamagedRound:
     HARMS = {
         "snapshot": "UPDATE scheduling_roundblob SET snapshot = 'x' WHERE number = 2",
         "decision": "UPDATE scheduling_roundblob SET decision = 'x' WHERE number = 2",
@@ -173,7 +173,7 @@ class TestADamagedRound:
     }
 
     @pytest.mark.parametrize("part", HARMS)
-    def test_gets_a_record_that_says_so_and_the_next_are_sealed(
+    def test_is_recorded_and_later_rounds_are_sealed(
         self, lab: Cluster, owner: psycopg.Connection[Any], part: str
     ) -> None:
         owner.execute(self.HARMS[part])
@@ -188,7 +188,7 @@ class TestADamagedRound:
         assert place is not None
         assert place.follows is None, "cannot be linked to it"
 
-    def test_of_another_schema_quotes_no_row(
+    def test_record_of_other_schema_quotes_no_row(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(stored_rounds, "decode", lambda _, kind: decode(b'["secret"]', kind))
@@ -199,7 +199,7 @@ class TestADamagedRound:
         }
 
 
-class TestAFaultOfOurs:
+class TestInternalError:
     """The portal's own errors: unlike damage they are in no record, as records are permanent."""
 
     @pytest.fixture
@@ -212,7 +212,7 @@ class TestAFaultOfOurs:
         monkeypatch.setattr("scheduling.engine.seal.make_bundle", fails)
         return monkeypatch
 
-    def test_stops_before_the_round_and_goes_on_when_it_is_mended(
+    def test_stops_before_round_and_continues_after_repair(
         self, lab: Cluster, broken: pytest.MonkeyPatch
     ) -> None:
         assert lab.seal() == 2
@@ -226,12 +226,12 @@ class TestAFaultOfOurs:
         assert [record.round for record in records(lab)] == [1, 2, 3, 4]
 
     @pytest.mark.usefixtures("broken")
-    def test_is_not_asked_for_every_second(self, lab: Cluster) -> None:
+    def test_is_not_retried_every_second(self, lab: Cluster) -> None:
         assert unsealed_pools() == [lab.pool.pk]
         lab.seal()
         assert unsealed_pools() == []
 
-    def test_in_the_log_is_not_built_upon(
+    def test_inconsistent_log_is_not_extended(
         self, lab: Cluster, owner: psycopg.Connection[Any]
     ) -> None:
         seal_rounds(lab.pool.pk, limit=2)
@@ -240,8 +240,8 @@ class TestAFaultOfOurs:
         assert "the log has 1 records, and 2 rounds are sealed" in state(lab).failure
 
 
-class TestAKey:
-    def test_is_one_for_each_pool_and_day(self, lab: Cluster) -> None:
+class TestKey:
+    def test_is_unique_per_pool_and_day(self, lab: Cluster) -> None:
         other = cluster({"c": 4})
         other.submit("c", 1, 100)
         other.round()
@@ -260,7 +260,7 @@ class TestAKey:
         assert len(secrets) == 3
         assert {len(secret) for secret in secrets} == {32}
 
-    def test_keeps_names_of_a_day_and_no_longer(self, lab: Cluster) -> None:
+    def test_keeps_names_within_a_day_only(self, lab: Cluster) -> None:
         lab.at = lab.at.replace(day=2)
         lab.submit("a", 1, 100)
         lab.round()
@@ -270,7 +270,7 @@ class TestAKey:
         assert names[0] == names[3]
         assert not set(names[3]) & set(names[4])
 
-    def test_names_a_job_type_that_was_dropped_meanwhile(self, committed_db: str) -> None:
+    def test_covers_job_type_dropped_meanwhile(self, committed_db: str) -> None:
         assert committed_db
         lab = cluster({"a": 4}, policy="oef", options={"environment": "cooperative"})
         profile = lab.profile("a", "net", v100=1000)
@@ -293,7 +293,7 @@ class TestMessages:
         )
         return sent
 
-    def test_ask_for_it_after_a_round(self, lab: Cluster, sent: list[tuple[str, Any]]) -> None:
+    def test_round_requests_sealing(self, lab: Cluster, sent: list[tuple[str, Any]]) -> None:
         lab.at = lab.at.replace(minute=5)
         PoolClock.objects.filter(pool=lab.pool).update(
             anchor_pool=lab.at, anchor_wall=connection_now(), scale=1
@@ -304,7 +304,7 @@ class TestMessages:
         assert sent == [("scheduling.seal", lab.pool.pk)]
         assert Round.objects.count() == 5
 
-    def test_that_are_lost_are_sent_again_by_the_tick(
+    def test_lost_message_is_sent_again_by_tick(
         self, lab: Cluster, sent: list[tuple[str, Any]]
     ) -> None:
         PoolFence.objects.update(last_checked_at=datetime(2040, 1, 1, tzinfo=UTC))

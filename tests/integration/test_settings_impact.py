@@ -51,9 +51,9 @@ def estimate(lab: Cluster, policy: str, **changed: Any) -> SettingsImpact:
     )
 
 
-class TestThePreview:
+class TestPreview:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
-    def test_says_what_the_next_round_then_does(self, lab: Cluster, policy: str) -> None:
+    def test_matches_next_round(self, lab: Cluster, policy: str) -> None:
         """tests/integration/test_policy_comparison.py covers every policy."""
         impact = estimate(lab, policy, lease_s=40)
         assert impact.error == ""
@@ -79,7 +79,7 @@ class TestThePreview:
         assert impact.after == (applied["granted"], applied["renewed"], applied["ended"])
         assert impact.waiting.after == applied["waiting"]
 
-    def test_tells_of_another_order(self, lab: Cluster) -> None:
+    def test_shows_effect_of_other_policy(self, lab: Cluster) -> None:
         """First in, first out continues with jobs of a. By GPU-time received, b is next."""
         impact = estimate(lab, "fifo")
         a, b = (lab.tenants[name].pk for name in "ab")
@@ -89,7 +89,7 @@ class TestThePreview:
         assert impact.before != impact.after
         assert not impact.same
 
-    def test_of_the_present_settings_changes_nothing(self, lab: Cluster) -> None:
+    def test_current_settings_change_nothing(self, lab: Cluster) -> None:
         snapshot = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
         pool = Pool.objects.get(pk=lab.pool.pk)
         same = with_settings(
@@ -106,7 +106,7 @@ class TestThePreview:
         assert not estimate(lab, pool.policy, lease_s=600).same, "its terms are longer"
         assert all(one.before_micro == one.after_micro for one in impact.prices)
 
-    def test_of_another_policy_has_no_memory_of_the_present_one(self, lab: Cluster) -> None:
+    def test_other_policy_starts_without_memory(self, lab: Cluster) -> None:
         snapshot = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
         known = msgspec.structs.replace(snapshot, memory={"kept": 1})
         for policy, memory in (("fifo", {}), (known.policy, {"kept": 1})):
@@ -120,7 +120,7 @@ class TestThePreview:
         assert Round.objects.count() == rounds
         assert not AuditRecord.objects.exists()
 
-    def test_names_every_field_that_is_wrong(self, lab: Cluster) -> None:
+    def test_names_every_invalid_field(self, lab: Cluster) -> None:
         with pytest.raises(InvalidInputError) as raised:
             estimate(lab, "ltgf", lease_s=0, options={"lease_bonus": "lots"})
         assert set(raised.value.by_field) == {"lease_s", "options.lease_bonus"}

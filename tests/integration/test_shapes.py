@@ -61,7 +61,7 @@ def takes(database: psycopg.Connection, check: str, **values: tuple[str, str]) -
     return found is not None and found[0] is not False
 
 
-def test_every_json_column_has_a_shape(template_database: str, services: Services) -> None:
+def test_every_json_column_has_shape(template_database: str, services: Services) -> None:
     """Columns are read from the catalogue; a failure names those without a shape."""
     with services.postgres.connect(template_database) as database:
         rows = database.execute(COLUMNS + " AND a.atttypid = 'jsonb'::regtype", ["_shaped"])
@@ -77,7 +77,7 @@ def test_every_json_column_has_a_shape(template_database: str, services: Service
         assert not wrong, "state the shape in a new last migration of the app (tenants/shapes.py)"
 
 
-def test_every_column_with_choices_takes_these_alone(
+def test_every_choice_column_accepts_only_its_choices(
     template_database: str, services: Services
 ) -> None:
     """A failure names the columns that accept other values."""
@@ -100,7 +100,7 @@ def test_every_column_with_choices_takes_these_alone(
         assert not wrong, "end the newest migration of the app with tenants.shapes.hold_choices"
 
 
-def test_every_name_in_addresses_can_stand_there(
+def test_every_name_in_urls_is_restricted_to_safe_characters(
     template_database: str, services: Services
 ) -> None:
     with services.postgres.connect(template_database) as database:
@@ -116,7 +116,7 @@ def test_every_name_in_addresses_can_stand_there(
                 assert not takes(database, check, **{column: (bad, kind)}), (table, column, bad)
 
 
-def test_no_whole_number_is_negative_where_none_can_be(
+def test_non_negative_columns_reject_negative_numbers(
     template_database: str, services: Services
 ) -> None:
     with services.postgres.connect(template_database) as database:
@@ -162,7 +162,7 @@ GOOD_AND_BAD: dict[str, tuple[JsonShape, list[str], list[str]]] = {
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", GOOD_AND_BAD)
-def test_a_shape_tells_good_from_bad(name: str) -> None:
+def test_shape_accepts_good_and_rejects_bad_values(name: str) -> None:
     shape, good, bad = GOOD_AND_BAD[name]
     held = condition_of("one", shape)
     query = f"SELECT {held} FROM (SELECT CAST(%s AS jsonb) AS one) AS row"  # noqa: S608 - ours
@@ -173,7 +173,7 @@ def test_a_shape_tells_good_from_bad(name: str) -> None:
             assert cursor.fetchone() == (expected,), value
 
 
-def test_rows_of_before_keep_their_table_without_its_condition(committed_db: str) -> None:
+def test_table_with_invalid_rows_is_migrated_without_constraint(committed_db: str) -> None:
     """Invalid rows do not make the migration fail, and can still be updated, for a quarantine."""
     assert committed_db
     operation = hold_shapes("odd", {("row", "one"): OBJECT})

@@ -32,14 +32,14 @@ def mixed(policy: str = "oef") -> Cluster:
 
 
 class TestRounds:
-    def test_give_the_fast_type_to_those_that_gain(self) -> None:
+    def test_give_fast_type_to_jobs_that_gain_most(self) -> None:
         lab = mixed()
         lab.round()
         held = Lease.objects.values_list("tenant__slug", "gpu_type__name")
         assert sorted(held) == [("a", "k80")] * 4 + [("b", "v100")] * 4
 
     @pytest.mark.parametrize("policy", ["oef", "gavel", "max_min", "max_efficiency"])
-    def test_replay_to_the_same_bytes_and_solve_once(self, policy: str) -> None:
+    def test_replay_to_same_bytes_and_solve_once(self, policy: str) -> None:
         lab = mixed(policy)
         lab.rounds(10, every_s=10)
         rounds = find_rounds(lab.pool.name, [], every=True)
@@ -51,8 +51,8 @@ class TestRounds:
         assert all(row.fallback == "" for row in rounds)
 
 
-class TestAnExportedSnapshot:
-    def test_is_decided_to_the_stored_decision(self, tmp_path: Path) -> None:
+class TestExportedSnapshot:
+    def test_gives_stored_decision(self, tmp_path: Path) -> None:
         lab = mixed()
         lab.rounds(3, every_s=10)
         path, told = tmp_path / "snapshot.json", StringIO()
@@ -65,7 +65,7 @@ class TestAnExportedSnapshot:
         path.write_bytes(bytes(blob.snapshot))
         call_command("decide", "--snapshot", str(path), stdout=told)
 
-    def test_is_one(self, tmp_path: Path) -> None:
+    def test_export_accepts_single_round_only(self, tmp_path: Path) -> None:
         lab = mixed()
         lab.rounds(2, every_s=10)
         with pytest.raises(CommandError, match="name it by its number"):
@@ -74,8 +74,8 @@ class TestAnExportedSnapshot:
             )
 
 
-class TestAFallback:
-    def test_stands_in_the_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestFallback:
+    def test_is_recorded_in_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Weak(oef.Oef):
             name = "weak"
 

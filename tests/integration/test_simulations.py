@@ -72,15 +72,15 @@ def run(row: Simulation, **options: Any) -> str:
     return state
 
 
-class TestAsking:
-    def test_makes_a_row_and_a_record(self, lab: Cluster, operator: Actor) -> None:
+class TestRequest:
+    def test_creates_row_and_audit_record(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
         assert (row.state, row.hours, row.policy) == ("queued", 6, "fifo")
         record = AuditRecord.objects.get()
         assert (record.action, record.subject) == ("simulation.asked", f"pool {lab.pool.name}")
         assert record.after["simulation"] == row.pk
 
-    def test_is_for_operators(self, lab: Cluster) -> None:
+    def test_is_restricted_to_operators(self, lab: Cluster) -> None:
         nobody = Actor(User.objects.create(username="ada"))
         with pytest.raises(PermissionDenied):
             ask(lab, nobody)
@@ -95,7 +95,7 @@ class TestAsking:
             ({"policy": "ltgf", "magic": 3}, "options.magic"),
         ],
     )
-    def test_names_what_is_wrong(
+    def test_names_invalid_field(
         self, lab: Cluster, operator: Actor, asked: dict[str, Any], field: str
     ) -> None:
         with pytest.raises(InvalidInputError) as refused:
@@ -103,7 +103,7 @@ class TestAsking:
         assert set(refused.value.by_field) == {field}
         assert not Simulation.objects.exists()
 
-    def test_a_third_one_of_a_pool_is_refused(self, lab: Cluster, operator: Actor) -> None:
+    def test_rejects_third_simulation_of_pool(self, lab: Cluster, operator: Actor) -> None:
         first = ask(lab, operator)
         ask(lab, operator)
         with pytest.raises(InvalidInputError, match="Cancel one, or wait"):
@@ -111,7 +111,7 @@ class TestAsking:
         service.cancel_simulation(actor=operator, simulation_id=first.pk)
         assert ask(lab, operator).state == "queued"
 
-    def test_what_is_too_much_is_refused_with_what_would_do(
+    def test_rejects_too_much_work_and_suggests_alternative(
         self, lab: Cluster, operator: Actor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         jobs = Job.objects.filter(state__in=Job.ACTIVE_STATES).count()
@@ -124,13 +124,13 @@ class TestAsking:
             ask(lab, operator, hours=6)
 
     @pytest.mark.usefixtures("committed_db")
-    def test_of_an_empty_queue_is_refused(self, operator: Actor) -> None:
+    def test_rejects_empty_queue(self, operator: Actor) -> None:
         with pytest.raises(InvalidInputError, match="is queued or running"):
             ask(cluster({"north": 4}), operator)
 
 
-class TestARun:
-    def test_tells_both_policies_from_one_start(self, lab: Cluster, operator: Actor) -> None:
+class TestSimulationRun:
+    def test_compares_both_policies_from_same_start(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
         assert run(row) == "done", row.error
         assert row.progress_milli == 1000
@@ -144,17 +144,17 @@ class TestARun:
             tenant.pk for tenant in lab.tenants.values()
         )
 
-    def test_of_the_present_policy_alone_is_one(self, lab: Cluster, operator: Actor) -> None:
+    def test_current_policy_is_simulated_once(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator, DEFAULT)
         run(row)
         assert len(row.result["runs"]) == 1
 
-    def test_with_another_option_is_two(self, lab: Cluster, operator: Actor) -> None:
+    def test_other_option_is_compared_with_current_one(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator, "ltgf", spread=True)
         run(row)
         assert [one["row"]["options"].get("spread") for one in row.result["runs"]] == [None, True]
 
-    def test_changes_nothing_of_the_pool_and_holds_no_transaction(
+    def test_changes_nothing_in_pool_and_holds_no_transaction(
         self, lab: Cluster, operator: Actor
     ) -> None:
         def rows() -> list[Any]:
@@ -176,7 +176,7 @@ class TestARun:
         assert len(looks) > 10
         assert not any(looks)
 
-    def test_lets_rounds_go_on_meanwhile(self, lab: Cluster, operator: Actor) -> None:
+    def test_rounds_continue_during_simulation(self, lab: Cluster, operator: Actor) -> None:
         outcomes: list[str] = []
 
         def round_between() -> bool:
@@ -188,8 +188,8 @@ class TestARun:
         assert outcomes == ["committed"] * 3
 
 
-class TestTheWorkThatIsLeft:
-    def test_is_the_estimate_less_what_was_done(self, lab: Cluster) -> None:
+class TestRemainingWork:
+    def test_is_estimate_minus_completed_work(self, lab: Cluster) -> None:
         snapshot = read_snapshot(lab.pool.pk, number=9, at=lab.at + timedelta(seconds=30))
         work, assumed = work_left(snapshot)
         lease = next(one for one in snapshot.leases if one.tenant == lab.tenants["north"].pk)
@@ -199,9 +199,7 @@ class TestTheWorkThatIsLeft:
         assert work[job.id].left_us == job.estimate_us - held_us > 0
         assert assumed.estimate == 6
 
-    def test_without_one_is_the_median_of_the_tenant_then_of_the_pool_then_an_hour(
-        self, lab: Cluster
-    ) -> None:
+    def test_defaults_to_median_of_tenant_then_pool_then_one_hour(self, lab: Cluster) -> None:
         """A job of north ended after 90 s; no job of south has ended."""
         lab.submit("north", 1, 50)
         lab.round(after_s=30)
@@ -214,7 +212,7 @@ class TestTheWorkThatIsLeft:
         Job.objects.filter(state="succeeded").update(state="cancelled")
         assert work_left(snapshot)[1].unknown == 7
 
-    def test_of_a_job_past_it_is_as_long_again(self, lab: Cluster) -> None:
+    def test_equals_elapsed_time_past_estimate(self, lab: Cluster) -> None:
         at = lab.at + timedelta(seconds=600)
         snapshot = read_snapshot(lab.pool.pk, number=9, at=at)
         work, assumed = work_left(snapshot)
@@ -222,7 +220,7 @@ class TestTheWorkThatIsLeft:
         assert assumed.past == len(past) > 0
         assert work[past[0].job].left_us == snapshot.at_us - past[0].started_us
 
-    def test_is_of_the_snapshots_instant_whatever_happened_since(self, lab: Cluster) -> None:
+    def test_is_unaffected_by_events_after_snapshot(self, lab: Cluster) -> None:
         lab.rounds(3, every_s=400)
         snapshot = read_snapshot(lab.pool.pk, number=99, at=lab.at)
         before = work_left(snapshot)
@@ -233,7 +231,7 @@ class TestTheWorkThatIsLeft:
         ).exists()
         assert work_left(snapshot) == before
 
-    def test_counts_leases_that_are_over(self, lab: Cluster) -> None:
+    def test_counts_ended_leases(self, lab: Cluster) -> None:
         for _ in range(8):
             lab.round(after_s=300)
         snapshot = read_snapshot(lab.pool.pk, number=99, at=lab.at + timedelta(seconds=30))
@@ -253,8 +251,8 @@ class TestTheWorkThatIsLeft:
         assert any(row.leases for row in work.values())
 
 
-class TestAnEndBeforeTheEnd:
-    def test_cancelled_while_it_runs_it_stops_at_its_next_look(
+class TestUnfinishedSimulation:
+    def test_cancelled_while_running_stops_at_next_check(
         self, lab: Cluster, operator: Actor
     ) -> None:
         row, looks = ask(lab, operator), []
@@ -269,24 +267,24 @@ class TestAnEndBeforeTheEnd:
         actions = AuditRecord.objects.order_by("id").values_list("action", flat=True)
         assert list(actions) == ["simulation.asked", "simulation.cancelled"]
 
-    def test_cancelled_before_its_turn_it_never_runs(self, lab: Cluster, operator: Actor) -> None:
+    def test_cancelled_before_start_never_runs(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
         service.cancel_simulation(actor=operator, simulation_id=row.pk)
         assert service.claim_simulations() == []
         assert not service.cancel_simulation(actor=operator, simulation_id=row.pk)
 
-    def test_past_its_time_it_fails_with_what_to_do(self, lab: Cluster, operator: Actor) -> None:
+    def test_timeout_fails_with_advice(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
         assert run(row, timer=itertools.count(0, 400).__next__) == "failed"
         assert "longer than 10 minutes" in row.error
         assert "Choose fewer hours" in row.error
 
-    def test_without_its_worker_it_fails(self, lab: Cluster, operator: Actor) -> None:
+    def test_fails_if_worker_is_gone(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
         assert run(row, is_orphan=lambda: True) == "failed"
         assert "worker that started it was stopped" in row.error
 
-    def test_an_error_of_the_policy_is_told(
+    def test_reports_error_of_policy(
         self, lab: Cluster, operator: Actor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         row = ask(lab, operator)
@@ -294,9 +292,7 @@ class TestAnEndBeforeTheEnd:
         assert run(row) == "failed"
         assert "magic: unknown option" in row.error
 
-    def test_lost_it_is_failed_by_housekeeping_and_writes_nothing_later(
-        self, lab: Cluster, operator: Actor
-    ) -> None:
+    def test_lost_simulation_is_failed_by_housekeeping(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
         ((found, claim),) = service.claim_simulations()
         tasks.housekeeping()
@@ -311,8 +307,8 @@ class TestAnEndBeforeTheEnd:
         assert not service.beat_simulation(found, claim, 500)
 
 
-class TestItsProcess:
-    def test_one_runs_at_a_time_in_the_order_of_asking(self, lab: Cluster, operator: Actor) -> None:
+class TestSimulationProcess:
+    def test_runs_one_at_a_time_in_order(self, lab: Cluster, operator: Actor) -> None:
         first, second = ask(lab, operator), ask(lab, operator, hours=24)
         assert tasks.simulations() == 1
         assert tasks.simulations() == 0
@@ -328,7 +324,7 @@ class TestItsProcess:
         assert first.ended_at < second.started_at
         eventually(lambda: tasks.simulations() == 0 and not tasks._simulations)
 
-    def test_killed_it_is_told_at_the_next_look(self, lab: Cluster, operator: Actor) -> None:
+    def test_kill_is_detected_at_next_check(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
         tasks.simulations()
         (process,) = tasks._simulations.values()
@@ -340,7 +336,7 @@ class TestItsProcess:
         assert "its worker was stopped" in row.error
         assert not tasks._simulations
 
-    def test_cancelled_it_is_ended(self, lab: Cluster, operator: Actor) -> None:
+    def test_is_ended_if_cancelled(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
         tasks.simulations()
         (process,) = tasks._simulations.values()

@@ -47,8 +47,8 @@ def launch(world: SlurmWorld, *tokens: str) -> None:
     world.executor.launch([Launch(token, token_job(token), at_us) for token in tokens])
 
 
-class TestALaunch:
-    def test_asks_for_the_queue_only_after_an_earlier_try(
+class TestLaunch:
+    def test_lists_queue_only_after_earlier_attempt(
         self, world: SlurmWorld, calls: Counter[str]
     ) -> None:
         token = world.lease("/bin/sleep", "6000")
@@ -58,7 +58,7 @@ class TestALaunch:
         launch(world, token)
         assert calls == {"sbatch": 1, "squeue": 1}
 
-    def test_that_cannot_be_written_down_holds_up_no_other(
+    def test_unwritable_launch_does_not_block_others(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bad, refused, good, last = (world.lease("true") for _ in range(4))
@@ -80,8 +80,8 @@ class TestALaunch:
         assert not world.folder(bad).exists()
 
 
-class TestAStop:
-    def test_that_cannot_be_written_down_holds_up_no_other(
+class TestStop:
+    def test_unwritable_stop_does_not_block_others(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bad, good = (world.shell("echo ready; sleep 6000") for _ in range(2))
@@ -102,8 +102,8 @@ class TestAStop:
         assert world.ended(bad).state is ReportState.STOPPED
 
 
-class TestALook:
-    def test_asks_for_the_queue_once(self, world: SlurmWorld, calls: Counter[str]) -> None:
+class TestListing:
+    def test_calls_squeue_once(self, world: SlurmWorld, calls: Counter[str]) -> None:
         tokens = [world.lease("/bin/sleep", "6000") for _ in range(3)]
         launch(world, *tokens)
         calls.clear()

@@ -40,8 +40,8 @@ def jobs(cluster: SlurmCluster, state: str = "") -> list[str]:
     return cluster.run("squeue", "--noheader", states, "--format=%i").split()
 
 
-class TestAClusterThatIsInOrder:
-    def test_is_said_to_be_and_a_trial_leaves_nothing(
+class TestValidCluster:
+    def test_passes_and_trial_leaves_no_files(
         self, slurm_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
         with override_settings(LOCAL_ROOT=str(tmp_path)):
@@ -62,7 +62,7 @@ class TestAClusterThatIsInOrder:
         eventually(lambda: jobs(slurm_cluster) == [])
 
     @pytest.mark.usefixtures("committed_db")
-    def test_is_held_against_a_pool(self, slurm_cluster: SlurmCluster) -> None:
+    def test_is_compared_with_pool(self, slurm_cluster: SlurmCluster) -> None:
         pool = make_lab(slurm_cluster).pool
         text, status = check(pool.name)
         assert "ok       GPUs: of all nodes of the pool match Slurm" in text
@@ -76,21 +76,23 @@ class TestAClusterThatIsInOrder:
         assert status == 1
 
 
-class TestAClusterThatIsNot:
-    def test_is_told_what_is_wrong(self, tmp_path: Path, slurm_cluster: SlurmCluster) -> None:
+class TestInvalidCluster:
+    def test_reports_unknown_partition(self, tmp_path: Path, slurm_cluster: SlurmCluster) -> None:
         text, status = check(*named(slurm_cluster, "nowhere"))
         assert "error    partition nowhere: " in text
         assert "not found" in text
         assert status == 1
 
-    def test_does_not_answer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_reports_unreachable_cluster(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         require_slurm()
         monkeypatch.setattr(commands, "CALL_S", 1.0)
         text, status = check("--partition", "gpu", "--conf", str(tmp_path / "slurm.conf"))
         assert "error " in text
         assert status == 1
 
-    def test_has_no_such_python_on_its_nodes(
+    def test_reports_missing_python_on_nodes(
         self, slurm_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
         options = SlurmOptions(
@@ -100,7 +102,7 @@ class TestAClusterThatIsNot:
         assert line.level is Level.ERROR
         assert "/no/python3" in line.text
 
-    def test_has_another_folder_on_its_nodes(
+    def test_reports_different_folder_on_nodes(
         self, slurm_cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         probe = tmp_path / "probe.py"

@@ -40,10 +40,8 @@ def lines_on(text: str, about: str) -> list[str]:
     return [line for line in text.splitlines() if line[9:].startswith(f"{about}: ")]
 
 
-class TestJobsOfThePartition:
-    def test_that_run_on_after_their_lease_are_named_with_what_ends_them(
-        self, world: SlurmWorld
-    ) -> None:
+class TestJobsOfPartition:
+    def test_names_jobs_running_after_their_lease(self, world: SlurmWorld) -> None:
         lives, ended = world.shell("exec sleep 600"), world.shell("exec sleep 600")
         about = "jobs that run on"
         (line,) = lines_on(check(world.lab.pool.name)[0], about)
@@ -64,7 +62,7 @@ class TestJobsOfThePartition:
         world.slurm.run(*line.rpartition(": ")[2].split())
         eventually(lambda: lines_on(check(world.lab.pool.name)[0], about)[0].startswith("ok"))
 
-    def test_that_the_portals_user_submitted_by_hand_are_others(self, world: SlurmWorld) -> None:
+    def test_jobs_submitted_by_hand_count_as_others(self, world: SlurmWorld) -> None:
         world.shell("exec sleep 600")
         about = "jobs of others"
         (line,) = lines_on(check(world.lab.pool.name)[0], about)
@@ -83,7 +81,7 @@ class TestJobsOfThePartition:
 
 
 class TestTwoPoolsOnOneCluster:
-    def test_are_an_error_that_names_both_and_what_they_share(
+    def test_shared_nodes_are_an_error_naming_both_pools(
         self, world: SlurmWorld, tmp_path: Path
     ) -> None:
         about = "nodes of other pools"
@@ -104,7 +102,7 @@ class TestTwoPoolsOnOneCluster:
         assert lines_on(text, about)[0].startswith(f"warning  {about}: node-1")
         assert status == 0
 
-    def test_share_nothing_where_their_partitions_do_not(self, world: SlurmWorld) -> None:
+    def test_disjoint_partitions_share_nothing(self, world: SlurmWorld) -> None:
         first = world.lab.pool
         partition = ("scontrol", "create", "PartitionName=rest", "Nodes=node-[3-5]")
         world.slurm.run(*partition)
@@ -119,7 +117,7 @@ class TestTwoPoolsOnOneCluster:
             world.slurm.run("scontrol", "update", "PartitionName=gpu", "Nodes=ALL")
             world.slurm.run("scontrol", "delete", "PartitionName=rest")
 
-    def test_of_which_one_does_not_answer_are_said_to_be_unknown(
+    def test_unreachable_cluster_is_reported_as_unknown(
         self, world: SlurmWorld, tmp_path: Path
     ) -> None:
         conf = tmp_path / "slurm.conf"
@@ -131,8 +129,8 @@ class TestTwoPoolsOnOneCluster:
         assert "whether the pool pool-2 shares them: scontrol: " in line
 
 
-class TestUsersOfAPool:
-    def test_are_of_no_use_where_another_pool_has_none(self, world: SlurmWorld) -> None:
+class TestUsersOfPool:
+    def test_raise_error_if_other_pool_has_no_users(self, world: SlurmWorld) -> None:
         about = "users of other pools"
         first = world.lab.pool
         second = second_pool(world, world.slurm.conf)
@@ -146,7 +144,7 @@ class TestUsersOfAPool:
 
 
 class TestSyncNodes:
-    def test_leaves_a_node_that_another_pool_of_the_cluster_has(
+    def test_skips_node_of_other_pool_on_same_cluster(
         self, world: SlurmWorld, tmp_path: Path
     ) -> None:
         User.objects.create(username="otto", site_role=User.SiteRole.OPERATOR)

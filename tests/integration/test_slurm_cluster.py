@@ -66,7 +66,7 @@ def own_cluster(tmp_path: Path) -> Iterator[SlurmCluster]:
         yield cluster
 
 
-class TestACluster:
+class TestCluster:
     def test_has_idle_nodes_of_three_types(self, slurm_cluster: SlurmCluster) -> None:
         assert slurm_cluster.node_states() == {node.name: "idle" for node in NODES}
         lines = slurm_cluster.run("sinfo", "--noheader", "--Node", "--format=%N %G").splitlines()
@@ -75,9 +75,7 @@ class TestACluster:
         ]
         assert {node.gpu_type for node in slurm_cluster.nodes} == {"a100", "v100", "k80"}
 
-    def test_runs_a_gang_on_the_nodes_that_it_is_given(
-        self, slurm_cluster: SlurmCluster, tmp_path: Path
-    ) -> None:
+    def test_runs_gang_on_assigned_nodes(self, slurm_cluster: SlurmCluster, tmp_path: Path) -> None:
         output = tmp_path / "output"
         task = "srun --nodes=2 --ntasks-per-node=1 env | grep -E 'CUDA_VISIBLE|SLURMD_NODENAME'"
         job = submit(
@@ -92,17 +90,17 @@ class TestACluster:
             "SLURMD_NODENAME=node-3",
         ]
 
-    def test_is_reached_from_this_host_alone(self, slurm_cluster: SlurmCluster) -> None:
+    def test_is_reachable_from_this_host_only(self, slurm_cluster: SlurmCluster) -> None:
         text = slurm_cluster.run("scontrol", "show", "config")
         assert "NoInAddrAny,NoCtldInAddrAny" in text
         (socket,) = re.findall(r"^AuthInfo *= socket=(\S+)", text, re.MULTILINE)
         assert Path(socket).with_name("key").stat().st_mode & 0o777 == 0o400
 
-    def test_tells_what_a_tool_says_when_it_fails(self, slurm_cluster: SlurmCluster) -> None:
+    def test_reports_error_message_of_tool(self, slurm_cluster: SlurmCluster) -> None:
         with pytest.raises(SlurmError, match=r"sbatch: .*[Ii]nvalid.*partition"):
             submit(slurm_cluster, "true", "--partition=nowhere")
 
-    def test_runs_beside_another(self, slurm_cluster: SlurmCluster, tmp_path: Path) -> None:
+    def test_runs_next_to_other_cluster(self, slurm_cluster: SlurmCluster, tmp_path: Path) -> None:
         with own_slurm(tmp_path) as other:
             job = submit(other, LONG_JOB, "--nodes=2", "--gres=gpu:4")
             await_state(other, job, "RUNNING")
@@ -110,7 +108,7 @@ class TestACluster:
         assert slurm_cluster.node_states()["node-1"] == "idle"
 
 
-class TestALostNode:
+class TestLostNode:
     def test_is_down_with_its_job_and_comes_back(self, own_cluster: SlurmCluster) -> None:
         job = submit(own_cluster, LONG_JOB, "--nodelist=node-4,node-5", "--nodes=2", "--gres=gpu:1")
         eventually(lambda: processes(own_cluster.conf, "node-5"))
@@ -121,7 +119,7 @@ class TestALostNode:
         own_cluster.start_daemon("node-5")
         eventually(lambda: own_cluster.node_states()["node-5"] == "idle")
 
-    def test_that_was_only_cut_off_keeps_its_processes(self, own_cluster: SlurmCluster) -> None:
+    def test_disconnected_node_keeps_its_processes(self, own_cluster: SlurmCluster) -> None:
         submit(own_cluster, LONG_JOB, "--nodelist=node-4,node-5", "--nodes=2", "--gres=gpu:1")
         eventually(lambda: processes(own_cluster.conf, "node-5"))
         kill_node(own_cluster, "node-5", with_jobs=False)
@@ -129,8 +127,8 @@ class TestALostNode:
         assert processes(own_cluster.conf, "node-5")
 
 
-class TestAKilledController:
-    def test_knows_its_job_once_it_is_back(self, own_cluster: SlurmCluster) -> None:
+class TestKilledController:
+    def test_knows_its_job_after_restart(self, own_cluster: SlurmCluster) -> None:
         saved = own_cluster.conf.parent / "state/job_state"
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
         await_state(own_cluster, job, "RUNNING")
@@ -144,8 +142,8 @@ class TestAKilledController:
         eventually(lambda: set(own_cluster.node_states().values()) == {"idle", "mixed"})
 
 
-class TestTheEnd:
-    def test_leaves_no_process_of_a_job_that_ran(self, own_cluster: SlurmCluster) -> None:
+class TestClusterEnd:
+    def test_leaves_no_process_of_running_job(self, own_cluster: SlurmCluster) -> None:
         folder = own_cluster.conf.parent
         submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
         eventually(lambda: len(processes(own_cluster.conf)) > 4)
@@ -153,16 +151,14 @@ class TestTheEnd:
         own_cluster.stop()
         assert mentioning(folder) == []
 
-    def test_leaves_none_when_the_controller_is_gone(self, own_cluster: SlurmCluster) -> None:
+    def test_leaves_no_process_without_controller(self, own_cluster: SlurmCluster) -> None:
         submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
         eventually(lambda: len(processes(own_cluster.conf)) > 4)
         own_cluster.kill_controller()
         own_cluster.stop()
         assert mentioning(own_cluster.conf.parent) == []
 
-    def test_may_be_followed_by_a_start_that_knows_the_old_jobs(
-        self, own_cluster: SlurmCluster
-    ) -> None:
+    def test_next_start_marks_old_jobs_as_cancelled(self, own_cluster: SlurmCluster) -> None:
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
         await_state(own_cluster, job, "RUNNING")
         own_cluster.run("scontrol", "update", "NodeName=node-1", "State=drain", "Reason=test")
@@ -171,9 +167,7 @@ class TestTheEnd:
         assert state_of(own_cluster, job) == "CANCELLED"
         eventually(lambda: own_cluster.node_states()["node-1"] == "drained")
 
-    def test_comes_by_itself_when_whoever_started_it_is_killed(
-        self, tmp_path: Path, sockets: Path
-    ) -> None:
+    def test_cluster_ends_if_its_starter_is_killed(self, tmp_path: Path, sockets: Path) -> None:
         program = (
             "import sys; from pathlib import Path; from portal.demo.slurm.cluster import *;"
             " folder, sockets = map(Path, sys.argv[1:]);"
@@ -191,8 +185,8 @@ class TestTheEnd:
         eventually(lambda: mentioning(tmp_path) == [])
 
 
-class TestAStart:
-    def test_that_fails_says_why_and_leaves_nothing(
+class TestClusterStart:
+    def test_failure_is_explained_and_leaves_nothing(
         self, tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
@@ -203,12 +197,12 @@ class TestAStart:
             cluster.start()
         assert mentioning(tmp_path) == []
 
-    def test_in_too_deep_a_folder_is_refused(self, tmp_path: Path) -> None:
+    def test_rejects_too_long_path(self, tmp_path: Path) -> None:
         require_slurm()
         with pytest.raises(SlurmError, match="path of a socket would be too long"):
             SlurmCluster(tmp_path / ("deep" * 25)).start()
 
-    def test_in_too_deep_a_folder_may_have_its_sockets_elsewhere(
+    def test_too_long_path_works_with_separate_socket_folder(
         self, tmp_path: Path, sockets: Path
     ) -> None:
         deep = tmp_path / ("deep" * 25)
@@ -217,7 +211,7 @@ class TestAStart:
             await_state(slurm, job, "COMPLETED")
         assert mentioning(deep) == []
 
-    def test_beside_a_run_in_the_same_folder_is_refused_and_ends_nothing(
+    def test_rejects_folder_of_running_cluster_and_ends_nothing(
         self, own_cluster: SlurmCluster, sockets: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:1")
@@ -228,9 +222,7 @@ class TestAStart:
         assert own_cluster.dead_daemons() == []
         assert state_of(own_cluster, job) == "RUNNING"
 
-    def test_without_the_packages_names_them(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_names_missing_packages(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(packages, "find", lambda _program: None)
         monkeypatch.setattr(packages, "LIBRARIES", tmp_path)
         names = "munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins"

@@ -87,28 +87,28 @@ def next_lease(world: SlurmWorld, token: str) -> str:
     return world.lease(job=job)
 
 
-class TestAnEnd:
+class TestProgramEnd:
     @pytest.mark.parametrize("code", [0, 7])
-    def test_has_the_programs_own_exit_code(self, world: SlurmWorld, code: int) -> None:
+    def test_has_exit_code_of_program(self, world: SlurmWorld, code: int) -> None:
         report = world.ended(world.shell(f"exit {code}"))
         assert (report.state, report.exit_code) == (FINISHED, code)
 
-    def test_by_a_signal_is_128_and_its_number(self, world: SlurmWorld) -> None:
+    def test_signal_gives_128_plus_its_number(self, world: SlurmWorld) -> None:
         assert world.ended(world.shell("kill -SEGV $$")).exit_code == 128 + 11
 
-    def test_of_a_gang_is_that_of_the_rank_that_failed(self, world: SlurmWorld) -> None:
+    def test_gang_ends_with_exit_code_of_failed_rank(self, world: SlurmWorld) -> None:
         token = world.shell("test $RANK = 0 && sleep 6000; exit 5", gpus=(2, 2))
         report = world.ended(token)
         assert (report.state, report.exit_code) == (FINISHED, 5)
         assert "rank 1 ended with 5" in world.log(token)
 
-    def test_of_a_program_that_cannot_be_started_says_why(self, world: SlurmWorld) -> None:
+    def test_program_that_cannot_start_logs_reason(self, world: SlurmWorld) -> None:
         token = world.run("/nowhere/to/be/found")
         assert world.ended(token).exit_code == 127
         assert "cannot start '/nowhere/to/be/found'" in world.log(token)
 
 
-class TestAStop:
+class TestStop:
     @pytest.mark.parametrize(
         ("gpus", "code", "state"),
         [
@@ -129,9 +129,7 @@ class TestAStop:
         ]
 
     @pytest.mark.parametrize("gpus", [(1,), (2, 2)])
-    def test_kills_what_is_stubborn_after_its_grace(
-        self, world: SlurmWorld, gpus: tuple[int, ...]
-    ) -> None:
+    def test_kills_stubborn_job_after_grace(self, world: SlurmWorld, gpus: tuple[int, ...]) -> None:
         stubborn = "trap '' USR1 TERM; echo ready $RANK; while :; do sleep 1; done"
         token = world.shell(stubborn, gpus=gpus)
         world.says(token, *(f"ready {rank}" for rank in range(len(gpus)) if len(gpus) > 1))
@@ -142,14 +140,14 @@ class TestAStop:
         assert "SIGCONT" not in world.log(token)
 
 
-class TestWhatAJobSees:
-    def test_is_its_nodes_gpus_and_the_other_ranks(self, world: SlurmWorld) -> None:
+class TestJobEnvironment:
+    def test_shows_gpus_of_node_and_other_ranks(self, world: SlurmWorld) -> None:
         token = world.shell(RANKS, gpus=(3, 1))
         world.ended(token)
         lines = [line for line in world.log(token).splitlines() if line.startswith("rank")]
         assert sorted(lines) == ["rank 0 of 2 has 0,1,2 with 3,1", "rank 1 of 2 has 0 with 3,1"]
 
-    def test_is_nothing_of_the_portal(
+    def test_contains_nothing_of_portal(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name, value in CANARIES.items():
@@ -163,7 +161,7 @@ class TestWhatAJobSees:
         assert not [value for value in CANARIES.values() if value in seen]
 
     @pytest.mark.parametrize("gpus", [(1,), (1, 1)])
-    def test_are_its_own_words_to_the_byte(self, world: SlurmWorld, gpus: tuple[int, ...]) -> None:
+    def test_passes_arguments_byte_for_byte(self, world: SlurmWorld, gpus: tuple[int, ...]) -> None:
         nasty = [
             "$(id)",
             "`id`",
@@ -183,7 +181,7 @@ class TestWhatAJobSees:
         said = [line for line in world.log(token).splitlines() if line.startswith("[[")]
         assert said == [ascii([nasty, "$(id) 'x' \n;"])] * len(gpus)
 
-    def test_never_sets_options_of_slurms_tools(self, world: SlurmWorld) -> None:
+    def test_ignores_variables_of_slurm_tools(self, world: SlurmWorld) -> None:
         wanted = {
             "SBATCH_ACCOUNT": "root",
             "SRUN_NTASKS": "9",
@@ -199,8 +197,8 @@ class TestWhatAJobSees:
         )
 
 
-class TestALaunch:
-    def test_that_was_submitted_twice_starts_once(self, world: SlurmWorld) -> None:
+class TestLaunch:
+    def test_job_submitted_twice_starts_once(self, world: SlurmWorld) -> None:
         """The answer to the first submission was lost, and squeue did not show the job yet."""
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
         specs = world.executor._specs([token_job(token)])
@@ -214,7 +212,7 @@ class TestALaunch:
         eventually(lambda: states_after(world, before) == ["COMPLETED", "RUNNING"])
         assert world.log(token).count("started") == 1
 
-    def test_that_slurm_refuses_ends_and_says_why(self, world: SlurmWorld) -> None:
+    def test_job_refused_by_slurm_ends_with_reason(self, world: SlurmWorld) -> None:
         options = {**world.lab.pool.executor_options, "account": "none", "qos": "nowhere"}
         Pool.objects.update(executor_options={**options, "gres_types": {"a100": "h100"}})
         token = world.lease("true")
@@ -222,7 +220,7 @@ class TestALaunch:
         assert world.ended(token).state is STOPPED
         assert "Slurm does not run this job: " in world.log(token)
 
-    def test_that_is_refused_late_takes_nothing_from_what_runs(self, world: SlurmWorld) -> None:
+    def test_late_refusal_leaves_running_job_unchanged(self, world: SlurmWorld) -> None:
         """It was submitted twice, and Slurm accepted only the first submission."""
         token = world.shell("echo started; sleep 6000")
         world.says(token, "started")
@@ -230,7 +228,7 @@ class TestALaunch:
         assert world.listed()[token].state is RUNNING
         assert world.log(token) == "started\n"
 
-    def test_that_a_drained_partition_takes_none_of_waits(self, world: SlurmWorld) -> None:
+    def test_waits_for_drained_partition(self, world: SlurmWorld) -> None:
         token = world.lease("true")
         world.slurm.run("scontrol", "update", "PartitionName=gpu", "State=DRAIN")
         try:
@@ -241,15 +239,15 @@ class TestALaunch:
         world.launch(token)
         assert world.ended(token).exit_code == 0
 
-    def test_of_a_pool_with_wrong_options_names_the_field(self, world: SlurmWorld) -> None:
+    def test_wrong_pool_options_name_the_field(self, world: SlurmWorld) -> None:
         Pool.objects.update(executor_options={"partition": "-x"})
         token = world.lease("true")
         with pytest.raises(ExecutorError, match=r"executor_options .*partition.*docs/slurm\.md"):
             world.executor.launch([Launch(token, token_job(token), world.now_us())])
 
 
-class TestWhatAJobDoesToItsFolder:
-    def test_does_not_let_it_run_on_when_it_seems_over(
+class TestManipulatedFolder:
+    def test_forged_end_does_not_keep_job_running(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(SlurmExecutor, "cut_off_s", 0.5)
@@ -260,20 +258,20 @@ class TestWhatAJobDoesToItsFolder:
         job = world.queued(token)
         assert job is None or is_over(job.state)
 
-    def test_keeps_no_node_waiting_at_a_pipe(self, world: SlurmWorld) -> None:
+    def test_pipe_does_not_block_node(self, world: SlurmWorld) -> None:
         token = world.shell("mkdir -p leases/2; mkfifo leases/2/shim.log; echo ready")
         later = next_lease(world, token)
         world.launch(later)
         assert world.ended(later).state is FINISHED
 
-    def test_holds_up_no_launch_of_others(self, world: SlurmWorld) -> None:
+    def test_does_not_block_launches_of_other_jobs(self, world: SlurmWorld) -> None:
         token = world.shell("printf a > uid; mkdir -p $PWD.a/x")
         later = next_lease(world, token)
         other = world.lease("true")
         world.launch(later, other)
         assert world.ended(other).exit_code == 0
 
-    def test_does_not_keep_us_from_looking(
+    def test_closed_folder_does_not_block_listing(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         token = world.shell("chmod 000 .; echo ready; sleep 6000")
@@ -292,15 +290,15 @@ class TestWhatAJobDoesToItsFolder:
         assert refused == [token]
 
 
-class TestAJobOfSomebodyElse:
-    def test_with_a_leases_token_does_not_stand_for_it(self, world: SlurmWorld) -> None:
+class TestForeignJob:
+    def test_foreign_job_with_same_token_does_not_prevent_launch(self, world: SlurmWorld) -> None:
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
         world.slurm.run("sbatch", "--output=/dev/null", f"--comment={token}", "--wrap", "sleep 60")
         world.launch(token)
         world.says(token, "started")
         world.slurm.run("scancel", "--name=wrap")
 
-    def test_cannot_write_rows_of_others_in_its_comment(self, world: SlurmWorld) -> None:
+    def test_cannot_forge_rows_in_its_comment(self, world: SlurmWorld) -> None:
         """The job's user may set its comment while it runs; squeue prints the comment unchanged."""
         token = world.shell("echo ready; sleep 6000")
         own = world.queued(token)
@@ -314,7 +312,7 @@ class TestAJobOfSomebodyElse:
         assert row in table.splitlines()
         assert world.tools.queue() == before
 
-    def test_with_its_name_as_well_ends_the_lease_in_time(
+    def test_foreign_job_with_same_token_and_name_ends_lease(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("scheduling.engine.executors.slurm.executor.NO_SHIM_S", 0.5)
@@ -329,8 +327,8 @@ class TestAJobOfSomebodyElse:
         assert "nothing started on its node" in world.log(token)
 
 
-class TestATimeLimit:
-    def test_moves_with_the_lease(self, world: SlurmWorld) -> None:
+class TestTimeLimit:
+    def test_moves_with_lease(self, world: SlurmWorld) -> None:
         token = world.shell("sleep 6000")
         before = world.queued(token)
         assert before is not None
@@ -341,7 +339,7 @@ class TestATimeLimit:
         assert after.limit_minutes > before.limit_minutes + 500
         assert float((world.folder(token) / "until").read_text()) * 10**6 > 0
 
-    def test_that_was_set_once_stays_and_those_of_before_move(self, world: SlurmWorld) -> None:
+    def test_fixed_limit_stays_and_earlier_jobs_move(self, world: SlurmWorld) -> None:
         options = world.lab.pool.executor_options
         moved = world.shell("sleep 6000")
         Pool.objects.update(executor_options={**options, "limit_minutes": 77})
@@ -354,7 +352,7 @@ class TestATimeLimit:
         assert (limits[0] or 0) > 600
 
 
-class TestAKilledController:
+class TestKilledController:
     def test_changes_nothing_while_it_is_away(
         self, own_world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -373,7 +371,7 @@ class TestAKilledController:
         world.slurm.start_controller()
         assert world.ended(token).state is STOPPED
 
-    def test_that_lost_a_submission_gets_it_again(self, own_world: SlurmWorld) -> None:
+    def test_lost_submission_is_repeated(self, own_world: SlurmWorld) -> None:
         """The controller gives the lost job's id to another job, so ids do not identify jobs."""
         world = own_world
         other = world.lease("/bin/sh", "-c", "sleep 6000")
@@ -388,9 +386,9 @@ class TestAKilledController:
         assert world.log(token).count("started") == 1
 
 
-class TestAJobThatSlurmEnds:
+class TestJobCancelledBySlurm:
     @pytest.mark.parametrize("gpus", [(1,), (1, 1)])
-    def test_has_not_ended_by_itself(self, world: SlurmWorld, gpus: tuple[int, ...]) -> None:
+    def test_is_reported_as_stopped(self, world: SlurmWorld, gpus: tuple[int, ...]) -> None:
         """An administrator cancels the job, and all of its processes get SIGTERM at once."""
         token = world.shell("echo ready; sleep 6000", gpus=gpus)
         world.says(token, *["ready"] * len(gpus))
@@ -402,8 +400,8 @@ class TestAJobThatSlurmEnds:
 
 
 @pytest.mark.usefixtures("_no_last_word")
-class TestALostNode:
-    def test_takes_its_gang_with_it(self, own_world: SlurmWorld) -> None:
+class TestLostNode:
+    def test_stops_entire_gang(self, own_world: SlurmWorld) -> None:
         world = own_world
         token = world.run(sys.executable, "-c", CHECKPOINTS, "99", gpus=(1, 1))
         world.says(token, "ready 0", "ready 1")
@@ -412,7 +410,7 @@ class TestALostNode:
         report = world.ended(token)
         assert (report.state, report.exit_code) == (STOPPED, None)
 
-    def test_that_comes_back_ends_what_ran_on(self, own_world: SlurmWorld) -> None:
+    def test_returning_node_ends_its_old_job(self, own_world: SlurmWorld) -> None:
         """Only the node's network was cut: the program runs until its shim reads the stop."""
         world = own_world
         token = world.shell("echo ready; sleep 6000")
@@ -430,8 +428,8 @@ def _alive(world: SlurmWorld, token: str) -> bool:
     return Path(f"/proc/{record.get('pid')}").exists()
 
 
-class TestTheTools:
-    def test_that_are_missing_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestTools:
+    def test_missing_tools_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing(*_: Any, **__: Any) -> None:
             raise FileNotFoundError
 
@@ -439,6 +437,6 @@ class TestTheTools:
         with pytest.raises(ExecutorError, match="squeue is not installed here"):
             Slurm(SlurmOptions(partition="gpu")).queue()
 
-    def test_say_which_states_are_over(self) -> None:
+    def test_classify_final_states(self) -> None:
         assert all(map(is_over, ("COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT", "BOOT_FAIL")))
         assert not any(map(is_over, ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED")))

@@ -45,14 +45,14 @@ class SlurmStage(Stage):
         time.sleep(seconds)
 
 
-class TestTheSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
+class TestSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
     @pytest.fixture
     def stage(self, tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[Stage]:
         with slurm_world(tmp_path / "jobs", slurm_cluster) as world:
             yield SlurmStage(world)
 
 
-class TestTheSlurmExecutorBySlurmrestd(CallsContract):
+class TestSlurmExecutorOverSlurmrestd(CallsContract):
     """Only the basic contract: call orders and wrong reports do not depend on the interface."""
 
     @pytest.fixture

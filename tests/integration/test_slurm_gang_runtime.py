@@ -63,8 +63,8 @@ def ranks_of(world: SlurmWorld, node: str) -> list[int]:
             and TRAIN.encode() in line]  # fmt: skip
 
 
-class TestAGangThatIsPreempted:
-    def test_resumes_at_one_step_and_ends_with_the_same_bits(
+class TestPreemptedGang:
+    def test_resumes_at_common_step_and_ends_with_same_bits(
         self, world: SlurmWorld, weights: str
     ) -> None:
         token = world.run(*COMMAND, gpus=(4, 4))
@@ -92,8 +92,8 @@ def wide_world(tmp_path: Path) -> Iterator[SlurmWorld]:
         yield made
 
 
-class TestARankOfAnOlderLease:
-    def test_that_was_asleep_completes_no_set(self, wide_world: SlurmWorld) -> None:
+class TestRankOfOlderLease:
+    def test_suspended_rank_completes_no_checkpoint_set(self, wide_world: SlurmWorld) -> None:
         """The rank is suspended before the stop, like a hanging node, and resumes later."""
         world = wide_world
         token = world.run(*FOREVER, gpus=(1, 1))
@@ -122,8 +122,8 @@ class TestARankOfAnOlderLease:
         assert {one.lease for one in complete_sets(folder / "checkpoints")} == {2}
 
 
-class TestANodeThatIsKilled:
-    def test_loses_the_lease_and_not_the_last_complete_set(self, world: SlurmWorld) -> None:
+class TestKilledNode:
+    def test_loses_lease_but_not_last_complete_checkpoint_set(self, world: SlurmWorld) -> None:
         token = world.run(*FOREVER, "--every", "0.5", gpus=(1, 1))
         path = world.folder(token).parents[1] / "checkpoints"
         eventually(lambda: path.exists() and complete_sets(path))
@@ -135,7 +135,7 @@ class TestANodeThatIsKilled:
         assert step == other > 0
 
 
-class TestAnUnevenGang:
+class TestUnevenGang:
     SAY = (
         'echo "$RANK/$WORLD_SIZE node $NODE_RANK/$NNODES srun $SLURM_PROCID/$SLURM_NTASKS'
         ' gpus $EVENSHARE_GPUS_PER_NODE nodes $EVENSHARE_NODES at $MASTER_PORT"'
@@ -152,7 +152,7 @@ class TestAnUnevenGang:
         ]
         assert FIRST_PORT <= port < FIRST_PORT + PORTS
 
-    def test_on_one_node_has_the_same_names(self, world: SlurmWorld) -> None:
+    def test_single_node_job_has_same_variables(self, world: SlurmWorld) -> None:
         token = world.shell('echo "$NODE_RANK/$NNODES $MASTER_ADDR:$MASTER_PORT"', gpus=(2,))
         assert world.ended(token).exit_code == 0
         port = free_port_of(f"{token_job(token)}-1", is_free=lambda _: True)

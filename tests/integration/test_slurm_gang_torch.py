@@ -48,7 +48,7 @@ if TORCH_PYTHON:
 
     class TestTraining:
         @pytest.mark.parametrize(("command", "ranks"), [(PER_NODE, 2), (PER_GPU, 4)])
-        def test_ends_with_the_same_bits_though_it_was_preempted(
+        def test_ends_with_same_bits_despite_preemption(
             self, command: tuple[str, ...], ranks: int, world: SlurmWorld
         ) -> None:
             whole = world.run(*command, gpus=(2, 2))

@@ -35,8 +35,8 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pids
 
 
-class TestATool:
-    def test_that_hangs_is_ended_at_the_limit_of_a_call(self, hanging: Path) -> None:
+class TestHangingTool:
+    def test_is_ended_at_time_limit_of_call(self, hanging: Path) -> None:
         slurm = Slurm(SlurmOptions(partition="gpu"))
         with pytest.raises(ExecutorError, match=r"squeue did not answer within 0\.5 s"):
             slurm.queue()
@@ -48,7 +48,7 @@ class TestATool:
         assert len(pids) == 3
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
-    def test_that_hangs_is_not_called_for_each_job_of_a_batch(self, hanging: Path) -> None:
+    def test_is_not_called_for_each_job_of_batch(self, hanging: Path) -> None:
         """If each call waited, the pool's fence would expire before the last one."""
         slurm = Slurm(SlurmOptions(partition="gpu"))
         group = NodeGroup(("node-1",), "gpu:a100:1", 0, 0)
@@ -61,6 +61,6 @@ class TestATool:
         assert len(answers) == len(batch)
         assert len(hanging.read_text().split()) <= 2 * SUBMITTERS
 
-    def test_may_take_as_long_as_the_protocol_lets_it(self) -> None:
+    def test_time_limits_match_protocol(self) -> None:
         assert CALL_S == 5
         assert SlurmExecutor.traits.silence_s == 600

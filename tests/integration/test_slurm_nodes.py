@@ -63,10 +63,8 @@ def names(pool: Pool, **wanted: object) -> list[str]:
 
 
 @pytest.mark.usefixtures("actor")
-class TestNodesOfAPartition:
-    def test_are_found_with_their_gpus_and_nothing_is_left_to_change(
-        self, world: SlurmWorld
-    ) -> None:
+class TestPartitionNodes:
+    def test_are_added_once_with_their_gpus(self, world: SlurmWorld) -> None:
         pool = world.lab.pool
         lines, complaints = sync(pool, "--dry-run")
         assert lines == [
@@ -89,7 +87,7 @@ class TestNodesOfAPartition:
         assert sync(pool, "--user", "otto") == (["nothing to change"], [])
         assert AuditRecord.objects.count() == 5
 
-    def test_that_it_has_no_more_are_drained_once(self, world: SlurmWorld) -> None:
+    def test_removed_nodes_are_drained_once(self, world: SlurmWorld) -> None:
         pool = world.lab.pool
         sync(pool, "--user", "otto")
         world.slurm.run("scontrol", "update", "PartitionName=gpu", "Nodes=node-[1-4]")
@@ -103,7 +101,7 @@ class TestNodesOfAPartition:
         finally:
             world.slurm.run("scontrol", "update", "PartitionName=gpu", "Nodes=ALL")
 
-    def test_of_a_type_with_another_name_here(self, world: SlurmWorld) -> None:
+    def test_type_can_have_other_name_in_portal(self, world: SlurmWorld) -> None:
         pool = world.lab.pool
         pool.executor_options = {**pool.executor_options, "gres_types": {"volta": "v100"}}
         pool.save()
@@ -112,7 +110,7 @@ class TestNodesOfAPartition:
 
 
 class TestSyncNodes:
-    def test_refuses_what_it_cannot_do_and_says_why(
+    def test_explains_why_it_refuses(
         self,
         world: SlurmWorld,
         actor: Actor,
@@ -148,7 +146,7 @@ class TestSyncNodes:
             sync(pool, "--dry-run")
         assert names(pool) == ["node-1", "node-2"]
 
-    def test_leaves_nodes_that_fit_no_node_here_and_names_them(self, actor: Actor) -> None:
+    def test_skips_and_names_nodes_that_do_not_match(self, actor: Actor) -> None:
         lab = cluster({"a": 4}, nodes=2)
         there = [
             EngineNode("n0000", "v100", 4),
@@ -167,7 +165,7 @@ class TestSyncNodes:
         assert "gres_types" in left["n3"]
         assert names(lab.pool) == ["n0000", "n0001", "n6"]
 
-    def test_takes_no_gpus_that_leases_hold(self, actor: Actor) -> None:
+    def test_keeps_gpus_that_leases_hold(self, actor: Actor) -> None:
         lab = cluster({"a": 4}, nodes=1, policy="ltgf")
         lab.submit("a", 3, 60)
         lab.round()
@@ -184,8 +182,8 @@ class TestSyncNodes:
 
 
 @pytest.mark.usefixtures("_every_round")
-class TestANodeThatSlurmDrains:
-    def test_takes_no_lease_here_until_slurm_resumes_it(self, world: SlurmWorld) -> None:
+class TestNodeDrainedBySlurm:
+    def test_takes_no_lease_until_slurm_resumes_it(self, world: SlurmWorld) -> None:
         try:
             world.slurm.run(
                 "scontrol", "update", "NodeName=node-1", "State=DRAIN", "Reason=bad disk"
@@ -199,7 +197,7 @@ class TestANodeThatSlurmDrains:
             world.slurm.run("scontrol", "update", "NodeName=node-1", "State=RESUME")
         eventually(lambda: taken(world) == ["node-1", "node-2"])
 
-    def test_is_still_drained_there_after_a_drain_and_a_resume_here(
+    def test_stays_drained_after_drain_and_resume_in_portal(
         self, world: SlurmWorld, actor: Actor
     ) -> None:
         pool = world.lab.pool
@@ -217,8 +215,8 @@ class TestANodeThatSlurmDrains:
 
 
 @pytest.mark.usefixtures("_every_round")
-class TestANodeThatAnOperatorDrains:
-    def test_is_drained_in_slurm_for_that_reason_until_it_is_resumed(
+class TestNodeDrainedByOperator:
+    def test_is_drained_in_slurm_with_reason_until_resumed(
         self, world: SlurmWorld, actor: Actor
     ) -> None:
         pool = world.lab.pool
@@ -235,15 +233,15 @@ class TestANodeThatAnOperatorDrains:
         eventually(lambda: world.slurm.node_states()["node-2"] == "idle")
         eventually(lambda: taken(world) == ["node-1", "node-2"])
 
-    def test_is_drained_by_whom_slurm_lets_do_it_alone(self, world: SlurmWorld) -> None:
+    def test_drain_of_unknown_node_raises_error(self, world: SlurmWorld) -> None:
         executor = SlurmExecutor()
         with pytest.raises(ExecutorError, match="Invalid node name"):
             executor.drain(world.lab.pool.pk, {"node-9": "fan"})
 
 
 @pytest.mark.usefixtures("_every_round")
-class TestANodeThatIsGone:
-    def test_is_lost_here_and_taken_again_when_it_is_back(self, own_world: SlurmWorld) -> None:
+class TestMissingNode:
+    def test_is_lost_and_used_again_after_return(self, own_world: SlurmWorld) -> None:
         kill_node(own_world.slurm, "node-1")
         eventually(lambda: taken(own_world) == ["node-2"])
         eventually(lambda: own_world.slurm.node_states()["node-1"].startswith("down"))
@@ -261,8 +259,8 @@ def taken(world: SlurmWorld) -> list[str]:
     return names(world.lab.pool, effective_state="up")
 
 
-class TestTheSlurmAccountOfAJob:
-    def test_is_its_tenants_whatever_the_job_asks_for(
+class TestSlurmAccount:
+    def test_is_set_by_tenant_and_not_by_job(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pool = world.lab.pool

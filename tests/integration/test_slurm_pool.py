@@ -66,15 +66,15 @@ def make_time_pass() -> None:
         Job.objects.update(submitted_at=F("submitted_at") - SUBMIT_EVERY)
 
 
-class TestWithoutACluster:
+class TestWithoutCluster:
     @pytest.mark.django_db
-    def test_there_is_no_pool_and_no_stop_of_the_tour(self, client: Client) -> None:
+    def test_creates_no_pool_and_no_tour_stop(self, client: Client) -> None:
         seed_demo()
         assert not Pool.objects.filter(name=NAME).exists()
         assert not submit_when_due()
         assert b"Run on a Slurm cluster" not in client.get("/").content
 
-    def test_a_pool_of_an_earlier_start_stays_and_nobody_submits(
+    def test_pool_of_earlier_start_stays_without_submissions(
         self, pool: Pool, client: Client, settings: Settings
     ) -> None:
         settings.DEMO_SLURM_CONF = ""
@@ -85,14 +85,12 @@ class TestWithoutACluster:
         assert b"Run on a Slurm cluster" not in client.get("/").content
 
 
-class TestThePool:
-    def test_has_the_nodes_and_gpus_of_the_cluster(self, pool: Pool) -> None:
+class TestDemoPool:
+    def test_has_nodes_and_gpus_of_cluster(self, pool: Pool) -> None:
         rows = Node.objects.filter(pool=pool).values_list("name", "gpu_type__name", "gpus")
         assert set(rows) == {(node.name, node.gpu_type, node.gpus) for node in NODES}
 
-    def test_has_nothing_to_sync_from_a_new_cluster(
-        self, pool: Pool, slurm_cluster: SlurmCluster
-    ) -> None:
+    def test_new_cluster_needs_no_sync(self, pool: Pool, slurm_cluster: SlurmCluster) -> None:
         assert slurm_cluster.partition == PARTITION
         pool.executor_options["conf"] = str(slurm_cluster.conf)
         pool.save()
@@ -112,12 +110,10 @@ class TestThePool:
         order = [one.name for one in GPU_TYPES]
         assert sorted(order, key=lambda name: ranks[name]) == order
 
-    def test_has_options_that_its_executor_reads(self, pool: Pool) -> None:
+    def test_options_are_readable_by_executor(self, pool: Pool) -> None:
         assert read_options(pool.executor_options, NAME).conf == CONF
 
-    def test_finds_the_cluster_of_the_next_start_elsewhere(
-        self, pool: Pool, settings: Settings
-    ) -> None:
+    def test_finds_moved_cluster_at_next_start(self, pool: Pool, settings: Settings) -> None:
         settings.DEMO_SLURM_CONF = "/elsewhere/slurm.conf"
         pool.executor_options["qos"] = "high"
         pool.save()
@@ -127,7 +123,7 @@ class TestThePool:
         # An operator's settings are kept.
         assert pool.executor_options["qos"] == "high"
 
-    def test_is_a_stop_of_the_tour(self, pool: Pool, client: Client) -> None:
+    def test_is_a_tour_stop(self, pool: Pool, client: Client) -> None:
         page = client.get("/").content.decode()
         assert "Run on a Slurm cluster" in page
         stop = f"/pools/{pool.name}/"
@@ -135,8 +131,8 @@ class TestThePool:
         assert client.get(stop).status_code == 200
 
 
-class TestTheTeams:
-    def test_submit_their_jobs_one_after_the_other(self, pool: Pool) -> None:
+class TestTeams:
+    def test_submit_their_jobs_in_order(self, pool: Pool) -> None:
         assert submit_when_due()
         assert not submit_when_due(), "not so soon"
         make_time_pass()
@@ -146,7 +142,7 @@ class TestTheTeams:
         assert (first.source, first.gpus, first.gpu_types) == (SOURCE, 4, ["a100"])
         assert first.command == ["python", "examples/pretend.py", "--seconds", "45"]
 
-    def test_submit_no_more_than_the_machine_bears(self, pool: Pool) -> None:
+    def test_limit_their_number_of_jobs(self, pool: Pool) -> None:
         for _ in range(MOST_ACTIVE):
             assert submit_when_due()
             make_time_pass()
@@ -155,12 +151,12 @@ class TestTheTeams:
             Job.objects.filter(id=jobs()[0].pk).update(state=Job.State.SUCCEEDED)
         assert submit_when_due()
 
-    def test_submit_nothing_while_nobody_looks(self, pool: Pool) -> None:
+    def test_submit_nothing_without_viewers(self, pool: Pool) -> None:
         clock = PoolClock.objects.filter(pool=pool)
         clock.update(viewed_wall=F("viewed_wall") - WATCHED_FOR)
         assert not submit_when_due()
 
-    def test_ask_for_what_the_cluster_has(self) -> None:
+    def test_request_only_gpus_of_cluster(self) -> None:
         sizes: Counter[str] = Counter()
         for node in NODES:
             sizes[node.gpu_type] += node.gpus

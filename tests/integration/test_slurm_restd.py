@@ -57,8 +57,8 @@ def submission(token: str, *groups: NodeGroup, run: str = "sleep 600") -> Submis
     return Submission(token, name, argv, "", "/", "/dev/null", wanted, 45)
 
 
-class TestTheQueue:
-    def test_is_what_squeue_says(self, slurm: RestdSlurm, slurm_restd: RealRestd) -> None:
+class TestQueue:
+    def test_matches_squeue(self, slurm: RestdSlurm, slurm_restd: RealRestd) -> None:
         tools = Slurm(slurm.options)
         whole = NodeGroup(("node-1",), "gpu:a100:4", 0, 0)
         uneven = (NodeGroup(("node-3",), "gpu:v100:3", 0, 0), NodeGroup(("node-4",), "", 1, 0))
@@ -100,7 +100,7 @@ class TestTheQueue:
         assert {token: queue[token].job_id for token in ids} == ids
         assert queue["es-11-1"].limit_minutes == 45
 
-    def test_comes_by_tcp(self, tmp_path: Path) -> None:
+    def test_is_available_over_tcp(self, tmp_path: Path) -> None:
         with own_restd(tmp_path / "slurm", tcp=True) as restd:
             slurm = connect(options_of(restd))
             assert restd.url.startswith("http://127.0.0.1:")
@@ -108,8 +108,8 @@ class TestTheQueue:
             assert slurm.queue()[token].job_id == job_id
 
 
-class TestTheNodes:
-    def test_are_what_sinfo_says(self, slurm: RestdSlurm, slurm_restd: RealRestd) -> None:
+class TestNodes:
+    def test_match_sinfo(self, slurm: RestdSlurm, slurm_restd: RealRestd) -> None:
         run = slurm_restd.cluster.run
         for node, state, reason in (
             ("node-1", "DRAIN", "evenshare: disk"),
@@ -138,7 +138,7 @@ class TestTheNodes:
                 run("scontrol", "update", f"NodeName={each.name}", "State=RESUME")
         eventually(lambda: read_restd_nodes(slurm) == read_nodes(tools))
 
-    def test_that_do_not_answer_are_down(self, tmp_path: Path) -> None:
+    def test_unresponsive_nodes_are_down(self, tmp_path: Path) -> None:
         with own_restd(tmp_path / "slurm", slurmd_timeout_s=4) as restd:
             slurm = connect(options_of(restd))
             assert isinstance(slurm, RestdSlurm)
@@ -146,7 +146,7 @@ class TestTheNodes:
             eventually(lambda: read_restd_nodes(slurm)[4].state is EngineNodeState.DOWN)
             eventually(lambda: read_restd_nodes(slurm) == read_nodes(Slurm(slurm.options)))
 
-    def test_of_a_partition_that_is_not_there_are_an_error(self, slurm: RestdSlurm) -> None:
+    def test_unknown_partition_raises_error(self, slurm: RestdSlurm) -> None:
         options = msgspec.structs.replace(slurm.options, partition="nowhere")
         with pytest.raises(ExecutorError, match="the partition nowhere does not exist"):
             read_restd_nodes(RestdSlurm(options, slurm.client))
@@ -159,15 +159,15 @@ def failure(slurm: Slurm, token: str) -> str:
     return str(said)
 
 
-class TestAJob:
-    def test_is_on_the_nodes_that_were_named(self, slurm: RestdSlurm) -> None:
+class TestJob:
+    def test_runs_on_requested_nodes(self, slurm: RestdSlurm) -> None:
         answers = slurm.submit(as_made(submission("es-21-1"), submission("es-22-1")))
         eventually(lambda: {slurm.queue()[token].state for token in answers} == {"RUNNING"})
         for job_id in answers.values():
             nodes = slurm.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%N")
             assert nodes.strip() == "node-2"  # the requested node, not the first free one
 
-    def test_that_cannot_be_is_refused_in_slurms_words(self, slurm: RestdSlurm) -> None:
+    def test_invalid_job_is_refused_with_message_of_slurm(self, slurm: RestdSlurm) -> None:
         nowhere = submission("es-23-1", NodeGroup(("node-99",), "gpu:a100:1", 0, 0))
         too_much = submission("es-24-1", NodeGroup(("node-1",), "gpu:a100:9", 0, 0))
         fine = submission("es-25-1")
@@ -177,7 +177,7 @@ class TestAJob:
         assert str(second) == "Requested node configuration is not available"
         assert isinstance(third, int)
 
-    def test_that_waits_for_a_node_that_is_drained_is_taken(
+    def test_job_for_drained_node_is_accepted(
         self, slurm: RestdSlurm, slurm_restd: RealRestd
     ) -> None:
         update = ("scontrol", "update", "NodeName=node-2")
@@ -188,7 +188,7 @@ class TestAJob:
         finally:
             slurm_restd.cluster.run(*update, "State=RESUME")
 
-    def test_is_prolonged_and_cancelled_also_when_it_has_ended(self, slurm: RestdSlurm) -> None:
+    def test_can_be_extended_and_cancelled_even_after_its_end(self, slurm: RestdSlurm) -> None:
         (job_id,) = slurm.submit(as_made(submission("es-27-1"))).values()
         assert isinstance(job_id, int)
         eventually(lambda: slurm.queue()["es-27-1"].state == "RUNNING")
@@ -199,7 +199,7 @@ class TestAJob:
         slurm.limit({job_id: 120})
         slurm.cancel([job_id])
 
-    def test_of_another_user_than_the_portals_does_not_stay(
+    def test_job_submitted_as_other_user_is_cancelled(
         self, slurm: RestdSlurm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(restd_http, "_own_name", lambda: "root")
@@ -212,8 +212,8 @@ class TestAJob:
         assert "es-29-1" not in slurm.queue()
 
 
-class TestASlurmrestd:
-    def test_that_is_away_or_hangs_is_an_error_and_nothing_is_lost(
+class TestSlurmrestd:
+    def test_outage_or_hang_raises_error_and_loses_nothing(
         self, slurm: RestdSlurm, slurm_restd: RealRestd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (job_id,) = slurm.submit(as_made(submission("es-31-1"))).values()
@@ -230,7 +230,7 @@ class TestASlurmrestd:
         monkeypatch.undo()
         assert slurm.queue()["es-31-1"].job_id == job_id
 
-    def test_whose_controller_is_away_is_an_error(
+    def test_missing_controller_raises_error(
         self, slurm: RestdSlurm, slurm_restd: RealRestd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(restd_http, "CALL_S", 0.5)
@@ -244,9 +244,7 @@ class TestASlurmrestd:
         # Until the nodes register again, the controller does not know their state.
         eventually(lambda: {*slurm_restd.cluster.node_states().values()} <= {"idle", "mixed"})
 
-    def test_is_obeyed_with_the_newest_token(
-        self, slurm: RestdSlurm, slurm_restd: RealRestd
-    ) -> None:
+    def test_uses_newest_token(self, slurm: RestdSlurm, slurm_restd: RealRestd) -> None:
         good = slurm_restd.token_file.read_text()
         try:
             head, _, signature = good.strip().rpartition(".")
@@ -260,7 +258,7 @@ class TestASlurmrestd:
             slurm_restd.token_file.write_text(good)
         slurm.queue()
 
-    def test_of_the_same_user_needs_no_token(self, slurm_restd: RealRestd) -> None:
+    def test_server_of_same_user_needs_no_token(self, slurm_restd: RealRestd) -> None:
         """It runs as the user `nobody`, because slurmrestd refuses to run as root or SlurmUser."""
         slurm_restd.stop()
         slurm_restd.authentication = "rest_auth/local"
@@ -286,7 +284,7 @@ class TestASlurmrestd:
         shown = slurm_restd.cluster.run("squeue", "--states=all", f"--jobs={job_id}", "--format=%U")
         assert str(NOBODY) in shown
 
-    def test_of_another_user_is_not_asked_without_a_token(self, slurm_restd: RealRestd) -> None:
+    def test_server_of_other_user_is_not_called_without_token(self, slurm_restd: RealRestd) -> None:
         """With rest_auth/local, slurmrestd would run requests of root as its own user, `nobody`."""
         slurm_restd.stop()
         slurm_restd.authentication = "rest_auth/local"
@@ -302,9 +300,7 @@ class TestASlurmrestd:
             slurm_restd.authentication = "rest_auth/jwt"
             slurm_restd.start()
 
-    def test_signals_every_process_which_is_why_no_signal_is_sent(
-        self, slurm: RestdSlurm, tmp_path: Path
-    ) -> None:
+    def test_signals_every_process_of_job(self, slurm: RestdSlurm, tmp_path: Path) -> None:
         """If this fails, slurmrestd was improved: `RestdSlurm.cancel` could send signals."""
         said, child = tmp_path / "said", tmp_path / "child"
         child.write_text(

@@ -31,9 +31,9 @@ def world(tmp_path: Path, slurm_restd: RealRestd) -> Iterator[SlurmWorld]:
         yield made
 
 
-class TestALaunch:
+class TestLaunch:
     @pytest.mark.parametrize("gpus", [(2, 2), (3, 1)])
-    def test_of_a_gang_is_on_its_nodes_with_their_gpus(
+    def test_gang_runs_on_its_nodes_with_their_gpus(
         self, world: SlurmWorld, gpus: tuple[int, int]
     ) -> None:
         token = world.shell(RANKS, gpus=gpus)
@@ -45,7 +45,7 @@ class TestALaunch:
             f"rank {rank} of 2 has {numbers[rank]} with {every}" for rank in range(2)
         ]
 
-    def test_has_nothing_of_the_portals_environment(
+    def test_passes_nothing_of_portal_environment(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name, text in CANARIES.items():
@@ -63,7 +63,7 @@ class TestALaunch:
         for word in ("Requeue=0", "ReqNodeList=node-", f"Comment={token}", "StdOut=/dev/null"):
             assert word in shown
 
-    def test_that_slurm_refuses_ends_and_says_why(self, world: SlurmWorld) -> None:
+    def test_job_refused_by_slurm_ends_with_reason(self, world: SlurmWorld) -> None:
         Pool.objects.update(
             executor_options={**world.lab.pool.executor_options, "gres_types": {"a100": "none"}}
         )
@@ -72,9 +72,7 @@ class TestALaunch:
         assert world.ended(token).state is ReportState.STOPPED
         assert "Slurm does not run this job: Requested node configuration" in world.log(token)
 
-    def test_whose_answer_is_lost_happens_once(
-        self, tmp_path: Path, slurm_restd: RealRestd
-    ) -> None:
+    def test_lost_answer_starts_job_once(self, tmp_path: Path, slurm_restd: RealRestd) -> None:
         with loses_answers(slurm_restd.socket) as (path, lost):
             options = {"restd": {**slurm_restd.options["restd"], "url": f"unix:{path}"}}
             with slurm_world(tmp_path / "jobs", slurm_restd.cluster, options) as world:
@@ -89,9 +87,7 @@ class TestALaunch:
                 assert world.log(token).count("started") == 1
                 assert len(jobs_named(world, token)) == len(before) + 1
 
-    def test_needs_no_tool_from_its_start_to_its_end(
-        self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_needs_no_slurm_tool(self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as bare:
             bare.setattr(Slurm, "_run", no_tool)
             token = world.shell("trap 'exit 99' USR1; echo ready; while :; do sleep 0.1; done")
@@ -107,7 +103,7 @@ class TestALaunch:
             with pytest.raises(ExecutorError, match="no tool: scontrol"):
                 world.executor.drain(world.lab.pool.pk, {"node-1": "disk"})
 
-    def test_goes_by_slurmrestd_alone_where_the_tools_do_the_rest(
+    def test_only_submits_option_uses_tools_for_other_calls(
         self, tmp_path: Path, slurm_restd: RealRestd
     ) -> None:
         options = {"restd": {**slurm_restd.options["restd"], "only_submits": True}}
@@ -173,8 +169,10 @@ def jobs_named(world: SlurmWorld, token: str) -> list[str]:
     return [line for line in table.splitlines() if line.split()[-1:] == [token]]
 
 
-class TestTheCheck:
-    def test_says_that_it_answers_and_as_whom(self, slurm_restd: RealRestd, tmp_path: Path) -> None:
+class TestCheck:
+    def test_reports_version_and_user_of_slurmrestd(
+        self, slurm_restd: RealRestd, tmp_path: Path
+    ) -> None:
         pool = make_lab(slurm_restd.cluster, slurm_restd.options).pool
         with override_settings(LOCAL_ROOT=str(tmp_path)):
             text, status = check(pool.name, "--run", "--node", "node-5")
@@ -189,7 +187,7 @@ class TestTheCheck:
         assert "ok       slurmrestd: lists " in text
         assert status == 0
 
-    def test_says_who_may_not_prolong_a_job(
+    def test_reports_missing_right_to_extend_jobs(
         self, slurm_restd: RealRestd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """With `only_submits` the tools extend jobs, and do not report a missing right."""
@@ -208,7 +206,7 @@ class TestTheCheck:
         assert "error    trial, time limit: Access/permission denied: make this user" in text
         assert status == 1
 
-    def test_says_what_is_wrong_with_it(self, slurm_restd: RealRestd) -> None:
+    def test_reports_errors_of_token_and_connection(self, slurm_restd: RealRestd) -> None:
         pool = make_lab(slurm_restd.cluster, slurm_restd.options).pool
         good = slurm_restd.token_file.read_text()
         try:

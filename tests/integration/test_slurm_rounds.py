@@ -167,10 +167,8 @@ class TestJobsOfThreeTenants:
         return world.lab.pool.leases.filter(state="ended", end_reason="lost").count()
 
 
-class TestABorrower:
-    def test_yields_to_the_owner_and_goes_on_from_its_count_elsewhere(
-        self, world: SlurmRounds
-    ) -> None:
+class TestBorrower:
+    def test_yields_to_owner_and_resumes_on_other_nodes(self, world: SlurmRounds) -> None:
         job = world.submit("c", 4, ENDLESS, gpu_types=list(OWNERS))
         eventually(lambda: world.turn() and runs(job))
         held = job.leases.get().gpu_type.name

@@ -56,8 +56,8 @@ def wait_for_the_end(cluster: SlurmCluster) -> None:
     eventually(lambda: not cluster.run("squeue", "--noheader"))
 
 
-class TestAWatchOfABusyPartition:
-    def test_names_every_job_on_both_sides_and_leaves_all_as_they_are(
+class TestBusyPartition:
+    def test_report_names_every_job_and_changes_none(
         self, own_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
         slurm_cluster = own_cluster
@@ -94,7 +94,7 @@ class TestAWatchOfABusyPartition:
             [name, "COMPLETED", ACCOUNTS[number % 3]] for number, name in enumerate(ids)
         )
 
-    def test_writes_files_that_simulate_reads(
+    def test_files_are_readable_by_simulate(
         self, slurm_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
         shadow(slurm_cluster, tmp_path)
@@ -110,7 +110,7 @@ class TestAWatchOfABusyPartition:
         call_command("simulate", *command, stdout=out)
         assert "jobs=1 " in out.getvalue()
 
-    def test_tells_what_would_be_decided_now(
+    def test_shows_what_would_be_decided_now(
         self, slurm_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
         held = [
@@ -142,7 +142,7 @@ class TestAWatchOfABusyPartition:
         eventually(lambda: [held[0], "CANCELLED", "bio"] in listed(slurm_cluster))
 
 
-class TestGangsOfManyKinds:
+class TestMixedGangs:
     def test_are_counted_in_gpus(self, slurm_cluster: SlurmCluster, tmp_path: Path) -> None:
         kinds = {
             ("--gpus=a100:2",): "2",
@@ -167,9 +167,9 @@ class TestGangsOfManyKinds:
         wait_for_the_end(slurm_cluster)
 
 
-class TestAPool:
+class TestPool:
     @pytest.mark.usefixtures("committed_db")
-    def test_brings_its_cluster_its_policy_and_its_lengths(
+    def test_supplies_cluster_policy_and_lengths(
         self, slurm_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
         pool = make_lab(slurm_cluster, policy="fifo", lease_s=40, round_s=4).pool
@@ -185,13 +185,13 @@ class TestAPool:
         wait_for_the_end(slurm_cluster)
 
     @pytest.mark.usefixtures("committed_db")
-    def test_that_is_not_there_is_refused(self) -> None:
+    def test_unknown_pool_is_rejected(self) -> None:
         with pytest.raises(CommandError, match="there is no pool nowhere"):
             call_command("shadow_slurm", "nowhere")
 
 
-class TestWithoutACluster:
-    def test_it_says_what_is_wrong(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestWithoutCluster:
+    def test_explains_errors(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(CommandError, match="squeue is not installed here"):
             call_command("shadow_slurm", "--partition", "gpu")

@@ -192,7 +192,7 @@ class Soak:
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("committed_db")
-def test_minutes_of_mishaps_lose_nothing_and_charge_nothing_twice(tmp_path: Path) -> None:
+def test_random_faults_lose_nothing_and_charge_nothing_twice(tmp_path: Path) -> None:
     print(f"EVENSHARE_SOAK_SEED={SEED}", flush=True)
     operator = User.objects.create(username="otto", site_role=User.SiteRole.OPERATOR)
     with (

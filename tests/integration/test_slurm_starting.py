@@ -30,8 +30,8 @@ def _phases(job: Job) -> dict[str, list[str]]:
     }
 
 
-class TestALeaseThatSlurmKeepsPending:
-    def test_is_said_to_start_until_slurm_runs_it(self, world: SlurmRounds) -> None:
+class TestPendingLease:
+    def test_shows_starting_until_slurm_runs_it(self, world: SlurmRounds) -> None:
         for node in world.slurm.nodes:
             world.slurm.run(
                 "sbatch", "--output=/dev/null", "--exclusive", f"--nodelist={node.name}",

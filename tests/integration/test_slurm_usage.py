@@ -51,10 +51,8 @@ def used(token: str) -> JobUsage:
     return job_usage(job, newest_leases(job), now=later, scale=clock.scale)
 
 
-class TestAJobOfSlurm:
-    def test_on_one_node_is_sampled_with_the_gpus_that_slurm_gave_it(
-        self, world: SlurmWorld
-    ) -> None:
+class TestSlurmJob:
+    def test_usage_on_one_node_has_assigned_gpus(self, world: SlurmWorld) -> None:
         token = world.shell(f"{BUSY}; {UNTIL}", gpus=(2,))
         eventually(lambda: used(token).leases[0].gpu_state is GpuState.OK)
         (world.folder(token).parents[1] / "end").touch()
@@ -64,7 +62,7 @@ class TestAJobOfSlurm:
         assert lease.mean is not None
         assert lease.mean.busy_low is not None
 
-    def test_over_two_nodes_is_the_sum_of_its_ranks(self, world: SlurmWorld) -> None:
+    def test_usage_over_two_nodes_is_sum_of_ranks(self, world: SlurmWorld) -> None:
         token = world.shell(f"{BUSY}; {UNTIL}", gpus=(4, 4))
 
         def both_say() -> bool:

@@ -46,8 +46,8 @@ def world(cluster: SlurmCluster) -> Iterator[UsersWorld]:
         yield world
 
 
-class TestAJob:
-    def test_runs_as_the_user_of_its_tenant(self, world: UsersWorld) -> None:
+class TestJob:
+    def test_runs_as_user_of_its_tenant(self, world: UsersWorld) -> None:
         say = 'echo "$(id -u):$(id -g)"; umask; cd; pwd; touch mine; exit 3'
         tokens = [world.of(tenant, "/bin/sh", "-c", say) for tenant in "ab"]
         world.launch(*tokens)
@@ -60,7 +60,7 @@ class TestAJob:
             assert world.job(token).stat().st_uid == 0
 
     @pytest.mark.parametrize("gpus", [(1,), (3, 1)])
-    def test_checkpoints_and_goes_on(self, world: UsersWorld, gpus: tuple[int, ...]) -> None:
+    def test_checkpoints_and_resumes(self, world: UsersWorld, gpus: tuple[int, ...]) -> None:
         ranks = range(len(gpus))
         token = world.of("a", common_python(), "-c", SAVES, gpus=gpus)
         world.launch(token)
@@ -81,7 +81,7 @@ class TestAJob:
             assert file.stat().st_uid == uid(ANN)
             assert parse_usage(read_usage(token_job(later), 2, rank), rank=rank).usage is not None
 
-    def test_cannot_see_another_tenants(self, world: UsersWorld) -> None:
+    def test_cannot_read_job_of_other_tenant(self, world: UsersWorld) -> None:
         theirs = world.of("b", "/bin/sh", "-c", "echo secret; echo secret > model; sleep 6000")
         world.launch(theirs)
         world.says(theirs, "secret")
@@ -104,7 +104,7 @@ class TestAJob:
         assert "tried" in world.log(token)
         assert "LEAK" not in world.log(token)
 
-    def test_cannot_have_the_portal_write_elsewhere(self, world: UsersWorld) -> None:
+    def test_cannot_redirect_writes_of_portal(self, world: UsersWorld) -> None:
         """The job cannot redirect the portal's writes to another tenant's folder."""
         theirs = world.of("b", "/bin/sh", "-c", "echo ready; sleep 6000")
         world.launch(theirs)
@@ -140,8 +140,8 @@ def forge(world: UsersWorld, name: str, token: str) -> int:
     return int(done.stdout)
 
 
-class TestAJobThatSaysItIsAnotherTenants:
-    def test_before_that_starts_is_not_taken_for_it(self, world: UsersWorld) -> None:
+class TestJobWithForgedToken:
+    def test_is_ignored_before_real_job_starts(self, world: UsersWorld) -> None:
         token = world.of("b", "/bin/sh", "-c", "id -u; sleep 6000")
         forged = forge(world, ANN, token)
         assert world.executor._queue(world.tools) == {}
@@ -149,7 +149,7 @@ class TestAJobThatSaysItIsAnotherTenants:
         world.says(token, str(uid(BEN)))
         assert world.executor._queue(world.tools)[token].job_id != forged
 
-    def test_while_that_runs_changes_nothing(self, world: UsersWorld) -> None:
+    def test_is_ignored_while_real_job_runs(self, world: UsersWorld) -> None:
         token = world.of("b", "/bin/sh", "-c", "echo ready; sleep 6000")
         world.launch(token)
         world.says(token, "ready")
@@ -161,7 +161,7 @@ class TestAJobThatSaysItIsAnotherTenants:
         report = world.ended(token)
         assert report.state is ReportState.STOPPED
 
-    def test_of_the_same_user_counts(self, world: UsersWorld) -> None:
+    def test_is_accepted_from_same_user(self, world: UsersWorld) -> None:
         """In contrast to the tests above, the user is right, so the job is accepted."""
         token = world.of("b", "/bin/sh", "-c", "echo ready; exit 0")
         world.launch(token)
@@ -170,10 +170,8 @@ class TestAJobThatSaysItIsAnotherTenants:
         eventually(lambda: world.executor._queue(world.tools)[token].job_id == forged)
 
 
-class TestWhatAJobsUserWritesForThePortal:
-    def test_gives_it_no_longer_grace(
-        self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+class TestForgedFiles:
+    def test_do_not_extend_grace(self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(SlurmExecutor, "cut_off_s", 0.5)
         forged = """trap '' USR1 TERM; echo '{"grace_s": 1e9}' > leases/1/stop; echo ready"""
         token = world.of("a", "/bin/sh", "-c", f"{forged}; while :; do sleep 1; done")
@@ -182,7 +180,7 @@ class TestWhatAJobsUserWritesForThePortal:
         world.stop(token, grace_s=0.5)
         assert world.ended(token).state is ReportState.STOPPED
 
-    def test_has_no_file_of_others_written_over(self, world: UsersWorld) -> None:
+    def test_do_not_overwrite_files_of_others(self, world: UsersWorld) -> None:
         """The kernel may allow hard links to other users' files (fs.protected_hardlinks=0)."""
         token = world.of("a", "true")
         [lease] = Lease.objects.filter(job_id=token_job(token)).select_related(
@@ -197,7 +195,7 @@ class TestWhatAJobsUserWritesForThePortal:
         assert "of a reason" in world.log(token)
 
     @pytest.mark.parametrize("name", ["exit.json", ".asked"])
-    def test_is_no_folder_where_a_file_must_be(
+    def test_folder_in_place_of_file_does_not_block_end(
         self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         """Otherwise no end of any job of the pool could be recorded."""
@@ -213,8 +211,8 @@ class TestWhatAJobsUserWritesForThePortal:
         assert world.listed()[other].state is ReportState.RUNNING
 
 
-class TestAJobThatSeemsOver:
-    def test_is_cancelled_as_another_users(
+class TestJobWithForgedEnd:
+    def test_is_cancelled_in_slurm(
         self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(SlurmExecutor, "cut_off_s", 0.5)
@@ -225,8 +223,8 @@ class TestAJobThatSeemsOver:
         assert is_over(world.executor._queue(world.tools)[token].state)
 
 
-class TestAFolderOfAJob:
-    def test_is_the_portals_with_the_users_group(self, world: UsersWorld) -> None:
+class TestJobFolder:
+    def test_belongs_to_portal_with_group_of_user(self, world: UsersWorld) -> None:
         token = world.of("a", "true")
         world.launch(token)
         world.ended(token)

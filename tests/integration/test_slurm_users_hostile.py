@@ -52,8 +52,8 @@ def is_ended(world: UsersWorld, job_id: int) -> bool:
     return is_over(job_of(world, job_id).state)
 
 
-class TestAJob:
-    def test_that_drops_its_lease_in_slurm_is_ended(self, world: UsersWorld) -> None:
+class TestHostileJob:
+    def test_is_ended_if_it_removes_its_lease_in_slurm(self, world: UsersWorld) -> None:
         """Otherwise it could not be stopped, and its lease would count as lost while it runs."""
         other = world.of("b", "/bin/sh", "-c", RUNS)
         world.launch(other)
@@ -64,7 +64,7 @@ class TestAJob:
         assert world.ended(token).state is ReportState.STOPPED
         assert world.listed()[other].state is ReportState.RUNNING
 
-    def test_that_takes_another_lease_in_slurm_is_ended(self, world: UsersWorld) -> None:
+    def test_is_ended_if_it_claims_other_lease_in_slurm(self, world: UsersWorld) -> None:
         other = world.of("a", "/bin/sh", "-c", RUNS)
         world.launch(other)
         named = f"JobName={job_name(other)} Comment={other}"
@@ -73,7 +73,7 @@ class TestAJob:
         assert job_of(world, job_id).token == other
         eventually(lambda: is_ended(world, job_id))
 
-    def test_that_hides_its_start_is_ended(
+    def test_is_ended_if_it_hides_its_start(
         self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Otherwise it would count as starting for ever, without charge."""
@@ -87,9 +87,7 @@ class TestAJob:
         assert "started_us" not in (world.executor._claim(token) or {})
         eventually(lambda: is_ended(world, job_id))
 
-    def test_that_seems_over_is_ended_whatever_the_times_of_its_files(
-        self, world: UsersWorld
-    ) -> None:
+    def test_is_ended_if_it_forges_end_and_file_times(self, world: UsersWorld) -> None:
         forged = """echo '{"code": 0, "started_us": 1, "ended_us": 2}' > leases/1/exit.json"""
         dated = "touch -d 2100-01-01 leases/1/exit.json; touch done; "
         token, job_id = begun(world, f"{forged}; {dated}{RUNS}")
@@ -105,7 +103,9 @@ class TestAJob:
             '"code": 0, "ended_us": 9007199254740990',
         ],
     )
-    def test_that_says_an_end_that_cannot_be_has_ended(self, world: UsersWorld, said: str) -> None:
+    def test_counts_as_ended_if_its_reported_end_is_invalid(
+        self, world: UsersWorld, said: str
+    ) -> None:
         """Otherwise the job would hold its GPUs for ever."""
         ends = f"""echo '{{"started_us": 1, {said}}}' > leases/1/exit.json; touch done"""
         token, _ = begun(world, f"{ends}; kill -9 $PPID")
@@ -114,7 +114,7 @@ class TestAJob:
         assert report.ended_us is not None
         assert report.ended_us <= world.now_us()
 
-    def test_that_asks_itself_for_a_grace_without_end_is_cut_off(self, world: UsersWorld) -> None:
+    def test_is_killed_despite_forged_grace(self, world: UsersWorld) -> None:
         digits = "1" + "0" * 400
         stops = f"""echo '{{"grace_s": {digits}}}' > leases/1/stop; touch done; """
         token, job_id = begun(world, f"kill -STOP $PPID; {stops}{RUNS}")

@@ -44,8 +44,8 @@ def world(cluster: SlurmCluster) -> Iterator[UsersWorld]:
         yield world
 
 
-class TestATenantWithoutAUser:
-    def test_is_refused_and_holds_up_nobody(self, world: UsersWorld) -> None:
+class TestTenantWithoutUser:
+    def test_is_refused_and_does_not_block_others(self, world: UsersWorld) -> None:
         token = world.of("c", "true")
         other = world.of("a", "true")
         world.launch(token, other)
@@ -54,7 +54,7 @@ class TestATenantWithoutAUser:
         assert world.ended(other).exit_code == 0
         assert world.folder(token).stat().st_mode & 0o777 == 0o700
 
-    def test_has_that_of_all_others(self, world: UsersWorld) -> None:
+    def test_uses_fallback_user(self, world: UsersWorld) -> None:
         world.set(users={"a": ANN, "*": REST})
         token = world.of("c", "id", "-u")
         world.launch(token)
@@ -70,7 +70,7 @@ def sudo_that_asks() -> list[str]:
     return [*become, "sudo", "-n", "-u", "{user}", "--"]
 
 
-class TestAPrefixThatFails:
+class TestFailingPrefix:
     @pytest.mark.parametrize(
         ("prefix", "why"),
         [
@@ -82,7 +82,7 @@ class TestAPrefixThatFails:
             (["runuser", "-u", "no-such-user", "--", "{user}"], "no-such-user"),
         ],
     )
-    def test_ends_the_lease_and_says_why(
+    def test_ends_lease_with_reason(
         self, world: UsersWorld, prefix: list[str] | None, why: str
     ) -> None:
         world.set(submit_as=prefix or sudo_that_asks())
@@ -97,13 +97,13 @@ class TestAPrefixThatFails:
         assert said.count("Slurm does not run this") == 1
         assert world.slurm.run("squeue", "--states=all", "--format=%i") == before
 
-    def test_that_hangs_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_given_up_if_it_hangs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("scheduling.engine.executors.slurm.commands.CALL_S", 0.2)
         options = SlurmOptions(partition="gpu", submit_as=("sleep", "{user}"))
         with pytest.raises(ExecutorError, match="did not answer within"):
             Slurm(options).run_as("6000", "6000")
 
-    def test_is_not_blamed_for_what_slurm_refuses(self, world: UsersWorld) -> None:
+    def test_is_not_blamed_for_refusal_by_slurm(self, world: UsersWorld) -> None:
         world.set(gres_types={"a100": "h100"})
         token = world.of("a", "true")
         world.launch(token)
@@ -112,8 +112,8 @@ class TestAPrefixThatFails:
         assert "nothing can be submitted" not in world.log(token)
 
 
-class TestAChangeOfUsers:
-    def test_refuses_a_job_whose_files_are_the_former_users(self, world: UsersWorld) -> None:
+class TestChangeOfUsers:
+    def test_rejects_job_with_files_of_former_user(self, world: UsersWorld) -> None:
         token = world.of("a", common_python(), "-c", SAVES)
         world.launch(token)
         world.says(token, "begins at 0")
@@ -132,7 +132,7 @@ class TestAChangeOfUsers:
         world.launch(last)
         world.says(last, f"is {ids(REST)} and begins at 1")
 
-    def test_lets_jobs_of_the_portals_user_end(self, world: UsersWorld) -> None:
+    def test_jobs_of_portal_user_still_end(self, world: UsersWorld) -> None:
         world.set(users={})
         token = world.of("a", "/bin/sh", "-c", "id -u; sleep 6000")
         world.launch(token)
@@ -145,7 +145,7 @@ class TestAChangeOfUsers:
         world.launch(later)
         world.says(later, str(uid(ANN)))
 
-    def test_back_to_none_lets_jobs_of_users_end(self, world: UsersWorld) -> None:
+    def test_jobs_of_former_users_still_end_after_removal(self, world: UsersWorld) -> None:
         token = world.of("a", "/bin/sh", "-c", "id -u; sleep 6000")
         world.launch(token)
         world.says(token, str(uid(ANN)))
@@ -161,8 +161,8 @@ class TestAChangeOfUsers:
         assert world.job(token).stat().st_mode & 0o777 == 0o700
 
 
-class TestTheCheck:
-    def test_tries_a_job_as_each_user(self, world: UsersWorld) -> None:
+class TestCheck:
+    def test_runs_trial_as_each_user(self, world: UsersWorld) -> None:
         text, status = check(world.lab.pool.name, "--run", "--node", "node-1")
         for name in (ANN, BEN):
             assert f"ok       user {name}: shares a group with the portal only" in text
@@ -172,7 +172,7 @@ class TestTheCheck:
         assert "AllocNodes: ALL" in text
         assert status == 0, text
 
-    def test_says_that_a_user_may_not_use_the_partition(self, world: UsersWorld) -> None:
+    def test_reports_user_without_access_to_partition(self, world: UsersWorld) -> None:
         world.slurm.run("scontrol", "update", "PartitionName=gpu", "AllowGroups=root")
         try:
             text, status = check(world.lab.pool.name)
@@ -181,7 +181,7 @@ class TestTheCheck:
         assert f"error    user {ANN}: nothing can be submitted as this user: " in text
         assert status == 1
 
-    def test_names_what_is_wrong_with_a_user(self, world: UsersWorld) -> None:
+    def test_names_errors_of_user(self, world: UsersWorld) -> None:
         world.set(users={"a": ANN, "b": "no-such-user"}, submit_as=sudo_that_asks())
         world.root.parent.chmod(0o700)
         text, status = check(world.lab.pool.name)
@@ -192,7 +192,7 @@ class TestTheCheck:
         assert "error    user no-such-user: there is no Unix user no-such-user" in text
         assert status == 1
 
-    def test_counts_what_a_user_submits_by_itself_as_anothers(self, world: UsersWorld) -> None:
+    def test_own_jobs_of_user_count_as_others(self, world: UsersWorld) -> None:
         subprocess.run(
             ["runuser", "-u", ANN, "--", "sbatch", "--output=/dev/null", "--chdir=/",
              f"--partition={world.slurm.partition}", "--wrap", "sleep 600"],
@@ -203,7 +203,7 @@ class TestTheCheck:
         text, _ = check(world.lab.pool.name)
         assert f"error    jobs of others: 1 job of {ANN} (by hand)" in text
 
-    def test_names_a_users_job_whose_lease_has_ended(self, world: UsersWorld) -> None:
+    def test_names_jobs_running_after_their_lease(self, world: UsersWorld) -> None:
         token = world.of("a", "/bin/sleep", "6000")
         world.launch(token)
         assert "ok       jobs that run on: none" in check(world.lab.pool.name)[0]

@@ -55,8 +55,8 @@ def whole(story: Story, slug: str, **asked: Any) -> Any:
     )
 
 
-class TestAStatement:
-    def test_sums_to_the_entries_of_its_time(self, story: Story) -> None:
+class TestStatement:
+    def test_sums_to_entries_of_its_time_range(self, story: Story) -> None:
         for slug in "abc":
             for first, last in ((0, 9999), (0, 13), (20, 30), (25, 26), (60, 70)):
                 hours = at(60 * first), at(60 * last)
@@ -80,7 +80,7 @@ class TestAStatement:
         assert sum((line.paid for line in lines), ZERO) == shown.paid
         assert {line.transfer for line in lines} == {row.transfer_id for row in mine}
 
-    def test_names_each_counterparty_with_what_passed_between_the_two(self, story: Story) -> None:
+    def test_names_each_counterparty_with_amounts(self, story: Story) -> None:
         expected: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
         shares = UsageShare.objects.filter(amount__gt=0)
         for share in shares.select_related("line__tenant", "account__tenant"):
@@ -94,7 +94,7 @@ class TestAStatement:
             assert paid == {pair: sum_ for pair, sum_ in expected.items() if pair[0] == slug}
             assert earned == {pair: sum_ for pair, sum_ in expected.items() if pair[1] == slug}
 
-    def test_has_a_row_for_each_period_with_a_transfer(self, story: Story) -> None:
+    def test_has_row_for_each_period_with_transfer(self, story: Story) -> None:
         days = whole(story, "a").periods
         assert len(days) == len({row.begins_at.date() for row in days}) > 1
         assert all(row.begins_at.hour == row.begins_at.minute == 0 for row in days)
@@ -104,14 +104,14 @@ class TestAStatement:
         weeks = whole(story, "a", period=StatementPeriod.WEEK).periods
         assert [row.begins_at.weekday() for row in weeks] == [0]
 
-    def test_tells_credits_that_were_given_apart(self, story: Story) -> None:
+    def test_shows_allowances_separately(self, story: Story) -> None:
         story.allow("a", 5)
         given = [row for row in whole(story, "a").counterparties if row.code != "usage"]
         assert [(row.code, row.earned, row.paid) for row in given] == [
             (Transfer.Code.ALLOWANCE, Decimal(5), ZERO)
         ]
 
-    def test_tells_what_was_borrowed_and_lent(self, story: Story) -> None:
+    def test_shows_borrowed_and_lent_gpu_hours(self, story: Story) -> None:
         summary = account_summary(story.tenants["b"].pk, "demo", since=at(-9999))
         _, lines = statement_lines(
             story.tenants["b"].pk, "demo", since=at(-9999), until=LATER, limit=1000
@@ -121,12 +121,12 @@ class TestAStatement:
         assert lent == summary.lent_gpu_h > 0
         assert borrowed == summary.borrowed_gpu_h > 0
 
-    def test_of_who_has_no_account_is_empty(self) -> None:
+    def test_is_empty_without_account(self) -> None:
         shown = account_statement(999, "demo", since=at(0), until=at(1))
         assert (shown.opening, shown.periods, shown.counterparties) == (ZERO, (), ())
         assert statement_lines(999, "demo", since=at(0), until=at(1), limit=9) == (ZERO, [])
 
-    def test_asks_as_often_for_more_transfers(
+    def test_query_count_is_independent_of_transfers(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
         with django_assert_num_queries(6):  # two queries set the tenant scope

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it read
 
 
 class TestStopping:
-    def test_during_the_start_leaves_no_process(self, tmp_path: Path) -> None:
+    def test_interrupted_start_leaves_no_process(self, tmp_path: Path) -> None:
         tree = RunningTree(migrated(tmp_path / "data"), free_port())
         try:
             eventually(lambda: tree.find("portal.site.prepare") or tree.ended())
@@ -32,8 +32,8 @@ class TestStopping:
             tree.end()
 
 
-class TestAWorkerThatStandsStill:
-    def test_starts_anew_and_nobody_else_for_its_sake(self, tmp_path: Path) -> None:
+class TestHangingWorker:
+    def test_is_restarted_without_restarting_others(self, tmp_path: Path) -> None:
         tree = RunningTree(migrated(tmp_path / "data"), free_port())
         try:
             for name in pulse.PATIENCE_S:
@@ -48,8 +48,8 @@ class TestAWorkerThatStandsStill:
             tree.end()
 
 
-class TestAStartThatCannotWork:
-    def test_for_a_taken_port_says_so_in_one_line(self, tmp_path: Path) -> None:
+class TestFailingStart:
+    def test_reports_taken_port_in_one_line(self, tmp_path: Path) -> None:
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))
             holder.listen()
@@ -58,26 +58,26 @@ class TestAStartThatCannotWork:
                 f"evenshare: port {port} cannot be used"
             )
 
-    def test_for_a_port_that_is_none(self, tmp_path: Path) -> None:
+    def test_reports_invalid_port(self, tmp_path: Path) -> None:
         assert "PORT must be a number" in refusal(tmp_path / "data", PORT="http")
 
     @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("8010", 2)])
-    def test_with_arguments_says_that_it_takes_none(self, argument: str, status: int) -> None:
+    def test_rejects_arguments_and_explains_port_variable(self, argument: str, status: int) -> None:
         done = subprocess.run(
             [sys.executable, "manage.py", "up", argument],
             cwd=CHECKOUT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         assert (done.returncode, "PORT=8010" in done.stdout) == (status, True)
 
-    def test_for_a_file_in_place_of_the_data_folder(self, tmp_path: Path) -> None:
+    def test_reports_file_in_place_of_data_folder(self, tmp_path: Path) -> None:
         (tmp_path / "data").write_text("")
         assert "data folder" in refusal(tmp_path / "data")
 
-    def test_for_a_broken_cluster(self, tmp_path: Path) -> None:
+    def test_reports_broken_cluster(self, tmp_path: Path) -> None:
         (tmp_path / "data/postgres/cluster").mkdir(parents=True)
         assert "is broken" in refusal(tmp_path / "data")
 
-    def test_for_a_cluster_of_another_version(self, tmp_path: Path) -> None:
+    def test_reports_cluster_of_other_postgresql_version(self, tmp_path: Path) -> None:
         cluster = tmp_path / "data/postgres/cluster"
         (cluster / "global").mkdir(parents=True)
         (cluster / "global/pg_control").touch()

@@ -70,8 +70,8 @@ LATER = BEGIN + timedelta(days=31)
 AT_FIRST = [("north", 4, BEGIN, None, LEND), ("south", 4, BEGIN, None, LEND)]
 
 
-class TestADifference:
-    def test_is_shown_and_nothing_written(self, place: Cluster, tmp_path: Path) -> None:
+class TestDifference:
+    def test_is_shown_and_not_written(self, place: Cluster, tmp_path: Path) -> None:
         out, _ = sync(tmp_path, AGREED)
         assert "~ north pool-1 v100: 4 LEND_AND_BORROW from now -> 6 LEND_AND_BORROW" in out
         assert "~ south pool-1 v100: 4 LEND_AND_BORROW from now -> 2 RESERVE from 2030-02-01" in out
@@ -80,17 +80,17 @@ class TestADifference:
         assert stored() == AT_FIRST
         assert not AuditRecord.objects.exists()
 
-    def test_of_what_the_file_leaves_out_is_an_end(self, place: Cluster, tmp_path: Path) -> None:
+    def test_row_missing_in_file_ends_quota(self, place: Cluster, tmp_path: Path) -> None:
         out, _ = sync(tmp_path, HEADER + "north,pool-1,v100,4,,,,,\n", *APPLY)
         assert "- south pool-1 v100: 4 LEND_AND_BORROW from now -> ends now" in out
         assert stored() == [AT_FIRST[0], ("south", 4, BEGIN, NOW, LEND)]
 
-    def test_that_promises_too_much_is_said(self, place: Cluster, tmp_path: Path) -> None:
+    def test_reports_quotas_above_capacity(self, place: Cluster, tmp_path: Path) -> None:
         text = AGREED.replace(",2,2030", ",7,2030")
         out, _ = sync(tmp_path, text)
         assert "quotas exceed capacity by 5" in out
 
-    def test_is_none_for_what_was_exported(self, place: Cluster, tmp_path: Path) -> None:
+    def test_is_empty_for_exported_file(self, place: Cluster, tmp_path: Path) -> None:
         out, _ = sync(tmp_path, export(), *APPLY)
         assert "no change" in out
         out, _ = sync(tmp_path, export("--format", "yaml"), *APPLY, name="quotas.yaml")
@@ -99,8 +99,10 @@ class TestADifference:
         assert not AuditRecord.objects.exists()
 
 
-class TestApplied:
-    def test_from_now_on_and_never_backwards(self, place: Cluster, tmp_path: Path) -> None:
+class TestApply:
+    def test_takes_effect_from_now_and_never_in_the_past(
+        self, place: Cluster, tmp_path: Path
+    ) -> None:
         text = AGREED.replace("v100,6,,", "v100,6,2029-01-01,")
         sync(tmp_path, text, *APPLY)
         assert stored() == [
@@ -110,7 +112,7 @@ class TestApplied:
             ("south", 2, LATER, None, KEEP),
         ]
 
-    def test_twice_changes_nothing_the_second_time(self, place: Cluster, tmp_path: Path) -> None:
+    def test_is_idempotent(self, place: Cluster, tmp_path: Path) -> None:
         sync(tmp_path, AGREED, *APPLY)
         first = stored()
         PoolClock.objects.update(anchor_pool=NOW + timedelta(days=1))
@@ -119,21 +121,23 @@ class TestApplied:
         assert stored() == first
         assert AuditRecord.objects.count() == 1
 
-    def test_with_a_record_of_who_and_what(self, place: Cluster, tmp_path: Path) -> None:
+    def test_writes_audit_record(self, place: Cluster, tmp_path: Path) -> None:
         sync(tmp_path, AGREED, *APPLY)
         record = AuditRecord.objects.get()
         assert (record.actor.username, record.subject) == ("otto", "pool pool-1")
         assert record.reason == "sync_quota quotas.csv"
         assert {row["gpus"] for row in record.after["periods"]} == {2, 4, 6}
 
-    def test_is_undone_like_a_change_of_the_console(self, place: Cluster, tmp_path: Path) -> None:
+    def test_can_be_undone_like_change_in_console(self, place: Cluster, tmp_path: Path) -> None:
         sync(tmp_path, AGREED, *APPLY)
         otto = Actor(User.objects.get(username="otto"))
         record = AuditRecord.objects.get()
         undo_quotas(actor=otto, pool_id=place.pool.pk, record_id=record.pk, next_round=1)
         assert stored() == AT_FIRST
 
-    def test_again_before_it_began_leaves_no_trace(self, place: Cluster, tmp_path: Path) -> None:
+    def test_change_reverted_before_its_start_leaves_no_trace(
+        self, place: Cluster, tmp_path: Path
+    ) -> None:
         """The second file is applied at the same pool time, so the first never had an effect."""
         sync(tmp_path, AGREED, *APPLY)
         sync(tmp_path, HEADER + "north,pool-1,v100,4,,,,,\nsouth,pool-1,v100,4,,,,,\n", *APPLY)
@@ -143,7 +147,7 @@ class TestApplied:
         ]
         assert sum(until is None or until > NOW for _, _, _, until, _ in stored()) == 2
 
-    def test_gives_a_new_tenant_its_first_quota(self, place: Cluster, tmp_path: Path) -> None:
+    def test_gives_new_tenant_its_first_quota(self, place: Cluster, tmp_path: Path) -> None:
         other = cluster({"island": 4})
         text = AGREED + f"island,{place.pool.name},v100,1,,,,,\n"
         out, _ = sync(tmp_path, text, *APPLY)
@@ -151,7 +155,7 @@ class TestApplied:
         # A pool that the file does not name is left unchanged.
         assert Quota.objects.filter(pool=other.pool, valid_until__isnull=True).count() == 1
 
-    def test_is_what_rounds_then_use(self, place: Cluster, tmp_path: Path) -> None:
+    def test_is_used_by_rounds(self, place: Cluster, tmp_path: Path) -> None:
         place.at = NOW
         place.submit("north", 1, 600)
         sync(tmp_path, AGREED, *APPLY)
@@ -161,8 +165,8 @@ class TestApplied:
         assert quotas[place.tenants["north"].pk] == 6
 
 
-class TestABadFile:
-    def test_is_refused_by_line_and_whole(self, place: Cluster, tmp_path: Path) -> None:
+class TestBadFile:
+    def test_is_rejected_entirely_with_error_per_line(self, place: Cluster, tmp_path: Path) -> None:
         text = (
             AGREED + "west,pool-1,v100,1,,,,,\nnorth,pool-9,v100,1,,,,,\nnorth,pool-1,h1,1,,,,,\n"
         )
@@ -173,15 +177,13 @@ class TestABadFile:
         assert "nothing was changed" in err
         assert stored() == AT_FIRST
 
-    def test_names_another_pool_than_the_one_that_was_said(
-        self, place: Cluster, tmp_path: Path
-    ) -> None:
+    def test_rejects_row_of_other_pool(self, place: Cluster, tmp_path: Path) -> None:
         cluster({"island": 4})
         text = AGREED + "island,pool-2,v100,1,,,,,\n"
         _, err = sync(tmp_path, text, "--pool", "pool-1", status=1)
         assert "line 4, pool: there is no pool 'pool-2' here" in err
 
-    def test_without_rows_ends_only_the_pool_that_was_said(
+    def test_empty_file_ends_quotas_of_named_pool_only(
         self, place: Cluster, tmp_path: Path
     ) -> None:
         out, _ = sync(tmp_path, HEADER, *APPLY)
@@ -190,9 +192,9 @@ class TestABadFile:
         assert "0 added, 0 changed, 2 removed" in out
 
 
-class TestWhoApplies:
+class TestPermission:
     @pytest.mark.parametrize("words", [(), ("--user", "nobody"), ("--user", "ada")])
-    def test_must_be_an_operator(
+    def test_is_restricted_to_operators(
         self, place: Cluster, tmp_path: Path, words: tuple[str, ...]
     ) -> None:
         with pytest.raises(CommandError, match=r"--user NAME|is not an operator|no user"):
@@ -200,8 +202,10 @@ class TestWhoApplies:
         assert stored() == AT_FIRST
 
 
-class TestAnExport:
-    def test_tells_what_was_only_when_asked(self, place: Cluster, tmp_path: Path) -> None:
+class TestExport:
+    def test_includes_past_periods_only_with_history_option(
+        self, place: Cluster, tmp_path: Path
+    ) -> None:
         sync(tmp_path, AGREED, *APPLY)
         # The quota ended exactly at this time; the clock advances by a day.
         PoolClock.objects.update(anchor_pool=NOW + timedelta(days=1))

@@ -45,8 +45,8 @@ def bounded() -> Cluster:
     return lab
 
 
-class TestATerm:
-    def test_lasts_as_long_as_the_policy_said_and_is_reserved_for_that_long(self) -> None:
+class TestTerm:
+    def test_has_length_of_policy_and_is_reserved_for_it(self) -> None:
         lab = bounded()
         leases = {lease.gpus: lease for lease in Lease.objects.filter(state="running")}
         assert leases.keys() == {1, 2, 4}
@@ -93,8 +93,8 @@ class TestATerm:
             assert options[options.index(name) + 1] == str(bound_s)
 
 
-class TestThePages:
-    def test_tell_a_length_of_its_own(self) -> None:
+class TestPages:
+    def test_show_individual_lease_length(self) -> None:
         there = town()
         Pool.objects.update(policy=POLICY.name, most_lease_s=3600)
         job, plain = there.submit(), there.submit(2)

@@ -49,14 +49,14 @@ def head(log: str = LOG) -> tuple[int, bytes]:
 
 
 @pytest.mark.django_db
-class TestALog:
-    def test_that_is_not_there_has_no_entries_and_a_head(self) -> None:
+class TestLog:
+    def test_missing_log_has_empty_head(self) -> None:
         assert transparency.size(LOG) == 0
         assert transparency.entries(LOG, 0, 10) == []
         assert head() == (0, merkle.EMPTY_ROOT)
         assert transparency.origins() == []
 
-    def test_has_the_root_of_its_entries_however_they_came(self) -> None:
+    def test_root_is_independent_of_batches(self) -> None:
         for first, count in ((0, 1), (1, 6), (7, 1), (8, 29)):
             assert transparency.append(LOG, records(count, first), first) == first + count
             assert head() == (first + count, root_of(records(first + count)))
@@ -85,7 +85,7 @@ class TestALog:
             with pytest.raises(ValueError, match=r"entries|leaf|begin"):
                 wrong()
 
-    def test_takes_the_same_records_again_and_no_others(self) -> None:
+    def test_accepts_same_records_again_and_no_others(self) -> None:
         transparency.append(LOG, records(3), 0)
         assert transparency.append(LOG, records(3), 0) == 3
         assert transparency.append(LOG, records(4, 1), 1) == 5
@@ -94,21 +94,21 @@ class TestALog:
                 transparency.append(LOG, *wrong)
         assert head() == (5, root_of(records(5)))
 
-    def test_is_one_of_several(self) -> None:
+    def test_is_separate_from_other_logs(self) -> None:
         transparency.append(LOG, records(3), 0)
         transparency.append("evenshare/es/ledger/main", records(2, 7), 0)
         assert head() == (3, root_of(records(3)))
         assert head("evenshare/es/ledger/main") == (2, root_of(records(2, 7)))
         assert transparency.origins() == [LOG, "evenshare/es/ledger/main"]
 
-    def test_tells_who_holds_it_size_and_last_hash(self) -> None:
+    def test_lock_returns_size_and_last_hash(self) -> None:
         with transparency.locked_log(LOG) as locked:
             assert (locked.size, locked.last) == (0, "")
             transparency.append(LOG, records(2), 0)
         with transparency.locked_log(LOG) as locked:
             assert (locked.size, locked.last) == (2, merkle.leaf_hash(b"record 1").hex())
 
-    def test_appends_to_a_large_one_by_few_queries(
+    def test_append_to_large_log_needs_few_queries(
         self, django_assert_num_queries: Callable[[int], object]
     ) -> None:
         transparency.append(LOG, records(127), 0)
@@ -117,7 +117,7 @@ class TestALog:
 
 
 class TestManyWorkers:
-    def test_append_without_gaps_and_each_record_once(self, committed_db: str) -> None:
+    def test_append_each_record_once_without_gaps(self, committed_db: str) -> None:
         assert committed_db
         failed: list[Exception] = []
 
@@ -146,7 +146,7 @@ class TestManyWorkers:
             assert entry.record.decode().endswith(f" after {before}")
             before = merkle.leaf_hash(entry.record).hex()
 
-    def test_that_begin_at_once_make_one_key(self, committed_db: str, keys: Path) -> None:
+    def test_starting_at_once_create_one_key(self, committed_db: str, keys: Path) -> None:
         assert committed_db
         gate, notes = threading.Barrier(4), []
 
@@ -164,11 +164,11 @@ class TestManyWorkers:
         assert len(list(keys.iterdir())) == 1
 
 
-class TestTheDatabase:
+class TestDatabase:
     """Statements that the database refuses to every writer, even the tables' owner."""
 
     @pytest.mark.parametrize("using", ["default", "owner"])
-    def test_takes_no_wrong_hash_and_no_gap(self, committed_db: str, using: str) -> None:
+    def test_rejects_wrong_hash_and_gap(self, committed_db: str, using: str) -> None:
         assert committed_db
         transparency.append(LOG, records(3), 0)
         entry = "INSERT INTO tenants_logentry (log_id, index, record, leaf_hash) VALUES "
@@ -190,7 +190,7 @@ class TestTheDatabase:
             diagnosis = caught.value.__cause__.diag  # type: ignore[union-attr]  # psycopg's
             assert said in str(diagnosis.constraint_name), statement
 
-    def test_changes_no_row_of_a_log(self, committed_db: str) -> None:
+    def test_rejects_changes_of_log_rows(self, committed_db: str) -> None:
         assert committed_db
         transparency.append(LOG, records(3), 0)
         transparency.checkpoint_note(LOG)
@@ -204,7 +204,7 @@ class TestTheDatabase:
                     ):
                         cursor.execute(statement.format(f"tenants_{table}"))
 
-    def test_tells_that_hashes_were_taken_out(self, committed_db: str, services: Services) -> None:
+    def test_reports_removed_hashes(self, committed_db: str, services: Services) -> None:
         transparency.append(LOG, records(6), 0)
         with services.postgres.connect(committed_db) as session:
             session.execute("SET session_replication_role = replica")
@@ -218,7 +218,7 @@ class TestTheDatabase:
 
 @pytest.mark.django_db
 class TestKeys:
-    def test_are_private_files_and_never_in_the_database(self, keys: Path) -> None:
+    def test_are_private_files_outside_of_database(self, keys: Path) -> None:
         transparency.checkpoint_note(LOG)
         (path,) = keys.iterdir()
         assert path.stat().st_mode & 0o777 == 0o600
@@ -228,7 +228,7 @@ class TestKeys:
             assert cursor.fetchall() == [(path.stem,)]
         assert path.read_text().strip() != path.stem
 
-    def test_of_before_sign_along_for_a_while(self, keys: Path) -> None:
+    def test_former_key_also_signs_for_a_while(self, keys: Path) -> None:
         transparency.append(LOG, records(2), 0)
         transparency.checkpoint_note(LOG)
         (old,) = transparency.public_keys(LOG)
@@ -244,7 +244,7 @@ class TestKeys:
             assert verify_note(note, [vkey], LOG).size == 2
         assert len(list(keys.iterdir())) == 2
 
-    def test_sign_no_more_when_their_time_is_over(self) -> None:
+    def test_expired_key_signs_no_more(self) -> None:
         transparency.checkpoint_note(LOG)
         (old,) = transparency.public_keys(LOG)
         rotate(overlap=timedelta(0))
@@ -254,7 +254,7 @@ class TestKeys:
         with pytest.raises(NoteError, match="no known key"):
             verify_note(note, [old.vkey], LOG)
 
-    def test_that_are_gone_are_not_replaced_in_silence(self, keys: Path) -> None:
+    def test_missing_key_is_not_replaced_silently(self, keys: Path) -> None:
         transparency.checkpoint_note(LOG)
         (path,) = keys.iterdir()
         path.rename(keys / "elsewhere")
@@ -267,7 +267,7 @@ class TestKeys:
         assert old.until is not None
         assert verify_note(transparency.checkpoint_note(LOG), [new.vkey], LOG).size == 0
 
-    def test_that_others_may_read_or_of_another_name_sign_nothing(self, keys: Path) -> None:
+    def test_public_or_invalid_key_file_signs_nothing(self, keys: Path) -> None:
         transparency.checkpoint_note(LOG)
         (path,) = keys.iterdir()
         path.chmod(0o640)
@@ -279,12 +279,12 @@ class TestKeys:
             with pytest.raises(LogKeyError, match=r"does not contain|cannot be read"):
                 transparency.checkpoint_note(LOG)
 
-    def test_cannot_be_made_where_nothing_can_be_written(self, settings: Settings) -> None:
+    def test_unwritable_folder_raises_error(self, settings: Settings) -> None:
         settings.LOG_KEYS_DIR = "/proc/none/log-keys"
         with pytest.raises(LogKeyError, match="EVENSHARE_LOG_KEYS_DIR"):
             transparency.checkpoint_note(LOG)
 
     @pytest.mark.parametrize("days", ["-1", "367"])
-    def test_overlap_for_a_year_at_most(self, days: str) -> None:
+    def test_overlap_is_limited_to_a_year(self, days: str) -> None:
         with pytest.raises(CommandError, match="not 0 to 366"):
             call_command("rotate_log_key", f"--overlap-days={days}")

@@ -84,7 +84,9 @@ def lab_with_a_job(*, running: bool) -> tuple[Cluster, Job]:
 
 
 @pytest.mark.parametrize("running", [False, True], ids=["waits", "runs"])
-def test_costs_its_own_job_alone(vandal: psycopg.Connection, *, running: bool) -> None:
+def test_unreadable_row_stops_only_its_own_job(
+    vandal: psycopg.Connection, *, running: bool
+) -> None:
     with vandal:
         for name, what in DAMAGE.items():
             if what.needs_lease and not running:
@@ -108,7 +110,7 @@ def others_states(jobs: list[Job]) -> list[str]:
     return list(Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("state", flat=True))
 
 
-def test_finds_all_of_many_in_one_round(vandal: psycopg.Connection) -> None:
+def test_all_unreadable_rows_are_found_in_one_round(vandal: psycopg.Connection) -> None:
     with vandal:
         lab = cluster({"a": 8})
         jobs = [lab.submit("a", 1, 10_000) for _ in range(40)]
@@ -121,7 +123,7 @@ def test_finds_all_of_many_in_one_round(vandal: psycopg.Connection) -> None:
         assert Lease.objects.count() == 8
 
 
-def test_that_is_no_jobs_fault_stops_the_round(vandal: psycopg.Connection) -> None:
+def test_unreadable_pool_state_stops_round(vandal: psycopg.Connection) -> None:
     """An unreadable row of the pool itself is reported, and costs no job."""
     with vandal:
         lab = cluster({"a": 8})

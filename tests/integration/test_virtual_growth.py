@@ -13,9 +13,7 @@ from tests.plugin import Services
 PAST = 2_000
 
 
-def test_no_call_reads_the_work_of_jobs_that_are_over(
-    committed_db: str, services: Services
-) -> None:
+def test_no_call_reads_work_of_ended_jobs(committed_db: str, services: Services) -> None:
     lab = cluster({"aa": 4})
     job = lab.submit("aa", 1, 600)
     lab.round()

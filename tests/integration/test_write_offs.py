@@ -122,8 +122,8 @@ stage = staged(overdue_stage)
 fresh = staged(Stage)
 
 
-class TestALeaseThatItsEngineDoesNotEnd:
-    def test_ends_as_of_its_notice_and_its_gpus_are_given_on(self, stage: Stage) -> None:
+class TestOverdueLease:
+    def test_ends_at_deadline_of_notice_and_frees_gpus(self, stage: Stage) -> None:
         (row,) = stage.overdue()
         due = BEGIN + timedelta(seconds=20 + GRACE_S)
         assert (row.due, row.engine, row.reason) == (due, StopAnswer.RUNS, "cancelled")
@@ -141,7 +141,7 @@ class TestALeaseThatItsEngineDoesNotEnd:
         assert ExecutorHealth.objects.get().written_off == []
         assert AuditRecord.objects.filter(action="lease.written_off").count() == 1
 
-    def test_is_charged_until_then_and_its_rounds_replay(self, stage: Stage) -> None:
+    def test_is_charged_until_deadline_and_rounds_replay(self, stage: Stage) -> None:
         stage.end()
         for _ in range(3):
             stage.round()
@@ -157,7 +157,7 @@ class TestALeaseThatItsEngineDoesNotEnd:
         stage.lab.seal()
         assert RoundSealing.objects.get(pool=stage.lab.pool).findings == []
 
-    def test_ends_while_its_engine_does_not_answer(self, stage: Stage) -> None:
+    def test_can_be_written_off_while_engine_is_silent(self, stage: Stage) -> None:
         stage.executor.is_silent = True
         stage.round()
         assert stage.overdue()[0].engine is StopAnswer.SILENT
@@ -167,7 +167,7 @@ class TestALeaseThatItsEngineDoesNotEnd:
         # The engine did not answer, so the row of the job's work is unchanged.
         assert VirtualWork.objects.get(job=stage.runs).token
 
-    def test_that_still_runs_is_not_adopted_but_stopped(self, stage: Stage) -> None:
+    def test_still_running_process_is_stopped_and_not_adopted(self, stage: Stage) -> None:
         stage.end()
         stage.round()
         stage.round()
@@ -179,7 +179,7 @@ class TestALeaseThatItsEngineDoesNotEnd:
         assert VirtualWork.objects.get(job=stage.runs).token == ""
         assert LeaseEvent.objects.filter(lease=stage.lease(), kind="ended").count() == 1
 
-    def test_ends_as_its_engine_says_where_it_says_so_first(self, stage: Stage) -> None:
+    def test_ends_by_report_of_engine_if_it_comes_first(self, stage: Stage) -> None:
         stage.end()
         stage.executor.heeds = True
         VirtualWork.objects.filter(job=stage.runs).update(stopped_us=to_us(stage.lab.at))
@@ -188,7 +188,7 @@ class TestALeaseThatItsEngineDoesNotEnd:
         assert "written_off" not in event.data
         assert ExecutorHealth.objects.get().written_off == []
 
-    def test_leaves_its_node_out_where_nobody_knows_of_its_processes(self, stage: Stage) -> None:
+    def test_node_is_drained_if_its_processes_are_unknown(self, stage: Stage) -> None:
         stage.end(Processes.UNKNOWN)
         node = stage.lease().placement[0][0]
         assert Node.objects.get(pk=node).effective_state == "drained"
@@ -209,8 +209,8 @@ def refusal(stage: Stage) -> str:
     return error.reason
 
 
-class TestALeaseThatIsNotOverdue:
-    def test_is_not_ended(self, fresh: Stage) -> None:
+class TestLeaseNotOverdue:
+    def test_cannot_be_written_off(self, fresh: Stage) -> None:
         assert "It was not asked to end: cancel the job" in refusal(fresh)
         fresh.cancel()
         assert fresh.lease().state == "stopping"

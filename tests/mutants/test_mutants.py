@@ -57,7 +57,7 @@ def servers_for(request: pytest.FixtureRequest) -> Path:
     return services.folder
 
 
-def test_the_table_names_each_mutant_once_and_a_place_that_is_there_once() -> None:
+def test_mutant_ids_and_places_are_unique() -> None:
     assert len({mutant.id for mutant in MUTANTS}) == len(MUTANTS)
     found = {m.id: (ROOT / m.file).read_text().count(m.old) for m in MUTANTS if m.old != m.new}
     assert found == {mutant.id: 1 for mutant in MUTANTS}
@@ -67,7 +67,7 @@ def test_the_table_names_each_mutant_once_and_a_place_that_is_there_once() -> No
     "database",
     [pytest.param(False, id="pure"), pytest.param(True, id="stored", marks=pytest.mark.soak)],
 )
-def test_what_is_named_passes_on_the_code_as_it_is(
+def test_named_tests_pass_on_unchanged_code(
     database: bool, trials: Trials, request: pytest.FixtureRequest
 ) -> None:
     """Otherwise a mutant's failure would mean nothing.
@@ -82,7 +82,7 @@ def test_what_is_named_passes_on_the_code_as_it_is(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
-def test_is_seen(mutant: Mutant, trials: Trials, request: pytest.FixtureRequest) -> None:
+def test_mutant_is_killed(mutant: Mutant, trials: Trials, request: pytest.FixtureRequest) -> None:
     nursery = trials.nursery(request, database=mutant.database)
     text = (trials.laboratory.tree / mutant.file).read_text().replace(mutant.old, mutant.new)
     with trials.laboratory.changed(mutant.file, text):

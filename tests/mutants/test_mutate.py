@@ -61,21 +61,21 @@ def trials(laboratory: Laboratory, tests: str) -> set[tuple[str, bool]]:
         nursery.close()
 
 
-class TestAChange:
-    def test_that_a_test_sees_is_told_from_one_that_none_sees(self, laboratory: Laboratory) -> None:
+class TestChange:
+    def test_reports_whether_tests_detect_it(self, laboratory: Laboratory) -> None:
         tried = trials(laboratory, "test_small.py")
         assert ("+    return count <= LIMIT", True) in tried
         assert ("+LIMIT = 4", True) in tried
         assert ("+    return count - 1", False) in tried
 
-    def test_is_not_tried_where_the_tests_fail_without_it(self, laboratory: Laboratory) -> None:
+    def test_raises_if_tests_fail_without_it(self, laboratory: Laboratory) -> None:
         (laboratory.tree / "test_small.py").write_text(TEST.replace("not fits(3)", "fits(3)"))
         with pytest.raises(UnguardedError, match="small"):
             trials(laboratory, "test_small.py")
 
 
-class TestASample:
-    def test_is_the_same_for_a_seed_and_another_for_another(self, tmp_path: Path) -> None:
+class TestSample:
+    def test_depends_only_on_seed(self, tmp_path: Path) -> None:
         (tmp_path / "small.py").write_text(CODE)
 
         def drawn(seed: str) -> list[str]:
@@ -84,7 +84,7 @@ class TestASample:
         assert len(drawn("1")) == 5
         assert drawn("1") == drawn("1") != drawn("2")
 
-    def test_has_statements_of_the_database_and_no_text_for_people(self, tmp_path: Path) -> None:
+    def test_changes_sql_but_no_messages(self, tmp_path: Path) -> None:
         (tmp_path / "small.py").write_text(CODE + STATEMENT)
         changes = draw_changes(tmp_path, ["small.py"], 0, "1")
         said = "\n".join(
@@ -95,7 +95,7 @@ class TestASample:
         assert not {"log", "raise"} & set(said.replace(".", " ").replace("(", " ").split())
 
 
-def test_the_table_names_each_module_once_and_what_is_there() -> None:
+def test_table_names_unique_modules_and_existing_files() -> None:
     assert len({guarded.name for guarded in GUARDED}) == len(GUARDED)
     for guarded in GUARDED:
         for named in (*guarded.files, *guarded.tests):

@@ -65,19 +65,19 @@ def placed(*order: tuple[int, int]) -> dict[tuple[int, int], Row]:
     }
 
 
-class TestCaseA:
-    def test_in_the_order_j11_j12_j21_j22(self) -> None:
+class TestGoldenCaseA:
+    def test_schedules_order_j11_j12_j21_j22(self) -> None:
         assert placed(J11, J12, J21, J22) == {
             J11: (9, 10, (1,), 96), J12: (10, 12, (2,), 89), J21: (11, 12, (1,), 86),
         }  # fmt: skip
 
-    def test_in_the_order_j11_j21_j12_j22(self) -> None:
+    def test_schedules_order_j11_j21_j12_j22(self) -> None:
         """The paper states that j12 does not fit in user 1's own share, but it does."""
         assert placed(J11, J21, J12, J22) == {
             J11: (9, 10, (1,), 96), J21: (11, 12, (1,), 92), J12: (9, 11, (2,), 85),
         }  # fmt: skip
 
-    def test_the_order_is_that_of_arrival_then_id_whatever_the_order_of_rows(self) -> None:
+    def test_orders_jobs_by_arrival_then_id(self) -> None:
         jobs = [paper_job(number, *job) for number, job in enumerate([J11, J12, J21, J22])]
         backwards = run_market(PAPER_POOL, jobs[::-1], GEOMETRIC)
         assert backwards.schedules == run_market(PAPER_POOL, jobs, GEOMETRIC).schedules
@@ -109,11 +109,11 @@ def case_b() -> tuple[MarketRun, list[MarketJob]]:
     return MarketRun((row,), ()), jobs
 
 
-class TestCaseB:
-    def test_prices_are_1_each(self) -> None:
+class TestGoldenCaseB:
+    def test_worker_and_ps_prices_are_1(self) -> None:
         assert price_table(16_000, 8)[2] == price_table(16_000, 4)[1] == CREDIT_MICRO
 
-    def test_j11_is_96_on_one_server_and_92_on_two(self) -> None:
+    def test_values_j11_at_96_on_one_server_and_92_on_two(self) -> None:
         book = MarketBook(PAPER_POOL, 8, 4)
         j11 = paper_job(0, *J11)
         best = best_schedule(book, j11, shared=False, reference=8)
@@ -124,7 +124,7 @@ class TestCaseB:
         assert (best.centralised, best.value_micro) == (False, 92 * CREDIT_MICRO)
 
     @pytest.mark.parametrize(("length", "value"), [(2, 90), (3, 91), (4, 92)])
-    def test_j21_is_92_with_its_earlier_alternatives_91_and_90(
+    def test_values_j21_at_92_and_earlier_starts_at_91_and_90(
         self, length: int, value: int
     ) -> None:
         """j11 runs in (8, 10], so a start at 9, 10 or 11 costs 6, 3 or nothing."""
@@ -133,7 +133,7 @@ class TestCaseB:
         assert row.own[1].value_micro == value * CREDIT_MICRO
         assert row.own[1].end == 8 + length
 
-    def test_j12_finds_6_workers_and_3_ps_idle_and_is_76(self) -> None:
+    def test_values_j12_at_76_with_6_workers_and_3_ps_idle(self) -> None:
         run, _ = case_b()
         (row,) = run.rounds
         assert [sum(column[slot] for column in row.idle_workers.values()) for slot in range(4)] == [
@@ -143,14 +143,14 @@ class TestCaseB:
         (j12,) = row.borrowed
         assert (j12.cost_micro, j12.value_micro) == (16 * CREDIT_MICRO, 76 * CREDIT_MICRO)
 
-    def test_user_2_earns_five_and_a_third_then_two_and_two_thirds(self) -> None:
+    def test_user_2_earns_16_thirds_then_8_thirds(self) -> None:
         run, _ = case_b()
         first = exact_income(run.rounds[0], range(9, 11))
         second = exact_income(run.rounds[0], range(11, 13))
         assert first[2] == Fraction(16, 3) * CREDIT_MICRO
         assert second[2] == Fraction(8, 3) * CREDIT_MICRO
 
-    def test_each_user_gets_8_of_the_16(self) -> None:
+    def test_splits_payment_of_16_equally(self) -> None:
         run, _ = case_b()
         earned = {1: 0, 2: 0}
         for payment in payments(run.rounds[0]):
@@ -158,7 +158,7 @@ class TestCaseB:
             earned[payment.owner] += payment.amount_micro
         assert earned == {1: 8 * CREDIT_MICRO, 2: 8 * CREDIT_MICRO}
 
-    def test_alpha_is_of_gains_that_sum_to_the_utilities(self) -> None:
+    def test_gains_sum_to_utilities_and_alphas_to_2(self) -> None:
         run, jobs = case_b()
         rows = revenues(PAPER_POOL, jobs, run)
         utilities = sum(
@@ -169,16 +169,16 @@ class TestCaseB:
         assert sum(alpha or 0 for alpha in alphas.values()) == 2
 
 
-class TestErrorsOfThePrint:
+class TestPaperErrata:
     """Errors of the printed algorithms; each would change the asserted values."""
 
-    def test_a_window_ends_one_slot_before_start_plus_duration(self) -> None:
+    def test_window_ends_before_start_plus_duration(self) -> None:
         """The paper's distributed case starts at 9 for 4 slots, in (8, 12]."""
         best = best_schedule(MarketBook(APART, 8, 4), paper_job(0, *J11), shared=False, reference=8)
         assert best is not None
         assert (best.start, best.end, best.centralised) == (9, 12, False)
 
-    def test_a_server_with_too_few_ps_for_the_workers_elsewhere_is_left_out(self) -> None:
+    def test_skips_server_with_too_few_ps(self) -> None:
         """Line 8 of algorithm 4 would lower the need of 2 PSs to the server's single PS."""
         pool = MarketPool(
             [MarketServer(1, 1), MarketServer(1, 2), MarketServer(1, 1)],
@@ -194,7 +194,7 @@ class TestErrorsOfThePrint:
         assert best is not None
         assert best.ps == (1, 2)
 
-    def test_a_centralised_window_costs_the_sum_of_its_slots(self) -> None:
+    def test_centralised_window_costs_sum_of_slots(self) -> None:
         """By line 12 of algorithm 5, d x the price of the first slot, a start at 9 would cost 0."""
         pool = replace(PAPER_POOL, owners=[Owner(1, 8, 4)])
         held = MarketSchedule(
@@ -206,25 +206,25 @@ class TestErrorsOfThePrint:
         assert best is not None
         assert (best.start, best.cost_micro) == (9, 3 * CREDIT_MICRO)
 
-    def test_ps_are_limited_by_quotas_of_ps(self) -> None:
+    def test_ps_quota_limits_ps(self) -> None:
         """As printed (q_w and a_w), a user without PSs could use others' PSs in its own phase."""
         pool = replace(PAPER_POOL, owners=[Owner(1, 4, 0), Owner(2, 4, 4)])
         row = schedule_round(pool, [paper_job(0, *J11)], after=8, slots=4, reference=8)
         assert (len(row.own), len(row.borrowed)) == (0, 1)
 
-    def test_tau_of_the_second_interval_is_4(self) -> None:
+    def test_second_interval_has_tau_4(self) -> None:
         """As printed (2^(l-1)), a job with r = 3 would wait for interval 3."""
         run = run_market(PAPER_POOL, [paper_job(0, *J11)], GEOMETRIC)
         assert [(row.after, row.slots) for row in run.rounds] == [(8, 4)]
 
-    def test_f_counts_from_the_start_of_the_round(self) -> None:
+    def test_ideal_value_counts_from_round_start(self) -> None:
         """As printed ((lambda + i - 1) tau_l), a job would have one value in rounds 1 and 2."""
         late = replace(paper_job(0, *J11), utility=LinearUtility(-30, 100))
         row = schedule_round(PAPER_POOL, [late], after=12, slots=4, reference=12)
         assert row.own[0].ideal_micro == 40 * CREDIT_MICRO
         assert schedule_round(PAPER_POOL, [late], after=12, slots=4).schedules == ()
 
-    def test_theta_of_the_example_is_below_its_own_bound(self) -> None:
+    def test_theta_bound_exceeds_theta_of_example(self) -> None:
         """96 / 4 worker slots and 96 / 2 PS slots give 25 and 49, but the paper uses 16."""
         assert theta_milli_of([paper_job(0, *J11)], longest=4) == (25_000, 49_000)
 
@@ -235,15 +235,13 @@ class TestTheta:
         assert theta_milli_of([poor], longest=4) == (2000, 2000)
         assert theta_milli_of([], longest=4) == (2000, 2000)
 
-    def test_is_underestimated_by_its_factor(self) -> None:
+    def test_scales_with_factor(self) -> None:
         assert theta_milli_of([paper_job(0, *J11)], longest=4, factor=0.8) == (20_000, 39_200)
         with pytest.raises(ValueError, match="factor"):
             theta_milli_of([], longest=4, factor=0)
 
     @pytest.mark.parametrize("utility", [PAPER_F, ConvexUtility(40, 1.5), LinearUtility(-1, 900)])
-    def test_makes_a_full_pool_refuse_every_job(
-        self, utility: LinearUtility | ConvexUtility
-    ) -> None:
+    def test_full_pool_refuses_every_job(self, utility: LinearUtility | ConvexUtility) -> None:
         """If each slot costs theta - 1, no schedule gains more than 0."""
         job = replace(paper_job(0, *J12), utility=utility)
         worker_theta, ps_theta = theta_milli_of([job], longest=12)
@@ -255,17 +253,17 @@ class TestTheta:
 
 
 class TestLambda:
-    def test_is_that_of_lemma_1(self) -> None:
+    def test_matches_lemma_1(self) -> None:
         # sigma = 2 (ln 16 + ln 16) = 11.09; ln 400 / ln(11.09 / 10.09) = 63.4
         assert lemma_rounds(400, 1, 16_000, 16_000) == 64
         assert lemma_rounds(1, 1, 16_000, 16_000) == 1
 
-    def test_is_used_where_no_number_is_given(self) -> None:
+    def test_is_computed_if_not_given(self) -> None:
         jobs = [paper_job(0, *J11)]
         run = run_market(PAPER_POOL, jobs, MarketRules("geometric"))
         assert run.rounds[0].after == 4  # lambda = 1, because there is only one job
 
-    def test_needs_utilities_and_theta(self) -> None:
+    def test_rejects_invalid_utility_or_theta(self) -> None:
         with pytest.raises(ValueError, match="least"):
             lemma_rounds(1, 0, 16_000, 16_000)
         with pytest.raises(ValueError, match="theta"):
@@ -283,9 +281,9 @@ def plain(schedule: MarketSchedule | LiteralSchedule) -> tuple[object, ...]:
     return (schedule.job, schedule.start, schedule.end, schedule.workers, *rest)
 
 
-class TestTheFastForm:
+class TestFastImplementation:
     @pytest.mark.parametrize("hundred", range(6))
-    def test_schedules_as_the_printed_algorithms_do(self, hundred: int) -> None:
+    def test_matches_printed_algorithms(self, hundred: int) -> None:
         """Compare 600 rounds of both phases, with reference times of both modes."""
         placed_at_all = 0
         for seed in range(100 * hundred, 100 * hundred + 100):

@@ -58,9 +58,9 @@ def history(seed: int, rules: MarketRules) -> tuple[MarketPool, list[int], Marke
     return pool, [true_utility_micro(by_id[one.job], one) for one in run.schedules], run
 
 
-class TestEveryRun:
+class TestRunInvariants:
     @given(SEEDS, MODES)
-    def test_holds_capacity_quotas_and_3i_and_schedules_a_job_once(
+    def test_respects_limits_and_schedules_each_job_once(
         self, seed: int, rules: MarketRules
     ) -> None:
         pool, jobs, _ = seeded_case(seed)
@@ -95,13 +95,13 @@ class TestEveryRun:
             assert own_ps <= quotas[tenant][1]
 
     @given(SEEDS, MODES)
-    def test_admits_a_job_only_for_more_than_it_costs(self, seed: int, rules: MarketRules) -> None:
+    def test_admits_jobs_only_above_their_cost(self, seed: int, rules: MarketRules) -> None:
         """The property of the paper's figure 12."""
         _, _, run = history(seed, rules)
         assert all(one.ideal_micro > one.cost_micro >= 0 for one in run.schedules)
 
     @given(SEEDS, MODES)
-    def test_pays_in_every_slot_what_was_charged_and_charges_nothing_within_quota(
+    def test_pays_out_all_charges_and_own_quota_is_free(
         self, seed: int, rules: MarketRules
     ) -> None:
         _, _, run = history(seed, rules)
@@ -118,7 +118,7 @@ class TestEveryRun:
                     assert paid[one.job, slot] == charge
 
     @given(SEEDS, MODES)
-    def test_pays_no_owner_more_than_its_idle_part(self, seed: int, rules: MarketRules) -> None:
+    def test_pays_owners_by_idle_share(self, seed: int, rules: MarketRules) -> None:
         _, _, run = history(seed, rules)
         for row in run.rounds:
             earned: dict[tuple[int, int], int] = defaultdict(int)
@@ -135,9 +135,7 @@ class TestEveryRun:
                         assert earned[owner, slot] == 0
 
     @given(SEEDS, MODES)
-    def test_leaves_the_sum_of_all_gains_at_the_utilities(
-        self, seed: int, rules: MarketRules
-    ) -> None:
+    def test_gains_sum_to_utilities(self, seed: int, rules: MarketRules) -> None:
         pool, utilities, run = history(seed, rules)
         _, jobs, _ = seeded_case(seed)
         jobs = [replace(job, arrival=(seed // 7 + 2 * job.id) % 9) for job in jobs]
@@ -147,7 +145,7 @@ class TestEveryRun:
         assert (rows[OPERATOR].own_utility, rows[OPERATOR].cost) == (0, 0)
 
     @given(SEEDS)
-    def test_posts_no_lower_price_when_a_job_is_added(self, seed: int) -> None:
+    def test_extra_job_never_lowers_prices(self, seed: int) -> None:
         pool, jobs, slots = seeded_case(seed)
         book = MarketBook(pool, 4, slots)
         for job in jobs:
@@ -163,11 +161,11 @@ class TestEveryRun:
                 assert (book.worker_prices > before[0])[held].all()
 
 
-class TestAReport:
+class TestMisreport:
     """Theorem 4 for a single job: prices are posted before its report is known."""
 
     @given(SEEDS, UTILITIES, UTILITIES, st.booleans())
-    def test_other_than_the_true_utility_never_gains(
+    def test_false_utility_never_gains(
         self, seed: int, true: Utility, reported: Utility, is_ideal: bool
     ) -> None:
         pool, jobs, slots = seeded_case(seed)
@@ -222,7 +220,7 @@ def free_throughout(pool: MarketPool, held: list[MarketSchedule], one: MarketSch
 class TestBatchSharingIncentive:
     @given(SEEDS)
     @example(794)
-    def test_holds_where_prices_are_0_and_servers_stay_free(self, seed: int) -> None:
+    def test_holds_at_zero_prices_with_free_servers(self, seed: int) -> None:
         """Own jobs start and end as in a partition while enough servers stay free for them."""
         pool, jobs, slots = quota_pool(seed)
         together, _ = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
@@ -239,7 +237,7 @@ class TestBatchSharingIncentive:
             else:
                 assert not in_pool.keys() & {job.id for job in mine}
 
-    def test_fails_where_no_server_is_free_throughout(self) -> None:
+    def test_fails_if_no_server_stays_free(self) -> None:
         """Each slot has enough free servers, but a job keeps its servers, and these differ."""
         pool, jobs, slots = quota_pool(794)
         _, left = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
@@ -248,7 +246,7 @@ class TestBatchSharingIncentive:
         (alone,), _ = schedule_jobs(MarketBook(partition(pool, 3), 4, slots), [job], shared=False)
         assert (alone.start, alone.end, alone.worker_count) == (5, 8, 3)
 
-    def test_fails_where_others_raise_the_price(self) -> None:
+    def test_fails_if_others_raise_prices(self) -> None:
         """Section 4.1's claim fails: prices are the same for the pool, so a busy neighbour excludes
         a job.
 
@@ -268,7 +266,7 @@ class TestBatchSharingIncentive:
 
 
 class TestRevenueFairness:
-    def test_of_private_partitions_is_not_1_by_its_own_definition(self) -> None:
+    def test_private_partitions_do_not_have_alpha_1(self) -> None:
         """Section 5.2 claims that BatchSche, which shares nothing, has alpha 1 for every tenant.
 
         By 5.1, alpha compares revenue with resources, so a tenant without jobs has 0 in any case.
@@ -282,7 +280,7 @@ class TestRevenueFairness:
 
 
 class TestLending:
-    def test_of_idle_capacity_without_owner_earns_for_the_operator(self) -> None:
+    def test_unowned_idle_capacity_pays_operator(self) -> None:
         pool = MarketPool(
             [MarketServer(2, 1)] * 3, [Owner(1, 2, 1), Owner(2, 2, 1)], 1, 1, 4000, 4000
         )
@@ -294,7 +292,7 @@ class TestLending:
         assert rows[OPERATOR].income > CREDIT_MICRO
         assert rows[1].income == 0
 
-    def test_to_oneself_is_paid_and_earned(self) -> None:
+    def test_borrower_with_idle_quota_earns_part_of_payment(self) -> None:
         """A job of 3 workers exceeds the quota of 2; its tenant gets half of its payment back."""
         pool = MarketPool([MarketServer(4, 2)], [Owner(1, 2, 1), Owner(2, 2, 1)], 1, 1, 4000, 4000)
         first = replace(paper_job(0, 2, 1), arrival=0, epochs=2)
@@ -308,8 +306,8 @@ class TestLending:
         assert rows[1].income + rows[2].income == rows[1].cost
 
 
-class TestAFixedInterval:
-    def test_keeps_what_runs_and_lets_nobody_in_before_its_batch(self) -> None:
+class TestFixedInterval:
+    def test_keeps_running_jobs_and_admits_only_at_batches(self) -> None:
         pool = MarketPool([MarketServer(2, 1)], [Owner(1, 2, 1)], 1, 1, 2000, 2000)
         jobs = [
             replace(paper_job(0, 1, 2), arrival=0.5, epochs=3),
@@ -320,7 +318,7 @@ class TestAFixedInterval:
         first, second = run.schedules
         assert (first.start, first.end, second.start) == (3, 5, 6)
 
-    def test_leaves_a_tenant_its_quota_while_it_borrows(self) -> None:
+    def test_borrowing_leaves_own_quota_usable(self) -> None:
         """User 1 borrows three workers in addition to its own two."""
         pool = MarketPool([MarketServer(5, 3)], [Owner(1, 2, 1), Owner(2, 3, 2)], 1, 1, 2000, 2000)
         steep = LinearUtility(-20, 100)
@@ -333,7 +331,7 @@ class TestAFixedInterval:
         assert [(one.job, one.worker_count, one.end) for one in first.borrowed] == [(0, 3, 4)]
         assert [(one.job, one.start) for one in second.own] == [(1, 2)]
 
-    def test_gives_up_on_a_job_that_has_no_value_left(self) -> None:
+    def test_drops_jobs_without_remaining_value(self) -> None:
         pool = MarketPool([MarketServer(1, 1)], [Owner(1, 1, 1)], 1, 1, 2000, 2000)
         poor = replace(paper_job(0, 1, 2), arrival=0, utility=LinearUtility(-2, 4))
         run = run_market(pool, [poor], MarketRules("fixed", horizon=8))

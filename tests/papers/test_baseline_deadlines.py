@@ -25,24 +25,24 @@ class TestLaxity:
             ((100, 110, 120, 150), 151, -1),  # the last deadline, since none can be met
         ],
     )
-    def test_is_deadline_less_now_less_work(
+    def test_is_deadline_minus_now_minus_work(
         self, ends_s: tuple[int, ...], remaining_s: int, expected_s: int
     ) -> None:
         found = laxity_us(steps(*ends_s), NOW_US, remaining_s * SECOND_US)
         assert found == expected_s * SECOND_US
 
-    def test_has_no_deadline_that_is_over(self) -> None:
+    def test_ignores_past_deadlines(self) -> None:
         rows = (deadline(1, -5, 10), deadline(2, -5), deadline(3, 0))
         assert steps_left(rows, NOW_US) == {1: steps(-5, 10)[1:]}
 
 
 class TestGenie:
-    def test_takes_the_least_laxity_first_and_best_effort_last(self) -> None:
+    def test_orders_by_laxity_with_best_effort_last(self) -> None:
         """Slack is 400, 300 and 350 s; the order of deadlines would be 3, 2, 1."""
         rows = ((4, 600, (1000,)), (4, 200, (500,)), (4, 100, (450,)), (4, 1, ()))
         assert order(asked("genie", *rows)) == [2, 3, 1, 4]
 
-    def test_takes_best_effort_jobs_by_arrival(self) -> None:
+    def test_orders_best_effort_jobs_by_arrival(self) -> None:
         rows = ((1, 50, ()), (1, 1, ()), (1, 999, (1000,)))
         assert order(asked("genie", *rows)) == [3, 1, 2]
 
@@ -52,11 +52,11 @@ class TestGenie:
         decision = decide_round(one)
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
 
-    def test_lets_those_go_on_that_fit(self) -> None:
+    def test_skips_jobs_that_do_not_fit(self) -> None:
         rows = ((3, 10, (20,)), (2, 10, (40,)), (1, 10, ()))
         assert started(decide_round(asked("genie", *rows))) == [1, 3]
 
-    def test_places_a_gang_on_one_node_and_tries_no_other_size(self) -> None:
+    def test_keeps_gang_on_one_node_at_full_size(self) -> None:
         """Two nodes have two free GPUs each. Half a gang would be in time, but the gang waits."""
         fields: dict[str, Any] = {
             "nodes": {1: 4, 2: 4},
@@ -70,15 +70,13 @@ class TestGenie:
         spread = decide_round(asked("genie", *rows, **fields, options={"spread": True}))
         assert started(spread) == [1]
 
-    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+    def test_uses_configured_runtime_without_estimate(self) -> None:
         rows = ((4, 100, (9000,)), (4, None, (9000,)))
         assert order(asked("genie", *rows)) == [2, 1]
         assert order(asked("genie", *rows, options={"unknown_s": 99})) == [1, 2]
 
     @pytest.mark.parametrize(("ran_s", "expected"), [(0, [1, 2]), (99, [1, 2]), (101, [2, 1])])
-    def test_counts_what_a_job_received_before_it_waited(
-        self, ran_s: int, expected: list[int]
-    ) -> None:
+    def test_counts_runtime_before_suspension(self, ran_s: int, expected: list[int]) -> None:
         """The first job's slack is 400 s plus its earlier runtime; the other's is 500 s."""
         changes = (
             Change(NOW_US - ran_s * SECOND_US, ChangeKind.HOLD, 1, 1, 4, ("v100",)),
@@ -87,36 +85,34 @@ class TestGenie:
         rows = ((4, 1100, (1500,)), (4, 200, (700,)))
         assert order(asked("genie", *rows, changes=changes)) == expected
 
-    def test_takes_what_is_late_after_what_can_be_met(self) -> None:
+    def test_puts_late_jobs_after_feasible_ones(self) -> None:
         rows = ((4, 600, (500,)), (4, 200, (900,)), (4, 5, ()))
         assert order(asked("genie", *rows)) == [2, 1, 3]
         assert order(asked("genie", *rows, options={"late_first": True})) == [1, 2, 3]
 
-    def test_takes_late_jobs_by_the_least_laxity_too_and_no_slack_as_none_that_is_late(
-        self,
-    ) -> None:
+    def test_orders_late_jobs_by_laxity_after_zero_slack(self) -> None:
         """The first three jobs are late by 100, 300 and 10 s; the fourth ends just in time."""
         rows = ((4, 600, (500,)), (4, 500, (200,)), (4, 20, (10,)), (4, 300, (300,)))
         assert order(asked("genie", *rows)) == [4, 2, 1, 3]
 
-    def test_takes_a_job_whose_last_deadline_is_over_as_best_effort(self) -> None:
+    def test_treats_expired_deadline_as_best_effort(self) -> None:
         rows = ((4, 5, ()), (4, 5, (-1,)), (4, 5, (-1, 1)))
         assert order(asked("genie", *rows)) == [3, 1, 2]
 
     @pytest.mark.parametrize(
         ("ends_s", "note"), [((50,), "least_laxity"), ((5,), "late"), ((), "best_effort")]
     )
-    def test_says_why_it_was_the_next(self, ends_s: tuple[int, ...], note: str) -> None:
+    def test_grant_notes_reason(self, ends_s: tuple[int, ...], note: str) -> None:
         decision = decide_round(asked("genie", (4, 10, ends_s)))
         assert decision.grants[0].key.note == note
 
 
 class TestHydra:
-    def test_takes_deadlines_first_and_the_least_left_of_each(self) -> None:
+    def test_orders_deadline_jobs_first_then_by_remaining_time(self) -> None:
         rows = ((1, 9, ()), (1, 3, ()), (1, 80, (90,)), (1, 70, (9000,)))
         assert order(asked("hydra", *rows)) == [4, 3, 2, 1]
 
-    def test_asks_which_class_a_deadline_makes_and_not_how_near_it_is(self) -> None:
+    def test_ignores_urgency_within_deadline_class(self) -> None:
         """The second job would meet its deadline only if it were first."""
         rows = ((4, 10, (86_400,)), (4, 11, (11,)))
         assert started(decide_round(asked("hydra", *rows))) == [1]
@@ -126,20 +122,20 @@ class TestHydra:
         decision = decide_round(one)
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
 
-    def test_lets_those_go_on_that_fit(self) -> None:
+    def test_skips_jobs_that_do_not_fit(self) -> None:
         rows = ((3, 10, (20,)), (2, 11, (40,)), (1, 10, ()))
         assert started(decide_round(asked("hydra", *rows))) == [1, 3]
 
-    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+    def test_uses_configured_runtime_without_estimate(self) -> None:
         rows = ((4, 100, ()), (4, None, ()))
         assert order(asked("hydra", *rows)) == [1, 2]
         assert order(asked("hydra", *rows, options={"unknown_s": 99})) == [2, 1]
 
-    def test_takes_a_job_whose_last_deadline_is_over_as_best_effort(self) -> None:
+    def test_treats_expired_deadline_as_best_effort(self) -> None:
         rows = ((4, 5, ()), (4, 4, (-1,)), (4, 6, (1,)))
         assert order(asked("hydra", *rows)) == [3, 2, 1]
 
     @pytest.mark.parametrize(("ends_s", "note"), [((50,), "slo"), ((), "best_effort")])
-    def test_says_why_it_was_the_next(self, ends_s: tuple[int, ...], note: str) -> None:
+    def test_grant_notes_reason(self, ends_s: tuple[int, ...], note: str) -> None:
         decision = decide_round(asked("hydra", (4, 10, ends_s)))
         assert decision.grants[0].key.note == note

@@ -38,49 +38,49 @@ def started(decision: Decision) -> list[int]:
 class TestTiresias:
     JOBS = [job(1, 4, 500), job(2, 4, 20, at_s=5)]
 
-    def test_puts_what_received_little_before_what_received_much(self) -> None:
+    def test_prefers_jobs_with_less_attained_service(self) -> None:
         """At 100 s the first job has 400 GPU-seconds, so it leaves the first queue."""
         found = run("tiresias_l", self.JOBS, {1: 4}, first_threshold=400)
         assert found == {1: Times(0, 520), 2: Times(100, 120)}
 
-    def test_is_first_in_first_out_inside_a_queue(self) -> None:
+    def test_is_fifo_within_a_queue(self) -> None:
         """With one GPU-second less, both are still in one queue when the first lease ends."""
         found = run("tiresias_l", self.JOBS, {1: 4}, first_threshold=401)
         assert found == {1: Times(0, 520), 2: Times(200, 220)}
 
     @pytest.mark.parametrize(("first_threshold", "start_s"), [(300, 101), (301, 201)])
-    def test_counts_gpus_times_time(self, first_threshold: int, start_s: int) -> None:
+    def test_attained_service_is_gpu_time(self, first_threshold: int, start_s: int) -> None:
         """Three GPUs for 100 s are 300 GPU-seconds; with one GPU, the job stays in its queue."""
         jobs = [job(1, 1, 500), job(2, 3, 500, at_s=1), job(3, 3, 10, at_s=2)]
         found = run("tiresias_l", jobs, {1: 4}, first_threshold=first_threshold)
         assert found[3].start_s == start_s
         assert found[1] == Times(0, 500)
 
-    def test_has_as_many_queues_as_it_is_asked_for(self) -> None:
+    def test_uses_configured_number_of_queues(self) -> None:
         options = TiresiasOptions(queues=4, first_threshold=100, threshold_factor=3)
         received = [0, 99, 100, 299, 300, 899, 900, 10**6]
         queues = [options.queue_of(gpu_s * SECOND_US) for gpu_s in received]
         assert queues == [0, 0, 1, 1, 2, 2, 3, 3]
 
     @pytest.mark.parametrize(("promote_after", "end_s"), [(0, 830), (2, 470)])
-    def test_promotes_what_waits_for_too_long(self, promote_after: int, end_s: int) -> None:
+    def test_promotes_starved_jobs(self, promote_after: int, end_s: int) -> None:
         """The first job ran for 100 s; jobs of 90 s then run before it, one after the other."""
         jobs = [job(1, 4, 200), *(job(i, 4, 90, at_s=5 + i) for i in range(2, 9))]
         found = run("tiresias_l", jobs, {1: 4}, first_threshold=400, promote_after=promote_after)
         assert found[1] == Times(0, end_s)
 
-    def test_keeps_its_queues_between_rounds_unless_time_promotes(self) -> None:
+    def test_keeps_session_unless_promotion_is_on(self) -> None:
         policy = POLICIES["tiresias_l"]
         assert policy.session({}) is not None
         assert policy.session({"promote_after": 1}) is None
 
-    def test_says_which_queue_it_was(self) -> None:
+    def test_grant_notes_queue(self) -> None:
         decision = first_round("tiresias_l", (1, None))
         assert decision.grants[0].key.note == "first_queue"
 
 
 class TestThemis:
-    def test_lets_jobs_of_one_length_take_turns(self) -> None:
+    def test_equal_jobs_take_turns(self) -> None:
         """Figure 6 (b) of Astraea-LTGF: gangs of 4, 2 and 2 on 4 GPUs, leases of 10 min."""
         jobs = [job(1, 4, 40 * MINUTE_S), *(job(i, 2, 40 * MINUTE_S) for i in (2, 3))]
         found = run("themis", jobs, {1: 4}, lease_us=10 * MINUTE_S * SECOND_US)
@@ -90,19 +90,19 @@ class TestThemis:
             3: Times(10 * MINUTE_S, 80 * MINUTE_S),
         }
 
-    def test_a_short_job_falls_behind_sooner(self) -> None:
+    def test_prefers_short_job_after_equal_wait(self) -> None:
         """After a wait of 100 s, the ratios are 200 / 100 and 600 / 500."""
         jobs = [job(1, 4, 100), job(2, 4, 500), job(3, 4, 100)]
         found = run("themis", jobs, {1: 4})
         assert (found[3].start_s, found[2].start_s) == (100, 200)
 
-    def test_a_long_wait_makes_up_for_length(self) -> None:
+    def test_prefers_long_job_after_longer_wait(self) -> None:
         """At 300 s, the ratios are (300 + 400) / 400 = 1.75 and (40 + 100) / 100 = 1.4."""
         jobs = [job(1, 4, 300), job(2, 4, 400), job(3, 4, 100, at_s=260)]
         found = run("themis", jobs, {1: 4}, lease_us=1000 * SECOND_US)
         assert (found[2].start_s, found[3].start_s) == (300, 700)
 
-    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+    def test_uses_configured_runtime_without_estimate(self) -> None:
         """Both jobs arrived at about the same time; 30 s is shorter than 60 s, an hour is not."""
         fields: dict[str, Any] = {"at_us": 10 * SECOND_US}
         gangs = ((4, 60), (4, None))
@@ -110,7 +110,7 @@ class TestThemis:
         assert started(short) == [2]
         assert started(first_round("themis", *gangs, **fields)) == [1]
 
-    def test_errs_by_a_hash_of_what_the_job_says(self) -> None:
+    def test_error_factor_is_hash_of_job_fields(self) -> None:
         options = ThemisOptions(estimate_error=0.25)
         jobs = [Job(index, 1, 2, index * SECOND_US, estimate_us=60) for index in range(1, 2000)]
         factors = [options.error_factor(job) for job in jobs]
@@ -123,7 +123,7 @@ class TestThemis:
         assert Fraction(99, 100) < mean < Fraction(101, 100)
         assert ThemisOptions().error_factor(jobs[0]) == 1
 
-    def test_an_error_changes_who_is_first_now_and_then(self) -> None:
+    def test_estimate_error_can_change_order(self) -> None:
         """Eight jobs have about the same length."""
         orders = {
             error: started(
@@ -141,7 +141,7 @@ class TestThemis:
 
 
 class TestOptimus:
-    def test_gives_gpus_where_one_more_shortens_most(self) -> None:
+    def test_prefers_largest_gain_per_gpu(self) -> None:
         """A lease of 600 s saves 600 / 1800 on 4 GPUs, so 1/12 each, and 600 / 6000 on one."""
         jobs = [job(1, 4, 30 * MINUTE_S), job(2, 1, 100 * MINUTE_S)]
         found = run("optimus", jobs, {1: 4}, lease_us=600 * SECOND_US)
@@ -149,17 +149,17 @@ class TestOptimus:
         found = run("srtf", jobs, {1: 4}, lease_us=600 * SECOND_US)
         assert found == {1: Times(0, 1800), 2: Times(1800, 7800)}
 
-    def test_prefers_the_smaller_gang_of_those_that_end_within_a_lease(self) -> None:
+    def test_prefers_smaller_gang_if_both_end_within_lease(self) -> None:
         """Both jobs end: the gain per GPU is 1/2 for the gang of 2, and 1 for a single GPU."""
         assert started(first_round("optimus", (3, 10), (2, 500))) == [2]
 
-    def test_counts_what_is_left(self) -> None:
+    def test_uses_remaining_work(self) -> None:
         """At 300 s, the first job has 800 GPU-seconds left, and the second has 1200."""
         jobs = [job(1, 4, 500), job(2, 4, 300, at_s=250)]
         assert run("optimus", jobs, {1: 4})[1] == Times(0, 500)
         assert run("optimus", jobs, {1: 4}, lease_us=250 * SECOND_US)[2].start_s == 500
 
-    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+    def test_uses_configured_runtime_without_estimate(self) -> None:
         gangs = ((4, 7200), (4, None))
         assert started(first_round("optimus", *gangs)) == [2]
         options = {"unknown_s": 8000}

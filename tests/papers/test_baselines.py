@@ -60,14 +60,14 @@ def times(result: SimulationResult) -> dict[int, Times]:
 class TestFifo:
     JOBS = [job(1, 3, 150), job(2, 2, 10, at_s=1), job(3, 1, 10, at_s=2)]
 
-    def test_lets_the_first_job_that_does_not_fit_block_those_behind_it(self) -> None:
+    def test_blocked_job_blocks_later_jobs(self) -> None:
         assert run("fifo", self.JOBS, {1: 4})[3] == Times(150, 160)
 
-    def test_goes_past_it_with_backfill(self) -> None:
+    def test_backfill_passes_blocked_job(self) -> None:
         found = run("fifo", self.JOBS, {1: 4}, backfill=True)
         assert (found[2], found[3]) == (Times(150, 160), Times(2, 12))
 
-    def test_blocks_only_its_own_tenant_by_scope(self) -> None:
+    def test_tenant_scope_blocks_only_same_tenant(self) -> None:
         jobs = [*self.JOBS, job(4, 1, 10, at_s=3, tenant=2)]
         assert run("fifo", jobs, {1: 2, 2: 2}, scope="tenant")[4] == Times(3, 13)
         assert run("fifo", jobs, {1: 2, 2: 2})[4] == Times(150, 160)
@@ -76,11 +76,11 @@ class TestFifo:
         found = run("fifo", [job(1, 4, 1000), job(2, 4, 10, at_s=5)], {1: 4})
         assert found == {1: Times(0, 1000), 2: Times(1000, 1010)}
 
-    def test_is_not_blocked_by_a_gang_that_can_never_run(self) -> None:
+    def test_oversized_gang_does_not_block(self) -> None:
         found = run("fifo", [job(1, 99, 10), job(2, 1, 10, at_s=1)], {1: 4})
         assert found == {2: Times(1, 11)}
 
-    def test_places_a_large_gang_on_whole_nodes_only(self) -> None:
+    def test_places_large_gang_on_whole_nodes(self) -> None:
         jobs = [job(1, 1, 50), job(2, 1, 60), job(3, 6, 10, at_s=1)]
         found = run("fifo", jobs, {1: 12}, nodes=2)
         # a whole node, and two GPUs of the node with the other jobs
@@ -91,38 +91,38 @@ class TestFifo:
 
 
 class TestSjf:
-    def test_takes_the_shortest_estimate_first_and_does_not_preempt(self) -> None:
+    def test_runs_shortest_estimate_first_without_preemption(self) -> None:
         jobs = [job(1, 4, 100), job(2, 4, 50, at_s=1), job(3, 4, 20, at_s=2), job(4, 4, 1, at_s=99)]
         found = run("sjf", jobs, {1: 4})
         assert [found[i].start_s for i in (1, 4, 3, 2)] == [0, 100, 101, 121]
 
-    def test_puts_jobs_without_an_estimate_last(self) -> None:
+    def test_runs_jobs_without_estimate_last(self) -> None:
         jobs = [job(1, 4, 9), job(2, 4, 1, at_s=1, estimate_us=None), job(3, 4, 50, at_s=2)]
         found = run("sjf", jobs, {1: 4})
         assert [found[i].start_s for i in (3, 2)] == [9, 59]
 
 
 class TestSrtf:
-    def test_preempts_where_the_lease_ends(self) -> None:
+    def test_preempts_at_lease_end(self) -> None:
         found = run("srtf", [job(1, 4, 500), job(2, 4, 20, at_s=5)], {1: 4})
         assert found == {1: Times(0, 520), 2: Times(100, 120)}
 
-    def test_goes_on_with_what_has_less_left(self) -> None:
+    def test_keeps_running_job_with_less_remaining(self) -> None:
         found = run("srtf", [job(1, 4, 110), job(2, 4, 20, at_s=5)], {1: 4})
         assert found == {1: Times(0, 110), 2: Times(110, 130)}
 
 
 class TestYarnCs:
-    def test_lends_nothing_that_is_idle(self) -> None:
+    def test_does_not_lend_idle_quota(self) -> None:
         jobs = [job(1, 2, 100), job(2, 1, 10, at_s=1), job(3, 1, 10, at_s=2, tenant=2)]
         found = run("yarn_cs", jobs, {1: 2, 2: 2})
         assert (found[2], found[3]) == (Times(100, 110), Times(2, 12))
 
-    def test_is_fifo_inside_a_tenant(self) -> None:
+    def test_is_fifo_within_a_tenant(self) -> None:
         jobs = [job(1, 1, 100), job(2, 2, 10, at_s=1), job(3, 1, 10, at_s=2)]
         assert run("yarn_cs", jobs, {1: 2, 2: 2})[3].start_s == 110
 
-    def test_runs_a_gang_above_the_quota_alone(self) -> None:
+    def test_gang_above_quota_runs_exclusively(self) -> None:
         jobs = [job(1, 1, 100), job(2, 3, 10, at_s=1), job(3, 1, 10, at_s=2)]
         found = run("yarn_cs", jobs, {1: 2, 2: 2})
         assert (found[2], found[3]) == (Times(100, 110), Times(110, 120))
@@ -144,7 +144,7 @@ class TestWholeNodes:
             ({1: 3, 2: 5}, 5, True),
         ],
     )
-    def test_are_taken_as_few_as_can_be(self, free: dict[int, int], gpus: int, fits: bool) -> None:
+    def test_placement_uses_fewest_nodes(self, free: dict[int, int], gpus: int, fits: bool) -> None:
         found = find_place(FreeGpus(free, 8), gpus, whole_nodes=True)
         assert (found is not None) is fits
         assert found is None or fits_whole_nodes(found, gpus, 8)
@@ -153,11 +153,11 @@ class TestWholeNodes:
 ORACLES = [("fifo", 1, "fifo"), ("fifo", 4, "fifo_quarter"), ("sjf", 4, "sjf_quarter")]
 
 
-class TestAgainstHelios:
+class TestHeliosComparison:
     """Comparison with HeliosArtifact's simulator: strict order per tenant, best fit."""
 
     @pytest.mark.parametrize(("policy", "divisor", "column"), ORACLES)
-    def test_every_job_queues_and_ends_at_the_same_second(
+    def test_jobs_start_and_end_at_same_second(
         self, policy: str, divisor: int, column: str
     ) -> None:
         with gzip.open(DATA / "philly_oracle_slice.csv.gz", "rt") as file:

@@ -20,8 +20,8 @@ from tests.unit.core.snapshots import job as waiting_job
 from tests.unit.core.snapshots import snapshot
 
 
-class TestAPartition:
-    def test_lends_nothing_and_borrows_nothing(self) -> None:
+class TestPartition:
+    def test_neither_lends_nor_borrows(self) -> None:
         jobs = [job(1, 2, 100), job(2, 1, 10, at_s=1), job(3, 1, 10, at_s=2, tenant=2)]
         found = run("batch_sche", jobs, {1: 2, 2: 2})
         assert (found[2], found[3]) == (Times(100, 110), Times(2, 12))
@@ -30,7 +30,7 @@ class TestAPartition:
         found = run("batch_sche", [job(1, 4, 1000), job(2, 4, 10, at_s=5)], {1: 4})
         assert found == {1: Times(0, 1000), 2: Times(1000, 1010)}
 
-    def test_never_runs_what_is_larger_and_says_so(self) -> None:
+    def test_refuses_jobs_above_quota_limit(self) -> None:
         quotas = (Entitlement(1, "v100", 2), Entitlement(2, "v100", 2))
         waiting = [waiting_job(1, 3), waiting_job(2, 1), waiting_job(3, 1, tenant=9)]
         asked = snapshot(
@@ -42,14 +42,14 @@ class TestAPartition:
         assert reasons == {1: Reason.QUOTA_LIMIT, 3: Reason.QUOTA_LIMIT}
         assert queue_order(asked, decision.service) == (2,)
 
-    def test_runs_a_gang_above_the_quota_alone(self) -> None:
+    def test_gang_above_quota_runs_exclusively(self) -> None:
         jobs = [job(1, 1, 100), job(2, 3, 10, at_s=1), job(3, 1, 10, at_s=95)]
         found = run("batch_sche", jobs, {1: 2, 2: 2})
         assert (found[2], found[3]) == (Times(100, 110), Times(110, 120))
         off = run("batch_sche", jobs, {1: 2, 2: 2}, oversized=False)
         assert off == {1: Times(0, 100), 3: Times(95, 105)}
 
-    def test_does_not_wait_behind_a_gang_that_may_not_borrow(self) -> None:
+    def test_gang_that_cannot_borrow_does_not_block(self) -> None:
         """The other tenant lends nothing, so the gang of 3 never starts."""
         quotas = (Entitlement(1, "v100", 2), Entitlement(2, "v100", 2, Mode.RESERVE))
         waiting = [waiting_job(1, 3), waiting_job(2, 2)]
@@ -59,8 +59,8 @@ class TestAPartition:
         assert skip.reason is Reason.QUOTA_LIMIT
 
 
-class TestThePlan:
-    def test_lets_a_later_job_ahead_where_it_delays_nobody(self) -> None:
+class TestBackfillPlan:
+    def test_backfills_if_no_job_is_delayed(self) -> None:
         """3 of 4 GPUs are held for 100 s. The gang of 2 starts then; a job of 50 s fits before."""
         jobs = [
             job(1, 3, 100), job(2, 2, 10, at_s=1), job(3, 1, 50, at_s=2), job(4, 1, 90, at_s=60),
@@ -72,7 +72,7 @@ class TestThePlan:
         # delayed.
         assert found[4] == Times(60, 150)
 
-    def test_keeps_a_later_job_back_that_would_delay_an_earlier_one(self) -> None:
+    def test_holds_back_job_that_would_delay_earlier_one(self) -> None:
         """The gang of 4 needs all GPUs at 100 s. A job of 99 s that starts at 1 s ends by then."""
         jobs = [job(1, 3, 100), job(2, 4, 10, at_s=1), job(3, 1, 99, at_s=1), job(4, 1, 99, at_s=2)]
         found = run("batch_sche", jobs, {1: 4})
@@ -80,17 +80,17 @@ class TestThePlan:
             1: Times(0, 100), 3: Times(1, 100), 2: Times(100, 110), 4: Times(110, 209),
         }  # fmt: skip
 
-    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+    def test_uses_configured_runtime_without_estimate(self) -> None:
         jobs = [job(1, 3, 100), job(2, 4, 10, at_s=1), job(3, 1, 20, at_s=2, estimate_us=None)]
         assert run("batch_sche", jobs, {1: 4}, unknown_s=98)[3].start_s == 2
         assert run("batch_sche", jobs, {1: 4}, unknown_s=99)[3].start_s == 110
 
-    def test_is_made_for_so_many_jobs_of_each_tenant(self) -> None:
+    def test_plan_jobs_option_limits_jobs_per_tenant(self) -> None:
         jobs = [job(1, 3, 100), job(2, 4, 10, at_s=1), job(3, 1, 20, at_s=2)]
         assert run("batch_sche", jobs, {1: 4}, plan_jobs=2)[3].start_s == 2
         assert run("batch_sche", jobs, {1: 4}, plan_jobs=1)[3].start_s == 110
 
-    def test_takes_the_type_that_is_free_first(self) -> None:
+    def test_picks_gpu_type_that_is_free_first(self) -> None:
         nodes = (Node(1, "k80", 4), Node(2, "v100", 4))
         quotas = tuple(Entitlement(1, name, 4) for name in ("k80", "v100"))
         jobs = (job(1, 4, 50), job(2, 4, 90), job(3, 4, 10))
@@ -101,9 +101,9 @@ class TestThePlan:
 jobs_of_a_plan = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6)), max_size=8)
 
 
-class TestTheSteps:
+class TestPartitionPlan:
     @given(jobs_of_a_plan, jobs_of_a_plan)
-    def test_say_the_first_instant_that_has_room(
+    def test_earliest_matches_exhaustive_search(
         self, held: list[tuple[int, int]], asked: list[tuple[int, int]]
     ) -> None:
         """Compare with a check of every point in time."""
@@ -118,5 +118,5 @@ class TestTheSteps:
             plan.take(gpus, start, length)
             used.update(dict.fromkeys(range(start, start + length), gpus))
 
-    def test_have_no_room_for_what_is_larger(self) -> None:
+    def test_earliest_returns_none_above_capacity(self) -> None:
         assert PartitionPlan(3, 0, []).earliest(4, 1) is None

@@ -49,7 +49,7 @@ def random_round(seed: int, longer: int = 1) -> Snapshot:
 
 
 @pytest.mark.parametrize("name", SHARING)
-def test_a_sharing_policy_keeps_its_promises(name: str) -> None:
+def test_sharing_policy_keeps_promises(name: str) -> None:
     policy, options, promised = SHARING[name]
     checked: Counter[Property] = Counter()
     for seed in range(25):
@@ -90,7 +90,7 @@ def searched(snapshot: Snapshot, decision: Decision) -> tuple[list[Probe], list[
 
 
 class TestMisreports:
-    def test_upwards_do_not_pay_without_cooperation(self) -> None:
+    def test_overstating_never_gains_in_noncooperative_oef(self) -> None:
         """Each round tries another tenant; the promise is proven for one job type per tenant."""
         tried = set()
         for snapshot, decision in one_type_each("noncooperative"):
@@ -101,7 +101,7 @@ class TestMisreports:
             tried.add(row.tenant)
         assert len(tried) == 4
 
-    def test_upwards_do_not_pay_by_any_factor_on_any_type(self) -> None:
+    def test_overstating_never_gains_for_any_factor_and_type(self) -> None:
         """Search for a counterexample: each type or all types, by factors up to four."""
         snapshot, decision = one_type_each("noncooperative")[0]
         over, under = searched(snapshot, decision)
@@ -109,7 +109,7 @@ class TestMisreports:
         assert max(probe.gain for probe in over) < 1e-4
         assert max(probe.gain for probe in under) > 0.1
 
-    def test_downwards_may_pay_and_are_not_promised(self) -> None:
+    def test_understating_may_gain_and_is_not_promised(self) -> None:
         lines = [
             line(certify_round(*pair), P.UNDERSTATING) for pair in one_type_each("noncooperative")
         ]
@@ -117,12 +117,12 @@ class TestMisreports:
         assert {row.bound for row in lines} == {""}
         assert max(row.worst or 0 for row in lines) > 0.1
 
-    def test_upwards_may_pay_with_cooperation_and_are_not_promised(self) -> None:
+    def test_overstating_is_not_promised_in_cooperative_oef(self) -> None:
         lines = [line(certify_round(*pair), P.OVERSTATING) for pair in one_type_each("cooperative")]
         assert {row.verdict for row in lines} == {Verdict.NOT_PROMISED}
         assert all((row.checked, row.of, row.bound) == (BUDGET, 15, "") for row in lines)
 
-    def test_are_all_tried_in_turn(self) -> None:
+    def test_rounds_together_equal_full_search(self) -> None:
         """Together, the searches of all rounds equal the full search."""
         snapshot, decision = one_type_each("cooperative")[0]
         over, _ = searched(snapshot, decision)

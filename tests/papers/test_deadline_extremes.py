@@ -23,7 +23,7 @@ PLANNERS = ("unisched", "chronus", "three_sigma", "genie", "hydra")
 class TestExtremes:
     @pytest.mark.parametrize("policy", PLANNERS)
     @pytest.mark.parametrize("options", [{}, {"estimator": True}])
-    def test_years_of_work_with_years_of_error_are_decided(
+    def test_decides_years_of_work_with_years_of_error(
         self, policy: str, options: dict[str, Any]
     ) -> None:
         jobs = [job(1, 1, estimate_us=YEARS_30), job(2, 2, estimate_us=1)]
@@ -36,7 +36,7 @@ class TestExtremes:
 
 
 class TestUniSched:
-    def test_a_job_that_can_run_on_too_small_a_type_alone_waits(self) -> None:
+    def test_refuses_job_too_large_for_its_only_type(self) -> None:
         nodes = (Node(1, "p100", 2), Node(2, "v100", 8))
         asks = job(1, 4, profile=1, gpu_types=("p100", "v100"), estimate_us=SLOT)
         quotas = (Entitlement(1, "p100", 2), Entitlement(1, "v100", 8))
@@ -46,7 +46,7 @@ class TestUniSched:
         assert decision.grants == ()
         assert [row.state for row in decision.answers] == [DeadlineState.REFUSED]
 
-    def test_no_more_is_planned_for_after_the_horizon_than_there_is_room_for(self) -> None:
+    def test_does_not_overplan_after_horizon(self) -> None:
         jobs = [job(number, 8, estimate_us=288 * SLOT) for number in range(1, 9)]
         rows = [strict(one.id, 1440 * SLOT) for one in jobs]
         decision = decide_round(asked(jobs, rows, nodes={1: 8}))
@@ -54,7 +54,7 @@ class TestUniSched:
         assert 1 <= states.count(DeadlineState.PLANNED) <= 5
         assert len(states) == 8
 
-    def test_no_plan_begins_after_the_deadline_because_a_limit_keeps_a_job_out(self) -> None:
+    def test_refuses_job_kept_out_by_limit_until_deadline(self) -> None:
         jobs = [job(1, 4, estimate_us=SLOT), job(2, 4, estimate_us=1, max_price_micro=0)]
         rows = [strict(1, 2 * SLOT), strict(2, 2 * SLOT + SLOT // 4)]
         quotas = (Entitlement(1, "v100", 4),)

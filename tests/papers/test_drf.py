@@ -52,13 +52,13 @@ def given_to(decision: Decision) -> Counter[int]:
     return Counter(grant.tenant for grant in decision.grants)
 
 
-class TestTheExample:
+class TestPaperExample:
     """Figure 3 and table 1: 9 CPUs and 18 GB; tasks of 1 CPU, 4 GB and of 3 CPUs, 1 GB."""
 
     JOBS = [job(number, 1, tenant=1 + number % 2) for number in range(1, 21)]
     NEEDS = {number: ((3, 1), (1, 4))[number % 2 == 0] for number in range(1, 21)}
 
-    def test_gives_three_tasks_to_one_and_two_to_the_other(self) -> None:
+    def test_grants_three_and_two_tasks(self) -> None:
         snap = asked(self.JOBS, needs=self.NEEDS, has={1: (9, 18)})
         decision = decide_round(snap)
         assert given_to(decision) == {1: 3, 2: 2}
@@ -68,7 +68,7 @@ class TestTheExample:
             (2, "dominant_cpus"), (1, "dominant_memory"),
         ]  # fmt: skip
 
-    def test_says_why_the_others_wait(self) -> None:
+    def test_waiting_jobs_have_cpus_or_memory_reason(self) -> None:
         decision = decide_round(asked(self.JOBS, needs=self.NEEDS, has={1: (9, 18)}))
         assert {row.reason for row in decision.skips} == {Reason.CPUS_OR_MEMORY}
         assert sum(len(row.jobs) for row in decision.skips) == 15
@@ -77,38 +77,38 @@ class TestTheExample:
         text = why(row.reason, row.numbers)
         assert text.sentence.startswith("It needs 1 CPU and 4 MB of memory in addition to its GPUs")
 
-    def test_is_in_the_queue_as_if_all_fitted(self) -> None:
+    def test_queue_order_alternates_tenants(self) -> None:
         snap = asked(self.JOBS, needs=self.NEEDS, has={1: (9, 18)})
         order = queue_order(snap, decide_round(snap).service)
         assert order is not None
         assert [1 + number % 2 for number in order[:5]] == [1, 2, 1, 2, 1]
 
 
-class TestWithoutCpusAndMemory:
-    def test_gpus_are_shared_evenly(self) -> None:
+class TestGpuOnlySharing:
+    def test_shares_gpus_evenly(self) -> None:
         """Of 8 GPUs, the tenant with gangs of 2 gets as many as the one with single GPUs."""
         jobs = [job(number, 1 + number % 2, tenant=1 + number % 2) for number in range(1, 21)]
         snap = asked(jobs, needs={}, has={}, nodes={1: 8})
         assert given_to(decide_round(snap)) == {1: 4, 2: 2}
 
-    def test_weights_are_quotas(self) -> None:
+    def test_uses_quotas_as_weights_by_default(self) -> None:
         jobs = [job(number, 1, tenant=1 + number % 2) for number in range(1, 21)]
         fields: dict[str, Any] = {"needs": {}, "has": {}, "nodes": {1: 8}, "quotas": (6, 2)}
         assert given_to(decide_round(asked(jobs, **fields))) == {1: 4, 2: 4}
         assert given_to(decide_round(asked(jobs, **fields, options={}))) == {1: 6, 2: 2}
 
-    def test_a_tenant_without_quota_comes_last(self) -> None:
+    def test_serves_tenant_without_quota_last(self) -> None:
         jobs = [job(1, 4, tenant=1), job(2, 4, tenant=2)]
         snap = asked(jobs, needs={}, has={}, nodes={1: 4}, quotas=(0, 1), options={})
         assert given_to(decide_round(snap)) == {2: 1}
 
-    def test_of_equal_shares_that_of_whoever_received_least_goes_first(self) -> None:
+    def test_breaks_ties_by_least_received(self) -> None:
         """When the lease ends, no tenant holds GPUs; the first tenant has already received some."""
         jobs = [sim_job(1, 4, 500), sim_job(2, 2, 20, at_s=5, tenant=2)]
         found = run("drf", jobs, {1: 2, 2: 2})
         assert found[2].start_s == 100
 
-    def test_whoever_holds_less_goes_first_whatever_it_received(self) -> None:
+    def test_prefers_tenant_holding_less_over_received(self) -> None:
         """The first tenant had 4 GPUs for 100 s. At 130 s, the second has held 2 for 30 s."""
         jobs = [sim_job(1, 4, 100), sim_job(2, 2, 90, at_s=5, tenant=2)]
         jobs += [sim_job(3, 2, 90, at_s=110, tenant=2), sim_job(4, 2, 90, at_s=111)]
@@ -116,27 +116,27 @@ class TestWithoutCpusAndMemory:
         found = run("drf", jobs, {1: 2, 2: 2, 3: 2})
         assert found[4].start_s < found[3].start_s
 
-    def test_a_quota_is_a_weight_unless_all_weigh_the_same(self) -> None:
+    def test_quota_promise_is_weight_unless_weights_are_equal(self) -> None:
         lengths = PoolLengths(0, 0)
         assert quota_promise("drf", {}, lengths).kind is QuotaPromiseKind.WEIGHT
         equal = quota_promise("drf", {"weights": "equal"}, lengths)
         assert equal.kind is QuotaPromiseKind.NOT_GUARANTEED
 
 
-class TestANode:
-    def test_is_taken_only_with_its_cpus(self) -> None:
+class TestNodeResources:
+    def test_skips_node_with_too_few_cpus(self) -> None:
         """The first node is the tighter fit in GPUs, but has only 4 CPUs."""
         snap = asked(
             [job(1, 2)], needs={1: (8, 0)}, has={1: (4, 0), 2: (8, 0)}, nodes={1: 2, 2: 64}
         )
         assert [grant.placement for grant in decide_round(snap).grants] == [((2, 2),)]
 
-    def test_that_tells_nothing_has_enough(self) -> None:
+    def test_node_without_reported_resources_is_unlimited(self) -> None:
         snap = asked([job(1, 2)], needs={1: (999, 999)}, has={1: (4, 4)}, nodes={1: 8, 2: 8})
         assert [grant.placement for grant in decide_round(snap).grants] == [((2, 2),)]
 
     @pytest.mark.parametrize("has", [(4, 0), (0, 4)])
-    def test_that_tells_one_of_them_has_enough_of_the_other(self, has: tuple[int, int]) -> None:
+    def test_unreported_resource_is_unlimited(self, has: tuple[int, int]) -> None:
         both = asked([job(1, 1)], needs={1: (4, 4)}, has={1: has})
         assert [grant.job for grant in decide_round(both).grants] == [1]
         more = (999, 4) if has[1] else (4, 999)
@@ -144,13 +144,13 @@ class TestANode:
         less = (4, 5) if has[1] else (5, 4)
         assert not decide_round(asked([job(1, 1)], needs={1: less}, has={1: has})).grants
 
-    def test_has_no_cpus_that_a_lease_uses(self) -> None:
+    def test_running_leases_use_cpus(self) -> None:
         jobs = [job(1, 1), job(2, 1)]
         held = [lease(1, 1, (1, 1), expires_us=10**12)]
         snap = asked(jobs, held, needs={1: (6, 0), 2: (4, 0)}, has={1: (8, 0)})
         assert not decide_round(snap).grants
 
-    def test_does_not_renew_a_lease_whose_cpus_another_took(self) -> None:
+    def test_does_not_renew_lease_after_losing_cpus(self) -> None:
         """The second tenant holds nothing, so it goes first; the node has enough GPUs for both."""
         jobs = [job(1, 1), job(2, 1, tenant=2), job(3, 1)]
         held = [lease(1, 1, (1, 1)), lease(9, 3, (2, 1), expires_us=10**12)]
@@ -160,7 +160,7 @@ class TestANode:
         assert [(end.lease, end.reason) for end in decision.ends] == [(1, EndReason.NOT_RENEWED)]
         assert [row.reason for row in decision.skips] == [Reason.CPUS_OR_MEMORY]
 
-    def test_gives_a_part_of_them_to_a_part_of_a_gang(self) -> None:
+    def test_splits_cpus_with_split_gang(self) -> None:
         """A gang of 12 GPUs and 12 CPUs gets 5 of 8 GPUs on a node with 5 CPUs."""
         snap = asked([job(1, 12)], needs={1: (12, 0)}, has={1: (5, 0), 2: (8, 0)},
                      nodes={1: 8, 2: 8})  # fmt: skip
@@ -168,7 +168,7 @@ class TestANode:
         assert grant.placement in (((1, 4), (2, 8)), ((1, 5), (2, 7)))
 
     @given(st.integers(0, 10**6))
-    def test_is_never_asked_for_more_than_it_has(self, seed: int) -> None:
+    def test_never_exceeds_node_resources(self, seed: int) -> None:
         """Grants fit the resources that continuing leases leave, unless these exceed the node."""
         snap = drawn("drf", 2 * seed)
         decision = decide_round(snap)
@@ -192,7 +192,7 @@ class TestANode:
                 assert not now[row.id] or now[row.id] + before[row.id] <= has
 
 
-class TestASimulation:
+class TestSimulation:
     """Two jobs of 6 CPUs on a node of 8 GPUs and 9 CPUs, and one job without CPUs."""
 
     POOL = Cluster(
@@ -202,7 +202,7 @@ class TestASimulation:
     )  # fmt: skip
     JOBS = (sim_job(1, 1, 10), sim_job(2, 1, 10), sim_job(3, 1, 10))
 
-    def test_runs_one_after_the_other_what_the_cpus_are_too_few_for(self) -> None:
+    def test_runs_jobs_in_sequence_if_cpus_are_scarce(self) -> None:
         starts = {row.job: row.start_us for row in self.simulated("drf").books.jobs}
         assert starts == {1: 0, 2: 10 * SECOND_US, 3: 0}
         assert {row.start_us for row in self.simulated("fifo").books.jobs} == {0}
@@ -210,7 +210,7 @@ class TestASimulation:
     def simulated(self, policy: str) -> SimulationResult:
         return simulate(self.POOL, self.JOBS, Rules(policy))
 
-    def test_goes_on_from_the_middle_with_what_its_snapshot_tells(self) -> None:
+    def test_continues_from_snapshot_with_job_resources(self) -> None:
         state = SimulationState(self.POOL, self.JOBS, Rules("drf"))
         state.advance(0)
         first = state.snapshot()
@@ -221,20 +221,20 @@ class TestASimulation:
         assert again.schema == 5
 
 
-class TestTheBytes:
-    def test_are_those_of_before_where_nothing_is_told(self) -> None:
+class TestSnapshotEncoding:
+    def test_is_unchanged_without_resources(self) -> None:
         plain = replace(asked([job(1, 1)], needs={}, has={}, nodes={1: 8}), schema=2)
         fields = Snapshot.__struct_fields__
         old = [canonical_bytes(getattr(plain, name)) for name in fields[: -len(Snapshot.newest)]]
         assert canonical_bytes(plain) == b"[" + b",".join(old) + b"]"
 
-    def test_are_read_as_they_were_written(self) -> None:
+    def test_round_trips_resources(self) -> None:
         snap = asked([job(1, 1)], needs={1: (2, 3)}, has={1: (4, 5)})
         assert decode(canonical_bytes(snap), Snapshot) == snap
         assert canonical_bytes(snap).endswith(b",[],[],[[1,4,5]],[[1,2,3]]]")
 
     @pytest.mark.parametrize(("resources", "schema"), [((), 2), ((Resources(1, 2, 3),), 5)])
-    def test_have_a_version_of_their_own(
+    def test_schema_version_depends_on_resources(
         self, resources: tuple[Resources, ...], schema: int
     ) -> None:
         assert schema_of((), (), resources) == schema

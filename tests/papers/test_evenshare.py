@@ -31,10 +31,10 @@ def ended(decision: Decision) -> dict[int, tuple[EndReason, PreemptionRule | Non
     return {end.job: (end.reason, rules.get(end.lease)) for end in decision.ends}
 
 
-class TestRule1:
+class TestRule1TenantOrder:
     """key = (A + granted this round) / (F + 300 s x min(D, Q))."""
 
-    def test_the_tenant_with_the_lowest_key_is_served_first(self) -> None:
+    def test_serves_lowest_key_first(self) -> None:
         jobs = [job(1, 1), job(2, 1, tenant=2)]
         sums = {1: (9_000, 10_000), 2: (5_000, 10_000)}
         asked = pool(jobs, nodes={1: 8}, quotas=HALVES, sums=sums)
@@ -42,7 +42,7 @@ class TestRule1:
         assert starts(decision) == [2, 1]
         assert decision.grants[0].key.tenant_rho == 5_000 / (10_000 + 300)
 
-    def test_a_grant_counts_a_whole_lease_for_the_rest_of_the_round(self) -> None:
+    def test_grant_counts_whole_lease_within_round(self) -> None:
         """Tenant 1's key is 0 / 1,200, then 900 / 1,200; from 1,800 / 1,200 on, rule 2 decides."""
         jobs = [job(number, 1) for number in (1, 2, 3, 4)] + [job(5, 1, tenant=2)]
         sums = {2: (900, 1_000)}
@@ -51,20 +51,20 @@ class TestRule1:
         notes = {row.job: row.key.note for row in decision.grants}
         assert [notes[number] for number in (1, 5, 2, 3, 4)] == ["", "", "", *["left over"] * 2]
 
-    def test_what_is_left_goes_to_jobs_whatever_their_tenant_had(self) -> None:
+    def test_leftover_gpus_ignore_tenant_history(self) -> None:
         jobs = [job(1, 1), job(2, 1), job(3, 1, tenant=2)]
         sums = {1: (20_000, 10_000), 2: (11_000, 10_000)}
         asked = pool(jobs, nodes={1: 8}, quotas=HALVES, sums=sums, attained={1: 50, 2: 5, 3: 20})
         assert starts(decide_round(asked)) == [2, 3, 1]
 
 
-class TestRule2:
+class TestRule2JobOrder:
     def test_least_attained_gpu_time_goes_first(self) -> None:
         jobs = [job(1, 1), job(2, 2), job(3, 1)]
         asked = pool(jobs, nodes={1: 8}, attained={1: 300, 2: 200, 3: 100})
         assert starts(decide_round(asked)) == [3, 2, 1]
 
-    def test_of_a_renewing_job_half_counts(self) -> None:
+    def test_renewing_job_counts_half_attained_time(self) -> None:
         """Job 2 renews with 800 GPU-s, which count as 400; jobs 1 and 3 wait with 500 and 300."""
         jobs = [job(1, 1), job(2, 1), job(3, 1)]
         due = running(2, 1, 1, ran_s=800, expires_us=AT_US)
@@ -74,7 +74,7 @@ class TestRule2:
             orders |= {row.order: row.job for row in decision.renewals}
             assert [orders[one] for one in sorted(orders)] == given
 
-    def test_long_jobs_come_last_and_the_furthest_behind_first(self) -> None:
+    def test_long_jobs_come_last_ordered_by_lag(self) -> None:
         """All jobs are an hour old; four weights share 4 GPUs, so each job deserves 3,600 GPU-s.
 
         (3,200 - 3,600) / 1 = -400; (3,000 - 3,600) / 2 = -300; (3,400 - 3,600) / 1 = -200.
@@ -85,14 +85,14 @@ class TestRule2:
         assert starts(decide_round(asked)) == [4, 1, 2, 3]
         assert POLICY.queue_order(asked) == (4, 1, 2, 3)
 
-    def test_a_long_job_deserves_nothing_before_it_came(self) -> None:
+    def test_long_job_deserves_nothing_before_arrival(self) -> None:
         """Job 1 came an hour ago and is 100 s behind; job 2 came half an hour ago, 901 s ahead."""
         late = AT_US // 2  # the time of submission, also used as the id
         jobs = [job(1, 1), job(late, 1)]
         asked = pool(jobs, nodes={1: 8}, quotas=HALVES, attained={1: 3_500, late: 2_701})
         assert starts(decide_round(asked)) == [1, late]
 
-    def test_a_long_job_that_renews_is_a_lease_ahead(self) -> None:
+    def test_renewing_long_job_is_credited_one_lease(self) -> None:
         """Four GPUs by weights of 3, 1 and 1: jobs deserve 7,200, 2,880 and 2,880 GPU-s.
 
         Job 3 is 100 s ahead; minus its lease of 900 s it is 800 s behind. Job 1 is 799 s, then 801
@@ -107,7 +107,7 @@ class TestRule2:
             served = [row.job for row in decision.grants]
             assert [*served, *(row.job for row in decision.renewals)] == [given]
 
-    def test_with_estimates_whoever_is_soonest_covered_by_its_fair_share(self) -> None:
+    def test_estimates_prefer_soonest_covered_by_fair_share(self) -> None:
         """(d E - FairTime) / min(d, FairShare): all jobs are an hour old, FairShare is 4/3 GPUs.
 
         (1,000 - 3,600) / 1 = -2,600; (1,800 - 4,800) / (4/3) = -2,250; (950 - 3,600) / 1 = -2,650.
@@ -120,21 +120,21 @@ class TestRule2:
         asked = pool(jobs, nodes={1: 8}, attained={3: 900}, options={"estimates": "given"})
         assert starts(decide_round(asked)) == [3, 1, 2]
 
-    def test_a_job_that_outlived_its_estimate_needs_a_twentieth_of_it(self) -> None:
+    def test_overrun_job_needs_twentieth_of_estimate(self) -> None:
         jobs = [job(1, 1, estimate_us=1_000 * SECOND_US), job(2, 1, estimate_us=60 * SECOND_US)]
         asked = pool(jobs, nodes={1: 1}, attained={1: 5_000, 2: 0}, options={"estimates": "given"})
         assert starts(decide_round(asked)) == [2]
 
 
-class TestRule3:
-    def test_a_renewal_keeps_its_gpus_and_a_new_job_takes_the_best_fit(self) -> None:
+class TestRule3Placement:
+    def test_renewal_keeps_gpus_and_new_job_takes_best_fit(self) -> None:
         jobs = [job(1, 2), job(2, 3), job(3, 2)]
         leases = [running(1, 1, 2, expires_us=AT_US), running(2, 2, 3)]
         decision = decide_round(pool(jobs, leases, nodes={1: 8, 2: 5, 3: 8}))
         assert [(row.job, row.placement) for row in decision.grants] == [(3, ((2, 2),))]
         assert [row.lease for row in decision.renewals] == [1]
 
-    def test_when_a_size_fails_larger_ones_are_not_placed(self) -> None:
+    def test_skips_larger_sizes_after_one_fails(self) -> None:
         """A gang of 2 fits on no node, so a gang of 5 does not take single GPUs of many nodes."""
         jobs = [job(1, 1), job(2, 1), job(3, 2), job(4, 5), job(5, 1)]
         leases = [running(1, 1, 1, ran_s=100), running(2, 2, 1, ran_s=100)]
@@ -143,7 +143,7 @@ class TestRule3:
         without = [one for one in jobs if one.id != 3]
         assert starts(decide_round(pool(without, leases, nodes=nodes))) == [4]
 
-    def test_a_job_of_any_type_goes_where_there_is_room(self) -> None:
+    def test_job_of_any_type_uses_type_with_room(self) -> None:
         quotas = [Entitlement(1, "v100", 2), Entitlement(1, "k80", 2)]
         asked = pool([job(1, 2), job(2, 2, gpu_types=("v100", "k80"))], nodes={1: 2}, quotas=quotas)
         mixed = replace(asked, nodes=(*asked.nodes, Node(2, "k80", 2)))
@@ -151,8 +151,8 @@ class TestRule3:
         assert [(row.job, row.gpu_type) for row in decision.grants] == [(1, "v100"), (2, "k80")]
 
 
-class TestAJobThatRunsNowhere:
-    def test_waits_and_holds_nobody_up(self) -> None:
+class TestJobWithoutUsableType:
+    def test_waits_without_blocking_others(self) -> None:
         """The job's profile has no speed on the only type that the job accepts."""
         nowhere = replace(job(1, 1), gpu_types=("v100",), profile=1)
         jobs = [nowhere, job(2, 1, tenant=2)]
@@ -175,7 +175,7 @@ class TestRule4Guarantee:
         )  # fmt: skip
         return decide_round(asked)
 
-    def test_a_tenant_that_is_owed_gets_its_quota_from_one_above_its_own(self) -> None:
+    def test_preempts_tenant_above_quota_for_one_owed(self) -> None:
         decision = self.asked((900, 1_000))
         assert starts(decision) == [1]
         assert ended(decision) == {3: (EndReason.PREEMPTED, PreemptionRule.GUARANTEE)}
@@ -183,21 +183,21 @@ class TestRule4Guarantee:
         assert (row.for_job, row.numbers["received_gpu_us"]) == (1, 900 * SECOND_US)
         assert [skip.jobs for skip in decision.skips] == [(3,)]
 
-    def test_not_one_that_received_95_percent(self) -> None:
+    def test_spares_others_if_95_percent_was_received(self) -> None:
         assert not self.asked((950, 1_000)).preemptions
 
-    def test_not_before_the_minimum_runtime(self) -> None:
+    def test_respects_minimum_runtime_and_option(self) -> None:
         assert not self.asked((900, 1_000), ran_s=290).preemptions
         assert not self.asked((900, 1_000), guarantee=False).preemptions
 
-    def test_not_from_a_tenant_that_would_fall_below_its_own(self) -> None:
+    def test_spares_tenant_that_would_fall_below_quota(self) -> None:
         """Tenant 2 holds 6 GPUs in leases of 3, and may lose only 2."""
         jobs = [job(1, 3), job(2, 3, tenant=2), job(3, 3, tenant=2)]
         leases = [running(2, 1, 3, 2), running(3, 2, 3, 2)]
         asked = pool(jobs, leases, nodes={1: 3, 2: 3}, quotas=HALVES, sums={1: (0, 1_000)})
         assert not decide_round(asked).preemptions
 
-    def test_not_above_the_own_quota(self) -> None:
+    def test_does_not_apply_above_own_quota(self) -> None:
         jobs = [job(1, 5), job(2, 8, tenant=2)]
         asked = pool(
             jobs, [running(2, 1, 8, 2)], nodes={1: 8}, quotas=HALVES, attained={1: 1},
@@ -205,7 +205,7 @@ class TestRule4Guarantee:
         )  # fmt: skip
         assert not decide_round(asked).preemptions
 
-    def test_the_round_stands_where_a_limit_gives_back_what_was_needed(self) -> None:
+    def test_keeps_preemption_if_withdrawal_frees_gpu(self) -> None:
         """Job 5 is picked within quota and withdrawn, since job 4's lease fills the quota first.
 
         When job 3's lease was ended for job 6, no GPU was free; after the withdrawal, job 5's GPU
@@ -234,7 +234,7 @@ class TestRule4Guarantee:
         assert withdrawn == [(5,)]
 
 
-class TestRule4Pays:
+class TestRule4Payback:
     def asked(self, attained: dict[int, int], **options: Any) -> Decision:
         """Decide a round of one tenant: job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
         estimates = {1: 100, 2: 1_000, 3: 800}
@@ -243,30 +243,30 @@ class TestRule4Pays:
         asked = pool(jobs, leases, nodes={1: 2}, attained=attained, options=options)
         return decide_round(asked)
 
-    def test_a_job_that_never_ran_takes_from_one_that_ran_for_long(self) -> None:
+    def test_new_job_preempts_long_running_job(self) -> None:
         decision = self.asked({2: 2_800, 3: 9_000})
         assert ended(decision) == {3: (EndReason.PREEMPTED, PreemptionRule.PAYS)}
         assert decision.preemptions[0].numbers == {
             "threshold_gpu_us": 2_700 * SECOND_US, "attained_gpu_us": 9_000 * SECOND_US,
         }  # fmt: skip
 
-    def test_not_from_those_that_ran_for_less_nor_for_one_that_ran(self) -> None:
+    def test_requires_new_job_and_long_running_victims(self) -> None:
         assert not self.asked({2: 2_700, 3: 2_000}).preemptions
         assert not self.asked({1: 1, 2: 9_000, 3: 9_000}).preemptions
         assert not self.asked({2: 9_000, 3: 9_000}, pays=False).preemptions
 
-    def test_with_estimates_from_one_that_needs_over_twice_as_much(self) -> None:
+    def test_estimates_require_victim_with_twice_the_need(self) -> None:
         """2 x (100 + 60) = 320: jobs 2 and 3 still need 330 and 320."""
         decision = self.asked({2: 670, 3: 480}, estimates="given")
         assert ended(decision) == {2: (EndReason.PREEMPTED, PreemptionRule.PAYS)}
         assert not self.asked({2: 680, 3: 480}, estimates="given").preemptions
 
 
-class TestRule5:
+class TestRule5Defragmentation:
     JOBS = (job(1, 2), job(2, 1), job(3, 2), job(4, 4))
     LEASES = (running(1, 1, 2), running(2, 1, 1), running(3, 2, 2))
 
-    def test_small_jobs_move_to_make_room_for_a_gang(self) -> None:
+    def test_moves_small_jobs_for_gang(self) -> None:
         """5 GPUs are free, at most 2 per node; node 2 needs one move, node 1 would need two."""
         decision = decide_round(pool(self.JOBS, self.LEASES, nodes={1: 4, 2: 4, 3: 2}))
         assert ended(decision) == {3: (EndReason.MOVED, PreemptionRule.DEFRAGMENT)}
@@ -274,19 +274,19 @@ class TestRule5:
         assert places == {3: ((3, 2),), 4: ((2, 4),)}
         assert {row.key.note for row in decision.grants} == {"moved", "defragmented"}
 
-    def test_not_when_it_is_off_nor_where_too_few_gpus_are_free(self) -> None:
+    def test_moves_nothing_if_off_or_without_room(self) -> None:
         for options in ({"gangs_per_round": 0}, {"moves_per_round": 0}):
             asked = pool(self.JOBS, self.LEASES, nodes={1: 4, 2: 4, 3: 2}, options=options)
             assert not decide_round(asked).preemptions
         assert not decide_round(pool(self.JOBS, self.LEASES, nodes={1: 3, 2: 4, 3: 1})).preemptions
 
-    def test_larger_jobs_do_not_move(self) -> None:
+    def test_does_not_move_larger_jobs(self) -> None:
         jobs = [job(1, 3), job(2, 3), job(3, 4)]
         leases = [running(1, 1, 3), running(2, 2, 3)]
         assert not decide_round(pool(jobs, leases, nodes={1: 5, 2: 5, 3: 3})).preemptions
 
 
-class TestRule6:
+class TestRule6LargeGangs:
     """A gang of 8 on nodes of 4, each with a lease of 4 of tenant 2, which holds 12."""
 
     JOBS = (job(1, 8), job(2, 4, tenant=2), job(3, 4, tenant=2), job(4, 4, tenant=2))
@@ -303,7 +303,7 @@ class TestRule6:
             )
         )  # fmt: skip
 
-    def test_leases_of_long_jobs_on_several_nodes_end_for_a_gang(self) -> None:
+    def test_gang_preempts_long_jobs_on_several_nodes(self) -> None:
         decision = self.asked()
         assert [(row.job, row.placement) for row in decision.grants] == [(1, ((1, 4), (2, 4)))]
         assert decision.grants[0].key.note == "large gang"
@@ -314,14 +314,14 @@ class TestRule6:
             "threshold_gpu_us": 2_700 * SECOND_US, "attained_gpu_us": 2_700 * SECOND_US
         }  # fmt: skip
 
-    def test_not_of_jobs_that_received_little(self) -> None:
+    def test_spares_jobs_that_received_little(self) -> None:
         assert not self.asked({2: 2_699, 3: 9_000, 4: 2_699}).preemptions
 
-    def test_not_when_it_is_off(self) -> None:
+    def test_preempts_nothing_when_off(self) -> None:
         assert not self.asked(gangs_overtake=False).preemptions
         assert not self.asked(preset="tight").preemptions
 
-    def test_not_from_tenants_that_would_fall_below_their_share(self) -> None:
+    def test_spares_tenants_that_would_fall_below_share(self) -> None:
         """Tenant 2 may lose 12 - 5 = 7 GPUs, so only one lease of 4."""
         quotas = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 5)]
         asked = pool(
@@ -330,7 +330,7 @@ class TestRule6:
         )  # fmt: skip
         assert not decide_round(asked).preemptions
 
-    def test_the_own_tenant_may_lose_any(self) -> None:
+    def test_own_tenant_may_fall_below_share(self) -> None:
         """The tenant holds no GPUs above its share, so only the order of its jobs decides."""
         jobs = [job(1, 8), job(2, 4), job(3, 4)]
         leases = [running(2, 1, 4), running(3, 2, 4)]
@@ -341,7 +341,7 @@ class TestRule6:
         )
         assert ended(decide_round(asked)).keys() == {2, 3}
 
-    def test_a_gang_that_ran_for_long_waits_until_it_comes_before_them(self) -> None:
+    def test_long_gang_waits_until_ahead_in_order(self) -> None:
         """All jobs are an hour old: the gang deserves 4 x 3,600 GPU-s, each of the others 4,800.
 
         The others are (9,000 - 4,800) / 4 = 1,050 s ahead; minus a lease of 900 s, that is 150 s.
@@ -350,7 +350,7 @@ class TestRule6:
             attained = {1: 4 * 3_600 + 8 * ahead_s, 2: 9_000, 3: 9_000, 4: 9_000}
             assert len(self.asked(attained).preemptions) == count
 
-    def test_the_node_that_gives_most_and_on_it_the_fewest_leases(self) -> None:
+    def test_picks_nodes_with_most_gpus_and_fewest_leases(self) -> None:
         """Node 1 gives 4 GPUs of 4 leases, nodes 2 and 3 give 4 of one lease; node 4 gives 3."""
         jobs = [job(1, 8), *(job(number, 1, tenant=2) for number in (2, 3, 4, 5))]
         jobs += [job(6, 4, tenant=2), job(7, 4, tenant=2), job(8, 3, tenant=2), job(9, 1, tenant=2)]
@@ -366,7 +366,7 @@ class TestRule6:
         assert [row.placement for row in decision.grants] == [((2, 4), (3, 4))]
         assert ended(decision).keys() == {6, 7}
 
-    def test_what_is_left_of_a_node_is_nobodys_in_the_round(self) -> None:
+    def test_leftover_gpus_of_cleared_node_stay_idle(self) -> None:
         """The gang of 5 takes 4 and 1 GPUs. Job 8 does not get one of the three that are left."""
         jobs = [job(1, 5), job(6, 4, tenant=2), job(7, 4, tenant=2), job(8, 1, tenant=2)]
         asked = pool(
@@ -377,7 +377,7 @@ class TestRule6:
         decision = decide_round(asked)
         assert [(row.job, row.placement) for row in decision.grants] == [(1, ((1, 4), (2, 1)))]
 
-    def test_the_guarantee_clears_several_nodes(self) -> None:
+    def test_guarantee_clears_several_nodes(self) -> None:
         """If a tenant is owed its quota, the GPU-time of the victims' jobs does not matter."""
         quotas = [Entitlement(1, "v100", 8), Entitlement(2, "v100", 4)]
         few = dict.fromkeys((2, 3, 4), 1_600)
@@ -393,10 +393,10 @@ class TestRule6:
             assert not decide_round(off).preemptions
 
 
-class TestTight:
+class TestTightPreset:
     TIGHT = {"preset": "tight"}
 
-    def test_whoever_holds_less_than_its_quota_is_served_whatever_it_had(self) -> None:
+    def test_serves_tenant_below_quota_despite_history(self) -> None:
         """Tenant 1 received twice its due and holds nothing. Tenant 2 received nothing, holds 4."""
         jobs = [job(1, 1), job(2, 4, tenant=2), job(3, 1, tenant=2)]
         asked = pool(
@@ -406,7 +406,7 @@ class TestTight:
         assert starts(decide_round(asked)) == [1]
         assert starts(decide_round(replace(asked, options={}))) == [3]
 
-    def test_the_guarantee_does_not_ask_either_and_waits_for_a_minute(self) -> None:
+    def test_guarantee_ignores_history_and_waits_one_minute(self) -> None:
         jobs = [job(1, 4), job(2, 8, tenant=2)]
         for ran_s, count in ((59, 0), (60, 1)):
             lease = replace(
@@ -419,7 +419,7 @@ class TestTight:
             )  # fmt: skip
             assert len(decide_round(asked).preemptions) == count
 
-    def test_nothing_else_preempts(self) -> None:
+    def test_only_guarantee_preempts(self) -> None:
         jobs = [job(1, 1), job(2, 1)]
         asked = pool(jobs, [running(2, 1, 1)], nodes={1: 1}, attained={2: 9_000})
         assert decide_round(asked).preemptions

@@ -18,23 +18,21 @@ def pool(*rows: tuple[int, int | None, tuple[int, ...]], **fields: Any) -> Snaps
     return asked("evenshare", *rows, **{"options": OPTIONS, **fields})
 
 
-class TestTheOrder:
-    def test_is_the_least_gpu_time_left_whoever_has_a_deadline(self) -> None:
+class TestDeadlineOrder:
+    def test_least_gpu_time_left_goes_first(self) -> None:
         """Jobs have 400, 300, 200 and 100 GPU-seconds left; the first has the least slack."""
         rows = ((4, 100, (101,)), (1, 300, ()), (2, 100, (9000,)), (1, 100, ()))
         assert order(pool(*rows)) == [4, 3, 2, 1]
 
     @pytest.mark.parametrize(("ends_s", "first"), [((100,), 1), ((99,), 2), ((50, 100), 1)])
-    def test_has_those_last_that_can_meet_no_deadline(
-        self, ends_s: tuple[int, ...], first: int
-    ) -> None:
+    def test_puts_unmeetable_deadlines_last(self, ends_s: tuple[int, ...], first: int) -> None:
         assert started(decide_round(pool((4, 100, ends_s), (4, 900, ())))) == [first]
 
-    def test_is_another_without_the_option(self) -> None:
+    def test_differs_without_option(self) -> None:
         rows = ((4, 100, (99,)), (4, 50, ()))
         assert started(decide_round(pool(*rows, options={}))) == [1]
 
-    def test_is_asked_anew_in_each_round(self) -> None:
+    def test_keeps_no_session_between_rounds(self) -> None:
         policy = POLICIES["evenshare"]
         assert policy.session(OPTIONS) is None
         assert policy.session({}) is not None

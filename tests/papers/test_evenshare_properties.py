@@ -89,10 +89,10 @@ def played(
         yield asked, decision, state
 
 
-class TestEveryPreemption:
+class TestPreemptionInvariants:
     @settings(max_examples=few())
     @given(SEEDS, st.sampled_from(["none", "given"]), st.sampled_from([60, 300]))
-    def test_comes_after_the_minimum_runtime_and_pays_if_it_says_so(
+    def test_respects_minimum_runtime_and_payback_limits(
         self, seed: int, estimates: str, least_s: int
     ) -> None:
         for asked, decision, _ in played(
@@ -116,7 +116,7 @@ class TestEveryPreemption:
 
     @settings(max_examples=few())
     @given(SEEDS, st.integers(0, 3), st.integers(0, 6))
-    def test_moves_are_bounded_and_each_has_a_new_place(
+    def test_moves_are_bounded_and_get_new_placement(
         self, seed: int, gangs: int, most: int
     ) -> None:
         for _, decision, _ in played(
@@ -129,7 +129,7 @@ class TestEveryPreemption:
 
     @settings(max_examples=few())
     @given(SEEDS)
-    def test_leaves_no_job_without_its_runtime(self, seed: int) -> None:
+    def test_interrupted_jobs_still_progress(self, seed: int) -> None:
         """There is no livelock: a job interrupted n times has run for n minimum runtimes."""
         interrupted: Counter[int] = Counter()
         ended: dict[int, int] = {}
@@ -144,14 +144,12 @@ class TestEveryPreemption:
         assert sum(interrupted.values())
 
 
-class TestGangsOverSeveralNodes:
+class TestMultiNodeGangs:
     """Gangs that are larger than a node, by rule 6 of evenshare."""
 
     @settings(max_examples=few())
     @given(SEEDS, st.sampled_from(["none", "given"]))
-    def test_end_leases_of_long_jobs_that_their_tenants_can_spare(
-        self, seed: int, estimates: str
-    ) -> None:
+    def test_preempt_only_long_jobs_above_share(self, seed: int, estimates: str) -> None:
         """Victims are of the gang's tenant, or of tenants that keep min(demand, quota)."""
         for asked, decision, _ in played(seed, (1, 2, 8, 12, 16, 20), estimates=estimates):
             rows = [row for row in decision.preemptions if row.rule is PreemptionRule.GANG]
@@ -175,7 +173,7 @@ class TestGangsOverSeveralNodes:
 
     @settings(max_examples=some())
     @given(SEEDS, st.integers(9, 24))
-    def test_start_when_the_jobs_before_them_are_long(self, seed: int, gpus: int) -> None:
+    def test_start_once_running_jobs_are_long(self, seed: int, gpus: int) -> None:
         """A tenant without quota fills three nodes; its jobs of one GPU are long after 2,700 s."""
         rng = random.Random(seed)  # noqa: S311 - a test's seed
         sizes: list[int] = []
@@ -203,7 +201,7 @@ class TestGangsOverSeveralNodes:
         assert started_us <= max(2_700 * SECOND_US, came_us) + ROUND_US
 
     @pytest.mark.parametrize("small", [1, 8])
-    def test_share_a_pool_with_small_jobs(self, small: int) -> None:
+    def test_share_pool_evenly_with_small_jobs(self, small: int) -> None:
         """Two tenants with half of the quota each and more work than fits: both get their half."""
         jobs = [SimJob(number, 1, 16, 0, 50_000 * SECOND_US) for number in (1, 2)]
         jobs += [
@@ -231,10 +229,10 @@ def assert_it_pays(job: Job, victims: list[Job], attained: list[int]) -> None:
     assert job.gpus * min(left_us) > sum(victim.gpus for victim in victims) * needs_us
 
 
-class TestAQuota:
+class TestQuota:
     @settings(max_examples=few())
     @given(SEEDS)
-    def test_is_given_within_the_minimum_runtime_under_the_tight_preset(self, seed: int) -> None:
+    def test_tight_preset_grants_quota_in_time(self, seed: int) -> None:
         """A job of one GPU within its tenant's quota waits no longer than the minimum runtime."""
         options = options_of("evenshare", {"preset": "tight"})
         below_since: dict[int, int] = {}
@@ -249,7 +247,7 @@ class TestAQuota:
 
     @settings(max_examples=few())
     @given(SEEDS)
-    def test_is_given_to_whoever_is_owed_under_the_standard_one(self, seed: int) -> None:
+    def test_standard_preset_grants_owed_quota_in_time(self, seed: int) -> None:
         options = options_of("evenshare", {})
         below_since: dict[int, int] = {}
         for asked, decision, state in played(seed, (1,), window_s=1_800):
@@ -287,9 +285,9 @@ def nodes_with_leases(draw: st.DrawFn) -> tuple[dict[int, int], list[Any]]:
     return free, leases
 
 
-class TestTheSearches:
+class TestSearches:
     @given(nodes_with_leases(), st.integers(2, 8), st.integers(0, 8))
-    def test_moves_make_room_and_overfill_nothing(
+    def test_moves_make_room_without_overfilling_nodes(
         self, pool: tuple[dict[int, int], list[Any]], gpus: int, most: int
     ) -> None:
         free, leases = pool
@@ -314,7 +312,7 @@ class TestTheSearches:
             assert after[room.node] - move.gpus < gpus
 
     @given(nodes_with_leases(), st.integers(1, 8), st.integers(0, 12))
-    def test_victims_make_room_and_no_fewer_would(
+    def test_finds_fewest_victims(
         self, pool: tuple[dict[int, int], list[Any]], gpus: int, spare: int
     ) -> None:
         free, leases = pool
@@ -339,7 +337,7 @@ class TestTheSearches:
         assert all(free[cleared.node] + sum(taken) - one < gpus for one in taken)
 
     @pytest.mark.parametrize("options", [{}, {"estimates": "given"}, {"preset": "tight"}])
-    def test_rounds_choose_as_with_a_plain_search(self, options: dict[str, Any]) -> None:
+    def test_rounds_match_plain_search(self, options: dict[str, Any]) -> None:
         preempted = 0
         for seed in range(12):
             made = busy_pool(
@@ -354,9 +352,9 @@ class TestTheSearches:
         assert preempted > 20
 
 
-class TestSeveralNodes:
+class TestClearedNodes:
     @given(nodes_with_leases(), st.integers(9, 40), st.integers(0, 24))
-    def test_are_cleared_for_the_gang_and_no_lease_ends_in_vain(
+    def test_fit_gang_without_needless_preemption(
         self, pool: tuple[dict[int, int], list[Any]], gpus: int, spare: int
     ) -> None:
         free, leases = pool
@@ -382,7 +380,7 @@ class TestSeveralNodes:
                 assert had - row.gpus < part.gpus
 
 
-def test_quotas_of_the_runs_are_uneven() -> None:
+def test_generated_quotas_are_uneven() -> None:
     """With uneven quotas, some tenants are below their quota and others above it."""
     cluster, _ = drawn(7, (1,))
     assert len({row.gpus for row in cluster.quotas}) > 1

@@ -43,7 +43,7 @@ class TestOneNode:
     PART = {1: 2 / 3, 2: 1 / 3, 3: 1 / 6}
 
     @pytest.mark.parametrize("window", [6, 12, 18])
-    def test_table_2_is_exact_over_every_window(self, window: int) -> None:
+    def test_matches_table_2_over_every_window(self, window: int) -> None:
         jobs = jobs_of(*self.TABLE_2)
         rows = quanta(pool({"v100": [4]}), equal(1, 2, 3), jobs, 60)
         for start in range(60 - window + 1):
@@ -51,7 +51,7 @@ class TestOneNode:
                 part = shares(rows[start : start + window], job.id)
                 assert part == pytest.approx(self.PART[job.tenant], abs=1e-12)
 
-    def test_table_2_in_any_order_of_submission(self) -> None:
+    def test_matches_table_2_in_any_submission_order(self) -> None:
         """Jobs of equal pass sort by size: by submission only, 120 of the 720 orders would fail."""
         orders = sorted(set(permutations((1, 1, 2, 2, 3, 3))))
         for order in orders:
@@ -74,7 +74,7 @@ class TestOneNode:
         ("kinds", "of_job", "of_tenant"),
         [(TABLE_2, 4 / 3, 16 / 3), (((1, 4, 1), (2, 4, 2), (3, 4, 4)), 2.0, 32 / 3)],
     )
-    def test_worst_windows(
+    def test_bounds_error_of_worst_window(
         self, kinds: tuple[tuple[int, int, int], ...], of_job: float, of_tenant: float
     ) -> None:
         """Compare the largest error of a window: quanta of a job, GPU-quanta of a tenant."""
@@ -90,12 +90,12 @@ class TestOneNode:
         assert worst_job <= of_job + 1e-9
         assert worst_tenant <= of_tenant + 1e-9
 
-    def test_5_1_gives_each_tenant_a_third(self) -> None:
+    def test_section_5_1_gives_each_tenant_a_third(self) -> None:
         jobs = jobs_of((1, 4, 1), (2, 4, 2), (3, 4, 4))
         rows = quanta(pool({"v100": [4]}), equal(1, 2, 3), jobs, 120)
         assert by_tenant(rows, jobs) == pytest.approx({1: 4 / 3, 2: 4 / 3, 3: 4 / 3})
 
-    def test_the_least_pass_always_runs(self) -> None:
+    def test_job_with_least_pass_always_runs(self) -> None:
         """The job of 4 GPUs is skipped at times, but is never a quantum late."""
         jobs = jobs_of((1, 1, 2), (2, 1, 1), (2, 1, 4))
         rows = quanta(pool({"v100": [4]}), equal(1, 2), jobs, 400)
@@ -128,7 +128,7 @@ def _worst(values: Sequence[float], fair: float) -> float:
 
 
 class TestTwoNodes:
-    def test_rates_of_2_1(self) -> None:
+    def test_rates_match_figure_1d(self) -> None:
         """Figure 1 (d): A has jobs of 1 + 2, B of 1 + 2, and C of 2 GPUs."""
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {1: 2, 2: 2, 3: 2}, 2: {1: 2, 2: 2}}, {}, {1: 1, 2: 1, 3: 1}
@@ -137,14 +137,14 @@ class TestTwoNodes:
             1: {1: UNIT, 2: UNIT, 3: 2 * UNIT}, 2: {1: 2 * UNIT, 2: 2 * UNIT},
         }  # fmt: skip
 
-    def test_rates_where_loads_are_even(self) -> None:
+    def test_rates_with_even_loads(self) -> None:
         """Nodes have {A, C} and {A, B, B}: by (1) and (3), A would get 2.667 and B 3.333."""
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {1: 2, 3: 2}, 2: {1: 2, 2: 4}}, {}, {1: 1, 2: 1, 3: 1}
         )
         assert rates.small == {1: {1: 2 * UNIT, 3: 2 * UNIT}, 2: {1: UNIT, 2: 3 * UNIT}}
 
-    def test_rates_of_a_job_over_both(self) -> None:
+    def test_rates_of_job_spanning_both_nodes(self) -> None:
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {2: 2, 3: 2}, 2: {2: 2, 3: 2}},
             {9: SpanningJob(1, {1: 4, 2: 4})}, {1: 1, 2: 1, 3: 1},
@@ -152,18 +152,18 @@ class TestTwoNodes:
         assert rates.spanning == {9: 8 * UNIT // 3}
         assert rates.small == {node: dict.fromkeys((2, 3), 4 * UNIT // 3) for node in (1, 2)}
 
-    def test_2_1_two_and_three_gpus(self) -> None:
+    def test_section_2_1_gives_3_3_and_2_gpus(self) -> None:
         jobs = jobs_of((1, 2, 2), (2, 2, 2), (3, 1, 2))
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2, 3), jobs, 100)
         assert by_tenant(rows, jobs) == pytest.approx({1: 3, 2: 3, 3: 2}, rel=0.01)
 
-    def test_5_2_a_job_over_both_nodes(self) -> None:
+    def test_section_5_2_shares_with_spanning_job(self) -> None:
         jobs = jobs_of((1, 1, 8), (2, 2, 2), (3, 4, 1), ends={1: 90})
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2, 3), jobs, 150)
         assert by_tenant(rows[:90], jobs) == pytest.approx(dict.fromkeys((1, 2, 3), 8 / 3))
         assert by_tenant(rows[91:], jobs) == pytest.approx({1: 0, 2: 4, 3: 4})
 
-    def test_small_jobs_use_what_a_spanning_job_leaves_of_its_last_node(self) -> None:
+    def test_small_jobs_use_leftovers_of_spanning_job(self) -> None:
         """A job of 6 GPUs is on two nodes; while it runs, a job of 2 GPUs runs next to it."""
         jobs = jobs_of((1, 1, 6), (2, 4, 2))
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 60)
@@ -174,7 +174,7 @@ class TestTwoNodes:
 class TestManyNodes:
     """Sections 5.3 and 5.4; the default tolerance is 5 % of a share."""
 
-    def test_5_3_seventy_users(self) -> None:
+    def test_section_5_3_shares_of_seventy_users(self) -> None:
         kinds = [(tenant, 1, 1) for tenant in range(1, 63)]
         kinds += [(tenant, 1, 2) for tenant in (63, 64, 65)]
         kinds += [(tenant, 1, 4) for tenant in (66, 67, 68)] + [(69, 1, 8), (70, 1, 8)]
@@ -195,7 +195,7 @@ class TestManyNodes:
         # 7.2 is not reached: a job of a whole node alternates with its other jobs (known limits).
         assert after[2] == pytest.approx(7.2, rel=0.17)
 
-    def test_5_3_three_groups(self) -> None:
+    def test_section_5_3_shares_of_three_groups(self) -> None:
         jobs = jobs_of((1, 128, 1), (2, 128, 4), (3, 128, 2), ends={3: 100})
         rows = quanta(pool({"v100": [4] * 16}), equal(1, 2, 3), jobs, 220)
         third = 64 / 3
@@ -204,7 +204,7 @@ class TestManyNodes:
         )
         assert by_tenant(rows[101:], jobs) == pytest.approx({1: 32, 2: 32, 3: 0}, rel=0.05)
 
-    def test_5_4_four_groups_on_three_types(self) -> None:
+    def test_section_5_4_shares_on_three_gpu_types(self) -> None:
         rows = _hetero(trading=False)
         fair = {(tenant, name): gpus for tenant in (1, 2, 3, 4)
                 for name, gpus in zip(HETERO, (16, 6, 3), strict=True)}  # fmt: skip
@@ -251,7 +251,7 @@ def progress(rows: Sequence[Quantum], tenants: Sequence[int]) -> dict[int, float
 
 
 class TestTrades:
-    def test_5_5_nobody_is_slower_and_trades_are_undone_when_a_tenant_leaves(self) -> None:
+    def test_section_5_5_gains_end_with_undo_on_departure(self) -> None:
         with_trades = _hetero(trading=True)
         for part, gpus, tenants in (
             (slice(40, LEAVES), (16, 6, 3), (1, 2, 3, 4)),
@@ -270,7 +270,7 @@ class TestTrades:
         assert sum(len(row) for row in made) > 5
         assert sum(sum(row.gpus.values()) for row in with_trades) >= 0.98 * 100 * 640
 
-    def test_are_told_once_and_swaps_as_long_as_they_stand(self) -> None:
+    def test_reports_trade_once_and_swaps_while_active(self) -> None:
         rows = _table_3(12)
         made = [trade for row in rows for trade in row.decision.trades]
         assert [(t.buyer, t.seller, t.rate_micro) for t in made] == [(3, 1, 5_000_000)] * 4
@@ -278,19 +278,19 @@ class TestTrades:
         told = {(row.tenant, row.gpu_type): row.gpus for row in rows[-1].decision.swaps}
         assert told == {(1, "k80"): 20, (1, "v100"): -4, (3, "k80"): -20, (3, "v100"): 4}
 
-    def test_table_3_as_gpus_that_are_held(self) -> None:
+    def test_held_gpus_match_table_3(self) -> None:
         rows = _table_3(60)
         got = {key: round(gpus) for key, gpus in by_type(rows[40:]).items()}
         assert got == {(1, "k80"): 40, (2, "k80"): 20, (2, "v100"): 4, (3, "v100"): 8}
 
-    def test_traded_gpus_are_own(self) -> None:
+    def test_traded_gpus_count_as_own(self) -> None:
         """Because jobs take turns, a tenant may briefly hold more of a type than on average."""
         terms = [term for row in _table_3(60)[40:]
                  for term in _terms(row)]  # fmt: skip
         borrowed = sum(term.borrowed for term in terms)
         assert borrowed <= 0.1 * sum(term.own + term.borrowed for term in terms)
 
-    def test_may_be_switched_off_and_are_undone_by_that(self) -> None:
+    def test_switching_off_undoes_trades(self) -> None:
         rows = _table_3(8)
         assert not any(row.decision.trades for row in _table_3(8, trading=False))
         last = replace(rows[-1].snapshot, options={"trading": False})
@@ -298,7 +298,7 @@ class TestTrades:
         assert [trade.rate_micro for trade in decision.trades] == [-5_000_000] * 4
         assert not decision.swaps
 
-    def test_are_not_of_quotas_that_are_kept(self) -> None:
+    def test_skips_tenants_that_keep_quota(self) -> None:
         def keep(snapshot: Snapshot) -> Snapshot:
             rows = tuple(replace(row, mode=Mode.RESERVE) if row.tenant == 1 else row
                          for row in snapshot.entitlements)  # fmt: skip
@@ -308,13 +308,13 @@ class TestTrades:
         assert trades
         assert not any(1 in (trade.buyer, trade.seller) for trade in trades)
 
-    def test_leave_pinned_jobs_alone(self) -> None:
+    def test_skips_tenants_with_only_pinned_jobs(self) -> None:
         """A tenant whose jobs are all pinned neither buys nor sells."""
         rows = _table_3(6, pinned=1)
         trades = [t for row in rows for t in row.decision.trades]
         assert not any(1 in (trade.buyer, trade.seller) for trade in trades)
 
-    def test_leave_a_tenant_the_quota_that_its_pinned_jobs_ask_for(self) -> None:
+    def test_keeps_quota_needed_by_pinned_jobs(self) -> None:
         """Three pinned jobs need 3 of 4 V100s of quota, so one is sold; without them, all 4."""
 
         def pin(snapshot: Snapshot) -> Snapshot:

@@ -32,22 +32,22 @@ SIZES = {1: 8, 2: 2}
 HOMES: list[tuple[int, Placement]] = [(2, ((1, 8),)), (1, ((2, 2),)), (2, ((2, 2),))]
 
 
-class TestAJobWhoseTenantHasItsShareElsewhere:
-    def test_has_a_sixteenth_of_its_part_of_the_tickets(self) -> None:
+class TestJobWithTenantShareElsewhere:
+    def test_gets_sixteenth_of_ticket_share(self) -> None:
         """The second tenant has 8 GPUs of node 1, so all of node 2 is due to the first."""
         large, other, small = rates(SIZES, HOMES, {1: 5, 2: 5})
         assert (large, other) == (8 * UNIT, 2 * UNIT)
         assert small == 2 * (UNIT * 5 // 10 // LEAST_PART)
 
-    def test_has_no_more_than_a_sixteenth_of_its_size(self) -> None:
+    def test_gets_at_most_sixteenth_of_job_size(self) -> None:
         assert rates(SIZES, HOMES, {1: 900, 2: 100})[2] == 2 * UNIT // LEAST_PART
 
-    def test_without_tickets_has_what_is_left(self) -> None:
+    def test_gets_zero_rate_without_tickets(self) -> None:
         assert rates(SIZES, HOMES, {1: 5})[2] == 0
 
 
-class TestGangsOverTheSameNodes:
-    def test_share_evenly_inside_a_tenant(self) -> None:
+class TestGangsOnSameNodes:
+    def test_share_evenly_within_tenant(self) -> None:
         nodes: Placement = ((1, 8), (2, 8))
         others: list[tuple[int, Placement]] = [(2, ((1, 4),)), (3, ((1, 8),)), (2, ((2, 8),))]
         first, *rest = rates({1: 8, 2: 8}, [(1, nodes)] * 3 + others, {1: 4, 2: 12})[:3]

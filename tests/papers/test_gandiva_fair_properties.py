@@ -90,27 +90,25 @@ def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
     return snapshot
 
 
-class TestEveryRound:
+class TestRoundInvariants:
     """`decide_round` checks the invariants of every decision: capacity, gangs, leases, reasons."""
 
     @given(rounds())
-    def test_leaves_leases_that_go_on_alone(self, snapshot: Snapshot) -> None:
+    def test_leaves_unexpired_leases_unchanged(self, snapshot: Snapshot) -> None:
         decision = decide_round(snapshot)
         ended = {lease.id for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
         assert {end.lease for end in decision.ends} <= ended
         assert {row.lease for row in decision.renewals} <= ended
 
     @given(rounds())
-    def test_is_pure_and_survives_json(self, snapshot: Snapshot) -> None:
+    def test_is_deterministic_and_round_trips_json(self, snapshot: Snapshot) -> None:
         first = canonical_bytes(decide_round(snapshot))
         again = decode(canonical_bytes(snapshot), Snapshot)
         assert canonical_bytes(decide_round(again)) == first
         assert canonical_bytes(decode(first, Decision)) == first
 
     @given(rounds(), st.randoms(use_true_random=False))
-    def test_does_not_look_at_the_order_of_rows(
-        self, snapshot: Snapshot, rng: random.Random
-    ) -> None:
+    def test_ignores_row_order(self, snapshot: Snapshot, rng: random.Random) -> None:
         names = ("nodes", "tenants", "entitlements", "jobs", "leases", "profiles")
         rows = {name: getattr(snapshot, name) for name in names}
         mixed_up = replace(
@@ -119,9 +117,7 @@ class TestEveryRound:
         assert canonical_bytes(decide_round(mixed_up)) == canonical_bytes(decide_round(snapshot))
 
     @given(rounds(), st.integers(2, 9))
-    def test_does_not_look_at_ids_but_for_their_order(
-        self, snapshot: Snapshot, factor: int
-    ) -> None:
+    def test_depends_only_on_order_of_ids(self, snapshot: Snapshot, factor: int) -> None:
         def other(job: int) -> int:
             return job * factor + 1
 
@@ -143,7 +139,7 @@ class TestEveryRound:
         assert first.trades == second.trades
 
     @given(rounds(limits=False))
-    def test_leaves_no_job_waiting_that_fits(self, snapshot: Snapshot) -> None:
+    def test_starts_every_job_that_fits(self, snapshot: Snapshot) -> None:
         decision = decide_round(snapshot)
         free = {node.id: node.gpus for node in snapshot.nodes}
         types = {node.id: node.gpu_type for node in snapshot.nodes}
@@ -166,7 +162,7 @@ class TestEveryRound:
                     assert not (accepts and runs) or gpus < job.gpus
 
     @given(rounds())
-    def test_gives_nobody_less_throughput_by_trades(self, snapshot: Snapshot) -> None:
+    def test_trades_lower_no_throughput(self, snapshot: Snapshot) -> None:
         """Compare throughput on usable quotas before and after trades, by the profiles."""
         decision = decide_round(snapshot)
         after = swapped(snapshot.entitlements, decision.swaps)
@@ -196,7 +192,7 @@ class TestWaterFill:
             min_size=1, max_size=8,
         ),
     )  # fmt: skip
-    def test_levels(self, amount: int, raw: list[tuple[int, int, int]]) -> None:
+    def test_fills_rows_to_common_level(self, amount: int, raw: list[tuple[int, int, int]]) -> None:
         rows = [FillRow(*row) for row in raw]
         given_ = water_fill(amount, rows)
         assert all(0 <= units <= row.most for units, row in zip(given_, rows, strict=True))
@@ -214,7 +210,7 @@ class TestWaterFill:
                         1, other.weight
                     )
 
-    def test_is_given_where_the_next_to_fill_comes_above_all_that_are_full(self) -> None:
+    def test_float_rounding_does_not_fill_row_early(self) -> None:
         """In floats, the second row seems full slightly below the amount that it takes."""
         assert water_fill(213_567, [FillRow(1, 4369, 1), FillRow(49, 492, 213_567)]) == [0, 213_567]
 
@@ -233,7 +229,7 @@ pools = st.integers(1, 5).flatmap(
 
 class TestRates:
     @given(pools)
-    def test_raise_the_least_total_as_far_as_the_placement_allows(
+    def test_are_max_min_fair_for_placement(
         self, drawn: tuple[list[int], list[dict[int, int]], list[int]]
     ) -> None:
         """No tenant could take GPU-time from a tenant that has more per weight on the same node."""
@@ -258,7 +254,7 @@ class TestRates:
                         level = totals[poor] / weights[poor]
                         assert totals[rich] / weights[rich] <= level * 1.02 + UNIT / 100
 
-    def test_of_a_job_over_nodes_are_within_each(self) -> None:
+    def test_spanning_job_fits_capacity_of_each_node(self) -> None:
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {2: 4, 4: 4}, 2: {3: 2}}, {9: SpanningJob(1, {1: 4, 2: 4})},
             {1: 1, 2: 1, 3: 1, 4: 1},
@@ -269,7 +265,7 @@ class TestRates:
 
 class TestPasses:
     @given(st.integers(1, 10**7), st.lists(st.integers(1, 10**12), max_size=30))
-    def test_are_exact(self, rate: int, served: list[int]) -> None:
+    def test_are_exact_for_any_division_of_service(self, rate: int, served: list[int]) -> None:
         """However service is divided into steps, the pass is the exact quotient."""
         one = Pass(7, 0, rate)
         for gpu_us in served:
@@ -280,14 +276,14 @@ class TestPasses:
         assert one.value == float(7 + Fraction(sum(served) * UNIT, rate))
 
     @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 10**12))
-    def test_go_on_at_another_rate(self, rate: int, other: int, served: int) -> None:
+    def test_continue_after_rate_change(self, rate: int, other: int, served: int) -> None:
         one = Pass(0, served, rate)
         before = one.value
         one.set_rate(other)
         assert before - 1 <= one.value <= before
 
 
-class TestWhatATenantCanUse:
+class TestUsableQuota:
     """A tenant has jobs of several sizes, and the large ones do not fit every type."""
 
     @given(
@@ -295,7 +291,7 @@ class TestWhatATenantCanUse:
         gangs=st.lists(st.integers(1, 9), min_size=1, max_size=5),
         seed=st.integers(0, 10**6),
     )
-    def test_is_told_exactly(self, sizes: list[int], gangs: list[int], seed: int) -> None:
+    def test_matches_hall_condition(self, sizes: list[int], gangs: list[int], seed: int) -> None:
         """Check Hall's condition: any types have at most the GPUs that jobs for them request."""
         profile = Profile(1, 1, (("k80", 1000), ("p100", 2000), ("v100", 4000)))
         cluster = pool_of(
@@ -328,7 +324,7 @@ class TestNodesByLoad:
         st.lists(st.tuples(st.integers(0, 5), st.integers(0, 16)), min_size=1, max_size=30),
         st.lists(st.tuples(st.integers(0, 29), st.integers(0, 5), st.integers(0, 16))),
     )
-    def test_are_in_order_while_jobs_move(
+    def test_stay_sorted_while_jobs_move(
         self, nodes: list[tuple[int, int]], changes: list[tuple[int, int, int]]
     ) -> None:
         """After any changes, the order is that of sorting all nodes again."""

@@ -39,8 +39,8 @@ def equal(*tenants: int, types: Sequence[str] = ONE_TYPE) -> dict[tuple[int, str
     return {(tenant, name): 1 for tenant in tenants for name in types}
 
 
-class TestTypes:
-    def test_a_job_without_a_profile_goes_to_the_newest_type_with_share_left(self) -> None:
+class TestGpuTypes:
+    def test_job_without_profile_uses_newest_type_with_share(self) -> None:
         profiles = [Profile(9, 9, (("k80", 1000), ("v100", 3000)))]
         cluster = pool({"k80": [4], "v100": [4]}, profiles)
         jobs = (*jobs_of((1, 6, 1)), *_of_profile(9, 9, first=7))
@@ -49,9 +49,7 @@ class TestTypes:
         assert got == {(1, "k80"): 3, (1, "v100"): 3, (9, "v100"): 1}
 
     @pytest.mark.parametrize(("speed", "fast"), [(1250, 4), (5000, 8)])
-    def test_profiled_jobs_share_a_fast_type_as_long_as_that_is_faster(
-        self, speed: int, fast: int
-    ) -> None:
+    def test_profiled_jobs_share_fast_type_while_it_is_faster(self, speed: int, fast: int) -> None:
         """Section 3.4: VAE is on both types; DCGAN jobs share V100s, and guests use idle K80s."""
         profiles = [Profile(1, 1, (("k80", 1000), ("v100", speed)))]
         cluster = pool({"k80": [4], "v100": [4]}, profiles)
@@ -63,13 +61,13 @@ class TestTypes:
         guests = [grant for grant in row.decision.grants if grant.key.note == "guest"]
         assert len(guests) == fast - 4
 
-    def test_a_pinned_job_is_never_elsewhere(self) -> None:
+    def test_pinned_job_stays_on_its_type(self) -> None:
         cluster = pool({"k80": [4, 4], "v100": [4]})
         jobs = jobs_of((1, 6, 2), gpu_types=("v100",))
         rows = quanta(cluster, equal(1, types=("k80", "v100")), jobs, 20)
         assert {name for _, name in by_type(rows)} == {"v100"}
 
-    def test_a_type_without_a_speed_is_none_for_it(self) -> None:
+    def test_skips_type_without_profile_speed(self) -> None:
         profiles = [Profile(1, 1, (("k80", 1000),))]
         cluster = pool({"k80": [4], "v100": [4]}, profiles)
         rows = quanta(
@@ -84,7 +82,7 @@ def _of_profile(tenant: int, profile: int, first: int) -> tuple[SimJob, ...]:
 
 
 class TestIdleGpus:
-    def test_a_waiting_job_moves_to_a_node_with_room(self) -> None:
+    def test_waiting_job_moves_to_node_with_room(self) -> None:
         """When the job of one node ends, a job that shared the other node moves there."""
         jobs = list(jobs_of((1, 4, 2)))
         leaving = SimJob(5, 2, 4, 0, 10 * QUANTUM_US)
@@ -92,7 +90,7 @@ class TestIdleGpus:
         assert by_tenant(rows[:10], [*jobs, leaving])[1] == pytest.approx(4)
         assert all(sum(row.gpus.values()) == 8 for row in rows[10:])
 
-    def test_are_not_left_while_a_job_that_fits_waits(self) -> None:
+    def test_no_gpu_is_idle_while_a_fitting_job_waits(self) -> None:
         jobs = jobs_of((1, 3, 3), (2, 3, 2), (3, 6, 1))
         for row in quanta(pool({"v100": [4, 4, 8]}), equal(1, 2, 3), jobs, 60):
             free = {node.id: node.gpus for node in row.snapshot.nodes}
@@ -104,24 +102,24 @@ class TestIdleGpus:
             waits = [job for job in jobs if job.id not in row.gpus]
             assert all(job.gpus > max(free.values()) for job in waits)
 
-    def test_small_jobs_are_packed(self) -> None:
+    def test_packs_small_jobs(self) -> None:
         """Four small jobs go to one node, so that the other node is free for a gang."""
         jobs = jobs_of((1, 4, 1), (2, 1, 4))
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 3)
         assert all(sum(row.gpus.values()) == 8 for row in rows)
 
-    def test_small_jobs_share_a_node_before_a_gang_is_there(self) -> None:
+    def test_small_jobs_share_node_before_gang_arrives(self) -> None:
         (row,) = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs_of((1, 2, 1), (2, 2, 1)), 1)
         assert {grant.placement for grant in row.decision.grants} == {((1, 1),)}
 
 
-class TestLeasesThatGoOn:
-    def test_a_job_that_keeps_its_gpus_is_renewed(self) -> None:
+class TestContinuingLeases:
+    def test_renews_job_on_same_gpus(self) -> None:
         rows = quanta(pool({"v100": [4]}), equal(1), jobs_of((1, 4, 1)), 10)
         assert sum(len(row.decision.grants) for row in rows) == 4
         assert all(len(row.decision.renewals) == 4 for row in rows[1:])
 
-    def test_a_gang_that_they_keep_out_gets_its_node(self) -> None:
+    def test_blocked_gang_gets_its_node(self) -> None:
         """Small leases end one by one, at each third of a quantum, but the gang still starts."""
         small = [
             SimJob(index, 1, 1, index * QUANTUM_US // 3, 1000 * QUANTUM_US) for index in range(1, 7)
@@ -137,7 +135,7 @@ class TestLeasesThatGoOn:
         assert kept
         assert by_tenant(rows[first:], [*small, gang])[2] == pytest.approx(2, rel=0.1)
 
-    def test_protected_leases_are_nobodys_turn(self) -> None:
+    def test_protected_leases_are_left_unchanged(self) -> None:
         jobs = jobs_of((1, 2, 4))
         (_, row) = quanta(pool({"v100": [4]}), equal(1), jobs, 2)
         lease = replace(row.snapshot.leases[0], protected_until_us=10**15)
@@ -145,7 +143,7 @@ class TestLeasesThatGoOn:
         assert not decision.grants
         assert not decision.ends
 
-    def test_terms_end_with_the_quantum_where_the_pool_lets_them(self) -> None:
+    def test_terms_end_with_quantum_within_pool_bounds(self) -> None:
         jobs = jobs_of((1, 2, 4))
         (row,) = quanta(pool({"v100": [4]}), equal(1), jobs, 1)
         bounds = (QUANTUM_US // 6, 10 * QUANTUM_US)
@@ -158,8 +156,8 @@ class TestLeasesThatGoOn:
             assert [length.lease_us for length in decide_round(later).lengths] == [lasts_us]
 
 
-class TestAJobThatALimitKeepsOut:
-    def test_has_no_turns_to_catch_up_with(self) -> None:
+class TestJobBlockedByPriceLimit:
+    def test_does_not_catch_up_missed_turns(self) -> None:
         """The job must borrow 2 of its 4 GPUs; for 20 quanta its maximum price is too low."""
 
         def change(snapshot: Snapshot) -> Snapshot:
@@ -180,7 +178,7 @@ class TestAJobThatALimitKeepsOut:
 
 
 class TestTradesAndDepartures:
-    def test_new_trades_begin_in_the_quantum_after_an_undo(self) -> None:
+    def test_new_trades_begin_one_quantum_after_undo(self) -> None:
         speeds = {1: 1250, 2: 5000, 3: 6250}
         profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
         cluster = pool({"k80": [4] * 15, "v100": [4] * 3}, profiles)
@@ -193,7 +191,7 @@ class TestTradesAndDepartures:
         assert not rows[6].decision.swaps
 
 
-class TestGangsThatDoNotFitEveryType:
+class TestGangTooLargeForOneType:
     """A gang of 8 can run only on K80s or P100s, since there are six V100s."""
 
     speeds: ClassVar[Mapping[int, tuple[int, int]]] = {1: (1190, 1250), 2: (4120, 6330)}
@@ -215,18 +213,18 @@ class TestGangsThatDoNotFitEveryType:
         ]
         return quanta(cluster, tickets, jobs, 12)
 
-    def test_their_tenant_trades(self) -> None:
+    def test_tenant_still_trades(self) -> None:
         rows = self.rows((2, 1, 8), (2, 30, 1))
         trades = [trade for row in rows for trade in row.decision.trades]
         assert {(trade.buyer, trade.seller) for trade in trades} == {(2, 1)}
         assert all(trade.rate_micro > 0 for trade in trades)
         assert ("v100", 3) in bought_by(2, rows[-1])
 
-    def test_it_buys_no_more_fast_gpus_than_its_small_jobs_can_use(self) -> None:
+    def test_buys_only_gpus_usable_by_small_jobs(self) -> None:
         rows = self.rows((2, 3, 8), (2, 4, 1))
         assert ("v100", 1) in bought_by(2, rows[-1])
 
-    def test_a_type_that_no_job_accepts_is_not_bought(self) -> None:
+    def test_does_not_buy_type_not_accepted_by_jobs(self) -> None:
         """The tenant's profile has a speed on V100s, but its jobs accept two other types."""
         rows = self.rows((2, 30, 1), accepted=("k80", "p100"))
         assert {name for name, _ in bought_by(2, rows[-1])} == {"k80", "p100"}
@@ -237,7 +235,7 @@ def bought_by(tenant: int, row: Quantum) -> set[tuple[str, int]]:
 
 
 class TestMemory:
-    def test_survives_json_and_is_of_active_jobs_alone(self) -> None:
+    def test_round_trips_json_and_keeps_only_active_jobs(self) -> None:
         jobs = jobs_of((1, 1, 8), (2, 2, 2), (3, 4, 1), ends={1: 4})
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2, 3), jobs, 8)
         for row in rows:
@@ -248,14 +246,14 @@ class TestMemory:
         assert rows[2].decision.memory["nodes"]
         assert not rows[-1].decision.memory["nodes"]
 
-    def test_a_switch_of_policy_begins_without_history(self) -> None:
+    def test_policy_switch_starts_without_history(self) -> None:
         """Jobs of unexpired leases have their home where they run, and all passes are equal."""
         jobs = jobs_of((1, 4, 1), (2, 2, 2))
         row = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 5)[-1]
         fresh = decide_round(replace(row.snapshot, memory={}))
         assert len(fresh.renewals) == len(row.snapshot.leases)
 
-    def test_trades_go_on_when_quanta_become_longer(self) -> None:
+    def test_trades_continue_after_quantum_grows(self) -> None:
         """The memory has the time of the last quantum, not its number."""
         speeds = {1: 1250, 2: 5000}
         profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
@@ -267,13 +265,13 @@ class TestMemory:
         longer = replace(first, at_us=first.at_us + 10 * QUANTUM_US, lease_us=10 * QUANTUM_US)
         assert decide_round(longer).trades
 
-    def test_a_round_with_nothing_to_decide_changes_nothing(self) -> None:
+    def test_quiet_round_keeps_memory(self) -> None:
         jobs = jobs_of((1, 4, 1))
         rows = quanta(pool({"v100": [4]}), equal(1), jobs, 6, round_us=QUANTUM_US // 3)
         assert rows[1].decision.memory == rows[0].decision.memory
         assert rows[4].decision.memory == rows[3].decision.memory
 
-    def test_jobs_of_a_node_that_is_gone_find_another(self) -> None:
+    def test_jobs_move_after_node_loss(self) -> None:
         cluster = pool({"v100": [4, 4]})
         cluster = replace_quotas(cluster, ())
         lost = type(cluster)(
@@ -286,30 +284,30 @@ class TestMemory:
 
 
 class TestWithoutTickets:
-    def test_a_tenant_without_quota_gets_what_is_left(self) -> None:
+    def test_tenant_without_quota_gets_leftovers(self) -> None:
         jobs = jobs_of((1, 3, 1), (2, 4, 1))
         rows = quanta(pool({"v100": [4]}), {(1, "v100"): 4, (2, "v100"): 0}, jobs, 40)
         assert by_tenant(rows, jobs) == pytest.approx({1: 3, 2: 1}, abs=0.1)
 
-    def test_and_takes_turns_where_nobody_has_any(self) -> None:
+    def test_tenants_take_turns_if_all_lack_quota(self) -> None:
         jobs = jobs_of((1, 4, 1), (2, 4, 1))
         rows = quanta(pool({"v100": [4]}), {(1, "v100"): 0, (2, "v100"): 0}, jobs, 40)
         assert by_tenant(rows, jobs) == pytest.approx({1: 2, 2: 2})
 
-    def test_a_job_that_no_type_is_large_enough_for_is_told_so(self) -> None:
+    def test_oversized_job_has_too_large_reason(self) -> None:
         (row,) = quanta(pool({"v100": [4]}), equal(1), jobs_of((1, 1, 5)), 1)
         (skip,) = row.decision.skips
         assert skip.reason is Reason.TOO_LARGE
 
-    def test_a_pool_without_anything(self) -> None:
+    def test_empty_pool_grants_nothing(self) -> None:
         (row,) = quanta(pool({"v100": [4]}), {}, (), 1)
         assert not row.decision.grants
         empty = replace(row.snapshot, nodes=())
         assert not decide_round(empty).grants
 
 
-class TestSimulated:
-    def test_simulation_skips_quiet_rounds_and_changes_nothing(self) -> None:
+class TestSimulation:
+    def test_skipping_quiet_rounds_keeps_books(self) -> None:
         jobs = [SimJob(i, 1 + i % 3, 2 ** (i % 3), i * 7 * 10**6, (5 + i % 9) * QUANTUM_US)
                 for i in range(1, 30)]  # fmt: skip
         cluster = replace_quotas(pool({"v100": [4, 4, 4]}), ())
@@ -318,14 +316,14 @@ class TestSimulated:
         every = simulate(cluster, tuple(jobs), rules, skip=False)
         assert some.books.sha256() == every.books.sha256()
 
-    def test_it_says_what_it_is(self) -> None:
+    def test_reports_traits(self) -> None:
         one = policy("gandiva_fair")
         assert one.traits.trades_types
         assert not one.traits.preempts_running
 
 
-class TestTradedQuotaThatIsIdle:
-    def test_is_lent_by_whoever_bought_it(self) -> None:
+class TestIdleTradedQuota:
+    def test_is_lent_by_buyer(self) -> None:
         """Tenant 2 bought tenant 1's four V100s; a third tenant borrows two of tenant 2's eight."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
         lease = Lease(1, 1, 3, "v100", ((1, 2),), 0, 100, 1, 0, 2, 10**6)
@@ -345,7 +343,7 @@ class TestTradedQuotaThatIsIdle:
 
 
 class TestDocument:
-    def test_tells_every_option_and_its_default(self) -> None:
+    def test_lists_every_option_and_default(self) -> None:
         path = Path(__file__).resolve().parents[2] / "docs/policies/gandiva_fair.md"
         text = path.read_text(encoding="utf-8")
         rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.MULTILINE))

@@ -51,7 +51,7 @@ class TestTable3:
         assert {(row.buyer, row.seller, row.rate_micro) for row in trades} == {(3, 1, 5_000_000)}
         assert {(row.bought_micro, row.sold_micro) for row in trades} == {(10**6, 5 * 10**6)}
 
-    def test_aggregates(self) -> None:
+    def test_throughputs_match_table_3(self) -> None:
         before = [one.throughput(one.quota) / 10**9 for one in TABLE_3]
         after = holdings_after(TABLE_3, quanta(TABLE_3, 10))
         assert before == [25, 40, 45]
@@ -60,14 +60,14 @@ class TestTable3:
         assert after[3] == {"k80": 0, "v100": 8 * GPU_MICRO}
         assert [one.throughput(after[one.tenant]) / 10**9 for one in TABLE_3] == [40, 40, 50]
 
-    def test_are_whole_gpus_of_quota(self) -> None:
+    def test_swaps_are_whole_gpus(self) -> None:
         assert whole_swaps(quanta(TABLE_3, 10)) == (
             Swap(1, "k80", 20), Swap(1, "v100", -4), Swap(3, "k80", -20), Swap(3, "v100", 4),
         )  # fmt: skip
 
 
-class TestTwoUsers:
-    def test_share_the_surplus(self) -> None:
+class TestTwoTenants:
+    def test_trade_shares_surplus(self) -> None:
         (trade,) = quanta([trader(1, 1.25, 8, 4), trader(2, 5, 8, 4)], 1)
         assert trade.rate_micro == 3_125_000
         assert (trade.bought_micro, trade.sold_micro) == (GPU_MICRO, 3_125_000)
@@ -75,7 +75,7 @@ class TestTwoUsers:
         assert swaps == {(1, "k80"): 3, (1, "v100"): -1, (2, "k80"): -3, (2, "v100"): 1}
 
     @pytest.mark.parametrize("fast", [0.333_333, 0.123_457, 0.010_001])
-    def test_of_parts_of_gpus_leave_the_seller_no_worse_off(self, fast: float) -> None:
+    def test_fractional_trade_leaves_seller_no_worse_off(self, fast: float) -> None:
         """At the second price a seller gains nothing, so rounding down would be a loss."""
         seller = trader(1, 1.7, 0, fast)
         traders = [seller, trader(2, 1.7, 8, 0), trader(3, 6, 8, 0)]
@@ -84,11 +84,11 @@ class TestTwoUsers:
         after = holdings_after(traders, [trade])
         assert seller.throughput(after[1]) >= seller.throughput(seller.quota)
 
-    def test_of_equal_speedups_do_not_trade(self) -> None:
+    def test_equal_speedups_do_not_trade(self) -> None:
         assert not quanta([trader(1, 2, 8, 4), trader(2, 2, 8, 4)], 3)
 
 
-class TestE1:
+class TestOefExampleE1:
     """W = (1, 2), (1, 3), (1, 4) on one GPU of each type; each tenant has a third of each."""
 
     @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ class TestE1:
             (2.8, [3, 2.9], [0.107280, 0.448276, 0.444444], [1.214559, 1.344828, 1.777778]),
         ],
     )
-    def test_shares(
+    def test_trades_give_expected_rates_and_shares(
         self, told: float, rates: list[float], shares: list[float], total: list[float]
     ) -> None:
         third = Fraction(1, 3)
@@ -114,11 +114,11 @@ class TestE1:
 
 
 class TestUndo:
-    def test_of_nothing_while_all_is_as_it_was(self) -> None:
+    def test_keeps_trades_without_changes(self) -> None:
         trades = quanta(TABLE_3, 4)
         assert undo_wrong(trades, {one.tenant: one for one in TABLE_3}, 9) == (trades, [])
 
-    def test_when_a_party_leaves_restores_the_fair_share(self) -> None:
+    def test_restores_fair_share_after_departure(self) -> None:
         trades = quanta(TABLE_3, 4)
         here = {one.tenant: one for one in TABLE_3[1:]}
         standing, undone = undo_wrong(trades, here, 9)
@@ -126,14 +126,14 @@ class TestUndo:
         assert undone == [replace(row, rate_micro=-row.rate_micro, at_us=9) for row in trades[::-1]]
 
     @pytest.mark.parametrize("speed", [5.6, 7.0])
-    def test_when_a_speed_has_changed(self, speed: float) -> None:
+    def test_undoes_trades_after_speed_change(self, speed: float) -> None:
         trades = quanta(TABLE_3, 2)
         now = {one.tenant: one for one in [*TABLE_3[:2], trader(3, speed, 20, 4)]}
         standing, undone = undo_wrong(trades, now, 9)
         assert (len(standing), len(undone)) == (0, 2)
 
     @pytest.mark.parametrize("party", [1, 2])
-    def test_when_a_party_has_less_than_its_quota_is_worth(self, party: int) -> None:
+    def test_undoes_trade_below_worth_of_quota(self, party: int) -> None:
         """Both speeds changed by less than 10 %, but the price is now too bad for one tenant."""
         traders = [trader(1, 3, 8, 4), trader(2, 3.2, 8, 4)]
         trades = quanta(traders, 1)
@@ -143,7 +143,7 @@ class TestUndo:
         now[party] = trader(party, {1: 3.15, 2: 3.05}[party], 8, 4)
         assert len(undo_wrong(trades, now, 9)[1]) == 1
 
-    def test_newest_first_as_far_as_quota_is_missing(self) -> None:
+    def test_undoes_newest_first_until_quota_suffices(self) -> None:
         """The buyer's slow quota shrinks to 12, which pays for two of the four trades."""
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in [*TABLE_3[:2], trader(3, 6.25, 12, 4)]}
@@ -151,7 +151,7 @@ class TestUndo:
         assert (standing, len(undone)) == (trades[:2], 2)
         assert holdings_after(now.values(), standing)[3]["k80"] == 2 * GPU_MICRO
 
-    def test_when_a_seller_can_use_less(self) -> None:
+    def test_undoes_trades_if_seller_can_use_less(self) -> None:
         """After four trades it has 40 K80. With jobs of 32 GPUs, two trades are too many."""
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in TABLE_3}
@@ -159,27 +159,27 @@ class TestUndo:
         assert undo_wrong(trades, now, 9)[0] == trades[:2]
 
 
-class TestJobsThatRunOnSomeTypesAlone:
-    def test_a_buyer_gets_what_its_small_jobs_can_use(self) -> None:
+class TestJobsLimitedToSomeTypes:
+    def test_buyer_gets_what_small_jobs_can_use(self) -> None:
         """Jobs of 5.5 GPUs fit V100s and it has a quota of 4, so it buys one and a half."""
         buyer = TABLE_3[2]._replace(within=((("v100",), 5_500_000),))
         after = holdings_after([TABLE_3[0], buyer], quanta([TABLE_3[0], buyer], 9))
         assert after[3]["v100"] == 5_500_000
 
-    def test_the_next_one_buys_when_it_can_use_no_more(self) -> None:
+    def test_next_tenant_buys_after_first_is_full(self) -> None:
         full = TABLE_3[2]._replace(within=((("v100",), 4 * GPU_MICRO),))
         trades = quanta([*TABLE_3[:2], full], 9)
         assert {row.buyer for row in trades} == {2}
         assert {row.rate_micro for row in trades} == {3_125_000}
 
-    def test_a_seller_takes_what_its_jobs_can_use(self) -> None:
+    def test_seller_takes_what_its_jobs_can_use(self) -> None:
         seller = TABLE_3[0]._replace(within=((("k80",), 22 * GPU_MICRO),))
         trades = quanta([seller, TABLE_3[2]], 9)
         assert {row.seller for row in trades} == {1}
         after = holdings_after([seller, TABLE_3[2]], trades)
         assert 22 * GPU_MICRO - LEAST_MICRO < after[1]["k80"] <= 22 * GPU_MICRO
 
-    def test_is_undone_when_small_jobs_end(self) -> None:
+    def test_undoes_trades_after_small_jobs_end(self) -> None:
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in TABLE_3}
         now[3] = now[3]._replace(within=((("v100",), 6 * GPU_MICRO),))
@@ -207,9 +207,9 @@ def drawn(rows: Sequence[tuple[int, ...]]) -> list[Trader]:
     return traders
 
 
-class TestEveryTrade:
+class TestTradeInvariants:
     @given(pools)
-    def test_conserves_gpus_and_leaves_nobody_worse_off(self, rows: list[tuple[int, ...]]) -> None:
+    def test_conserves_gpus_and_no_tenant_is_worse_off(self, rows: list[tuple[int, ...]]) -> None:
         traders = drawn(rows)
         trades: list[Trade] = []
         for number in range(4):
@@ -232,7 +232,7 @@ class TestEveryTrade:
         assert undo_wrong(trades, {one.tenant: one for one in traders}, 9) == (trades, [])
 
     @given(pools)
-    def test_is_undone_without_a_trace(self, rows: list[tuple[int, ...]]) -> None:
+    def test_undo_reverts_all_changes(self, rows: list[tuple[int, ...]]) -> None:
         traders = drawn(rows)
         trades = quanta_of(traders)
         assert not any(changes_of([*trades, *(_back(row) for row in trades)]).values())
@@ -240,7 +240,7 @@ class TestEveryTrade:
         assert [row.rate_micro for row in undone] == [-row.rate_micro for row in trades[::-1]]
 
     @given(pools)
-    def test_is_whole_gpus_that_sum_to_nothing(self, rows: list[tuple[int, ...]]) -> None:
+    def test_swaps_of_each_type_sum_to_zero(self, rows: list[tuple[int, ...]]) -> None:
         whole = [(a, b, c // GPU_MICRO * GPU_MICRO, d // GPU_MICRO * GPU_MICRO,
                   e // GPU_MICRO * GPU_MICRO, f, g) for a, b, c, d, e, f, g in rows]  # fmt: skip
         traders = drawn(whole)

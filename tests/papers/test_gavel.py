@@ -123,17 +123,17 @@ def solved_apart(problem: ShareProblem, rates: Array) -> Array:
     return np.array([fixed[row] for row in range(rows)])
 
 
-class TestByHand:
+class TestWorkedExamples:
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
-    def test_shares_are_these(self, case: Golden, backend: str) -> None:
+    def test_shares_match_manual_solution(self, case: Golden, backend: str) -> None:
         found = solve_shares(asked(case), "gavel", backend)
         expected = np.array([[float(value) for value in row] for row in case.shares])
         assert (found.status, found.fallback) == ("optimal", "")
         np.testing.assert_allclose(found.shares, expected, rtol=RTOL, atol=1e-9)
 
     @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
-    def test_scipy_finds_the_same(self, case: Golden) -> None:
+    def test_throughputs_match_scipy(self, case: Golden) -> None:
         problem = asked(case)
         expected = np.array([[float(value) for value in row] for row in case.shares])
         done = (problem.speedups * expected).sum(axis=1)
@@ -155,15 +155,15 @@ def problems(draw: st.DrawFn) -> ShareProblem:
     return ShareProblem(*(np.array(one) for one in (rows, capacity, weights, caps)))
 
 
-class TestAnyProblem:
+class TestRandomProblems:
     @given(problems())
-    def test_has_the_throughputs_that_scipy_finds(self, problem: ShareProblem) -> None:
+    def test_throughputs_match_scipy(self, problem: ShareProblem) -> None:
         found = solve_shares(problem, "gavel")
         apart = solved_apart(problem, published_rates(problem))
         np.testing.assert_allclose(found.throughputs, apart, rtol=1e-5, atol=1e-7)
 
     @given(problems())
-    def test_leaves_nobody_worse_than_alone_unless_a_cap_binds(self, problem: ShareProblem) -> None:
+    def test_beats_equal_split_unless_cap_binds(self, problem: ShareProblem) -> None:
         """Rounds promise this only if no cap binds, since a row stays at its cap."""
         found = solve_shares(problem, "gavel")
         if (found.shares.sum(axis=1) >= problem.cap * (1 - 1e-6)).any():
@@ -172,7 +172,7 @@ class TestAnyProblem:
         assert (got >= alone * (1 - 1e-6)).all()
 
 
-class TestACap:
+class TestCap:
     """A job type's cap is what its jobs can use; it limits the shares, not the equal split."""
 
     @staticmethod
@@ -183,17 +183,17 @@ class TestACap:
             ShareProblem(np.array(rows), np.array(capacity), np.array(weights), caps), "gavel"
         ).throughputs
 
-    def test_that_binds_is_levelled_up_at_the_cost_of_others(self) -> None:
+    def test_binding_cap_shifts_throughput(self) -> None:
         """In a partition, the second would get 15; that is not promised if a cap binds."""
         np.testing.assert_allclose(self.throughputs(1.0), [112 / 13, 168 / 13], rtol=RTOL)
 
-    def test_that_does_not_bind_changes_nothing(self) -> None:
+    def test_loose_cap_changes_nothing(self) -> None:
         np.testing.assert_allclose(self.throughputs(11.0), self.throughputs(INF), rtol=RTOL)
 
 
-class TestARound:
+class TestRound:
     @pytest.mark.parametrize(("jobs", "verdict"), [(1, Verdict.NOT_PROMISED), (9, Verdict.HOLDS)])
-    def test_promises_the_incentive_where_no_cap_binds(self, jobs: int, verdict: Verdict) -> None:
+    def test_promises_sharing_incentive_unless_cap_binds(self, jobs: int, verdict: Verdict) -> None:
         """With one job of one GPU, the first tenant cannot use more than that of its half."""
         profiles = [profile(1, 1, 1000, 2000), profile(2, 2, 1000, 4000)]
         pool = cluster([[4], [4]], {1: 2, 2: 2}, profiles)

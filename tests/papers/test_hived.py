@@ -37,31 +37,31 @@ class TestCells:
         ("quota", "largest", "sizes"),
         [(13, 8, [8, 4, 1]), (24, 8, [8, 8, 8]), (7, 4, [4, 2, 1]), (0, 8, []), (3, 8, [2, 1])],
     )
-    def test_of_a_quota_are_powers_of_two(self, quota: int, largest: int, sizes: list[int]) -> None:
+    def test_sizes_are_powers_of_two(self, quota: int, largest: int, sizes: list[int]) -> None:
         assert cell_sizes(quota, largest) == sizes
 
-    def test_are_bound_largest_first_and_leave_no_gap(self) -> None:
+    def test_binds_largest_first_without_gaps(self) -> None:
         """Cells of 4 are bound first, two on node 1 and one on node 2; cells of 2 fill node 2."""
         cells = bind_cells(nodes(8, 8), quotas(6, 6, 4), [], {})
         assert cells == [
             Cell(1, 2, 2), Cell(1, 4, 1), Cell(2, 2, 2), Cell(2, 4, 1), Cell(3, 4, 2),
         ]  # fmt: skip
 
-    def test_go_where_their_tenant_is_already(self) -> None:
+    def test_binds_where_tenant_already_runs(self) -> None:
         cells = bind_cells(nodes(8, 8), quotas(8, 8), [], {(1, 2): 5})
         assert cells == [Cell(1, 8, 2), Cell(2, 8, 1)]
 
-    def test_stay_where_they_are(self) -> None:
+    def test_keeps_existing_binding(self) -> None:
         before = [Cell(1, 8, 2), Cell(2, 8, 1)]
         assert bind_cells(nodes(8, 8, 8), quotas(8, 8, 8), before, {}) == [*before, Cell(3, 8, 3)]
 
-    def test_move_where_their_node_is_lost(self) -> None:
+    def test_moves_after_node_loss(self) -> None:
         before = [Cell(1, 8, 2), Cell(2, 8, 1)]
         assert bind_cells(nodes(8, 0, 8), quotas(8, 8), before, {}) == [
             Cell(1, 8, 3), Cell(2, 8, 1),
         ]  # fmt: skip
 
-    def test_move_where_what_was_kept_is_in_the_way(self) -> None:
+    def test_moves_cells_that_block_whole_node(self) -> None:
         """Cells are bound so that a whole node is left for the tenant with 8 GPUs."""
         before = [Cell(1, 4, 1), Cell(1, 4, 2)]
         cells = bind_cells(nodes(8, 8), quotas(4, 8), before[:1], {})
@@ -70,7 +70,7 @@ class TestCells:
         cells = bind_cells(nodes(8, 8), quotas(2, 2, 8), quarters, {})
         assert {cell.node for cell in cells if cell.gpus == 2} == {2}
 
-    def test_are_halved_where_nodes_are_no_powers_of_two(self) -> None:
+    def test_halves_cells_on_odd_sized_nodes(self) -> None:
         """A node of 6 has room for one cell of 4; its other 2 GPUs are half of a cell."""
         cells = bind_cells(nodes(6, 6), quotas(12), [], {})
         assert sum(cell.gpus for cell in cells) == 12
@@ -81,7 +81,7 @@ class TestCells:
         st.lists(st.integers(0, 20), min_size=1, max_size=5),
         st.randoms(use_true_random=False),
     )
-    def test_can_all_be_had_at_once(self, sizes: list[int], wished: list[int], rng: Any) -> None:
+    def test_all_cells_fit_at_once(self, sizes: list[int], wished: list[int], rng: Any) -> None:
         total = sum(sizes)
         asked = quotas(*(min(count, total // len(wished)) for count in wished))
         before = [Cell(rng.randint(1, 5), rng.choice([1, 2, 4, 8]), rng.randint(1, 7))
@@ -98,14 +98,14 @@ class TestCells:
 class TestOwners:
     SPOTS = [job(i, 1, 500, tenant=2) for i in range(1, 9)]
 
-    def test_have_their_cells_back_from_spot_jobs(self) -> None:
+    def test_reclaim_cells_from_spot_jobs(self) -> None:
         """Nodes have 4 GPUs. Tenant 2 owns one and runs 8 jobs; tenant 1's gang needs 4 GPUs."""
         found = run("hived", [*self.SPOTS, job(9, 4, 50, at_s=10)], {1: 4, 2: 4}, nodes=2,
                     min_runtime_s=0)  # fmt: skip
         assert found[9] == Times(10, 60)
         assert sorted(row.end_s for row in found.values()) == [60, *[500] * 4, *[550] * 4]
 
-    def test_wait_for_the_minimum_runtime_and_let_nobody_in(self) -> None:
+    def test_wait_for_minimum_runtime_with_gpus_held(self) -> None:
         """A spot job ends at 20 s; its GPU stays free although another job waits."""
         jobs = [*self.SPOTS[:7], job(8, 1, 20, tenant=2), job(9, 4, 50, at_s=10),
                 job(10, 1, 5, at_s=11, tenant=2)]  # fmt: skip
@@ -113,7 +113,7 @@ class TestOwners:
         assert found[9].start_s == 100  # leases end at the first event after 60 s
         assert found[10].start_s >= 100
 
-    def test_take_the_fewest_leases(self) -> None:
+    def test_preempt_fewest_leases(self) -> None:
         """The first tenant's node has spot jobs of 1 and 3 GPUs, and 1 or 2 GPUs are needed."""
         leases = [spot(1, 1, 1), spot(2, 1, 3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 1)]
@@ -125,7 +125,7 @@ class TestOwners:
         (row,) = decide_round(asked(jobs, leases, (4, 4), nodes_={1: 4, 2: 4})).preemptions
         assert row.job == 2
 
-    def test_take_nothing_where_their_cells_are_free(self) -> None:
+    def test_do_not_preempt_if_own_cells_are_free(self) -> None:
         """The first tenant has cells on both nodes, and a spot job is on one of them."""
         leases = [spot(1, 1, 4)]
         jobs = [held_job(1, 4), waiting_job(3, 4)]
@@ -143,7 +143,7 @@ class TestOwners:
         (grant,) = decision.grants
         assert grant.placement == ((1, 4), (2, 4))
 
-    def test_take_no_leases_that_may_not_end(self) -> None:
+    def test_do_not_preempt_protected_leases(self) -> None:
         """The lease is protected, and the free GPUs next to it are kept free for the gang."""
         leases = [replace(spot(1, 1, 2), protected_until_us=AT_US + 1)]
         jobs = [held_job(1, 2), waiting_job(3, 4), waiting_job(4, 2, tenant=2)]
@@ -151,7 +151,7 @@ class TestOwners:
         assert not decision.grants
         assert not decision.preemptions
 
-    def test_count_the_minimum_runtime_whatever_protected_a_lease_at_first(self) -> None:
+    def test_minimum_runtime_applies_to_unprotected_leases(self) -> None:
         """The lease started under another policy, without protection."""
         snap = asked([held_job(1, 4), waiting_job(3, 4)], [spot(1, 1, 4)], (4, 0), nodes_={1: 4})
         assert decide_round(snap).preemptions
@@ -159,7 +159,7 @@ class TestOwners:
         assert not waits.preemptions
         assert not waits.grants
 
-    def test_leave_the_other_what_it_may_borrow(self) -> None:
+    def test_leave_room_others_may_borrow(self) -> None:
         """The other tenant may borrow 4: when its lease on a node ends, it gets 4 on the other."""
         jobs = [held_job(1, 4), waiting_job(3, 4), waiting_job(4, 4, tenant=2)]
         snap = asked(jobs, [spot(1, 1, 4)], (4, 0), nodes_={1: 4, 2: 4},
@@ -170,7 +170,7 @@ class TestOwners:
         places = {grant.job: grant.placement for grant in decision.grants}
         assert places == {3: ((1, 4),), 4: ((2, 4),)}
 
-    def test_wait_where_a_node_has_lost_gpus_that_leases_hold(self) -> None:
+    def test_wait_if_node_lost_leased_gpus(self) -> None:
         """4 of 8 GPUs are left, but leases hold 8, so the end of one lease frees no GPU."""
         leases = [spot(1, 1, 4), spot(2, 1, 4)]
         jobs = [held_job(1, 4), held_job(2, 4), waiting_job(3, 4)]
@@ -178,7 +178,7 @@ class TestOwners:
         assert not decision.grants
         assert not decision.preemptions
 
-    def test_that_hold_more_than_their_quota_are_spot_jobs_themselves(self) -> None:
+    def test_do_not_preempt_when_holding_full_quota_elsewhere(self) -> None:
         """The first tenant has cells of 4 on the first node, but its job runs on the second."""
         mine = replace(spot(2, 2, 4), tenant=1, own=4, borrowed=0)
         leases = [spot(1, 1, 4), mine]
@@ -188,7 +188,7 @@ class TestOwners:
         assert not decision.grants
         assert not decision.preemptions
 
-    def test_go_before_spot_jobs_that_came_first(self) -> None:
+    def test_go_before_earlier_spot_jobs(self) -> None:
         jobs = [waiting_job(1, 4, tenant=2), waiting_job(2, 4)]
         snap = asked(jobs, [], (4, 0), nodes_={1: 4})
         decision = decide_round(snap)
@@ -197,11 +197,11 @@ class TestOwners:
 
 
 class TestSpotJobs:
-    def test_run_on_idle_cells_and_are_told_so(self) -> None:
+    def test_run_on_idle_cells_with_spot_note(self) -> None:
         decision = decide_round(asked([waiting_job(1, 4, tenant=2)], [], (4, 0), nodes_={1: 4}))
         assert [grant.key.note for grant in decision.grants] == ["spot"]
 
-    def test_are_not_renewed_where_an_owner_waits(self) -> None:
+    def test_are_not_renewed_while_owner_waits(self) -> None:
         """The lease has ended, so this is no preemption and needs no notice."""
         ended = replace(spot(1, 1, 4), expires_us=AT_US)
         decision = decide_round(
@@ -212,8 +212,8 @@ class TestSpotJobs:
         assert not decision.preemptions
 
 
-class TestTheMemory:
-    def test_keeps_the_cells(self) -> None:
+class TestMemory:
+    def test_keeps_cells_between_rounds(self) -> None:
         jobs = [waiting_job(1, 4)]
         first = decide_round(asked(jobs, [], (4, 4), nodes_={1: 4, 2: 4}))
         assert first.memory == {"cells": {"v100": [[1, 4, 1], [2, 4, 2]]}}

@@ -170,9 +170,9 @@ def shares_of(term: ClosedTerm) -> dict[int, int]:
     return {share.lender: share.amount_micro for share in term.shares}
 
 
-class TestTheIncomeOfATerm:
+class TestTermIncome:
     @given(histories())
-    def test_is_the_sum_of_the_equation_over_its_slots(self, history: History) -> None:
+    def test_equals_sum_of_equation_over_slots(self, history: History) -> None:
         stated = {(term.lease, term.number): term for term in history.terms}
         closed = [term for term in history.closed() if term.borrowed and term.held_us]
         for term in closed:
@@ -188,7 +188,7 @@ class TestTheIncomeOfATerm:
                 assert shares_of(term) == rounded(exact, term.amount_micro)
 
     @given(histories())
-    def test_sums_to_the_charge_and_is_no_ones_more_than_its_part(self, history: History) -> None:
+    def test_sums_to_charge_and_never_exceeds_share(self, history: History) -> None:
         stated = {(term.lease, term.number): term for term in history.terms}
         for term in history.closed():
             shares = shares_of(term)
@@ -206,9 +206,7 @@ class TestTheIncomeOfATerm:
             assert stated[term.lease, term.term].ends_us == ends
 
     @given(histories())
-    def test_is_charged_so_that_a_lease_pays_its_exact_cost_rounded_once(
-        self, history: History
-    ) -> None:
+    def test_lease_pays_exact_cost_rounded_once(self, history: History) -> None:
         costs: dict[int, Fraction] = {}
         for term in history.terms:
             length = term.ends_us - term.starts_us
@@ -221,7 +219,7 @@ class TestTheIncomeOfATerm:
         assert charged == {lease: floor(cost + half) for lease, cost in costs.items()}
 
 
-class TestTheGoldenCase:
+class TestGoldenCase:
     """A borrowed GPU, charge 4; A and B lend (1, 0), then (2, 2), for half a term each."""
 
     @staticmethod
@@ -230,7 +228,7 @@ class TestTheGoldenCase:
         sums.entitle(0, 1, {A: (1, None), B: (0, None)})
         return sums
 
-    def test_pays_3_and_1(self) -> None:
+    def test_pays_lenders_3_and_1(self) -> None:
         sums = self.halves()
         before = sums.mark(0)
         sums.entitle(HOUR_US, 4, {A: (2, None), B: (2, None)})
@@ -241,7 +239,7 @@ class TestTheGoldenCase:
             (B, 1 * CREDIT_MICRO),
         ]
 
-    def test_paid_12_fifths_and_8_fifths_by_integrals(self) -> None:
+    def test_integral_method_paid_12_fifths_and_8_fifths(self) -> None:
         sums = self.halves()
         before = sums.integrals(0)
         sums.entitle(HOUR_US, 4, {A: (2, None), B: (2, None)})
@@ -249,7 +247,7 @@ class TestTheGoldenCase:
         shares = split_charge(4 * CREDIT_MICRO, 2 * HOUR_US, weights)
         assert [row.amount_micro for row in shares] == [2_400_000, 1_600_000]
 
-    def test_is_told_by_lease_events_alike(self) -> None:
+    def test_lease_events_give_same_shares(self) -> None:
         history = History()
         history.entitle(0, 1, {A: (1, None), B: (0, None)})
         term = Term(1, 1, C, 0, 1, 4 * CREDIT_MICRO * HOUR_US // LAST_US, 0)
@@ -261,7 +259,7 @@ class TestTheGoldenCase:
         assert shares_of(closed) == {A: 3 * CREDIT_MICRO, B: CREDIT_MICRO}
 
     @pytest.mark.parametrize("quotas", [{}, {A: (2, 0)}])
-    def test_without_idle_quota_pays_the_operator(self, quotas: Quotas) -> None:
+    def test_pays_operator_without_idle_quota(self, quotas: Quotas) -> None:
         history = History()
         history.entitle(0, 0, quotas)
         term = Term(1, 1, C, 0, 1, CREDIT_MICRO * HOUR_US, 0)
@@ -271,8 +269,8 @@ class TestTheGoldenCase:
         assert shares_of(closed) == {OPERATOR: LAST_US * CREDIT_MICRO}
 
 
-class TestManyShortTerms:
-    def test_owe_what_one_long_term_owes(self) -> None:
+class TestShortTerms:
+    def test_cost_as_much_as_one_long_term(self) -> None:
         """At 0.00036 credits an hour, a second costs 0.1 micro-credits, and 20,000 cost 2,000."""
         history, sweep, charged, count = History(), Sweep(), 0, 20_000
         history.entitle(0, 1, {A: (1, None)})

@@ -67,7 +67,7 @@ class TestGoldenCase1:
             1: 80 * MINUTE_US, 2: 60 * MINUTE_US, 3: 60 * MINUTE_US,
         }  # fmt: skip
 
-    def test_each_receives_60_gpu_minutes_in_30_minutes_and_deserves_two_gpus(self) -> None:
+    def test_each_job_receives_deserved_60_gpu_minutes(self) -> None:
         pool = fig6()
         for _ in range(3):
             pool.round()
@@ -78,7 +78,7 @@ class TestGoldenCase1:
             assert view.job_rho(job_id) == 1.0
         assert view.tenant_rho(1, "v100") == 1.0
 
-    def test_other_submission_order_does_not_give_the_figure(self) -> None:
+    def test_other_submission_order_differs_from_figure(self) -> None:
         pool = fig6("J2 J1 J3")
         first = pool.round()
         assert [grant.job for grant in first.grants] == [2]
@@ -92,14 +92,14 @@ class TestGoldenCase1:
 class TestGoldenCases:
     """Golden cases 2 to 4: FairShare over 100 microseconds."""
 
-    def test_2_a_small_job_deserves_only_what_it_can_use(self) -> None:
+    def test_2_small_job_deserves_only_what_it_can_use(self) -> None:
         changes = [Change(0, QUOTA, 1, gpus=8, gpu_types=("v100",))]
         changes += [Change(0, ACTIVE, 1, 1, 8, ("v100",)), Change(0, ACTIVE, 1, 2, 1, ("v100",))]
         view = ServiceView(advance(Service(at_us=0), changes, 100))
         assert (view.job_deserved(1), view.job_deserved(2)) == (4 * 100, 1 * 100)
 
     @pytest.mark.parametrize(("by_quota", "deserved"), [(False, 1), (True, 2)])
-    def test_3_demand_bounds_the_share_of_a_tenant(self, by_quota: bool, deserved: int) -> None:
+    def test_3_demand_bounds_share_of_tenant(self, by_quota: bool, deserved: int) -> None:
         """Quotas 6 and 2; B demands 1: it deserves 1 by (8), 2 by (16)."""
         changes = [
             Change(0, QUOTA, 1, gpus=6, gpu_types=("v100",)),
@@ -110,7 +110,7 @@ class TestGoldenCases:
         service = advance(Service(at_us=0), changes, 100)
         assert claim_rho(service.claims[1], 100, by_quota=by_quota) == 1 / deserved
 
-    def test_4_what_a_tenant_deserves_stops_when_its_jobs_end(self) -> None:
+    def test_4_deserved_time_stops_when_jobs_end(self) -> None:
         changes = [
             Change(0, QUOTA, 1, gpus=8, gpu_types=("v100",)),
             Change(0, ACTIVE, 1, 1, 4, ("v100",)),
@@ -145,7 +145,7 @@ TWO = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
 
 
 class TestTwoPhases:
-    def test_the_tenant_with_the_least_rho_goes_first(self) -> None:
+    def test_tenant_with_least_rho_goes_first(self) -> None:
         jobs = [job(1, 4), job(2, 4, tenant=2)]
         round_ = snapshot(jobs, nodes={1: 4}, quotas=TWO)
         # neither tenant received anything, so the arrival decides
@@ -153,7 +153,7 @@ class TestTwoPhases:
         ahead = with_history(round_, {1: (4, 100), 2: (1, 100)})
         assert picked(decide_round(ahead)) == [2]
 
-    def test_a_pick_counts_as_a_lease_of_gpu_time_for_the_rest_of_the_round(self) -> None:
+    def test_pick_counts_as_whole_lease_within_round(self) -> None:
         """Line 14: after its first pick tenant 1 comes after tenant 2, then before it again."""
         jobs = [job(1, 4), job(2, 4), job(3, 2, tenant=2), job(4, 2, tenant=2)]
         jobs += [job(5, 2, tenant=2)]
@@ -162,7 +162,7 @@ class TestTwoPhases:
         assert picked(decision) == [1, 3, 4, 2, 5]
         assert decision.service.claims[0].alloc_gpu_us == 0  # the sums do not include the charge
 
-    def test_variant_16_selects_by_quota_also_while_there_was_no_demand(self) -> None:
+    def test_equation_16_counts_quota_without_demand(self) -> None:
         """Tenant 1 lent its quota until now; by (16), that time counts as deserved."""
         jobs = [job(1, 4, tenant=2), job(9_990, 4)]
         leases = [lease(1, 1, (1, 4), tenant=2)]
@@ -173,7 +173,7 @@ class TestTwoPhases:
         by_quota = replace(history, options={"tenant_share": "quota"})
         assert picked(decide_round(by_quota)) == [9_990]
 
-    def test_the_papers_rule_leaves_a_tenant_out_when_its_first_job_does_not_fit(self) -> None:
+    def test_paper_rule_skips_tenant_if_first_job_does_not_fit(self) -> None:
         jobs = [job(1, 8), job(2, 1), job(3, 1, tenant=2)]
         round_ = snapshot(jobs, nodes={1: 4, 2: 4}, quotas=TWO)
         small = replace(round_, nodes=(Node(1, "v100", 4), Node(2, "v100", 7)))
@@ -194,14 +194,14 @@ class TestTwoPhases:
 class TestUndefinedRho:
     """FairTime = 0: first before any GPU-time, then after all others, by GPU-time / quota."""
 
-    def test_a_tenant_without_quota_cannot_starve_the_others(self) -> None:
+    def test_tenant_without_quota_cannot_starve_others(self) -> None:
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         jobs = [job(i, 1) for i in range(1, 9)] + [job(i, 1, tenant=2) for i in range(9, 17)]
         decision = decide_round(snapshot(jobs, nodes={1: 8}, quotas=quotas))
         assert picked(decision) == [1, *range(9, 16)]
         assert decision.grants[0].key.tenant_rho is None
 
-    def test_the_first_round_of_a_pool_fills_quotas_in_proportion(self) -> None:
+    def test_first_round_fills_quotas_in_proportion(self) -> None:
         quotas = (Entitlement(1, "v100", 6), Entitlement(2, "v100", 2))
         jobs = [job(i, 1) for i in range(1, 9)] + [job(i, 1, tenant=2) for i in range(9, 17)]
         now = [replace(row, submitted_us=AT_US) for row in jobs]
@@ -234,7 +234,7 @@ class TestJobSelection:
             ({"lease_bonus": 1.0, "new_job_bonus": 4.0}, 2),
         ],
     )
-    def test_hooks_change_the_first_job(self, options: dict[str, Any], first: int) -> None:
+    def test_hooks_change_first_job(self, options: dict[str, Any], first: int) -> None:
         assert picked(decide_round(self.history(**options))) == [first]
 
     def test_hooks_do_not_move_gpus_between_tenants(self) -> None:
@@ -247,7 +247,7 @@ class TestJobSelection:
 
 
 class TestRenewal:
-    def test_keeps_the_gpus_and_only_leases_that_end_are_candidates(self) -> None:
+    def test_keeps_gpus_of_expiring_leases(self) -> None:
         jobs = [job(1, 2), job(2, 2), job(3, 4)]
         leases = [lease(1, 1, (1, 2)), lease(2, 2, (2, 2), expires_us=AT_US + 1)]
         decision = decide_round(snapshot(jobs, leases, nodes={1: 4, 2: 4, 3: 4}))
@@ -255,7 +255,7 @@ class TestRenewal:
         assert [row.placement for row in decision.grants] == [((3, 4),)]
         assert decision.ends == ()
 
-    def test_a_job_whose_gpus_were_taken_is_placed_anew_if_selected_later(self) -> None:
+    def test_places_job_elsewhere_after_losing_gpus(self) -> None:
         """Tenant 2 received less, so its gang takes node 1 first; job 1 moves to node 2."""
         jobs = [job(1, 2), job(2, 4, tenant=2)]
         held = [lease(1, 1, (1, 2))]
@@ -264,7 +264,7 @@ class TestRenewal:
         assert [(row.lease, row.reason) for row in decision.ends] == [(1, EndReason.NOT_RENEWED)]
         assert {row.job: row.placement for row in decision.grants} == {2: ((1, 4),), 1: ((2, 2),)}
 
-    def test_a_protected_lease_is_left_alone(self) -> None:
+    def test_leaves_protected_lease_unchanged(self) -> None:
         jobs = [job(1, 4), job(2, 4, tenant=2)]
         held = [lease(1, 1, (1, 4), protected_until_us=AT_US + 1)]
         decision = decide_round(snapshot(jobs, held, nodes={1: 4}, quotas=TWO))
@@ -272,9 +272,9 @@ class TestRenewal:
         assert decision.skips[0].reason is Reason.NO_FREE_GPUS
 
 
-class TestBigGangsTurn:
+class TestBigGangReservation:
     @pytest.mark.parametrize(("waited_us", "held_back"), [(0, False), (1, True)])
-    def test_comes_after_more_than_k_leases(self, waited_us: int, held_back: bool) -> None:
+    def test_reserves_after_more_than_k_leases(self, waited_us: int, held_back: bool) -> None:
         """After exactly two leases the gang is not served yet; a microsecond later, it is."""
         at_us = 3 * HOUR_US
         since_us = at_us - 2 * HOUR_US - waited_us
@@ -289,7 +289,7 @@ class TestBigGangsTurn:
         assert ("reserved" in decision.memory) is held_back
 
     @pytest.mark.parametrize("policy", ["ltgf", "oef"])
-    def test_is_the_next_gangs_while_a_limit_refuses_it(self, policy: str) -> None:
+    def test_passes_to_next_gang_while_limit_refuses_first(self, policy: str) -> None:
         """Regression: a refused gang kept the reservation of its type, so gang 2 got none."""
         at_us = 3 * HOUR_US
         jobs = [job(1, 6, max_price_micro=4), job(2, 6, tenant=2), job(3, 4)]
@@ -309,8 +309,8 @@ class TestBigGangsTurn:
         assert reserved(5) == ({"1": 0, "2": 1}, 2)
 
 
-class TestARefusedRenewal:
-    def test_leaves_its_gpus_to_the_gang_that_fits_them_best(self) -> None:
+class TestRefusedRenewal:
+    def test_frees_gpus_for_best_fitting_gang(self) -> None:
         """Job 1 may not borrow at this price. Job 2 gets its node, not the larger node."""
         jobs = [job(1, 4, terms=1, max_price_micro=0), job(2, 4), job(3, 4)]
         held = [lease(1, 1, (1, 4)), lease(2, 3, (3, 4), expires_us=AT_US + 1)]
@@ -324,7 +324,7 @@ class TestARefusedRenewal:
 
 
 class TestFairnessWindow:
-    def test_a_tenant_that_once_had_more_is_even_again_after_the_window(self) -> None:
+    def test_earlier_surplus_is_forgotten_after_window(self) -> None:
         """Tenant 1 had the whole pool for 5 h; then tenant 2 submits jobs.
 
         With a window of one hour, each tenant gets half from 7 h to 10 h. Without a window, tenant

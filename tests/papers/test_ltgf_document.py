@@ -16,15 +16,15 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs/policies/ltgf.md").read_text
 
 
 class TestDocument:
-    def test_tells_every_option_and_its_default(self) -> None:
+    def test_lists_every_option_and_default(self) -> None:
         told = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", TEXT, re.MULTILINE))
         defaults = msgspec.to_builtins(LtgfOptions())
         assert {name: json.loads(value) for name, value in told.items()} == defaults
 
-    def test_its_preset_is_the_papers_evaluation(self) -> None:
+    def test_preset_matches_paper_evaluation(self) -> None:
         (example,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
         assert options("ltgf", json.loads(example)) == PAPER_EVALUATION
 
-    def test_tells_every_reason(self) -> None:
+    def test_explains_every_reason(self) -> None:
         explained = set(re.findall(r"`(\w+)`", TEXT[TEXT.index("## Why a job is queued") :]))
         assert {reason.value for reason in Reason} <= explained

@@ -61,9 +61,9 @@ def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
     return replace(snapshot, options=options)
 
 
-class TestEveryRound:
+class TestRoundInvariants:
     @given(rounds())
-    def test_capacity_gang_lease_and_reason_hold(self, snapshot: Snapshot) -> None:
+    def test_respects_capacity_and_gang_sizes(self, snapshot: Snapshot) -> None:
         """`decide_round` checks the invariants; capacity and gang are checked again here."""
         decision = decide_round(snapshot)
         gangs = {job.id: job.gpus for job in snapshot.jobs}
@@ -79,9 +79,7 @@ class TestEveryRound:
         assert all(count <= sizes[node] for node, count in used.items())
 
     @given(rounds())
-    def test_no_job_runs_without_a_lease_and_renewals_keep_their_gpus(
-        self, snapshot: Snapshot
-    ) -> None:
+    def test_jobs_need_leases_and_renewals_keep_gpus(self, snapshot: Snapshot) -> None:
         decision = decide_round(snapshot)
         leases = {lease.id: lease for lease in snapshot.leases}
         moved = {grant.job for grant in decision.grants}
@@ -95,9 +93,7 @@ class TestEveryRound:
         assert running | waiting == {job.id for job in snapshot.jobs}
 
     @given(rounds(), st.randoms(use_true_random=False))
-    def test_the_order_of_rows_does_not_matter(
-        self, snapshot: Snapshot, rng: random.Random
-    ) -> None:
+    def test_ignores_row_order(self, snapshot: Snapshot, rng: random.Random) -> None:
         """Rows are shuffled. Ids are not permuted, because they break ties."""
         ready = advanced(snapshot)
 
@@ -123,21 +119,21 @@ class TestEveryRound:
         assert canonical_bytes(decide_round(mixed)) == canonical_bytes(decide_round(ready))
 
     @given(rounds())
-    def test_its_certificate_holds(self, snapshot: Snapshot) -> None:
+    def test_certificate_holds(self, snapshot: Snapshot) -> None:
         """The certificate checks the order by rho, also for jobs tried on several types."""
         decision = decide_round(snapshot)
         items = certify_round(snapshot, decision).findings
         assert not [item for item in items if item.verdict is Verdict.VIOLATED]
 
     @given(rounds())
-    def test_the_snapshot_survives_json(self, snapshot: Snapshot) -> None:
+    def test_snapshot_round_trips_json(self, snapshot: Snapshot) -> None:
         again = decode(canonical_bytes(snapshot), Snapshot)
         first = canonical_bytes(decide_round(snapshot))
         assert canonical_bytes(decide_round(again)) == first
         assert canonical_bytes(decode(first, Decision)) == first
 
     @given(rounds())
-    def test_work_is_conserved_up_to_the_tenants_own_limits(self, snapshot: Snapshot) -> None:
+    def test_is_work_conserving_within_tenant_limits(self, snapshot: Snapshot) -> None:
         """No job waits for room or for its turn while its gang fits on free GPUs."""
         options = {"work_conserving": True, "reserve_after_leases": 0}
         decision = decide_round(replace(snapshot, options=options))
@@ -163,16 +159,16 @@ class TestEveryRound:
                 assert refused or job.gpus > max(holes, default=0), (job, gpu_type)
 
 
-class TestFastEqualsLiteral:
+class TestFastImplementation:
     @given(rounds(limits=False))
-    def test_same_picks_in_the_same_order(self, snapshot: Snapshot) -> None:
+    def test_picks_match_literal_algorithm_in_order(self, snapshot: Snapshot) -> None:
         ready = advanced(snapshot)
         conserving = bool(snapshot.options["work_conserving"])
         literal = LiteralLtgf(ready, work_conserving=conserving).picks()
         assert picks(ready) == literal
 
 
-class TestSameBytesElsewhere:
+class TestDeterminism:
     SCRIPT = """
 from benchmarks.ltgf_pool import pool
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
@@ -184,7 +180,7 @@ print(sha256_hex(canonical_bytes(decide_round(snapshot))))
 """
 
     @pytest.mark.parametrize("seed", ["0", "1", "12345"])
-    def test_with_another_hash_seed(self, seed: str) -> None:
+    def test_decision_is_independent_of_hash_seed(self, seed: str) -> None:
         result = subprocess.run(
             [sys.executable, "-c", self.SCRIPT],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -209,7 +205,7 @@ print(sha256_hex(canonical_bytes(decide_round(snapshot))))
 class TestLongRun:
     @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 2))
     @settings(max_examples=some())
-    def test_a_tenant_that_always_wants_more_than_its_quota_gets_it(
+    def test_tenant_with_constant_excess_demand_gets_quota(
         self, shares: list[int], gang: int
     ) -> None:
         """rho >= 1 - gang / (quota x rounds): at most one gang is missing for one lease."""
@@ -265,7 +261,7 @@ def leases_waited(small: Pool, limit: int) -> float | None:
 class TestBigGang:
     @given(st.integers(2, 4), st.data())
     @settings(max_examples=some())
-    def test_starts_within_k_and_a_few_leases(self, nodes: int, data: st.DataObject) -> None:
+    def test_starts_within_k_plus_few_leases(self, nodes: int, data: st.DataObject) -> None:
         """It takes K leases until nodes are held back, one until they are empty, and one round."""
         gang = data.draw(st.integers(5, 8 * nodes))
         after_leases = data.draw(st.integers(1, 3))
@@ -274,11 +270,11 @@ class TestBigGang:
         assert waited is not None
         assert waited <= after_leases + 1 + 2 / 15
 
-    def test_would_starve_without(self) -> None:
+    def test_starves_without_reservation(self) -> None:
         assert leases_waited(busy(16, 2, 1, 0), 20) is None
         assert leases_waited(busy(16, 2, 1, 2), 20) is not None
 
-    def test_the_state_is_json_and_is_dropped_when_the_gang_starts_or_goes(self) -> None:
+    def test_state_is_dropped_after_gang_starts_or_leaves(self) -> None:
         for cancelled in (False, True):
             small = busy(16, 2, 1, 1)
             while "reserved" not in small.memory:
@@ -293,7 +289,7 @@ class TestBigGang:
             assert "1" not in small.memory.get("passed", {})
             assert "reserved" not in small.memory
 
-    def test_waiting_jobs_are_told_that_gpus_are_held_back(self) -> None:
+    def test_waiting_jobs_have_reserved_for_gang_reason(self) -> None:
         small = busy(16, 2, 1, 1)
         reasons: set[str] = set()
         while small.at_us < 60 * MINUTE_US:

@@ -68,18 +68,18 @@ class TestOwnQuota:
         assert granted(decision) == {1: (4, 0, 0), 3: (4, 0, 0)}
         assert [row.job for row in decision.grants] == [1, 3]
 
-    def test_is_given_between_batches_too(self) -> None:
+    def test_is_granted_between_batches(self) -> None:
         memory = {"batch_us": AT_US - 1}
         decision = decide_round(market([job(AT_US, 4), job(AT_US - 5, 6)], memory=memory))
         assert granted(decision) == {AT_US: (4, 0, 0)}
         assert decision.memory["batch_us"] == AT_US - 1
 
-    def test_is_given_to_a_job_that_is_worth_nothing_any_more(self) -> None:
+    def test_is_granted_to_job_without_remaining_value(self) -> None:
         worthless = read_utility(1, {"kind": "linear", "k": -1000, "g": "0.000001"})
         decision = decide_round(market([job(1, 4)], utilities=(worthless,)))
         assert granted(decision) == {1: (4, 0, 0)}
 
-    def test_takes_the_gpus_of_a_borrowed_lease_that_ended(self) -> None:
+    def test_takes_gpus_of_expired_borrowed_lease(self) -> None:
         """Job 2 of tenant 1 borrowed GPUs that tenant 2 now needs."""
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (1, 4), borrowed=4, own=0)]
         asked = market([job(1, 4), job(2, 4), job(3, 2, tenant=2)], leases)
@@ -88,7 +88,7 @@ class TestOwnQuota:
         assert granted(decision) == {3: (2, 0, 0)}
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
-    def test_clears_a_node_lease_by_lease_for_a_gang_of_the_owner(self) -> None:
+    def test_clears_node_lease_by_lease_for_gang(self) -> None:
         """The two borrowed leases of a node end in different rounds; the first is not renewed."""
         ahead = AT_US + HOUR_US // 2
         leases = [
@@ -110,7 +110,7 @@ class TestOwnQuota:
         assert granted(decision)[4] == (8, 0, 0)
         assert next(row for row in decision.grants if row.job == 4).placement == ((1, 8),)
 
-    def test_later_is_planned_for_when_its_tenants_own_lease_ends(self) -> None:
+    def test_plans_start_at_end_of_own_lease(self) -> None:
         """No GPU is free; job 1 of the tenant ends after 2 of its 3 hours."""
         running = [
             lease(1, 1, (1, 4), expires_us=AT_US + HOUR_US),
@@ -129,10 +129,10 @@ class TestOwnQuota:
         assert skip.numbers["starts_us"] == plan.start_us
 
 
-class TestABorrower:
+class TestBorrower:
     RUNNING = (lease(9, 1, (1, 4), expires_us=AT_US + HOUR_US),)
 
-    def test_starts_where_it_is_worth_the_price_with_itself_counted(self) -> None:
+    def test_starts_if_worth_price_with_own_gpus_counted(self) -> None:
         """The job pays the posted price of the round, not the price after its GPUs are counted."""
         jobs = [job(1, 4), job(2, 2)]
         asked = market(jobs, [*self.RUNNING], price_micro=ETA[4])
@@ -143,7 +143,7 @@ class TestABorrower:
         assert plan.cost_micro == 2 * ETA[4]
         assert plan.gain_micro == 2 * (681_793 - ETA[4])
 
-    def test_is_refused_below_it_and_told_the_price_that_it_would_have_needed(self) -> None:
+    def test_refusal_shows_needed_price(self) -> None:
         asked = market([job(1, 4), job(2, 2)], [*self.RUNNING], options={"horizon_s": 3600})
         decision = decide_round(replace(asked, utilities=(bid(2, "0.681792"),)))
         assert not decision.grants
@@ -154,7 +154,7 @@ class TestABorrower:
         assert skip.reason is Reason.PRICE_ABOVE_VALUE
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (681_792, 681_793)
 
-    def test_that_loses_by_waiting_is_told_worth_and_price_of_one_slot(self) -> None:
+    def test_refused_decaying_job_shows_value_and_price(self) -> None:
         """f = 2.8 - 2 t for 2 GPUs: now 0.4 per GPU-hour at the price eta(7), after an hour 0.
 
         The larger lease ends after 3 hours, and eta(3) is below 0.4. If its value now were compared
@@ -175,7 +175,7 @@ class TestABorrower:
         (skip,) = decision.skips
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (400_000, ETA[7])
 
-    def test_of_a_bid_waits_for_the_first_slot_in_which_it_gains(self) -> None:
+    def test_bid_waits_for_first_profitable_slot(self) -> None:
         """After the first hour the other lease has ended, and the price falls to eta(2).
 
         The posted price is 0 now, but with the job's GPUs counted an hour would cost 0.681793.
@@ -187,14 +187,14 @@ class TestABorrower:
         assert (plan.kind, plan.start_us) == (PlanKind.BORROWED, AT_US + HOUR_US)
         assert reasons(decision) == {2: Reason.PLANNED_LATER}
 
-    def test_that_loses_by_waiting_starts_now_at_a_higher_price(self) -> None:
+    def test_decaying_job_starts_now_at_higher_price(self) -> None:
         """f = 10 - 4 t: now it gains at least 6 - 2 x 0.681793, an hour later at most 2."""
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         asked = market([job(1, 4), job(2, 2, tenant=3)], [*self.RUNNING], quotas=quotas)
         hasty = read_utility(2, "linear k=-4 g=10")
         assert 2 in granted(decide_round(replace(asked, utilities=(hasty,))))
 
-    def test_that_loses_little_waits_for_a_lower_price(self) -> None:
+    def test_slowly_decaying_job_waits_for_lower_price(self) -> None:
         """f = 10 - 0.01 t: an hour of waiting costs 0.01 credits and saves almost one credit."""
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         asked = market(
@@ -207,20 +207,20 @@ class TestABorrower:
         assert plan.gain_micro == plan.value_micro - 2 * ETA[0]
         assert plan.value_micro == 10 * CREDIT_MICRO - 20_000
 
-    def test_without_a_utility_bids_its_highest_price_or_the_base_rate(self) -> None:
+    def test_without_utility_bids_max_price_or_base_rate(self) -> None:
         jobs = [job(1, 4), job(2, 2, max_price_micro=ETA[6] - 1), job(3, 2)]
         decision = decide_round(market(jobs, [*self.RUNNING], options={"horizon_s": 3600}))
         assert set(granted(decision)) == {3}
         half = market(jobs, [*self.RUNNING], options={"horizon_s": 3600, "default_bid": 0.5})
         assert not decide_round(half).grants
 
-    def test_comes_in_order_of_arrival_where_jobs_are_equal(self) -> None:
+    def test_equal_jobs_are_served_by_arrival(self) -> None:
         """Once the first job is counted, the price eta(8) exceeds the second job's value of 0.7."""
         jobs = [job(1, 4), job(3, 2), job(2, 2)]
         asked = market(jobs, [*self.RUNNING], utilities=(bid(2, "0.7"), bid(3, "0.7")))
         assert set(granted(decide_round(asked))) == {2}
 
-    def test_after_the_batch_waits_for_the_next(self) -> None:
+    def test_late_arrival_waits_for_next_batch(self) -> None:
         memory = {"batch_us": 5}
         jobs = [job(1, 4), job(7, 2)]
         asked = market(jobs, [*self.RUNNING], memory=memory)
@@ -229,7 +229,7 @@ class TestABorrower:
             jobs, [*self.RUNNING], memory=memory, options={"interval_s": 0}
         )))) == {7}  # fmt: skip
 
-    def test_takes_the_gpu_type_on_which_it_gains_most(self) -> None:
+    def test_picks_gpu_type_with_largest_gain(self) -> None:
         """A job whose value decays prefers the empty type, which is cheaper; both have room."""
         quotas = (
             Entitlement(1, "k80", 4), Entitlement(1, "v100", 4), Entitlement(3, "k80", 0),
@@ -250,8 +250,8 @@ class TestABorrower:
         assert [row.gpu_type for row in decision.grants] == ["k80"]
 
 
-class TestARenewal:
-    def test_is_of_a_lease_that_is_worth_the_posted_price(self) -> None:
+class TestRenewal:
+    def test_renews_lease_worth_posted_price(self) -> None:
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (1, 2), own=0, borrowed=2)]
         jobs = [job(1, 4), job(2, 2)]
         asked = market(jobs, leases, price_micro=ETA[6], utilities=(bid(2, "0.681793"),))
@@ -259,7 +259,7 @@ class TestARenewal:
         terms = {row.job: (row.own, row.borrowed, row.price_micro) for row in decision.renewals}
         assert terms == {1: (4, 0, 0), 2: (0, 2, ETA[6])}
 
-    def test_is_refused_below_it_with_the_reason(self) -> None:
+    def test_refuses_lease_worth_less_than_posted_price(self) -> None:
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (1, 2), own=0, borrowed=2)]
         asked = market([job(1, 4), job(2, 2)], leases, price_micro=ETA[6])
         decision = decide_round(replace(asked, utilities=(bid(2, "0.68"),)))
@@ -269,7 +269,7 @@ class TestARenewal:
 
 
 class TestTheta:
-    def test_is_of_the_most_that_a_job_was_worth_in_thirty_days(self) -> None:
+    def test_follows_highest_job_value_of_thirty_days(self) -> None:
         asked = market([job(1, 1)], options={"theta": "history"}, utilities=(bid(1, "7"),))
         decision = decide_round(asked)
         assert decision.prices[0].theta_milli == 8000
@@ -282,7 +282,7 @@ class TestTheta:
         older = replace(later, at_us=later.at_us + 24 * HOUR_US)
         assert decide_round(older).prices[0].theta_milli == 2000
 
-    def test_is_scaled_by_its_factor_and_no_less_than_the_operators(self) -> None:
+    def test_scales_with_factor_above_configured_minimum(self) -> None:
         asked = market(
             [job(1, 1)], options={"theta": "history", "theta_factor": 0.8}, utilities=(bid(1, "7"),)
         )
@@ -290,28 +290,28 @@ class TestTheta:
         low = replace(asked, utilities=(bid(1, "0.5"),))
         assert decide_round(low).prices[0].theta_milli == 2000
 
-    def test_ends_where_the_books_do(self) -> None:
+    def test_is_capped_at_maximum_of_books(self) -> None:
         """A bid of a billion base rates needs a theta of twelve digits, the books' maximum."""
         for worth, milli in (("999999", 10**9), ("1000000000", 10**12 - 1)):
             utility = bid(1, worth)
             asked = market([job(1, 1)], options={"theta": "history"}, utilities=(utility,))
             assert decide_round(asked).prices[0].theta_milli == milli
 
-    def test_makes_a_full_pool_cost_what_nobody_would_pay_more_than(self) -> None:
+    def test_full_pool_costs_highest_job_value(self) -> None:
         asked = market([job(1, 8)], options={"theta": "history"}, utilities=(bid(1, "7"),))
         (row,) = decide_round(asked).prices
         full = posted_price_micro(row.base_micro, row.theta_milli, row.capacity, row.capacity)
         assert full == 7 * CREDIT_MICRO
 
     @given(st.integers(0, 10**9), st.integers(1000, 999_999), st.integers(0, 300))
-    def test_gives_the_curve_of_posted_prices(self, base: int, theta: int, capacity: int) -> None:
+    def test_price_curve_matches_posted_prices(self, base: int, theta: int, capacity: int) -> None:
         curve = price_curve(base, theta, capacity)
         for used in range(capacity + 1):
             assert curve[used] == posted_price_micro(base, theta, used, capacity)
 
 
 class TestBorrowLimitJob:
-    def test_gives_one_term_at_one_price_for_as_long_as_the_job_takes(self) -> None:
+    def test_grants_one_term_for_whole_job_at_one_price(self) -> None:
         running = [lease(9, 1, (1, 4), expires_us=AT_US + HOUR_US)]
         jobs = [job(1, 4), job(2, 2, estimate_us=3 * HOUR_US)]
         asked = market(
@@ -389,9 +389,9 @@ def hourly_micro(asked: Snapshot, job_: Job) -> int:
 SEEDS = range(8)
 
 
-class TestEveryRound:
+class TestRoundInvariants:
     @pytest.mark.parametrize("seed", SEEDS)
-    def test_charges_no_borrower_more_than_an_hour_is_worth_to_it(self, seed: int) -> None:
+    def test_hourly_price_never_exceeds_borrower_value(self, seed: int) -> None:
         """With theta of `history`, a few jobs of very high value exclude others for a long time."""
         paid, theta = 0, "history" if seed < 2 else "fixed"
         for before, decision in life(seed, interval_s=(0, 300)[seed % 2], theta=theta):
@@ -407,7 +407,7 @@ class TestEveryRound:
         assert paid > (20 if theta == "fixed" else 0)
 
     @pytest.mark.parametrize("seed", SEEDS)
-    def test_takes_nobody_in_whom_its_own_weight_would_push_out(self, seed: int) -> None:
+    def test_last_borrower_is_worth_next_posted_price(self, seed: int) -> None:
         """With a fixed theta, the last admitted borrower is worth the next posted price."""
         for before, decision in life(seed, theta="fixed"):
             paid = [row for row in decision.grants if row.borrowed]
@@ -418,8 +418,8 @@ class TestEveryRound:
             assert decision.prices[0].price_micro <= hourly_micro(asked, last)
 
 
-class TestThePool:
-    def test_does_not_thrash_while_nobody_else_comes(self) -> None:
+class TestPoolStability:
+    def test_started_jobs_finish_without_new_arrivals(self) -> None:
         """Forty bids of 0.9 compete for 16 GPUs: jobs that start also run to their end."""
         jobs = tuple(
             SimJob(

@@ -55,15 +55,15 @@ def check(pool: MarketPool, jobs: Sequence[MarketJob], plan: MarketOptimum, last
     assert plan.value_micro == sum(values)
 
 
-class TestTheOptimum:
-    def test_runs_two_jobs_one_after_the_other(self) -> None:
+class TestOptimum:
+    def test_runs_two_jobs_in_sequence(self) -> None:
         """f = 100 - 2 t, and each job takes two slots: 96 and 92."""
         jobs = [replace(paper_job(number, 1, 2), arrival=0) for number in range(2)]
         for solve in (solve_by_ortools, solve_by_pyomo):
             plan = solve(ONE_SERVER, jobs, 8)
             assert plan.value_micro == plan.bound_micro == 188 * CREDIT_MICRO
 
-    def test_has_what_astraea_gets_of_the_paper_s_example_and_more(self) -> None:
+    def test_exceeds_astraea_in_paper_example(self) -> None:
         """In (8, 12], with f from 8, j11, j12 and j21 get 96, 94 and 96; Astraea gets less."""
         jobs = [
             replace(paper_job(number, *row), arrival=0)
@@ -75,9 +75,7 @@ class TestTheOptimum:
         assert sum(one.ideal_micro for one in row.schedules) == (96 + 92 + 92) * CREDIT_MICRO
 
     @pytest.mark.parametrize("ten", range(4))
-    def test_is_the_same_by_both_statements_and_below_no_schedule_of_astraea(
-        self, ten: int
-    ) -> None:
+    def test_both_formulations_agree_and_bound_astraea(self, ten: int) -> None:
         for seed in range(10 * ten, 10 * ten + 10):
             pool, jobs, slots = seeded_case(seed)
             by_intervals = solve_by_ortools(pool, jobs, slots)
@@ -92,7 +90,7 @@ class TestTheOptimum:
             mine = sum(true_utility_micro(known[one.job], one) for one in early)
             assert mine <= by_intervals.value_micro, seed
 
-    def test_of_no_jobs_or_none_that_fits_is_nothing(self) -> None:
+    def test_is_zero_without_fitting_jobs(self) -> None:
         large = replace(paper_job(0, 1, 1), arrival=0, epochs=90)
         for solve in (solve_by_ortools, solve_by_pyomo):
             for jobs in ([], [large]):
@@ -100,7 +98,7 @@ class TestTheOptimum:
 
 
 class TestChoices:
-    def test_are_the_fewest_workers_for_each_duration_and_of_value(self) -> None:
+    def test_keep_fewest_workers_per_duration(self) -> None:
         job = replace(paper_job(0, 1, 4), arrival=1.5, epochs=1)
         pool = replace(ONE_SERVER, servers=[MarketServer(4, 1)])
         kept = {(one.workers, one.slots) for one in choices(pool, job, 9) if one.centralised}
@@ -109,10 +107,10 @@ class TestChoices:
         assert values_micro(job, 4) == [0, 0, 0, 97 * CREDIT_MICRO, 95 * CREDIT_MICRO]
 
 
-class TestThePerformanceRatio:
+class TestPerformanceRatio:
     @pytest.mark.parametrize(("jobs", "servers"), [(5, 5), (8, 5)])
     @pytest.mark.parametrize("seed", [1, 2])
-    def test_is_above_six_tenths(self, jobs: int, servers: int, seed: int) -> None:
+    def test_exceeds_0_6(self, jobs: int, servers: int, seed: int) -> None:
         row = ratio(kind="linear", jobs=jobs, servers=servers, seed=seed)
         assert row["known"] > 0.95
         assert 1 >= row["geometric"] > 0.6

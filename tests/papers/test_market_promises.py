@@ -74,27 +74,27 @@ def varied(asked: Snapshot, seed: int) -> Snapshot:
     )  # fmt: skip
 
 
-class TestEveryRound:
+class TestRandomRounds:
     @given(SEEDS)
-    def test_of_a_crowded_pool_keeps_both(self, seed: int) -> None:
+    def test_crowded_pool_keeps_both_promises(self, seed: int) -> None:
         assert Verdict.VIOLATED not in verdicts(crowded_round(seed))
 
     @given(SEEDS)
-    def test_with_any_options_utilities_and_highest_prices_keeps_both(self, seed: int) -> None:
+    def test_any_options_and_bids_keep_both_promises(self, seed: int) -> None:
         assert Verdict.VIOLATED not in verdicts(varied(crowded_round(seed), seed))
 
     @given(SEEDS)
-    def test_of_several_types_with_limits_and_profiles_keeps_both(self, seed: int) -> None:
+    def test_several_types_with_limits_keep_both_promises(self, seed: int) -> None:
         assert Verdict.VIOLATED not in verdicts(drawn("market", seed))
 
     @pytest.mark.parametrize("borrow_limit", ["lease", "job"])
     @pytest.mark.parametrize("seed", range(3))
-    def test_of_a_pools_life_keeps_both(self, seed: int, borrow_limit: str) -> None:
+    def test_simulated_pool_keeps_both_promises(self, seed: int, borrow_limit: str) -> None:
         for asked, decision in life(seed, theta="fixed", borrow_limit=borrow_limit):
             found = lines(asked, decision)
             assert Verdict.VIOLATED not in {row.verdict for row in found.values()}
 
-    def test_is_put_to_the_test(self) -> None:
+    def test_rounds_include_waiting_owners_and_borrowers(self) -> None:
         """Many of 300 crowded rounds have waiting owners, and many have borrowers."""
         seen: Counter[str] = Counter()
         for seed in range(300):
@@ -105,7 +105,7 @@ class TestEveryRound:
             seen["borrows"] += bool(found[WORTH].checked)
         assert min(seen["owed"], seen["waits"], seen["borrows"]) > 80
 
-    def test_of_another_policy_has_no_line_and_its_bytes_stay(self) -> None:
+    def test_other_policies_have_no_market_finding(self) -> None:
         asked = replace(market([job(1, 2)]), policy="fifo", options={})
         found = certify_round(asked, decide_round(asked))
         assert found.version == 3
@@ -130,14 +130,14 @@ def at_price(asked: Snapshot, decision: Decision, price_micro: int) -> Certifica
 
 
 class TestIndividualRationality:
-    def test_says_who_gains_least(self) -> None:
+    def test_shows_tenant_with_least_gain(self) -> None:
         row = lines(*borrowing(bid(2, "0.9")))[WORTH]
         assert (row.verdict, row.basis, row.checked, row.count) == (
             Verdict.HOLDS, Basis.VALUES, 1, 0,
         )  # fmt: skip
         assert (row.worst, row.tenant, row.total) == (round(0.9 - ETA[4] / 10**6, 6), 1, 2)
 
-    def test_is_not_asked_where_nothing_is_borrowed(self) -> None:
+    def test_is_not_applicable_without_borrowing(self) -> None:
         asked = market([job(1, 4)])
         assert lines(asked, decide_round(asked))[WORTH].verdict is Verdict.NOT_APPLICABLE
 
@@ -157,7 +157,7 @@ class TestIndividualRationality:
             (read_utility(2, "convex e=6 kappa=1"), {}, 3_000_000),
         ],
     )
-    def test_turns_red_above_what_an_hour_is_worth(
+    def test_is_violated_above_hourly_value(
         self, said: Utility | None, job_fields: dict[str, Any], hourly: int
     ) -> None:
         """The submission was some microseconds ago, so the value is slightly lower."""
@@ -176,19 +176,19 @@ class TestIndividualRationality:
         assert at_price(asked, decision, 900_000).verdict is Verdict.HOLDS
         assert at_price(asked, decision, 900_001).verdict is Verdict.VIOLATED
 
-    def test_looks_at_the_posted_price_and_at_the_one_that_is_charged(self) -> None:
+    def test_checks_posted_and_charged_price(self) -> None:
         asked, decision = borrowing(bid(2, "0.9"))
         posted = tuple(replace(row, price_micro=2 * CREDIT_MICRO) for row in asked.prices)
         assert lines(replace(asked, prices=posted), decision)[WORTH].count == 1
         charged = tuple(replace(row, price_micro=2 * CREDIT_MICRO) for row in decision.grants)
         assert lines(asked, replace(decision, grants=charged))[WORTH].count == 1
 
-    def test_takes_the_rule_for_jobs_that_say_nothing_from_the_policys_options(self) -> None:
+    def test_uses_default_bid_of_policy_options(self) -> None:
         asked, decision = borrowing(options={"default_bid": 2.0})
         assert at_price(asked, decision, 2 * CREDIT_MICRO).verdict is Verdict.HOLDS
         assert at_price(asked, decision, 2 * CREDIT_MICRO + 1).verdict is Verdict.VIOLATED
 
-    def test_is_worth_nothing_where_its_job_type_does_not_run(self) -> None:
+    def test_unusable_gpu_type_has_zero_value(self) -> None:
         asked, decision = borrowing(bid(2, "0.9"))
         jobs = tuple(replace(row, profile=7) for row in asked.jobs)
         elsewhere = (Profile(7, 1, (("k80", 1000),)),)
@@ -196,7 +196,7 @@ class TestIndividualRationality:
         assert (row.verdict, row.worst) == (Verdict.VIOLATED, -round(ETA[4] / 10**6, 6))
 
     @given(SEEDS)
-    def test_agrees_with_the_policys_own_number(self, seed: int) -> None:
+    def test_hourly_value_matches_policy(self, seed: int) -> None:
         """Two computations of the value of an hour, from the same rows, are equal."""
         from evenshare_core.policies.market.job_values import JobValues
         from evenshare_core.policies.market.options import MarketOptions
@@ -227,7 +227,7 @@ class TestIndividualRationality:
         )
 
 
-class TestWhoWasLetInAsIfWithinQuota:
+class TestPartlyBorrowedLease:
     """A lease that borrows some of its GPUs loses them to an owner.
 
     Its own GPUs do not become idle quota, since another lease of the tenant then counts as own. Job
@@ -246,7 +246,7 @@ class TestWhoWasLetInAsIfWithinQuota:
             jobs, leases, nodes={1: 4, 2: 8}, quotas=quotas, price_micro=700_000, utilities=bids
         )
 
-    def test_is_planned_for_later(self) -> None:
+    def test_loses_borrowed_gpus_to_owner(self) -> None:
         decision = decide_round(self.asked())
         assert granted(decision) == {5: (4, 0, 0)}
         assert [(row.job, row.own, row.borrowed) for row in decision.renewals] == [(2, 2, 0)]
@@ -271,8 +271,8 @@ def half_clear() -> Snapshot:
     return market(jobs, leases, nodes={1: 8, 2: 8}, quotas=quotas, utilities=bids)
 
 
-class TestTheQuotaGuarantee:
-    def test_keeps_the_node_that_is_clear_first(self) -> None:
+class TestQuotaGuarantee:
+    def test_reserves_node_that_clears_first(self) -> None:
         """The node with more free GPUs is not kept, because its last lease may be the newest."""
         decision = decide_round(half_clear())
         assert [(row.job, row.placement) for row in decision.grants] == [(9, ((2, 4),))]
@@ -280,7 +280,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.basis, row.checked) == (Verdict.HOLDS, Basis.TERMS, 1)
         assert (row.worst, row.tenant, row.total) == (600, 2, 4)
 
-    def test_begins_again_where_a_lease_there_comes_within_its_own_quota(self) -> None:
+    def test_switches_node_if_lease_there_becomes_own_quota(self) -> None:
         """Tenant 1 now has quota for its four GPUs: node 1 is never clear, node 2 is in an hour."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         asked = half_clear()
@@ -293,7 +293,7 @@ class TestTheQuotaGuarantee:
         # job 9 starts on node 1 next to the lease, not on node 2
         assert granted(decision) == {9: (0, 4, 0)}
 
-    def test_is_broken_by_a_borrower_on_that_node(self) -> None:
+    def test_is_violated_by_borrower_on_reserved_node(self) -> None:
         """Job 8 would wait until node 2 is clear, or longer if more GPUs there are borrowed."""
         decision = decide_round(half_clear())
         moved = replace(decision.grants[0], placement=((1, 4),))
@@ -301,7 +301,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.broken) == (Verdict.VIOLATED, (2,))
         assert row.worst == 3599.999999  # the wait for node 2, on which no GPUs are kept
 
-    def test_is_broken_by_a_renewal_on_that_node(self) -> None:
+    def test_is_violated_by_renewal_on_reserved_node(self) -> None:
         asked = half_clear()
         leases = (replace(asked.leases[0], expires_us=AT_US), asked.leases[1])
         asked = replace(asked, leases=leases)
@@ -312,7 +312,7 @@ class TestTheQuotaGuarantee:
         row = lines(asked, planted)[QUOTAS]
         assert (row.verdict, row.broken) == (Verdict.VIOLATED, (2,))
 
-    def test_is_broken_by_idle_room_and_a_job_that_waits(self) -> None:
+    def test_is_violated_by_idle_room_with_waiting_job(self) -> None:
         asked = market([job(1, 4), job(2, 2, tenant=2)])
         decision = decide_round(asked)
         assert lines(asked, decision)[QUOTAS].verdict is Verdict.NOT_APPLICABLE
@@ -320,7 +320,7 @@ class TestTheQuotaGuarantee:
         row = lines(asked, replace(decision, grants=only))[QUOTAS]
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 1, (2,))
 
-    def test_is_not_broken_by_room_that_is_kept_for_who_came_before(self) -> None:
+    def test_holds_if_room_is_reserved_for_earlier_job(self) -> None:
         """Node 1 is kept for job 8, so job 9, which is also within quota, does not get its GPUs."""
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
@@ -331,7 +331,7 @@ class TestTheQuotaGuarantee:
         row = lines(asked, decision)[QUOTAS]
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 2, 600)
 
-    def test_is_broken_by_more_room_than_is_kept_for_who_came_before(self) -> None:
+    def test_is_violated_by_room_beyond_earlier_reservation(self) -> None:
         """Only one node is kept for job 8, and both nodes have room for job 9."""
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
@@ -341,14 +341,14 @@ class TestTheQuotaGuarantee:
         row = lines(asked, replace(decision, grants=()))[QUOTAS]
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 2, (2,))
 
-    def test_is_broken_where_own_quota_is_paid_for(self) -> None:
+    def test_is_violated_by_charge_for_own_quota(self) -> None:
         asked = market([job(1, 4)])
         decision = decide_round(asked)
         paid = tuple(replace(row, own=3, borrowed=1) for row in decision.grants)
         row = lines(asked, replace(decision, grants=paid))[QUOTAS]
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 0, (1,))
 
-    def test_is_not_asked_for_what_no_node_can_give(self) -> None:
+    def test_ignores_jobs_that_fit_on_no_node(self) -> None:
         """Job 8 is larger than a node, and leases within quota leave too few GPUs for job 9."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         own = [lease(n, n, (n, 4), tenant=1, expires_us=AT_US + HOUR_US) for n in (1, 2)]
@@ -358,12 +358,12 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 1, None)
 
 
-class TestTheWaitOfAnOwner:
+class TestOwnerWait:
     @settings(max_examples=few())
     @given(SEEDS)
-    def test_is_a_lease_length_and_a_round_at_most(self, seed: int) -> None:
+    def test_is_at_most_one_lease_and_one_round(self, seed: int) -> None:
         assert max(owners_waits(seed), default=0) < HOUR_US + 60 * SECOND_US
 
-    def test_is_put_to_the_test(self) -> None:
+    def test_runs_include_long_waits(self) -> None:
         waits = [wait for seed in range(3) for wait in owners_waits(seed)]
         assert max(waits) > HOUR_US // 2

@@ -55,13 +55,11 @@ def above_quota(asked: Snapshot, gpus: int, tenant: int) -> bool:
     )  # fmt: skip
 
 
-class TestAJobMore:
+class TestAdditionalJob:
     """The next price of each GPU type with an additional job, and without it."""
 
     @given(SEEDS, st.booleans())
-    def test_that_comes_last_and_is_not_within_quota_lowers_no_price(
-        self, seed: int, several_types: bool
-    ) -> None:
+    def test_last_borrower_never_lowers_prices(self, seed: int, several_types: bool) -> None:
         rng = random.Random(seed)  # noqa: S311 - a case, not a secret
         asked = drawn("market", seed) if several_types else crowded_round(seed)
         asked = replace(asked, options={**asked.options, "theta": "fixed"})
@@ -78,7 +76,7 @@ class TestAJobMore:
         assert all(prices[name] >= price for name, price in posted(before).items())
 
     @given(SEEDS)
-    def test_nor_where_theta_follows_and_others_were_worth_as_much(self, seed: int) -> None:
+    def test_never_lowers_price_if_theta_is_unchanged(self, seed: int) -> None:
         asked = crowded_round(seed)
         asked = replace(asked, options={**asked.options, "theta": "history"})
         most = max((row.scale_micro for row in asked.utilities), default=0)
@@ -88,7 +86,7 @@ class TestAJobMore:
         )  # the additional job is of a tenant without quota
         assert posted(decide_round(more))["v100"] >= posted(decide_round(asked))["v100"]
 
-    def test_raises_it_in_many_such_rounds(self) -> None:
+    def test_raises_price_in_many_rounds(self) -> None:
         raised = 0
         for seed in range(60):
             asked = crowded_round(seed)
@@ -99,7 +97,7 @@ class TestAJobMore:
             raised += after["v100"] > posted(decide_round(asked))["v100"]
         assert raised > 10
 
-    def test_of_an_owner_may_lower_it(self) -> None:
+    def test_owner_may_lower_price(self) -> None:
         """For a single GPU of its quota, an owner's job ends a borrowed lease of eight GPUs."""
         row = lease(1, 1, (1, 8), own=0, borrowed=8)
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
@@ -107,14 +105,14 @@ class TestAJobMore:
         assert posted(decide_round(asked)) == {"v100": ETA[8]}
         assert posted(decide_round(with_job(asked, job(2, 1, tenant=2)))) == {"v100": ETA[1]}
 
-    def test_that_comes_before_others_may_lower_it(self) -> None:
+    def test_earlier_job_may_lower_price(self) -> None:
         """The job takes one GPU of the node that a gang of eight would have got."""
         asked = market([job(5, 8)], quotas=NOBODYS, utilities=(bid(5, "9"),))
         assert posted(decide_round(asked)) == {"v100": ETA[8]}
         more = with_job(asked, job(2, 1, tenant=2), bid(2, "9"))
         assert posted(decide_round(more)) == {"v100": ETA[1]}
 
-    def test_that_is_worth_more_than_all_may_lower_it_where_theta_follows(self) -> None:
+    def test_most_valuable_job_may_lower_price_via_theta(self) -> None:
         """A job that has no room raises theta to 31, and the price above the value of job 5."""
         running = [lease(1, 1, (1, 1), own=0, borrowed=1, expires_us=AT_US + HOUR_US)]
         asked = market(
@@ -127,7 +125,7 @@ class TestAJobMore:
         assert posted(after)["v100"] < ETA[6]
 
 
-class TestAHighestPrice:
+class TestMaxPrice:
     """Job 2 is worth 5 an hour and pays at most 0.6; with its GPUs counted, it costs eta(6)."""
 
     def beside(self, estimate_us: int | None, **options: object) -> Snapshot:
@@ -135,7 +133,7 @@ class TestAHighestPrice:
         running = [lease(9, 1, (1, 4), expires_us=AT_US + HOUR_US)]
         return market(jobs, running, utilities=(bid(2, "5"),), options=options)
 
-    def test_below_the_price_with_itself_counted_keeps_it_queued_and_says_so(self) -> None:
+    def test_keeps_job_queued_below_price_with_own_gpus(self) -> None:
         """At the posted price of 0 the job could start, but would end with its first term."""
         decision = decide_round(self.beside(None, horizon_s=3600))
         assert not decision.grants
@@ -148,7 +146,7 @@ class TestAHighestPrice:
         numbers = {"price_micro": ETA[6], "max_price_micro": 600_000}
         assert skip.numbers == {"gpu_type": "v100", "needed": 2, **numbers}
 
-    def test_is_planned_for_the_first_slot_at_which_it_is_enough(self) -> None:
+    def test_plans_first_affordable_slot(self) -> None:
         """The other lease ends after three hours, and eta(2) is below 0.6."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4), Entitlement(3, "v100", 0))
         asked = self.beside(3 * HOUR_US)
@@ -162,7 +160,7 @@ class TestAHighestPrice:
     @pytest.mark.parametrize(("most", "reason"), [
         (600_000, Reason.PRICE_ABOVE_MAX), (None, Reason.PLANNED_LATER),
     ])  # fmt: skip
-    def test_is_asked_of_plans_for_later_too(self, most: int | None, reason: Reason) -> None:
+    def test_applies_to_later_plans(self, most: int | None, reason: Reason) -> None:
         """Two GPUs are free in an hour at eta(8), above the maximum price and below the value."""
         jobs = [
             job(1, 4, estimate_us=9 * HOUR_US), job(3, 2, tenant=2, estimate_us=HOUR_US),
@@ -184,18 +182,18 @@ class TestAHighestPrice:
             (skip,) = decision.skips
             assert (skip.numbers["price_micro"], skip.numbers["max_price_micro"]) == (ETA[8], most)
 
-    def test_is_a_bid_where_nothing_else_is_said(self) -> None:
+    def test_is_default_bid(self) -> None:
         asked = self.beside(None, horizon_s=3600)
         decision = decide_round(replace(asked, utilities=()))
         assert reasons(decision) == {2: Reason.PRICE_ABOVE_MAX}
 
-    def test_above_its_worth_is_not_what_keeps_it_queued(self) -> None:
+    def test_above_value_is_not_the_reason_for_waiting(self) -> None:
         asked = self.beside(None, horizon_s=3600)
         low = read_utility(2, "bid per_gpu_hour=0.5")
         decision = decide_round(replace(asked, utilities=(low,)))
         assert reasons(decision) == {2: Reason.PRICE_ABOVE_VALUE}
 
-    def test_counts_in_theta_instead_of_more(self) -> None:
+    def test_limits_value_counted_in_theta(self) -> None:
         asked = market(
             [job(1, 1, max_price_micro=3 * CREDIT_MICRO)], utilities=(bid(1, "7"),),
             options={"theta": "history"},
@@ -203,7 +201,7 @@ class TestAHighestPrice:
         assert decide_round(asked).prices[0].theta_milli == 4000
 
 
-class TestATypeThatItsJobTypeLost:
+class TestUnusableGpuType:
     """The profile of jobs 1 and 2 now has only a speed on k80, but both hold v100."""
 
     PROFILES = (Profile(7, 1, (("k80", 1000),)),)
@@ -214,16 +212,16 @@ class TestATypeThatItsJobTypeLost:
         utilities = (bid(2, "9"),)
         return market(jobs, leases, profiles=self.PROFILES, utilities=utilities, price_micro=ETA[6])
 
-    def test_is_not_borrowed_any_longer(self) -> None:
+    def test_borrowed_lease_is_not_renewed(self) -> None:
         """Regression: the lease was renewed at the posted price, with the note of own quota."""
         decision = decide_round(self.asked())
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
-    def test_is_kept_within_quota(self) -> None:
+    def test_own_lease_is_renewed(self) -> None:
         decision = decide_round(self.asked())
         assert [(row.job, row.borrowed) for row in decision.renewals] == [(1, 0)]
 
-    def test_has_no_node_kept_for_it(self) -> None:
+    def test_reserves_no_node(self) -> None:
         """Otherwise, job 3 of tenant 2 would wait for a node of a type on which it cannot run."""
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         jobs = [job(1, 4), job(3, 8, tenant=2, profile=7), job(4, 2)]

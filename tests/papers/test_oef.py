@@ -109,7 +109,7 @@ GOLDEN = [
 class TestWorkedExamples:
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
-    def test_give_the_shares_of_the_paper(self, case: Golden, backend: str) -> None:
+    def test_shares_match_paper(self, case: Golden, backend: str) -> None:
         found = solve(case.rows, ONE_EACH, case.rule, backend, weights=case.weights, caps=case.caps)
         np.testing.assert_allclose(found.shares, floats(case.shares), rtol=RTOL, atol=1e-9)
 
@@ -124,14 +124,14 @@ class TestWorkedExamples:
             ("noncooperative", [[1, 2], [1, 3], [1, 5], [1, 5]], None, [F(45, 37)] * 4),
         ],
     )
-    def test_give_the_throughputs(
+    def test_throughputs_match_paper(
         self, rule: str, rows: Rows, caps: Sequence[float] | None, throughputs: list[F]
     ) -> None:
         found = solve(rows, ONE_EACH, rule, caps=caps)
         np.testing.assert_allclose(found.throughputs, [float(t) for t in throughputs], rtol=RTOL)
         assert found.total == pytest.approx(float(sum(throughputs)), rel=RTOL)
 
-    def test_of_a_lie_that_gains_a_sixth_in_the_cooperative_rule(self) -> None:
+    def test_misreport_gains_a_sixth_in_cooperative_rule(self) -> None:
         """E6: the liar gains 16.7 %; the total falls by 7.14 %, which the paper rounds to 8."""
         honest, lie = (solve(rows, ONE_EACH, "cooperative") for rows in (TWO, [[1, 4], [1, 5]]))
         true = np.array(TWO) * lie.shares
@@ -139,11 +139,11 @@ class TestWorkedExamples:
         assert true.sum() == pytest.approx(4.875, rel=RTOL)
         assert 1 - true.sum() / honest.total == pytest.approx(0.0714286, rel=1e-5)
 
-    def test_of_a_lie_to_gavel(self) -> None:
+    def test_shares_of_misreport_in_gavel(self) -> None:
         lie = solve([[1, 2.5], [1, 3], [1, 4]], ONE_EACH, "gavel", caps=[1, 1, 1])
         np.testing.assert_allclose(lie.shares[0], [127 / 149, 22 / 149], rtol=RTOL)
 
-    def test_of_job_types_as_virtual_tenants(self) -> None:
+    def test_job_types_are_virtual_tenants(self) -> None:
         speedups, weights, owners = virtual_tenants([[[1, 2], [1, 3]], [[1, 5], [1, 5]]])
         found = solve(speedups, ONE_EACH, "noncooperative", weights=list(weights))
         np.testing.assert_allclose(found.throughputs, [45 / 37] * 4, rtol=RTOL)
@@ -151,10 +151,10 @@ class TestWorkedExamples:
         assert list(weights) == [0.5] * 4
 
 
-class TestTheNoncooperativeRule:
+class TestNoncooperativeRule:
     """Claims about (9) that are true, and counterexamples."""
 
-    def test_gives_nobody_a_gain_from_overstating(self) -> None:
+    def test_overstating_never_gains(self) -> None:
         chance = np.random.default_rng(9)
         for seed in range(60):
             rows = random_rows(seed, 4, 3)
@@ -168,7 +168,7 @@ class TestTheNoncooperativeRule:
         ("tenant", "told", "gets"),
         [(0, [1, 1], F(7, 3)), (1, [1, 4], F(5, 2)), (1, [1, 2], F(15, 4))],
     )
-    def test_can_be_gamed_by_understating(self, tenant: int, told: list[float], gets: F) -> None:
+    def test_understating_can_gain(self, tenant: int, told: list[float], gets: F) -> None:
         claimed = [*TWO]
         claimed[tenant] = told
         lie = solve(claimed, ONE_EACH, "noncooperative")
@@ -176,7 +176,7 @@ class TestTheNoncooperativeRule:
         assert true == pytest.approx(float(gets), rel=RTOL)
         assert true > 15 / 7
 
-    def test_can_be_gamed_by_overstating_one_of_several_job_types(self) -> None:
+    def test_overstating_one_of_several_job_types_can_gain(self) -> None:
         types: list[list[float]] = [[1, 3], [1, 4], [1, 1]]
         speedups, weights, _ = virtual_tenants([types, [[1, 5]]])
         honest = solve(speedups, [1, 5], "noncooperative", weights=list(weights))
@@ -189,12 +189,12 @@ class TestTheNoncooperativeRule:
         assert true == pytest.approx(346 / 39, rel=RTOL)
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_leaves_gpus_idle_when_somebody_cannot_run_on_them(self, backend: str) -> None:
+    def test_leaves_gpus_idle_if_a_tenant_cannot_use_them(self, backend: str) -> None:
         found = solve([[1, 0], [1, 2]], [1, 10], "noncooperative", backend)
         np.testing.assert_allclose(found.throughputs, [1, 1], rtol=RTOL)
         assert 10 - found.shares[:, 1].sum() == pytest.approx(9.5, rel=RTOL)
 
-    def test_is_pareto_efficient_where_all_run_everywhere(self) -> None:
+    def test_is_pareto_efficient_if_all_types_are_usable(self) -> None:
         """All GPU types have positive prices, so no tenant can gain unless another one loses."""
         for seed in range(40):
             found = solve(random_rows(seed, 5, 3), [2, 1, 1], "noncooperative")
@@ -202,7 +202,7 @@ class TestTheNoncooperativeRule:
             assert (found.prices > 0).all()
             np.testing.assert_allclose(found.shares.sum(axis=0), [2, 1, 1], rtol=RTOL)
 
-    def test_gives_less_than_the_equal_split_to_fast_tenants(self) -> None:
+    def test_gives_fast_tenants_less_than_equal_split(self) -> None:
         found = solve(TWO, ONE_EACH, "noncooperative")
         assert found.throughputs[1] < solve(TWO, ONE_EACH, "max_min").throughputs[1]
 
@@ -213,7 +213,7 @@ class TestTheNoncooperativeRule:
                 found = solve(rows, [3, 2, 2, 1], "noncooperative", backend)
                 assert np.count_nonzero(found.shares) <= 6 + 4 - 1
 
-    def test_gives_neighbouring_types_where_ratios_are_ordered(self) -> None:
+    def test_gives_adjacent_types_for_ordered_ratios(self) -> None:
         for seed in range(60):
             found = solve(ordered_rows(seed, 6, 4), [2, 2, 1, 1], "noncooperative")
             for row in found.shares:
@@ -221,13 +221,13 @@ class TestTheNoncooperativeRule:
                 assert held[-1] - held[0] == len(held) - 1
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_gives_distant_types_where_only_dominance_orders(self, backend: str) -> None:
+    def test_may_give_distant_types_under_dominance_order(self, backend: str) -> None:
         found = solve([[1, 2, 5], [1, 4, 6]], [2, 1, 1], "noncooperative", backend)
         expected: list[list[Number]] = [[2, 0, F(8, 11)], [0, 1, F(3, 11)]]
         np.testing.assert_allclose(found.shares, floats(expected), rtol=RTOL, atol=1e-9)
         np.testing.assert_allclose(found.throughputs, [62 / 11] * 2, rtol=RTOL)
 
-    def test_treats_weights_as_that_many_equal_tenants(self) -> None:
+    def test_weight_equals_number_of_identical_tenants(self) -> None:
         for seed in range(10):
             rows = random_rows(seed, 3, 3)
             weighted = solve(rows, [3, 2, 1], "noncooperative", weights=[1, 2, 3])
@@ -239,11 +239,11 @@ class TestTheNoncooperativeRule:
             )
 
 
-class TestTheCooperativeRule:
+class TestCooperativeRule:
     """Claims about (10) that are true, and counterexamples."""
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_is_envy_free_and_no_worse_than_the_equal_split(self, backend: str) -> None:
+    def test_is_envy_free_and_beats_equal_split(self, backend: str) -> None:
         for seed in range(40):
             rows, weights = random_rows(seed, 5, 3), [1.0, 1.0, 2.0, 3.0, 5.0]
             found = solve(rows, [4, 2, 1], "cooperative", backend, weights=weights)
@@ -285,7 +285,7 @@ class TestTheCooperativeRule:
         ]
         assert more
 
-    def test_treats_weights_as_that_many_equal_tenants(self) -> None:
+    def test_weight_equals_number_of_identical_tenants(self) -> None:
         for seed in range(10):
             rows = random_rows(seed, 3, 3)
             weighted = solve(rows, [3, 2, 1], "cooperative", weights=[1, 2, 3])
@@ -293,33 +293,33 @@ class TestTheCooperativeRule:
             assert weighted.total == pytest.approx(copies.total, rel=RTOL)
 
 
-class TestTheStoriesOfSection62:
+class TestSection62:
     """Four tenants, with the shares of figures 4 and 5."""
 
     ROWS: Rows = [[1, 1.2, 1.4], [1, 1.3, 1.7], [1, 1.5, 2.0], [1, 1.6, 2.5]]
     POOL = [8.0, 8.0, 8.0]
 
-    def test_throughputs_stay_equal_when_one_leaves(self) -> None:
+    def test_throughputs_stay_equal_after_departure(self) -> None:
         four = solve(self.ROWS, self.POOL, "noncooperative").throughputs
         three = solve(self.ROWS[:3], self.POOL, "noncooperative").throughputs
         np.testing.assert_allclose(four, four[0], rtol=RTOL)
         np.testing.assert_allclose(three, three[0], rtol=RTOL)
         assert three[0] > four[0]
 
-    def test_who_overstates_loses(self) -> None:
+    def test_overstating_tenant_loses(self) -> None:
         honest = solve(self.ROWS, self.POOL, "noncooperative")
         lie = solve([[1, 1.5, 1.9], *self.ROWS[1:]], self.POOL, "noncooperative")
         true = (np.array(self.ROWS) * lie.shares).sum(axis=1)
         assert true[0] < honest.throughputs[0]
         assert true.sum() < honest.total
 
-    def test_each_of_two_job_types_gets_half_of_what_others_get(self) -> None:
+    def test_two_job_types_split_throughput_of_tenant(self) -> None:
         types = [[self.ROWS[0], [1, 1.8, 2.2]], *([row] for row in self.ROWS[1:])]
         speedups, weights, _ = virtual_tenants(types)
         found = solve(speedups, self.POOL, "noncooperative", weights=list(weights))
         np.testing.assert_allclose(found.throughputs[:2] * 2, found.throughputs[2], rtol=RTOL)
 
-    def test_cooperation_gives_nobody_less_than_max_min_and_the_fastest_more(self) -> None:
+    def test_cooperative_rule_beats_max_min(self) -> None:
         found = solve(self.ROWS, self.POOL, "cooperative").throughputs
         split = solve(self.ROWS, self.POOL, "max_min").throughputs
         assert (found >= split * (1 - RTOL)).all()

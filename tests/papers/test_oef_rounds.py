@@ -66,7 +66,7 @@ class TestSeveralJobTypes:
     ]
     OPTIONS = {"environment": "noncooperative"}
 
-    def test_share_a_tenants_weight(self) -> None:
+    def test_share_weight_of_tenant(self) -> None:
         """The paper's example with twice the GPUs, so that each tenant's quota is an integer."""
         pool = cluster([[2], [2]], {1: 1, 2: 1}, self.PROFILES)
         ((_, decision, _),) = rounds(pool, self.JOBS, 1, options=self.OPTIONS)
@@ -77,7 +77,7 @@ class TestSeveralJobTypes:
         assert found[1, 1, "k80"] == 2
         assert throughputs(pool, decision)[1] == pytest.approx(4 * 45 / 37, abs=1e-5)
 
-    def test_share_it_by_priority(self) -> None:
+    def test_share_weight_by_priority(self) -> None:
         rows = [replace(self.PROFILES[0], speedups=self.PROFILES[1].speedups, priority=3),
                 *self.PROFILES[1:]]  # fmt: skip
         pool = cluster([[4], [4]], {1: 1, 2: 1}, rows)
@@ -87,7 +87,7 @@ class TestSeveralJobTypes:
             told[row.profile] += row.gpus * pool.speed_milli(row.profile, row.gpu_type)
         assert told[1] == pytest.approx(3 * told[2], rel=1e-5)
 
-    def test_are_none_without_a_profile(self) -> None:
+    def test_jobs_without_profile_get_equal_split(self) -> None:
         """Jobs without a profile run equally fast on all types: each tenant gets half of each."""
         pool = cluster([[2], [2]], {1: 1, 2: 1})
         jobs = [*queue(1, 5), *queue(2, 5, first=11)]
@@ -113,7 +113,7 @@ class TestFourTenants:
             )
         ]  # fmt: skip
 
-    def test_gain_alike_before_and_after_one_leaves(self) -> None:
+    def test_throughputs_stay_equal_after_departure(self) -> None:
         pool, _ = four_tenants()
         run = rounds(pool, self.jobs(), 16, options={"environment": "noncooperative"})
         found = [(snapshot.at_us, throughputs(pool, decision)) for snapshot, decision, _ in run]
@@ -123,13 +123,13 @@ class TestFourTenants:
         assert found[-1][1][1] > found[0][1][1]
 
     @pytest.mark.parametrize("policy", SHARING)
-    def test_receive_on_average_what_is_ideal(self, policy: str) -> None:
+    def test_average_gpus_match_ideal(self, policy: str) -> None:
         """With leases of one round, average GPUs differ from the ideal by less than 1."""
         pool, _ = four_tenants()
         jobs = [job for job in self.jobs() if job.tenant < 4]
         self.check_average(pool, jobs, policy, lease_min=5)
 
-    def test_receive_it_with_leases_of_many_rounds(self) -> None:
+    def test_average_gpus_match_ideal_with_long_leases(self) -> None:
         pool, _ = four_tenants()
         jobs = [job for job in self.jobs() if job.tenant < 4]
         self.check_average(pool, jobs, "oef", lease_min=30, count=360)
@@ -148,7 +148,7 @@ class TestFourTenants:
                 key = (tenant, tenant, gpu_type)
                 assert held[key] / count == pytest.approx(told.get(key, 0), abs=0.1)
 
-    def test_a_tenant_of_large_gangs_receives_on_average_what_is_ideal(self) -> None:
+    def test_average_gpus_match_ideal_for_large_gangs(self) -> None:
         """Its share of a type is below its gang, so its deviation grows until the gang can run."""
         pool = cluster([[4]], {1: 1, 2: 3})
         jobs = [*queue(1, 3, gpus=2), *queue(2, 9, first=11)]
@@ -160,7 +160,7 @@ class TestFourTenants:
 
 
 class TestStarvation:
-    def test_goes_before_arrival_inside_a_tenant(self) -> None:
+    def test_order_by_starvation_serves_jobs_in_turn(self) -> None:
         """Two GPUs, five jobs: every job gets its turn, and none waits for two turns."""
         pool = cluster([[2]], {1: 2})
         ran = [
@@ -169,13 +169,13 @@ class TestStarvation:
         ]
         assert ran == [[1, 2], [3, 4], [1, 5], [2, 3], [1, 4], [2, 5]]
 
-    def test_is_not_looked_at_in_order_of_arrival(self) -> None:
+    def test_order_by_arrival_ignores_starvation(self) -> None:
         pool = cluster([[2]], {1: 2})
         run = rounds(pool, queue(1, 5), 4, options={"job_order": "arrival"})
         ran = [sorted(lease.job for lease in state.leases.values()) for _, _, state in run]
         assert ran == [[1, 2]] * 4
 
-    def test_decides_who_runs_and_size_who_is_placed_first(self) -> None:
+    def test_selects_starved_jobs_and_places_largest_first(self) -> None:
         """The jobs that waited longest are chosen; the largest of them is placed first."""
         pool = cluster([[4, 2]], {1: 6})
         jobs = [*queue(1, 2, gpus=1), *queue(1, 1, gpus=4, first=3), *queue(1, 9, first=4)]
@@ -183,7 +183,7 @@ class TestStarvation:
         assert [grant.job for grant in decision.grants] == [3, 1, 2]
         assert decision.grants[0].placement == ((1, 4),)
 
-    def test_ends_for_a_gang_that_its_tenants_own_small_jobs_are_in_the_way_of(self) -> None:
+    def test_reservation_starts_gang_behind_own_small_jobs(self) -> None:
         """The tenant never has enough GPUs at once, so nodes are held back after two leases."""
         pool = cluster([[4]], {1: 4})
         small = [
@@ -208,8 +208,8 @@ class TestStarvation:
         assert found <= 5 * 20
 
 
-class TestTypes:
-    def test_are_those_where_the_tenant_has_gpus(self) -> None:
+class TestGpuTypes:
+    def test_jobs_run_on_types_of_tenant_share(self) -> None:
         pool, _ = four_tenants()
         jobs = TestFourTenants().jobs()
         ((_, decision, _),) = rounds(pool, jobs, 1)
@@ -217,7 +217,7 @@ class TestTypes:
         for (tenant, _, gpu_type), gpus in ideals(decision).items():
             assert abs(found[tenant, gpu_type] - gpus) < 1
 
-    def test_are_those_that_the_job_accepts_and_its_profile_runs_on(self) -> None:
+    def test_jobs_run_only_on_accepted_types_with_speed(self) -> None:
         rows = (profile(1, 1, 1000, 0, 3000),)
         pool = cluster([[2], [2], [2]], {1: 6}, rows)
         jobs = queue(1, 4, profile=1)
@@ -227,7 +227,7 @@ class TestTypes:
         assert found == {"k80": 2, "v100": 2, "p100": 1}
         assert [grant.gpu_type for grant in decision.grants if grant.job == 9] == ["p100"]
 
-    def test_stay_while_the_tenant_has_gpus_there(self) -> None:
+    def test_job_keeps_type_while_tenant_has_share(self) -> None:
         """When job 1 ends on the fast type, a waiting job gets its GPU, and job 3 does not move."""
         rows = (profile(1, 1, 1000, 4000),)
         pool = cluster([[2], [2]], {1: 2}, rows)
@@ -237,7 +237,7 @@ class TestTypes:
         assert [(row.job, row.gpu_type) for row in second.renewals] == [(2, "p100"), (3, "k80")]
         assert [(row.job, row.gpu_type) for row in second.grants] == [(4, "p100")]
 
-    def test_that_nobody_in_the_pool_has_are_told_as_too_large(self) -> None:
+    def test_missing_type_has_too_large_reason(self) -> None:
         rows = (profile(1, 1, 0, 0, 3000),)
         pool = cluster([[2], [2]], {1: 2}, rows)
         ((_, decision, _),) = rounds(pool, queue(1, 3, profile=1), 1)
@@ -248,7 +248,7 @@ class TestTypes:
 
 
 class TestWithoutQuota:
-    def test_a_tenant_gets_what_is_left_and_gives_it_back(self) -> None:
+    def test_tenant_gets_leftovers_and_returns_them(self) -> None:
         pool = cluster([[4]], {1: 4})
         jobs = [
             *queue(1, 2, minutes=30), *queue(2, 9, first=11),
@@ -262,7 +262,7 @@ class TestWithoutQuota:
 
 
 class TestLeftovers:
-    def test_go_to_the_tenant_of_largest_deviation_whose_next_job_fits(self) -> None:
+    def test_go_to_largest_deviation_with_fitting_job(self) -> None:
         """Two tenants have 2.5 of 5 GPUs each and gangs of 2, so one GPU fits neither gang."""
         pool = cluster([[5]], {1: 1, 2: 1, 3: 0})
         jobs = [*queue(1, 4, gpus=2), *queue(2, 4, gpus=2, first=11), *queue(3, 4, first=21)]
@@ -273,7 +273,7 @@ class TestLeftovers:
             assert held == {1: 2, 2: 2, 3: 1}
 
     @pytest.mark.parametrize("lease_min", [5, 10])
-    def test_count_as_received_by_whose_jobs_they_are_too_few_for(self, lease_min: int) -> None:
+    def test_count_as_received_if_too_few_for_own_gang(self, lease_min: int) -> None:
         """A tenant has 5 of 10 GPUs and gangs of 4: the fifth goes to others, and is not saved."""
         pool = cluster([[10]], {1: 1, 2: 1})
         jobs = [*queue(1, 4, gpus=4), *queue(2, 15, first=11)]
@@ -300,13 +300,13 @@ class TestOrders:
         rows[1].deviation, rows[2].deviation = [-5], [7]
         return rows, SharingPicks(snapshot, columns, spread=False)
 
-    def test_of_leftovers_are_by_deviation_and_without_quota_last(self) -> None:
+    def test_leftovers_go_by_deviation_and_without_quota_last(self) -> None:
         rows, picks = self.picks(4)
         _offer_rest(rows, picks)
         assert [grant.tenant for grant in picks.grants] == [3, 2, 1, 3]
         assert picks.extra == {grant.job for grant in picks.grants}
 
-    def test_of_rows_are_by_what_they_are_behind(self) -> None:
+    def test_rows_go_by_deficit(self) -> None:
         rows, picks = self.picks(1)
         for row in rows[1:]:
             row.real = (1,)
@@ -321,7 +321,7 @@ def seen(policy: str) -> Iterable[tuple[Snapshot, Decision]]:
 
 class TestMemory:
     @pytest.mark.parametrize("policy", SHARING)
-    def test_gives_what_solving_anew_gives(self, policy: str) -> None:
+    def test_reused_solution_matches_new_solution(self, policy: str) -> None:
         reused = 0
         for snapshot, decision in seen(policy):
             reused += snapshot.memory.get("key") == decision.memory["key"]
@@ -330,7 +330,7 @@ class TestMemory:
             assert canonical_bytes(again) == canonical_bytes(decision)
         assert reused
 
-    def test_keeps_deviations_within_their_bound(self) -> None:
+    def test_deviations_stay_within_bound(self) -> None:
         snapshot, _ = list(seen("oef"))[5]
         bound = snapshot.memory["bound"]
         rows = [[*row[:2], dict.fromkeys(row[2], (0, 10**12))] for row in snapshot.memory["rows"]]
@@ -338,7 +338,7 @@ class TestMemory:
         found = {pair[0] for row in told["rows"] for pair in row[2].values()}
         assert max(found) == bound > 0
 
-    def test_is_of_integers_and_forgets_who_is_gone(self) -> None:
+    def test_contains_integers_and_drops_departed_tenants(self) -> None:
         for snapshot, decision in seen("oef"):
             active = {(job.tenant, job.profile) for job in snapshot.jobs}
             assert {(row[0], row[1]) for row in decision.memory["rows"]} <= active
@@ -350,18 +350,18 @@ class TestMemory:
             assert all(isinstance(number, int) for number in numbers)
 
 
-class TestSkipping:
+class TestSkippedRounds:
     WORK = mixed_workload(9, jobs=30, hours=4)
 
     @pytest.mark.parametrize("lease_min", [5, 60])
-    def test_gives_what_ticking_gives_on_mixed_types(self, lease_min: int) -> None:
+    def test_books_match_full_run_on_mixed_types(self, lease_min: int) -> None:
         rules = Rules("oef", round_us=MINUTE_US, lease_us=lease_min * MINUTE_US)
         every = simulate(mixed_cluster(), self.WORK.jobs, rules, skip=False)
         some = simulate(mixed_cluster(), self.WORK.jobs, rules)
         assert some.books.sha256() == every.books.sha256()
         assert some.rounds < every.rounds
 
-    def test_changes_no_deviation(self) -> None:
+    def test_deviations_are_unchanged(self) -> None:
         """The next round has the same memory whether or not quiet rounds are skipped."""
         rules = Rules(
             "oef", {"environment": "noncooperative"}, round_us=MINUTE_US, lease_us=60 * MINUTE_US
@@ -383,7 +383,7 @@ class TestSkipping:
         assert max(deviations) == 0  # deviations do not grow while no job waits
 
 
-class TestGain:
+class TestThroughputGain:
     """The work done in half a day on the same GPUs, by the speeds of profiles."""
 
     @staticmethod
@@ -400,21 +400,21 @@ class TestGain:
         )
 
     @pytest.mark.parametrize("seed", [1, 2, 3])
-    def test_of_cooperative_oef_over_max_min_is_positive(self, seed: int) -> None:
+    def test_cooperative_oef_beats_max_min(self, seed: int) -> None:
         assert self.work_done("oef", seed) > self.work_done("max_min", seed)
 
 
-class TestTheDocument:
+class TestDocument:
     TEXT = (Path(__file__).resolve().parents[2] / "docs/policies/oef.md").read_text("utf-8")
 
-    def test_tells_every_option_and_its_default(self) -> None:
+    def test_lists_every_option_and_default(self) -> None:
         part = self.TEXT[self.TEXT.index("## In a round") :]
         told = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", part, re.MULTILINE))
         assert {name: json.loads(value) for name, value in told.items()} == msgspec.to_builtins(
             OefOptions()
         )
 
-    def test_of_the_baselines_options_is_the_same_but_for_the_environment(self) -> None:
+    def test_baseline_options_match_except_environment(self) -> None:
         fields = set(OefOptions.__struct_fields__) - {"environment"}
         assert fields == set(SharingOptions.__struct_fields__)
 
@@ -435,8 +435,8 @@ class TestLargeGangs:
             grant.job == 1 for _, decision, _ in rounds(pool, jobs, 40) for grant in decision.grants
         )
 
-    def test_run_where_they_are_a_job_type_of_their_own(self) -> None:
+    def test_run_as_separate_job_type(self) -> None:
         assert self.granted(3) >= 1
 
-    def test_wait_behind_the_smaller_jobs_of_their_type(self) -> None:
+    def test_wait_behind_smaller_jobs_of_same_type(self) -> None:
         assert self.granted(1) == 0

@@ -62,8 +62,8 @@ def order(snapshot: Snapshot, decision: Decision) -> CertificateItem:
     return line(found, Property.LONG_TERM_ORDER)
 
 
-class TestNoHonestRoundIsRed:
-    def test_of_random_pools(self) -> None:
+class TestHonestRounds:
+    def test_order_holds_in_random_pools(self) -> None:
         seen: Counter[str] = Counter()
         for seed in range(400):
             snapshot = random_round(seed)
@@ -83,7 +83,7 @@ class TestNoHonestRoundIsRed:
         [{}, {"work_conserving": False}, {"reserve_after_leases": 1}, {"spread": True}],
         ids=str,
     )
-    def test_of_a_pool_over_hours(self, options: dict[str, Any]) -> None:
+    def test_order_holds_over_hours_of_rounds(self, options: dict[str, Any]) -> None:
         """The policy's memory is kept between rounds, so that large gangs get their turn."""
         jobs = mixed_workload(1, jobs=150, hours=6).jobs
         kept = picks = 0
@@ -97,7 +97,7 @@ class TestNoHonestRoundIsRed:
         assert picks > 100
         assert kept > 0 or options == {"spread": True}
 
-    def test_of_another_policy_is_not_asked(self) -> None:
+    def test_order_is_not_promised_by_other_policies(self) -> None:
         snapshot = replace(random_round(1), policy="evenshare", options={}, memory={})
         assert order(snapshot, decide_round(snapshot)).verdict is Verdict.NOT_PROMISED
 
@@ -134,8 +134,8 @@ def served_tenants(seeds: range) -> Iterator[tuple[Snapshot, Decision, int]]:
             yield snapshot, decision, tenant
 
 
-class TestAPlant:
-    def test_of_all_picks_of_a_tenant_dropped_is_seen(self) -> None:
+class TestManipulatedRounds:
+    def test_detects_tenant_without_picks(self) -> None:
         """GPUs that would fit its jobs stay idle."""
         cases = 0
         for snapshot, decision, tenant in served_tenants(range(20)):
@@ -145,7 +145,7 @@ class TestAPlant:
             cases += 1
         assert cases > 40
 
-    def test_of_one_pick_dropped_is_seen(self) -> None:
+    def test_detects_one_dropped_pick(self) -> None:
         cases = 0
         for seed in range(20):
             snapshot, decision = busy(seed, limits=False)
@@ -159,7 +159,9 @@ class TestAPlant:
 
     @pytest.mark.parametrize("withdrawn", [False, True])
     @pytest.mark.parametrize("reason", [Reason.BUDGET, Reason.QUOTA_LIMIT, Reason.NO_FREE_GPUS])
-    def test_of_a_false_reason_is_no_excuse(self, reason: Reason, withdrawn: bool) -> None:
+    def test_false_reason_does_not_excuse_dropped_picks(
+        self, reason: Reason, withdrawn: bool
+    ) -> None:
         for snapshot, decision, tenant in served_tenants(range(8)):
             jobs = tuple(sorted(term.job for term in terms(decision) if term.tenant == tenant))
             said = {"gpu_type": "v100", "needed": 1, "free": 0, "spendable_micro": 0}
@@ -170,7 +172,7 @@ class TestAPlant:
             row = order(snapshot, lied)
             assert (row.verdict, tenant in row.broken) == (Verdict.VIOLATED, True)
 
-    def test_of_gpus_kept_for_a_gang_that_did_not_wait_is_no_excuse(self) -> None:
+    def test_premature_reservation_does_not_excuse_picks(self) -> None:
         seen = 0
         for snapshot, decision, tenant in served_tenants(range(12)):
             large = max(snapshot.jobs, key=lambda job: job.gpus)
@@ -193,7 +195,7 @@ class TestAPlant:
             (2, 4, 1, (1, 2)),  # fits on free GPUs
         ],
     )
-    def test_of_gpus_kept_wrongly_is_seen(
+    def test_detects_wrongly_reserved_gpus(
         self, gang: int, passed_us: int | None, nodes: int, idle: tuple[int, ...]
     ) -> None:
         """Each node has two free GPUs, all held back for the gang, while a small job waits."""
@@ -217,9 +219,7 @@ class TestAPlant:
         assert check_order(asked, decision, rule).idle == idle
 
     @pytest.mark.parametrize("note", ["", RESERVED, OTHER_TYPE])
-    def test_of_picks_of_the_least_and_the_most_in_each_others_turn_is_seen(
-        self, note: str
-    ) -> None:
+    def test_detects_swapped_picks_of_poorest_and_richest(self, note: str) -> None:
         """A pick's note excuses its order only if the job waited too long."""
         cases = 0
         for seed in range(40):
@@ -247,7 +247,7 @@ class TestAPlant:
             cases += 1
         assert cases > 10
 
-    def test_of_gpus_of_the_least_given_to_the_most_is_seen(self) -> None:
+    def test_detects_gpus_of_poorest_given_to_richest(self) -> None:
         """No GPU is idle, but a tenant far above its share holds GPUs that a starving one needs."""
         snapshot = starving()
         honest = decide_round(snapshot)
@@ -258,7 +258,7 @@ class TestAPlant:
         assert (row.verdict, row.broken) == (Verdict.VIOLATED, (2,))
         assert (row.tenant, row.other, row.worst) == (1, 2, None)
 
-    def test_of_small_jobs_in_place_of_a_gang_is_seen(self) -> None:
+    def test_detects_small_jobs_in_place_of_gang(self) -> None:
         """Each small job takes one GPU of a node, so the gang no longer fits after the first."""
         snapshot = starving(gang=8)
         mine = [job for job in snapshot.jobs if job.tenant == 2]
@@ -267,7 +267,7 @@ class TestAPlant:
         row = order(snapshot, replace(honest, grants=given(mine[:8], [(1, 1)] * 8)))
         assert (row.verdict, row.broken, row.tenant) == (Verdict.VIOLATED, (2,), 1)
 
-    def test_of_idle_gpus_on_one_of_several_types_is_seen(self) -> None:
+    def test_detects_idle_gpus_on_one_of_several_types(self) -> None:
         seen = 0
         for seed in range(12):
             snapshot, decision = busy(seed, gpu_types=("k80", "v100"), several=0.3, limits=False)
@@ -307,7 +307,7 @@ def given(jobs: list[Job], places: list[tuple[int, int]]) -> tuple[Grant, ...]:
     )
 
 
-def test_an_exchange_of_places_hides_no_room_at_the_end() -> None:
+def test_gpu_swap_does_not_hide_idle_room() -> None:
     """The final use of each node is computed correctly if a renewal and a grant swap GPUs."""
     jobs = [snapshots.job(n, 4, tenant=1 + n % 2) for n in range(1, 7)]
     held = [snapshots.lease(n, n, (n, 4), tenant=1 + n % 2) for n in (1, 2)]
@@ -320,14 +320,14 @@ def test_an_exchange_of_places_hides_no_room_at_the_end() -> None:
         assert order(snapshot, replace(decision, grants=left)).verdict is Verdict.VIOLATED
 
 
-def test_a_pool_of_one_tenant_has_idle_gpus_too() -> None:
+def test_detects_idle_gpus_with_single_tenant() -> None:
     snapshot = snapshots.snapshot([snapshots.job(1, 2), snapshots.job(2, 2)], nodes={1: 4})
     decision = decide_round(snapshot)
     row = order(snapshot, replace(decision, grants=decision.grants[:1]))
     assert (row.verdict, row.tenant, row.other, row.worst) == (Verdict.VIOLATED, 1, None, 2)
 
 
-def test_a_cluster_without_jobs_holds() -> None:
+def test_order_holds_without_jobs() -> None:
     snapshot, decision, _ = next(rounds(cluster([[4]], {1: 4}), [], 1, "ltgf"))
     row = order(snapshot, decision)
     assert (row.verdict, row.checked, row.total) == (Verdict.HOLDS, 0, 0)

@@ -40,21 +40,21 @@ def expected(name: str) -> tuple[str, str, str]:
     )
 
 
-class TestTheTable:
-    def test_has_every_policy(self) -> None:
+class TestPolicyTable:
+    def test_lists_every_policy(self) -> None:
         assert sorted(rows()) == sorted(POLICIES)
 
-    def test_says_what_each_promises_does_and_needs(self) -> None:
+    def test_properties_match_policies(self) -> None:
         written = {name: tuple(cells[2:5]) for name, cells in rows().items()}
         assert written == {name: expected(name) for name in written}
 
-    def test_says_who_goes_first_and_when_to_choose_it(self) -> None:
+    def test_has_order_and_advice_and_links_to_page(self) -> None:
         for name, (page, order, *_, when, _cost) in rows().items():
             assert order
             assert when
             assert name in (TABLE.parent / page).read_text(encoding="utf-8").lower()
 
-    def test_says_what_a_decision_costs_over_one_of_fifo(self) -> None:
+    def test_shows_decision_cost_relative_to_fifo(self) -> None:
         assert HEAD in TABLE.read_text(encoding="utf-8").splitlines()
         costs = {name: cells[-1] for name, cells in rows().items()}
         assert costs["fifo"] == "1.0x, 1.0x"

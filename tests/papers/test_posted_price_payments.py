@@ -62,16 +62,14 @@ class TestPrices:
         ("used", "capacity", "expected"),
         [(2, 8, 1), (1, 4, 1), (0, 8, 0), (4, 8, 3), (8, 8, 15)],
     )
-    def test_are_theta_to_the_utilisation_less_one(
-        self, used: int, capacity: int, expected: int
-    ) -> None:
+    def test_follow_theta_formula(self, used: int, capacity: int, expected: int) -> None:
         assert (
             posted_price_micro(CREDIT_MICRO, THETA_MILLI, used, capacity) == expected * CREDIT_MICRO
         )
 
 
 class TestJ12:
-    def test_pays_16(self) -> None:
+    def test_pays_12_for_workers_and_4_for_ps(self) -> None:
         workers = charge_micro(3, posted_price_micro(CREDIT_MICRO, THETA_MILLI, 2, 8), hour(4))
         servers = charge_micro(1, posted_price_micro(CREDIT_MICRO, THETA_MILLI, 1, 4), hour(4))
         assert (workers, servers) == (12 * CREDIT_MICRO, 4 * CREDIT_MICRO)
@@ -93,16 +91,14 @@ class TestPayments:
             (10, 12, Fraction(2, 6) * 3 * 2 + Fraction(1, 3) * 2),
         ],
     )
-    def test_of_each_half_are_exact_to_the_last_digit(
-        self, start: int, end: int, user_2: Fraction
-    ) -> None:
+    def test_are_exact_for_each_half(self, start: int, end: int, user_2: Fraction) -> None:
         earned = paid(start, end)
         assert earned[USER_2] == round(user_2 * CREDIT_MICRO)
         assert earned[USER_1] == 8 * CREDIT_MICRO - earned[USER_2]
 
-    def test_of_the_first_half_are_five_and_a_third(self) -> None:
+    def test_pay_user_2_16_thirds_in_first_half(self) -> None:
         assert paid(8, 10) == {USER_1: 2_666_667, USER_2: 5_333_333}
 
-    def test_over_the_whole_term_are_8_and_8(self) -> None:
+    def test_pay_both_users_8_over_whole_term(self) -> None:
         # User 1 pays itself 8; "gains 6" in section 4.2 is a misprint.
         assert paid(8, 12) == {USER_1: 8 * CREDIT_MICRO, USER_2: 8 * CREDIT_MICRO}

@@ -68,14 +68,14 @@ def mixed(seed: int) -> tuple[Cluster, list[SimJob]]:
 
 @settings(max_examples=few())
 @given(SEEDS, st.sampled_from(OPTIONS))
-def test_no_round_of_a_crowded_pool_breaks_it(seed: int, options: dict[str, Any]) -> None:
+def test_guarantee_holds_in_crowded_pool(seed: int, options: dict[str, Any]) -> None:
     for asked, decision, _ in played(seed, (1, 1, 2, 3, 4, 5, 8), **options):
         assert verdict(asked, decision) is not Verdict.VIOLATED
 
 
 @settings(max_examples=few())
 @given(SEEDS, st.sampled_from(OPTIONS))
-def test_no_round_of_several_gpu_types_with_limits_breaks_it(
+def test_guarantee_holds_with_several_gpu_types_and_limits(
     seed: int, options: dict[str, Any]
 ) -> None:
     pool, jobs = mixed(seed)
@@ -84,7 +84,7 @@ def test_no_round_of_several_gpu_types_with_limits_breaks_it(
         assert verdict(asked, decision) is not Verdict.VIOLATED
 
 
-def test_it_is_put_to_the_test() -> None:
+def test_rounds_include_guarantee_preemptions() -> None:
     """In many of these rounds, jobs are owed GPUs, and leases end for them."""
     seen: Counter[str] = Counter()
     for asked, decision, _ in played(1, (1, 1, 2, 3, 4, 5, 8), preset="tight"):

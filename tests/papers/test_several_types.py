@@ -91,12 +91,10 @@ def rounds(
         assert at_us < 24 * 3600 * SECOND_US
 
 
-class TestEveryTypeIsTried:
+class TestTypeSelection:
     @pytest.mark.parametrize("policy", ["ltgf", "fifo", "sjf", "srtf", "yarn_cs"])
     @pytest.mark.parametrize("tenants", [(1, 1), (1, 2)])
-    def test_two_gangs_of_any_type_use_both_types(
-        self, policy: str, tenants: tuple[int, int]
-    ) -> None:
+    def test_gangs_of_any_type_use_both_types(self, policy: str, tenants: tuple[int, int]) -> None:
         """Both end at 240 minutes on 4 K80 and 4 V100; regression: on K80s only, at 470 and 480."""
         quotas = {(tenant, name): 4 for tenant in set(tenants) for name in ("k80", "v100")}
         if tenants == (1, 2):
@@ -108,7 +106,7 @@ class TestEveryTypeIsTried:
         assert {row.gpu_type for row in books.leases} == {"k80", "v100"}
 
     @pytest.mark.parametrize("policy", [name for name, _ in CONSERVING])
-    def test_a_job_takes_its_own_quota_before_it_borrows(self, policy: str) -> None:
+    def test_job_uses_own_quota_before_borrowing(self, policy: str) -> None:
         """Its tenant has a quota of V100s only, and would have to borrow K80s."""
         pool = cluster(("k80", 4), ("v100", 4), quotas={(1, "v100"): 4, (2, "k80"): 4})
         jobs = (job(1, 2, 30), job(2, 2, 30), job(3, 2, 30))
@@ -121,14 +119,14 @@ class TestEveryTypeIsTried:
         assert sorted(row.borrowed for row in first[1].grants) == [0, 0, 2]
 
     @pytest.mark.parametrize("policy", ["ltgf", "srtf"])
-    def test_a_job_stays_where_it_runs(self, policy: str) -> None:
+    def test_job_stays_on_its_type(self, policy: str) -> None:
         pool = cluster(("k80", 4), ("v100", 4), quotas={(1, "k80"): 4, (2, "v100"): 4})
         jobs = (job(1, 4, 200), job(2, 4, 200, tenant=2))
         rules = Rules(policy, round_us=10 * SECOND_US, lease_us=10 * MINUTE_US)
         books = simulate(pool, jobs, rules).books
         assert len(books.leases) == 2  # every lease was renewed
 
-    def test_a_job_whose_gpus_went_to_another_goes_on_elsewhere(self) -> None:
+    def test_job_continues_on_other_type_after_losing_gpus(self) -> None:
         """The K80s of an ended lease go to their owner, whose job cannot run on another type."""
         pool = cluster(("k80", 4), ("v100", 4), quotas={(2, "k80"): 4, (3, "v100"): 4})
         jobs = (
@@ -144,7 +142,7 @@ class TestEveryTypeIsTried:
 
     @pytest.mark.parametrize("seed", range(4))
     @pytest.mark.parametrize(("policy", "options"), CONSERVING, ids=lambda one: str(one)[:9])
-    def test_no_job_waits_while_an_accepted_type_has_room(
+    def test_starts_job_if_an_accepted_type_has_room(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
         pool, jobs = mixed(seed)
@@ -165,7 +163,7 @@ class TestEveryTypeIsTried:
                     assert not accepts or free[home.id] < one.gpus, (one, home)
         assert waits > 20
 
-    def test_a_gang_larger_than_the_type_that_it_claims_waits_for_the_other(self) -> None:
+    def test_gang_too_large_for_claimed_type_waits_for_other(self) -> None:
         pool = cluster(("k80", 2), ("v100", 4), quotas={(1, "k80"): 2, (1, "v100"): 4})
         jobs = (job(1, 4, 10, gpu_types=("v100",)), job(2, 4, 10))
         (first, *_) = rounds(pool, jobs, Rules("ltgf", round_us=10 * SECOND_US))
@@ -175,7 +173,7 @@ class TestEveryTypeIsTried:
         assert skip.numbers["other_types"] == ["k80"]
 
     @pytest.mark.parametrize("policy", [*(name for name, _ in CONSERVING), "yarn_cs"])
-    def test_a_limit_on_one_type_is_no_reason_while_another_would_do(self, policy: str) -> None:
+    def test_limit_on_one_type_is_not_the_reason_if_other_is_allowed(self, policy: str) -> None:
         """All jobs wait for V100s: the tenant has no quota of K80s and may not borrow them."""
         quotas = (Entitlement(1, "k80", 0, Mode.LEND), Entitlement(1, "v100", 4))
         pool = Cluster((Node(1, "k80", 4), Node(2, "v100", 4)), quotas)
@@ -190,8 +188,8 @@ class TestEveryTypeIsTried:
             assert (row.numbers["gpu_type"], row.numbers["other_types"]) == ("v100", ["k80"])
 
 
-class TestAGangThatWaitedTooLong:
-    def test_is_reserved_on_a_type_that_no_limit_refuses_it(self) -> None:
+class TestStarvedGang:
+    def test_reserves_type_allowed_by_limits(self) -> None:
         """The gang claims K80s, which its tenant may not borrow; V100s become free one by one.
 
         Regression: K80s were held back forever, so the gang never started.
@@ -221,9 +219,9 @@ class TestAGangThatWaitedTooLong:
         assert notes[0] == "reserved"
 
 
-class TestSumsTellWhatIsHeld:
+class TestReceivedSums:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_received_gpu_time_by_type_is_that_of_the_leases(self, policy: str) -> None:
+    def test_gpu_time_by_type_matches_leases(self, policy: str) -> None:
         """The claimed type does not matter, and demand is counted once per round.
 
         Regression: `oef` counted 400 V100 GPU-minutes of 1,470.
@@ -239,7 +237,7 @@ class TestSumsTellWhatIsHeld:
     @pytest.mark.parametrize(
         "policy", sorted(name for name, one in POLICIES.items() if one.session({}) is not None)
     )
-    def test_so_it_is_where_rounds_are_passed_over(self, policy: str, seed: int) -> None:
+    def test_gpu_time_matches_leases_with_skipped_rounds(self, policy: str, seed: int) -> None:
         pool, jobs = self.with_a_lost_node(seed)
         state = SimulationState(pool, tuple(jobs), self.rules(policy))
         run(state, SimulationResult(state.books, 0, 0))
@@ -283,7 +281,7 @@ class TestSumsTellWhatIsHeld:
         claimed = {row.job: row.gpu_type for row in service.jobs}
         assert all(claimed[row.job] == row.gpu_type for row in snapshot.leases)
 
-    def test_a_switch_of_policy_serves_whoever_received_less(self) -> None:
+    def test_policy_switch_serves_least_received_first(self) -> None:
         """Regression: sums were wrong if jobs that claim K80s had been given V100s."""
         pool = cluster(("k80", 4), ("v100", 4), quotas={
             (1, "k80"): 2, (1, "v100"): 2, (2, "k80"): 2, (2, "v100"): 2})  # fmt: skip

@@ -77,12 +77,12 @@ def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
     return replace(snapshot, policy=name, options=options)
 
 
-class TestEveryRound:
+class TestRoundInvariants:
     """`decide_round` checks the invariants of every decision: capacity, gangs, leases, reasons."""
 
     @calm
     @given(rounds())
-    def test_leaves_leases_that_are_not_due_alone(self, snapshot: Snapshot) -> None:
+    def test_leaves_unexpired_leases_unchanged(self, snapshot: Snapshot) -> None:
         decision = decide_round(snapshot)
         due = {lease.id for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
         assert {end.lease for end in decision.ends} <= due
@@ -90,7 +90,7 @@ class TestEveryRound:
 
     @calm
     @given(rounds())
-    def test_runs_no_job_where_its_profile_cannot(self, snapshot: Snapshot) -> None:
+    def test_grants_only_types_with_profile_speed(self, snapshot: Snapshot) -> None:
         profiles = {row.id: row for row in snapshot.profiles}
         jobs = {job.id: job for job in snapshot.jobs}
         for grant in decide_round(snapshot).grants:
@@ -112,9 +112,7 @@ class TestEveryRound:
 
     @calm
     @given(rounds(), st.randoms(use_true_random=False))
-    def test_does_not_look_at_the_order_of_rows(
-        self, snapshot: Snapshot, rng: random.Random
-    ) -> None:
+    def test_ignores_row_order(self, snapshot: Snapshot, rng: random.Random) -> None:
         ready = advanced(snapshot)
 
         def shuffled(rows: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -131,14 +129,14 @@ class TestEveryRound:
 
     @calm
     @given(rounds())
-    def test_survives_json(self, snapshot: Snapshot) -> None:
+    def test_round_trips_json(self, snapshot: Snapshot) -> None:
         again = decode(canonical_bytes(snapshot), Snapshot)
         first = canonical_bytes(decide_round(snapshot))
         assert canonical_bytes(decide_round(again)) == first
         assert canonical_bytes(decode(first, Decision)) == first
 
     @given(rounds(limits=False))
-    def test_conserves_work(self, snapshot: Snapshot) -> None:
+    def test_is_work_conserving(self, snapshot: Snapshot) -> None:
         """No job waits while its gang fits the free GPUs of a type that it can run on."""
         options = {**snapshot.options, "reserve_after_leases": 0, "spread": False}
         decision = decide_round(replace(snapshot, options=options))
@@ -159,7 +157,7 @@ class TestEveryRound:
                     assert job.gpus > count
 
 
-class TestSameBytesElsewhere:
+class TestDeterminism:
     SCRIPT = """
 import sys
 from tests.papers.test_sharing_properties import told
@@ -168,7 +166,7 @@ for name in sys.argv[1:]:
 """
 
     @pytest.mark.parametrize("seed", ["0", "12345"])
-    def test_with_another_hash_seed(self, seed: str) -> None:
+    def test_decisions_are_independent_of_hash_seed(self, seed: str) -> None:
         result = subprocess.run(
             [sys.executable, "-c", self.SCRIPT, *POLICIES],
             env={**os.environ, "PYTHONHASHSEED": seed},

@@ -16,21 +16,21 @@ from tests.papers.deadline_pools import NOW_US, asked, estimates, order, started
 from tests.unit.core.snapshots import lease
 
 
-class TestRunTimes:
-    def test_are_eight_equally_likely_lengths_around_the_estimate(self) -> None:
+class TestRuntimeDistribution:
+    def test_has_eight_equally_likely_runtimes(self) -> None:
         lengths = run_times(1000, 200)
         assert lengths == (693, 822, 902, 968, 1031, 1097, 1177, 1306)
         assert run_times(1000, 0) == (1000,) * 8
 
-    def test_are_never_below_a_small_part_of_it(self) -> None:
+    def test_runtimes_have_minimum(self) -> None:
         assert run_times(1000, 2000)[:3] == (50, 50, 50)
 
-    def test_left_are_those_that_a_job_did_not_outlive(self) -> None:
+    def test_drops_runtimes_already_exceeded(self) -> None:
         assert remaining_times((10, 20, 30), 0) == (10, 20, 30)
         assert remaining_times((10, 20, 30), 10) == (10, 20)
 
     @pytest.mark.parametrize(("ran", "left"), [(30, 1), (31, 1), (50, 20), (90, 60)])
-    def test_of_one_that_outlived_them_all_double(self, ran: int, left: int) -> None:
+    def test_doubles_runtime_after_exceeding_all(self, ran: int, left: int) -> None:
         assert remaining_times((10, 20, 30), ran) == (left,)
 
 
@@ -68,14 +68,14 @@ def best_utility(jobs: list[StartJob], free: dict[str, Slots]) -> int:
     return best
 
 
-class TestStarts:
-    def test_are_the_best_of_all_plans(self) -> None:
+class TestStartPlan:
+    def test_matches_exhaustive_search(self) -> None:
         for seed in range(60):
             jobs, free = drawn_starts(seed)
             plan = plan_starts(jobs, free, exact_jobs=99)
             assert (plan.utility, plan.limit) == (best_utility(jobs, free), "")
 
-    def test_that_are_quick_say_how_far_they_can_be_from_it(self) -> None:
+    def test_limited_plan_reports_bound(self) -> None:
         below = 0
         for seed in range(60):
             jobs, free = drawn_starts(seed)
@@ -86,7 +86,7 @@ class TestStarts:
             below += plan.utility < best
         assert below, "the program is there for something"
 
-    def test_stay_within_what_is_free(self) -> None:
+    def test_stays_within_free_gpus(self) -> None:
         for seed in range(60):
             jobs, free = drawn_starts(seed)
             plan = plan_starts(jobs, free, exact_jobs=99)
@@ -114,7 +114,7 @@ class TestThreeSigma:
             ((0, 1000), 0, 1),  # the higher utility per GPU-time is also tried first
         ],
     )
-    def test_starts_what_is_expected_to_earn_most(
+    def test_starts_job_with_highest_expected_utility(
         self, errors: tuple[int, int], exact_jobs: int, first: int
     ) -> None:
         one = self.asked(
@@ -122,7 +122,7 @@ class TestThreeSigma:
         )
         assert started(decide_round(one)) == [first]
 
-    def test_says_how_far_a_quick_plan_may_be_from_the_best(self) -> None:
+    def test_limited_plan_shows_distance_from_best(self) -> None:
         one = self.asked(*self.TWO, estimates=estimates(0, 1000), options={"exact_jobs": 0})
         solve = decide_round(one).solve
         assert solve is not None
@@ -133,7 +133,7 @@ class TestThreeSigma:
         assert exact is not None
         assert (exact.status, exact.objective, exact.fallback) == ("optimal", 100.005, "")
 
-    def test_takes_estimates_that_say_no_error_as_the_operator_says(self) -> None:
+    def test_uses_configured_error_if_estimate_has_none(self) -> None:
         """Only one job can be in time: the nearer deadline if both are certain, else the certain
         job.
         """
@@ -142,7 +142,7 @@ class TestThreeSigma:
         wide = self.asked(*rows, options={"error": 2.0}, estimates=estimates(0))
         assert started(decide_round(wide)) == [1]
 
-    def test_lets_deadlines_preempt_best_effort_where_leases_end(self) -> None:
+    def test_deadline_job_preempts_best_effort_at_lease_end(self) -> None:
         rows = ((4, 500, ()), (4, 100, (110,)))
         one = self.asked(*rows, leases=[lease(7, 1, (1, 4))])
         decision = decide_round(one)
@@ -150,12 +150,12 @@ class TestThreeSigma:
         holds = lease(7, 1, (1, 4), expires_us=NOW_US + 1)
         assert started(decide_round(self.asked(*rows, leases=[holds]))) == []
 
-    def test_never_preempts_a_job_with_a_deadline(self) -> None:
+    def test_never_preempts_deadline_jobs(self) -> None:
         rows = ((4, 5000, (86_400,)), (4, 100, (110,)))
         decision = decide_round(self.asked(*rows, leases=[lease(7, 1, (1, 4))]))
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
 
-    def test_lets_best_effort_have_what_is_planned_for_later(self) -> None:
+    def test_best_effort_uses_gpus_planned_for_later(self) -> None:
         """Two GPUs are in use for two more slots; the gang is planned to start then."""
         runs = lease(7, 1, (1, 2), expires_us=2 * NOW_US)
         rows = ((2, 1110, (2000,)), (4, 100, (250,)), (2, 50, ()))
@@ -164,32 +164,32 @@ class TestThreeSigma:
         assert decision.solve is not None
         assert decision.solve.objective == 100.003  # the job starts in the third of five slots
 
-    def test_takes_best_effort_jobs_by_what_is_left_and_those_that_run_first(self) -> None:
+    def test_orders_best_effort_by_running_then_remaining_time(self) -> None:
         rows = ((2, 500, ()), (2, 90, ()), (2, 80, ()))
         assert order(self.asked(*rows, leases=[lease(7, 1, (1, 2))])) == [1, 3, 2]
 
     @pytest.mark.parametrize(("ends_s", "first"), [((90,), 2), ((100,), 1)])
-    def test_takes_what_can_meet_no_deadline_as_best_effort(
+    def test_treats_unmeetable_deadline_as_best_effort(
         self, ends_s: tuple[int, ...], first: int
     ) -> None:
         assert started(decide_round(self.asked((4, 100, ends_s), (4, 50, ())))) == [first]
 
-    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+    def test_uses_configured_runtime_without_estimate(self) -> None:
         rows = ((4, None, (100,)), (4, 50, ()))
         assert started(decide_round(self.asked(*rows))) == [2]
         assert started(decide_round(self.asked(*rows, options={"unknown_s": 99}))) == [1]
 
-    def test_takes_soft_deadlines_by_what_they_earn(self) -> None:
+    def test_ranks_soft_deadlines_by_reward(self) -> None:
         """If two minutes late, the soft job still gets 80 points, the strict job 0."""
         rows = ((4, 100, (110, 230)), (4, 100, (115,)))
         assert started(decide_round(self.asked(*rows))) == [2]
 
-    def test_lets_a_job_start_in_the_slot_in_which_another_ends(self) -> None:
+    def test_plans_start_in_slot_freed_by_ending_job(self) -> None:
         solve = decide_round(self.asked((4, 60, (60,)), (4, 60, (120,)))).solve
         assert solve is not None
         assert solve.objective == 200.009
 
-    def test_counts_gpus_in_its_slots_and_not_nodes(self) -> None:
+    def test_plan_counts_gpus_without_nodes(self) -> None:
         """Two nodes have two free GPUs each: the gang is planned for now, but no node has room."""
         fields: dict[str, Any] = {
             "nodes": {1: 4, 2: 4},
@@ -205,6 +205,6 @@ class TestThreeSigma:
         assert decision.solve.objective == 100.005
 
     @pytest.mark.parametrize(("ends_s", "note"), [((150,), "planned_start"), ((), "best_effort")])
-    def test_says_why_it_was_the_next(self, ends_s: tuple[int, ...], note: str) -> None:
+    def test_grant_notes_reason(self, ends_s: tuple[int, ...], note: str) -> None:
         decision = decide_round(self.asked((4, 100, ends_s)))
         assert decision.grants[0].key.note == note

@@ -41,8 +41,8 @@ def certified(snapshot: Snapshot, decision: Decision) -> CertificateItem:
     return trades_line(certify_round(snapshot, decision))
 
 
-class TestTable3:
-    def test_holds_and_tells_who_gained_least(self) -> None:
+class TestHonestTrades:
+    def test_holds_and_shows_tenant_with_least_gain(self) -> None:
         """Five K80s were traded for a V100, which is worth 1.25 to the seller and 6.25 to the
         buyer.
         """
@@ -55,13 +55,13 @@ class TestTable3:
         assert (float(buyer.gave), float(buyer.received)) == (5, 6.25)
         assert (float(seller.gave), float(seller.received)) == (1.25, 5)
 
-    def test_holds_where_trades_stand_and_none_is_made(self) -> None:
+    def test_holds_with_only_earlier_trades(self) -> None:
         snapshot, decision = traded(6)[-1]
         row = certified(snapshot, decision)
         assert not decision.trades
         assert (row.verdict, row.checked, row.worst, row.total) == (Verdict.HOLDS, 0, None, 24)
 
-    def test_holds_for_what_is_undone(self) -> None:
+    def test_holds_for_undone_trades(self) -> None:
         snapshot, decision = traded(7)[-1]
         row = certified(snapshot, decision)
         assert {trade.rate_micro for trade in decision.trades} == {-5_000_000}
@@ -75,14 +75,14 @@ class TestTable3:
             Verdict.NOT_APPLICABLE, "nothing was traded in this round, and no trade stands",
         )  # fmt: skip
 
-    def test_other_policies_have_no_line(self) -> None:
+    def test_other_policies_have_no_finding(self) -> None:
         snapshot, _ = traded(1)[0]
         other = replace(snapshot, policy="ltgf", options={}, memory={})
         found = certify_round(other, decide_round(other))
         assert Property.TRADES not in {row.name for row in found.findings}
 
 
-class TestATradeThatIsWrong:
+class TestInvalidTrade:
     @pytest.mark.parametrize(
         "changes",
         [
@@ -99,7 +99,7 @@ class TestATradeThatIsWrong:
         ],
         ids=str,
     )
-    def test_is_seen(self, changes: dict[str, Any]) -> None:
+    def test_is_violation(self, changes: dict[str, Any]) -> None:
         snapshot, decision = traded(1)[0]
         wrong = replace(decision, trades=(replace(decision.trades[0], **changes),))
         row = certified(snapshot, wrong)
@@ -107,13 +107,13 @@ class TestATradeThatIsWrong:
         assert set(row.broken) <= {1, 3}
         assert row.count == len(row.broken) > 0
 
-    def test_is_seen_where_it_is_undone_too(self) -> None:
+    def test_invalid_undo_is_violation(self) -> None:
         snapshot, decision = traded(7)[-1]
         wrong = replace(decision.trades[0], sold_micro=GPU_MICRO)
         row = certified(snapshot, replace(decision, trades=(wrong, *decision.trades[1:])))
         assert row.verdict is Verdict.VIOLATED
 
-    def test_a_party_is_worse_off_below_its_own_worth(self) -> None:
+    def test_both_parties_are_worse_off_below_own_worth(self) -> None:
         trade = Trade("v100", GPU_MICRO, 1, "k80", 3 * GPU_MICRO, 2, 3 * GPU_MICRO,
                       2_500_000, 3_500_000, 0)  # fmt: skip
         assert [side.is_worse for side in trade_sides(trade)] == [True, True]
@@ -125,13 +125,13 @@ class TestATradeThatIsWrong:
             Swap(1, "v100", -1),  # quota that is given twice
         ],
     )
-    def test_swaps_that_do_not_add_up_are_seen(self, swap: Swap) -> None:
+    def test_detects_swaps_that_do_not_add_up(self, swap: Swap) -> None:
         snapshot, decision = traded(1)[0]
         assert not check_trades(snapshot, decision).broken
         wrong = replace(decision, swaps=(*decision.swaps, swap))
         assert 1 in check_trades(snapshot, wrong).broken
 
-    def test_a_quota_below_zero_is_seen(self) -> None:
+    def test_detects_negative_quota(self) -> None:
         snapshot, decision = traded(1)[0]
         wrong = replace(decision, swaps=(Swap(1, "v100", -5), Swap(3, "v100", 5)))
         assert check_trades(snapshot, wrong).broken == (1,)
@@ -139,6 +139,6 @@ class TestATradeThatIsWrong:
 
 class TestRandomRounds:
     @given(rounds())
-    def test_trades_hold(self, snapshot: Snapshot) -> None:
+    def test_trades_are_never_violated(self, snapshot: Snapshot) -> None:
         row = certified(snapshot, decide_round(snapshot))
         assert row.verdict in (Verdict.HOLDS, Verdict.NOT_APPLICABLE)

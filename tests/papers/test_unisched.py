@@ -46,14 +46,14 @@ class TestGoldenCases:
         rows = [strict(number, 10 * SLOT) for number in deadlines]
         return decide_round(asked(jobs, rows, spread_milli=800))
 
-    def test_four_jobs_of_six_meet_their_deadlines_on_three_nodes(self) -> None:
+    def test_meets_all_four_deadlines_on_three_nodes(self) -> None:
         decision = self.four((1, 2, 3, 4))
         assert len(decision.grants) == 4
         answers = by_job(decision)
         assert [answers[number].state for number in range(1, 5)] == [DeadlineState.PLANNED] * 4
         assert sorted(len(row.placement) for row in decision.grants) == [1, 1, 1, 3]
 
-    def test_chronus_meets_three(self) -> None:
+    def test_chronus_refuses_one_of_four(self) -> None:
         jobs = [job(number, 6, estimate_us=8 * SLOT) for number in range(1, 5)]
         rows = [strict(number, 10 * SLOT) for number in range(1, 5)]
         options = {"select": "consolidated"}
@@ -61,7 +61,7 @@ class TestGoldenCases:
         refused = [row for row in answers.values() if row.state is DeadlineState.REFUSED]
         assert [row.limit for row in refused] == [DeadlineLimit.CAPACITY]
 
-    def test_with_one_best_effort_job_all_deadlines_are_met(self) -> None:
+    def test_meets_all_deadlines_with_best_effort_job(self) -> None:
         decision = self.four((1, 2, 3))
         assert len(decision.grants) == 4
         assert {row.state for row in decision.answers} == {DeadlineState.PLANNED}
@@ -69,7 +69,7 @@ class TestGoldenCases:
 
 
 class TestAnswers:
-    def test_a_planned_job_is_answered_once(self) -> None:
+    def test_answers_planned_job_once(self) -> None:
         jobs = [job(1, 4, estimate_us=4 * SLOT)]
         first = decide_round(asked(jobs, [strict(1, 8 * SLOT)]))
         assert first.answers[0].cause == ""
@@ -77,7 +77,7 @@ class TestAnswers:
         again = decide_round(asked(jobs, [strict(1, 8 * SLOT)], memory=first.memory))
         assert again.answers == ()
 
-    def test_too_long_is_told(self) -> None:
+    def test_refuses_too_long_job_with_earliest_deadline(self) -> None:
         jobs = [job(1, 4, estimate_us=20 * SLOT)]
         answer = decide_round(asked(jobs, [strict(1, 8 * SLOT)])).answers[0]
         assert (answer.state, answer.limit) == (DeadlineState.REFUSED, DeadlineLimit.LENGTH)
@@ -85,26 +85,26 @@ class TestAnswers:
         again = decide_round(asked(jobs, [strict(1, 20 * SLOT)])).answers[0]
         assert again.state is DeadlineState.PLANNED
 
-    def test_too_long_beside_others_is_told_when_there_is_room(self) -> None:
+    def test_too_long_job_gets_earliest_deadline_with_room(self) -> None:
         jobs = [job(1, 24, estimate_us=4 * SLOT), job(2, 24, estimate_us=3 * SLOT)]
         rows = [strict(1, 4 * SLOT), strict(2, 2 * SLOT)]
         answer = by_job(decide_round(asked(jobs, rows)))[2]
         assert (answer.limit, answer.earliest_us) == (DeadlineLimit.LENGTH, AT_US + 7 * SLOT)
 
     @pytest.mark.parametrize("spread_milli", [800, 1000])
-    def test_says_one_node_of_a_job_that_begins_on_one(self, spread_milli: int) -> None:
+    def test_answer_has_one_node_if_job_starts_on_one(self, spread_milli: int) -> None:
         """If several nodes are as fast, the plan allows them, but the job starts on one node."""
         jobs = [job(1, 6, estimate_us=4 * SLOT)]
         decision = decide_round(asked(jobs, [strict(1, 8 * SLOT)], spread_milli=spread_milli))
         assert [len(row.placement) for row in decision.grants] == [1]
         assert decision.answers[0].one_node
 
-    def test_too_large_is_told(self) -> None:
+    def test_refuses_too_large_job(self) -> None:
         jobs = [job(1, 48, estimate_us=SLOT)]
         answer = decide_round(asked(jobs, [strict(1, 8 * SLOT)])).answers[0]
         assert answer.limit is DeadlineLimit.SIZE
 
-    def test_a_full_pool_tells_the_earliest_deadline(self) -> None:
+    def test_full_pool_refusal_has_earliest_deadline(self) -> None:
         jobs = [job(number, 24, estimate_us=4 * SLOT) for number in (1, 2)]
         rows = [strict(number, 4 * SLOT) for number in (1, 2)]
         answers = by_job(decide_round(asked(jobs, rows)))
@@ -114,14 +114,14 @@ class TestAnswers:
         assert refused.blocked
 
     @pytest.mark.parametrize(("later_us", "count"), [(SLOT, 0), (SLOT + 1, 1)])
-    def test_an_end_that_moved_by_more_than_a_lease_is_new(self, later_us: int, count: int) -> None:
+    def test_reports_plan_end_moved_by_more_than_one_lease(self, later_us: int, count: int) -> None:
         rows = [strict(1, 20 * SLOT)]
         first = decide_round(asked([job(1, 4, estimate_us=4 * SLOT)], rows))
         longer = [job(1, 4, estimate_us=4 * SLOT + later_us)]
         again = decide_round(asked(longer, rows, memory=first.memory))
         assert [row.cause for row in again.answers] == [PlanCause.ESTIMATE] * count
 
-    def test_a_round_within_a_lease_takes_no_lease_of_its_slack(self) -> None:
+    def test_round_within_lease_keeps_slack(self) -> None:
         """A job that waits for a lease to end can still get its two leases a minute later."""
         held = lease(9, 2, (1, 8), expires_us=AT_US + SLOT)
         jobs = [job(1, 8, estimate_us=2 * SLOT), job(2, 8, estimate_us=SLOT)]
@@ -134,13 +134,13 @@ class TestAnswers:
         )  # fmt: skip
         assert [row.state for row in decide_round(later).answers] == []
 
-    def test_what_plans_leave_goes_to_the_shortest_first(self) -> None:
+    def test_leftover_gpus_go_to_shortest_job(self) -> None:
         jobs = [job(1, 8, estimate_us=9 * SLOT)]
         jobs += [job(number, 8, estimate_us=(8 - number) * SLOT) for number in (2, 3)]
         decision = decide_round(asked(jobs, [strict(1, 9 * SLOT)], nodes={1: 8, 2: 8}))
         assert sorted(row.job for row in decision.grants) == [1, 3]
 
-    def test_a_deadline_that_is_over_is_missed_once(self) -> None:
+    def test_reports_missed_deadline_once(self) -> None:
         jobs = [job(1, 4, estimate_us=4 * SLOT)]
         first = decide_round(asked(jobs, [strict(1, -1)]))
         assert [row.state for row in first.answers] == [DeadlineState.MISSED]
@@ -148,7 +148,7 @@ class TestAnswers:
         again = decide_round(asked(jobs, [strict(1, -1)], memory=first.memory))
         assert again.answers == ()
 
-    def test_fewer_nodes_move_a_plan_by_capacity(self) -> None:
+    def test_node_loss_changes_plan_with_capacity_cause(self) -> None:
         jobs = [job(number, 8, estimate_us=4 * SLOT) for number in (1, 2, 3)]
         rows = [strict(number, 5 * SLOT) for number in (1, 2, 3)]
         first = decide_round(asked(jobs, rows))
@@ -157,7 +157,7 @@ class TestAnswers:
         moved = [row for row in later.answers if row.state is DeadlineState.REFUSED]
         assert [row.cause for row in moved] == [PlanCause.CAPACITY]
 
-    def test_points_beyond_the_budget_are_refused(self) -> None:
+    def test_refuses_points_beyond_budget(self) -> None:
         jobs = [job(number, 1, estimate_us=SLOT) for number in (1, 2)]
         rows = [strict(number, 8 * SLOT) for number in (1, 2)]
         quotas = (Entitlement(1, "v100", 1),)
@@ -168,13 +168,13 @@ class TestAnswers:
         part = by_job(decide_round(asked(jobs, rows, quotas=quotas, options=options)))
         assert [part[one].reward_micro // REWARD_MICRO for one in (1, 2)] == [100, 30]
 
-    def test_leases_are_planned_a_week_of_ten_minutes_ahead(self) -> None:
+    def test_horizon_is_one_week_of_ten_minute_leases(self) -> None:
         ten = 10 * MINUTE_US
         one, two = UniSchedOptions(), UniSchedOptions(lease_multiple=2)
         assert POLICY.deadline_horizon_us(one, ten) == 7 * 24 * 60 * MINUTE_US
         assert POLICY.deadline_horizon_us(two, ten) == 14 * 24 * 60 * MINUTE_US
 
-    def test_many_jobs_of_little_reward_are_no_way_around_the_budget(self) -> None:
+    def test_many_small_rewards_do_not_bypass_budget(self) -> None:
         jobs = [job(number, 1, estimate_us=SLOT) for number in range(1, 11)]
         step = (DeadlineStep(AT_US + 20 * SLOT, REWARD_MICRO),)
         rows = [Deadline(one.id, DeadlineClass.STRICT, step) for one in jobs]
@@ -183,7 +183,7 @@ class TestAnswers:
         assert planned == [1, 2, 3, 4, 5]
         assert {row.limit for row in decision.answers} == {None, DeadlineLimit.BUDGET}
 
-    def test_of_many_steps_the_first_and_the_last_that_can_be_met_count(self) -> None:
+    def test_reduces_many_steps_to_spread_of_feasible_ones(self) -> None:
         """Of sixteen steps, one slot apart, a job of nine slots can meet ten."""
         steps = tuple(
             DeadlineStep(AT_US + (number + 2) * SLOT, (101 - number) * REWARD_MICRO)
@@ -197,7 +197,7 @@ class TestAnswers:
         assert [(row.by_us - AT_US) // SLOT for row in rows] == [9, 12, 15, 18]
         assert [row.reward_micro // REWARD_MICRO for row in rows] == [94, 91, 88, 85]
 
-    def test_chance_falls_with_the_error(self) -> None:
+    def test_chance_falls_with_estimate_error(self) -> None:
         jobs = [job(1, 4, estimate_us=8 * SLOT)]
         rows = [strict(1, 10 * SLOT)]
         sure = decide_round(asked(jobs, rows)).answers[0].chance_milli
@@ -216,7 +216,7 @@ class TestAnswers:
             (500, 690),
         ],
     )
-    def test_chance_is_of_slack_over_errors_rounded_down(
+    def test_chance_uses_slack_over_error_rounded_down(
         self, error_milli: int, chance_milli: int
     ) -> None:
         """The job needs eight of the ten leases until its deadline."""
@@ -224,7 +224,7 @@ class TestAnswers:
         one = asked([job(1, 4, estimate_us=8 * SLOT)], [strict(1, 10 * SLOT)], estimates=known)
         assert decide_round(one).answers[0].chance_milli == chance_milli
 
-    def test_how_often_a_job_is_interrupted_is_in_its_chance(self) -> None:
+    def test_chance_includes_interruptions(self) -> None:
         """Half a restart of 0.9 leases is expected, so the job needs three of four leases.
 
         By (3), the number of interruptions has a variance of 1/4: normal(1.55 / 0.45) is 99.97 %.
@@ -233,7 +233,7 @@ class TestAnswers:
         one = asked([job(1, 4, estimate_us=2 * SLOT)], [strict(1, 4 * SLOT)], estimates=known)
         assert decide_round(one).answers[0].chance_milli == 990
 
-    def test_an_error_is_of_the_time_that_several_nodes_take(self) -> None:
+    def test_error_scales_with_time_on_several_nodes(self) -> None:
         """On two nodes of 4 at half speed, 6 GPUs need 16 of 20 leases, with an error of eight."""
         known = (JobEstimate(1, EstimateSource.FITTED, 500, 0, 500),)
         one = asked(
@@ -243,7 +243,7 @@ class TestAnswers:
         answer = decide_round(one).answers[0]
         assert (answer.one_node, answer.chance_milli) == (False, 690)
 
-    def test_what_ends_within_its_lease_ends_as_fast_as_it_runs(self) -> None:
+    def test_last_lease_ends_at_actual_speed(self) -> None:
         """On two nodes at half speed, it ends in two slots, at or just after its deadline."""
         held = lease(7, 1, (1, 4), (2, 2), expires_us=AT_US + 3 * SLOT)
         jobs = [job(1, 6, estimate_us=SLOT)]
@@ -251,19 +251,19 @@ class TestAnswers:
             one = asked(jobs, [strict(1, after_us)], [held], spread_milli=500)
             assert decide_round(one).answers[0].state == state
 
-    def test_an_estimate_nobody_gave_has_no_chance(self) -> None:
+    def test_default_estimate_has_no_chance(self) -> None:
         answer = decide_round(asked([job(1, 4)], [strict(1, 40 * SLOT)])).answers[0]
         assert (answer.state, answer.chance_milli) == (DeadlineState.PLANNED, None)
 
 
 class TestQuotas:
-    def test_a_tenant_that_may_not_have_so_many_is_told_so(self) -> None:
+    def test_refuses_job_above_quota(self) -> None:
         jobs = [job(1, 8, estimate_us=SLOT)]
         quotas = (Entitlement(1, "v100", 4, borrow_limit=0),)
         answer = decide_round(asked(jobs, [strict(1, 8 * SLOT)], quotas=quotas)).answers[0]
         assert answer.limit is DeadlineLimit.QUOTA
 
-    def test_planned_leases_stay_within_what_it_may_have(self) -> None:
+    def test_planned_leases_stay_within_quota(self) -> None:
         jobs = [job(number, 4, estimate_us=2 * SLOT) for number in (1, 2)]
         rows = [strict(number, 4 * SLOT) for number in (1, 2)]
         quotas = (Entitlement(1, "v100", 4, borrow_limit=0),)
@@ -273,14 +273,14 @@ class TestQuotas:
 
 
 class TestLeases:
-    def test_an_slo_lease_is_one_term_where_the_pool_allows_it(self) -> None:
+    def test_slo_lease_is_one_term_if_pool_allows(self) -> None:
         jobs = [job(1, 4, estimate_us=4 * SLOT)]
         decision = decide_round(
             asked(jobs, [strict(1, 8 * SLOT)], lease_bounds_us=(SLOT, 4 * SLOT), options=TWO_SLOTS)
         )
         assert [(row.job, row.lease_us) for row in decision.lengths] == [(1, 2 * SLOT)]
 
-    def test_else_its_second_slot_is_renewed_before_all_others(self) -> None:
+    def test_split_slo_lease_is_renewed_first(self) -> None:
         jobs = [job(1, 24, estimate_us=8 * SLOT)]
         first = decide_round(asked(jobs, [strict(1, 20 * SLOT)], options=TWO_SLOTS))
         memory = first.memory
@@ -295,7 +295,7 @@ class TestLeases:
         assert [row.job for row in decision.renewals] == [1]
 
 
-class TestAMargin:
+class TestMargin:
     def begins(self, **options: int) -> list[int]:
         """Return the jobs that start: job 1 needs four slots of five, and job 2 needs one."""
         jobs = [job(1, 24, estimate_us=4 * SLOT), job(2, 24, estimate_us=SLOT)]
@@ -303,11 +303,11 @@ class TestAMargin:
         assert by_job(decision)[1].reward_micro == 100 * REWARD_MICRO
         return [row.job for row in decision.grants]
 
-    def test_keeps_best_effort_jobs_from_the_last_slack(self) -> None:
+    def test_protects_last_slack_from_best_effort(self) -> None:
         assert self.begins() == [1]
         assert self.begins(margin_percent=0) == [2]
 
-    def test_gives_way_to_another_deadline(self) -> None:
+    def test_yields_to_other_deadlines(self) -> None:
         jobs = [job(1, 24, estimate_us=4 * SLOT), job(2, 24, estimate_us=SLOT)]
         rows = [strict(1, 5 * SLOT), strict(2, SLOT)]
         decision = decide_round(asked(jobs, rows, quotas=(Entitlement(1, "v100", 24),)))
@@ -367,16 +367,16 @@ def planned_gpus(decision: Decision, at_us: int) -> int:
     )
 
 
-class TestAnyPool:
+class TestRandomPools:
     @given(pools())
     @settings(derandomize=True)
-    def test_every_job_with_a_deadline_is_answered_in_its_first_round(self, one: Snapshot) -> None:
+    def test_answers_every_deadline_job_in_first_round(self, one: Snapshot) -> None:
         decision = decide_round(one)
         assert [row.job for row in decision.answers] == [row.id for row in one.deadlines]
 
     @given(pools())
     @settings(derandomize=True)
-    def test_plans_hold_no_more_gpus_than_there_are(self, one: Snapshot) -> None:
+    def test_plans_stay_within_capacity(self, one: Snapshot) -> None:
         decision = decide_round(one)
         capacity = sum(node.gpus for node in one.nodes)
         for answer in decision.answers:
@@ -386,7 +386,7 @@ class TestAnyPool:
 
     @given(pools())
     @settings(derandomize=True)
-    def test_is_the_same_through_json_and_again(self, one: Snapshot) -> None:
+    def test_is_deterministic_and_round_trips_json(self, one: Snapshot) -> None:
         decision = decide_round(one)
         copy = decode(canonical_bytes(one), Snapshot)
         assert canonical_bytes(decide_round(copy)) == canonical_bytes(decision)
@@ -398,7 +398,7 @@ class TestAnyPool:
 
 
 @pytest.mark.parametrize("count", [1500])
-def test_thousands_of_jobs_are_answered_in_one_round(count: int) -> None:
+def test_answers_thousands_of_jobs_in_one_round(count: int) -> None:
     jobs = [job(number, number % 9 + 1, estimate_us=3 * SLOT) for number in range(1, count + 1)]
     rows = [strict(number, (number % 40 + 1) * SLOT) for number in range(1, count + 1, 2)]
     decision = decide_round(asked(jobs, rows, quotas=(Entitlement(1, "v100", 10_000),)))

@@ -33,14 +33,14 @@ def ask(problem: SelectorProblem, gpus: int, leases: int, deadline: int) -> Admi
     return admit(problem, select(problem), options(gpus), leases, deadline)
 
 
-class TestYes:
-    def test_comes_with_the_first_leases_that_are_free(self) -> None:
+class TestAdmission:
+    def test_uses_first_free_slots(self) -> None:
         answer = ask(BUSY, 8, 2, 5)
         assert answer.is_yes
         assert answer.slots == (3, 4)
         assert answer.earliest == 5
 
-    def test_takes_the_option_that_ends_first(self) -> None:
+    def test_picks_option_that_ends_first(self) -> None:
         """Two GPUs are left on each of three nodes: six GPUs there are slower, but end first."""
         problem = SelectorProblem([strict(number, 6, 9, 9) for number in range(3)], nodes(3))
         answer = ask(problem, 6, 4, 6)
@@ -48,7 +48,7 @@ class TestYes:
         assert not answer.option.one_node
         assert answer.slots == (0, 1, 2, 3, 4)
 
-    def test_takes_the_fewest_gpus_of_options_that_end_together(self) -> None:
+    def test_breaks_ties_by_fewest_gpus(self) -> None:
         whole, exact = (CellOption(cells, 6, True, ONE_MILLI) for cells in (EIGHT, FOUR_AND_TWO))
         problem = SelectorProblem([], nodes(2))
         for offered in ((whole, exact), (exact, whole)):
@@ -56,7 +56,7 @@ class TestYes:
 
     @pytest.mark.parametrize("seed", range(12))
     @pytest.mark.parametrize(("gpus", "leases"), [(1, 2), (6, 3), (8, 1), (16, 2)])
-    def test_can_be_added_to_the_plan(self, seed: int, gpus: int, leases: int) -> None:
+    def test_admitted_job_fits_plan(self, seed: int, gpus: int, leases: int) -> None:
         problem = small_case(seed)
         plan = select(problem)
         answer = admit(problem, plan, options(gpus), leases, 8)
@@ -70,18 +70,18 @@ class TestYes:
         assert faults(replace(problem, jobs=[*problem.jobs, asked]), more) == []
 
 
-class TestNo:
-    def test_says_the_length_where_no_option_is_that_fast(self) -> None:
+class TestRefusal:
+    def test_has_length_limit_if_every_option_is_too_slow(self) -> None:
         answer = ask(SelectorProblem([], nodes(2)), 6, 4, 3)
         assert (answer.limit, answer.earliest) == (DeadlineLimit.LENGTH, 4)
 
-    def test_says_which_leases_lack_which_cells(self) -> None:
+    def test_lists_blocked_slots_and_cells(self) -> None:
         answer = ask(BUSY, 8, 2, 4)
         assert answer.limit is DeadlineLimit.CAPACITY
         assert answer.blocked == ((0, 3), (1, 3), (2, 3))
         assert answer.earliest == 5
 
-    def test_says_the_quota_and_when_it_is_free(self) -> None:
+    def test_has_quota_limit_and_earliest_slot(self) -> None:
         problem = SelectorProblem([], nodes(2))
         quota = QuotaLimit(8, (4, 4, 0))
         answer = admit(problem, select(problem), options(8), 1, 2, quota=quota)
@@ -89,7 +89,7 @@ class TestNo:
         assert answer.blocked == ((0, QUOTA_LEVEL), (1, QUOTA_LEVEL))
         assert answer.earliest == 3
 
-    def test_has_no_earliest_deadline_where_quota_or_pool_are_too_small_for_ever(self) -> None:
+    def test_has_no_earliest_slot_if_job_never_fits(self) -> None:
         problem = SelectorProblem([], nodes(2))
         plan = select(problem)
         small = admit(problem, plan, options(8), 1, 9, quota=QuotaLimit(4))
@@ -97,14 +97,14 @@ class TestNo:
         large = admit(problem, plan, options(24), 1, 9)
         assert (large.limit, large.earliest) == (DeadlineLimit.SIZE, None)
 
-    def test_counts_a_best_effort_lease_that_begins_now(self) -> None:
+    def test_counts_best_effort_lease_that_starts_now(self) -> None:
         problem = SelectorProblem([best_effort(1, 8, 60)], nodes(1))
         answer = ask(problem, 8, 1, 1)
         assert (answer.limit, answer.earliest) == (DeadlineLimit.CAPACITY, 2)
         odd = replace(problem, is_slo_cycle=False)
         assert ask(odd, 8, 1, 1).is_yes
 
-    def test_of_bad_input_says_so(self) -> None:
+    def test_rejects_invalid_input(self) -> None:
         plan = select(BUSY)
         with pytest.raises(ValueError, match="options, leases, deadline"):
             admit(BUSY, plan, options(8), 0, 1)
@@ -114,7 +114,7 @@ class TestNo:
             QuotaLimit(-1)
 
 
-class TestTheEarliestDeadline:
+class TestEarliestDeadline:
     @given(
         seed=st.integers(0, 11),
         gpus=st.sampled_from((1, 4, 6, 8, 12)),
@@ -122,7 +122,7 @@ class TestTheEarliestDeadline:
         quota=st.none()
         | st.builds(QuotaLimit, st.integers(0, 24), st.tuples(st.integers(0, 24), st.just(0))),
     )
-    def test_is_the_first_that_is_answered_yes(
+    def test_is_first_deadline_admitted(
         self, seed: int, gpus: int, leases: int, quota: QuotaLimit | None
     ) -> None:
         problem = small_case(seed)
@@ -142,7 +142,7 @@ class TestTheEarliestDeadline:
         asked=st.lists(st.tuples(st.sampled_from((1, 4, 6, 8, 12)), st.integers(1, 4)), max_size=5),
         quota=st.none() | st.builds(QuotaLimit, st.integers(0, 24)),
     )
-    def test_is_the_same_where_room_is_kept_from_job_to_job(
+    def test_reused_room_gives_same_answer(
         self, seed: int, asked: list[tuple[int, int]], quota: QuotaLimit | None
     ) -> None:
         problem, plan = small_case(seed), _plan(seed)

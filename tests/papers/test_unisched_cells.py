@@ -31,32 +31,32 @@ from .selector_cases import best_effort, options
 
 class TestOptions:
     @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
-    def test_friendly_jobs_are_one_cell_and_then_split(self, gpus: int) -> None:
+    def test_friendly_jobs_try_one_node_before_single_gpus(self, gpus: int) -> None:
         rows = useful_options(options(gpus))
         assert rows[0].one_node
         assert [row.cells for row in rows[1:]] == ([(gpus, 0, 0, 0)] if gpus > 1 else [])
 
-    def test_several_cells_that_fit_a_node_exist_twice(self) -> None:
+    def test_cells_that_fit_one_node_have_two_options(self) -> None:
         twice = [row.cells for row in options(6) if sum(row.cells) > 1]
         assert all(twice.count(cells) == 2 for cells in twice)
         assert all(not row.one_node for row in options(16))
 
-    def test_on_one_node_a_job_takes_a_block_less_its_rest(self) -> None:
+    def test_one_node_units_are_block_minus_rest(self) -> None:
         assert one_node_units(6) == (6, 3, 2, 1)
         for gpus in range(1, 9):
             size = 1 << (gpus - 1).bit_length()
             block, rest = (units_of(free_cells([count])) for count in (size, size - gpus))
             assert one_node_units(gpus) == tuple(a - b for a, b in zip(block, rest, strict=True))
 
-    def test_a_job_over_several_nodes_at_best_has_one_speed(self) -> None:
+    def test_job_larger_than_node_has_one_speed(self) -> None:
         assert {row.phi_milli for row in options(12, 500)} == {ONE_MILLI}
 
-    def test_phi_makes_leases_longer(self) -> None:
+    def test_low_phi_needs_more_leases(self) -> None:
         row = next(one for one in options(6, 800) if not one.one_node)
         assert [row.leases(work) for work in (1, 4, 5)] == [2, 5, 7]
 
     @given(st.integers(1, 16), st.integers(1, 1000))
-    def test_what_is_left_out_is_no_better_than_what_stays(self, gpus: int, phi: int) -> None:
+    def test_dropped_options_are_dominated(self, gpus: int, phi: int) -> None:
         every = all_options(gpus, two_speeds(gpus, phi))
         kept = useful_options(every)
         assert set(kept) <= set(every)
@@ -80,7 +80,7 @@ def by_brute_force(demand: list[int], free: list[int]) -> bool:
 
 
 class TestPropositionOne:
-    def test_is_what_brute_force_says_of_two_nodes(self) -> None:
+    def test_matches_brute_force_on_two_nodes(self) -> None:
         """Compare every state of two nodes of 8, with up to 3, 2, 2 and 2 cells of each size."""
         for free in product(range(0, 9, 1), repeat=2):
             for demand in product(range(4), range(3), range(3), range(3)):
@@ -93,7 +93,9 @@ class TestPropositionOne:
         st.lists(st.integers(0, 8), min_size=1, max_size=5),
         st.lists(st.tuples(st.integers(1, 16), st.integers(0, 40)), max_size=8),
     )
-    def test_whatever_fits_is_placed(self, free: list[int], asked: list[tuple[int, int]]) -> None:
+    def test_places_all_demands_that_fit(
+        self, free: list[int], asked: list[tuple[int, int]]
+    ) -> None:
         demands = []
         left = units_of(free_cells(free))
         for job, (gpus, which) in enumerate(asked):
@@ -118,24 +120,24 @@ def _cells(counts: tuple[int, ...]) -> Cells:
 
 
 class TestPlacement:
-    def test_breaks_no_larger_cell_where_a_small_one_is_free(self) -> None:
+    def test_uses_small_cell_before_splitting_larger(self) -> None:
         placed = place_cells({1: 8, 2: 2, 3: 4}, [CellDemand(1, options(2)[0])])
         assert placed.gpus == {1: {2: 2}}
 
-    def test_gives_a_spread_job_one_node_if_one_has_room(self) -> None:
+    def test_spread_job_uses_one_node_if_it_fits(self) -> None:
         spread = next(row for row in options(6) if row.cells == (6, 0, 0, 0) and not row.one_node)
         assert place_cells({1: 2, 2: 4, 3: 7}, [CellDemand(1, spread)]).gpus == {1: {3: 6}}
         assert place_cells({1: 2, 2: 4, 3: 3}, [CellDemand(1, spread)]).gpus == {1: {2: 4, 1: 2}}
 
 
 class TestRenewal:
-    def test_a_job_keeps_its_gpus_where_another_node_would_fit_as_well(self) -> None:
+    def test_job_keeps_its_gpus(self) -> None:
         option = options(4)[0]
         demands = [CellDemand(2, option), CellDemand(1, option, {7: 4})]
         placed = place_cells({5: 4, 7: 4}, demands)
         assert placed.gpus == {1: {7: 4}, 2: {5: 4}}
 
-    def test_on_six_free_gpus_it_is_renewed_though_no_cell_of_eight_is_free(self) -> None:
+    def test_renews_six_gpus_without_free_cell_of_eight(self) -> None:
         held = held_option({3: 6}, ONE_MILLI)
         job = replace(best_effort(1, 6, 60), options=(*options(6, 500), held))
         problem = SelectorProblem([job], (free_cells([6]),))
@@ -143,7 +145,7 @@ class TestRenewal:
         assert plan.jobs[1].option == held
         assert picks_now(problem, plan, {3: 6}, {1: {3: 6}}).gpus == {1: {3: 6}}
 
-    def test_a_pin_gives_way_if_another_job_has_no_place_then(self) -> None:
+    def test_pinned_job_moves_if_other_would_not_fit(self) -> None:
         """Each node has two free GPUs. If a job keeps one of each, no node has room for a pair."""
         pair = next(row for row in options(2) if not row.one_node)
         demands = [CellDemand(1, pair, {1: 1, 2: 1}), CellDemand(2, options(2)[0])]
@@ -151,13 +153,13 @@ class TestRenewal:
         assert placed.unplaced == ()
         assert placed.gpus == {1: {2: 2}, 2: {1: 2}}
 
-    def test_a_pin_that_a_job_needs_stays_and_the_other_waits(self) -> None:
+    def test_required_pin_stays_and_other_job_waits(self) -> None:
         held = held_option({1: 6}, ONE_MILLI)
         demands = [CellDemand(1, held, {1: 6}), CellDemand(2, options(8)[0])]
         placed = place_cells({1: 8, 2: 7}, demands)
         assert placed.gpus == {1: {1: 6}}
         assert placed.unplaced == (2,)
 
-    def test_an_option_that_is_held_needs_its_gpus(self) -> None:
+    def test_rejects_held_option_without_its_gpus(self) -> None:
         with pytest.raises(ValueError, match="held"):
             place_cells({1: 8}, [CellDemand(1, held_option({1: 6}, ONE_MILLI))])

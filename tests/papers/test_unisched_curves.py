@@ -44,20 +44,20 @@ def rising(count: int) -> list[MetricPoint]:
     return points([0.9 - 0.6 * float(np.exp(-x / 12)) for x in range(1, count + 1)])
 
 
-class TestTheCap:
+class TestIterationCap:
     @pytest.mark.parametrize("count", range(FEWEST_POINTS))
-    def test_is_the_answer_to_few_evaluations(self, count: int) -> None:
+    def test_is_returned_for_few_evaluations(self, count: int) -> None:
         answer = estimate_stop(rising(count), StopCriterion(0.85, CAP))
         assert (answer.iterations.amount, answer.iterations.source) == (CAP, EstimateSource.CAP)
         assert f"{count} evaluations are too few" in answer.note
         assert answer.members == ()
 
-    def test_is_the_answer_where_the_target_is_out_of_reach(self) -> None:
+    def test_is_returned_if_target_is_unreachable(self) -> None:
         answer = estimate_stop(rising(30), StopCriterion(0.99, CAP))
         assert (answer.iterations.amount, answer.iterations.source) == (CAP, EstimateSource.CAP)
         assert "with chance 0.0" in answer.note
 
-    def test_is_the_answer_once_it_was_reached(self) -> None:
+    def test_is_returned_once_reached(self) -> None:
         answer = estimate_stop(rising(30), StopCriterion(0.99, 3000))
         assert (answer.iterations.amount, answer.note) == (3000, "the cap was reached")
 
@@ -66,7 +66,7 @@ class TestTheCap:
         st.lists(st.floats(-10, 10), max_size=12),
         st.floats(-10, 10), st.integers(1, 10**7), st.booleans(), st.integers(1, 1000),
     )  # fmt: skip
-    def test_holds_whatever_was_observed(
+    def test_bounds_estimate_for_any_observations(
         self, metrics: list[float], target: float, cap: int, less: bool, every: int
     ) -> None:
         answer = estimate_stop(points(metrics, every), StopCriterion(target, cap, less))
@@ -77,7 +77,7 @@ class TestTheCap:
         assert weights == pytest.approx(1 if answer.members else 0)
 
     @pytest.mark.parametrize("seed", [239, 299, 1, 2, 3, 4])
-    def test_holds_where_evaluations_are_far_apart_and_metrics_are_noise(self, seed: int) -> None:
+    def test_chances_are_finite_for_sparse_noisy_metrics(self, seed: int) -> None:
         """No intermediate value overflows; regression with the first two seeds."""
         draw = np.random.default_rng(seed)
         places = np.cumsum(draw.integers(1, 10 ** draw.integers(1, 6), size=12)).tolist()
@@ -89,13 +89,13 @@ class TestTheCap:
         assert np.isfinite(answer.chances).all()
 
 
-class TestTheTarget:
-    def test_that_was_met_is_measured(self) -> None:
+class TestTarget:
+    def test_reached_target_is_measured(self) -> None:
         answer = estimate_stop(rising(40), StopCriterion(0.6, CAP))
         first = next(point for point in rising(40) if point.metric >= 0.6)
         assert answer.iterations == Estimate(first.iteration, 0, EstimateSource.MEASURED)
 
-    def test_may_be_a_loss(self) -> None:
+    def test_supports_loss_metric(self) -> None:
         """2 x^-0.7 is 0.1 after 72.1 evaluations."""
         seen = points([loss(x) for x in range(1, 31)])
         answer = estimate_stop(seen, StopCriterion(0.3, 20_000, lower_is_better=True))
@@ -103,7 +103,7 @@ class TestTheTarget:
         assert answer.iterations.source is EstimateSource.FITTED
         assert answer.members[0][0] in {"pow3", "pow4", "mmf"}
 
-    def test_is_met_by_the_noise_before_the_curve_meets_it(self) -> None:
+    def test_noise_can_reach_target_before_curve(self) -> None:
         """The curve is flat just below the target, so each evaluation may meet it by noise."""
         draw = np.random.default_rng(5)
         seen = [0.9 - 0.3 * 0.5**x + 0.01 * float(draw.normal()) for x in range(60)]
@@ -111,7 +111,7 @@ class TestTheTarget:
         answer = estimate_stop(points(seen), StopCriterion(target, 10**6))
         assert 6000 < answer.iterations.amount < 6000 + 100 * 500
 
-    def test_of_an_exact_curve_is_met_when_the_curve_meets_it(self) -> None:
+    def test_exact_curve_reaches_target_on_time(self) -> None:
         """0.9 - 0.6 exp(-x / 12) is 0.88 after 40.8 evaluations."""
         answer = estimate_stop(rising(20), StopCriterion(0.88, CAP))
         assert answer.iterations.amount == 4100
@@ -120,7 +120,7 @@ class TestTheTarget:
         assert chances.get(4000, 0.0) < 0.01
         assert chances[4100] > 0.99
 
-    def test_does_not_need_even_distances_or_few_points(self) -> None:
+    def test_accepts_uneven_and_many_points(self) -> None:
         places = [*range(20, 1500, 50), *range(1500, 2000, 7)]
         seen = [MetricPoint(at, 0.9 - 0.6 * float(np.exp(-at / 1200))) for at in places]
         answer = estimate_stop(seen, StopCriterion(0.88, CAP))
@@ -130,8 +130,8 @@ class TestTheTarget:
         assert answer.iterations.amount == pytest.approx(4081, rel=0.01)
 
 
-class TestTheAnswer:
-    def test_is_the_same_for_the_same_points(self) -> None:
+class TestStopEstimate:
+    def test_is_deterministic(self) -> None:
         run = next(drawn_runs("mmf", SEEDS))
         assert run.at_half() == run.at_half()
 
@@ -143,17 +143,17 @@ class TestTheAnswer:
             [MetricPoint(1, float("nan"))],
         ],
     )
-    def test_to_nonsense_is_an_error(self, wrong: list[MetricPoint]) -> None:
+    def test_rejects_invalid_points(self, wrong: list[MetricPoint]) -> None:
         with pytest.raises(ValueError, match=r"iteration|metric"):
             estimate_stop(wrong, StopCriterion(0.9, CAP))
 
     @pytest.mark.parametrize(("target", "cap"), [(float("inf"), 5), (0.5, 0)])
-    def test_needs_a_target_and_a_cap(self, target: float, cap: int) -> None:
+    def test_rejects_invalid_target_or_cap(self, target: float, cap: int) -> None:
         with pytest.raises(ValueError, match=r"target|cap"):
             StopCriterion(target, cap)
 
 
-class TestAFamily:
+class TestCurveFamily:
     @pytest.mark.parametrize("sign", [1, -1])
     @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: str(family.name))
     def test_fits_its_own_curve(self, family: object, sign: int) -> None:
@@ -171,13 +171,13 @@ class TestAFamily:
 
 class TestWithoutScipy:
     @pytest.mark.parametrize("module", ["curves", "families"])
-    def test_curves_say_what_to_install(self, module: str) -> None:
+    def test_curves_error_shows_install_command(self, module: str) -> None:
         text = f"import sys; sys.modules['scipy'] = None; import evenshare_core.estimation.{module}"
         done = python(text)
         assert done.returncode == 1
         assert "pip install 'evenshare-core[estimation]'" in done.stderr
 
-    def test_all_else_works(self) -> None:
+    def test_other_modules_import(self) -> None:
         modules = "values, speeds, durations"
         text = f"from evenshare_core.estimation import {modules}"
         assert python(f"import sys; sys.modules['scipy'] = None; {text}").stderr == ""
@@ -211,28 +211,28 @@ def duration(iterations: int) -> float:
     return float(work_us + count * 20 * SECOND_US)
 
 
-class TestDurationsAtHalfOfTheTraining:
+class TestDurationErrorAtHalfTraining:
     """The goal is 10 % on average; results with more seeds are in docs/estimation.md."""
 
-    def test_of_families_in_the_ensemble_are_within_10_percent(self) -> None:
+    def test_is_below_10_percent_for_ensemble_families(self) -> None:
         families = [family for family in INSIDE if family != "pow3"]
         assert statistics.mean(errors(*families)) < 0.10
         assert statistics.median(errors(*INSIDE)) < 0.06
 
-    def test_of_power_laws_are_not(self) -> None:
+    def test_exceeds_10_percent_for_power_laws(self) -> None:
         """Counterexample: the curve is so flat at the end that noise decides when it meets the
         target.
         """
         assert statistics.mean(errors("pow3")) > 0.10
 
-    def test_of_other_families_are_within_20_percent_only(self) -> None:
+    def test_is_10_to_20_percent_for_other_families(self) -> None:
         assert 0.10 < statistics.mean(errors(*OUTSIDE)) < 0.20
 
-    def test_cannot_know_of_a_rate_that_drops(self) -> None:
+    def test_exceeds_50_percent_after_learning_rate_drop(self) -> None:
         """Counterexample: after the drop it is another curve, and no earlier point shows that."""
         assert statistics.mean(errors(UNFORESEEN)) > 0.5
 
-    def test_lie_in_their_band(self) -> None:
+    def test_bands_contain_80_percent_of_durations(self) -> None:
         """80 % of durations should be in the band, for curves that the ensemble can represent."""
         inside = [
             answer.low <= run.stopped <= answer.high

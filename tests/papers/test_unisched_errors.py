@@ -21,7 +21,7 @@ from tests.papers.unisched_pools import SLOT, asked, by_job, strict
 from tests.unit.core.snapshots import AT_US, job
 
 
-class TestEstimatesThatAreWrong:
+class TestEstimateErrors:
     """With `error_milli` of 250, the standard error is a quarter of the estimate."""
 
     def round(
@@ -39,7 +39,7 @@ class TestEstimatesThatAreWrong:
         return decide_round(asked(jobs, rows, estimates=known, quotas=quotas))
 
     @pytest.mark.parametrize(("error_milli", "begins"), [(250, [2]), (0, [9])])
-    def test_the_shorter_job_goes_first_where_plans_allow(
+    def test_shorter_job_goes_first_if_plans_allow(
         self, error_milli: int, begins: list[int]
     ) -> None:
         """With exact estimates the best-effort job gets the slot, since there is time for both."""
@@ -47,7 +47,7 @@ class TestEstimatesThatAreWrong:
         assert [row.job for row in decision.grants] == begins
 
     @pytest.mark.parametrize(("by_us", "chance_milli"), [(8 * SLOT, 500), (6 * SLOT, 150)])
-    def test_a_job_is_planned_that_may_be_shorter_than_its_estimate(
+    def test_plans_job_that_may_be_shorter_than_estimate(
         self, by_us: int, chance_milli: int
     ) -> None:
         """It needs eight slots with a standard error of two: normal(0) and normal(-1), 15.9 %."""
@@ -55,7 +55,7 @@ class TestEstimatesThatAreWrong:
         assert answer.state is DeadlineState.PLANNED
         assert answer.chance_milli == chance_milli
 
-    def test_one_more_than_two_deviations_too_long_is_refused(self) -> None:
+    def test_refuses_job_over_two_deviations_too_long(self) -> None:
         answer = by_job(self.round([8 * SLOT], [4 * SLOT - MINUTE_US]))[1]
         assert answer.limit is DeadlineLimit.LENGTH
 
@@ -67,7 +67,7 @@ class TestEstimatesThatAreWrong:
             (5000, DeadlineState.REFUSED),
         ],
     )
-    def test_an_estimate_of_unknown_error_is_taken_at_its_word(
+    def test_unknown_error_counts_as_exact_estimate(
         self, error_milli: int, state: DeadlineState
     ) -> None:
         """A declared estimate of eight slots cannot meet a deadline in four."""
@@ -76,7 +76,7 @@ class TestEstimatesThatAreWrong:
     @pytest.mark.parametrize(
         ("is_late", "deviation_us", "deadline"), [(True, SLOT, 2), (True, 0, 9), (False, SLOT, 9)]
     )
-    def test_a_job_that_outran_its_estimate_is_planned_at_once(
+    def test_only_overrun_job_is_planned_at_once(
         self, is_late: bool, deviation_us: int, deadline: int
     ) -> None:
         left = Remaining(4 * SLOT, 2 * SLOT, 2 * SLOT, AT_US, is_late, deviation_us)
@@ -86,7 +86,7 @@ class TestEstimatesThatAreWrong:
         )  # fmt: skip
         assert rows[0].step.deadline == deadline
 
-    def test_a_job_that_outran_its_estimate_has_no_margin_where_there_is_none(self) -> None:
+    def test_overrun_job_has_no_margin_if_margin_is_zero(self) -> None:
         left = Remaining(4 * SLOT, 2 * SLOT, 2 * SLOT, AT_US, True, SLOT)
         rows = dated_steps(
             strict(1, 10 * SLOT), left, None, 100 * REWARD_MICRO, at_us=AT_US, lease_us=SLOT,
@@ -94,7 +94,7 @@ class TestEstimatesThatAreWrong:
         )  # fmt: skip
         assert [row.step.deadline for row in rows] == [10]
 
-    def test_the_less_room_there_is_the_less_a_step_counts(self) -> None:
+    def test_step_reward_falls_with_slack(self) -> None:
         left = Remaining(8 * SLOT, 8 * SLOT, 8 * SLOT, AT_US, False, 2 * SLOT)
         counted = [
             dated_steps(

@@ -45,16 +45,16 @@ class TestGoldenCase4:
         ("n", "m", "expected"),
         [(1, 5, Fraction(0)), (4, 4, Fraction(0)), (2, 3, Fraction(1, 3))],
     )
-    def test_is_what_the_sum_says(self, n: int, m: int, expected: Fraction) -> None:
+    def test_interruptions_match_sum(self, n: int, m: int, expected: Fraction) -> None:
         assert expected_interruptions(n, m) == expected
 
-    def test_has_the_weights(self) -> None:
+    def test_weights_match(self) -> None:
         assert chances(2, 3) == {0: Fraction(2, 3), 1: Fraction(1, 3)}
 
 
 class TestInterruptions:
     @given(LEASES)
-    def test_in_closed_form_are_the_sum(self, leases: tuple[int, int]) -> None:
+    def test_closed_form_matches_sum(self, leases: tuple[int, int]) -> None:
         weights = chances(*leases)
         assert sum(weights.values()) == 1
         mean = sum((k * weight for k, weight in weights.items()), Fraction(0))
@@ -63,29 +63,27 @@ class TestInterruptions:
         assert interruption_variance(*leases) == square - mean**2
 
     @pytest.mark.parametrize(("n", "m"), [(3, 2), (1, 0), (0, 0), (0, 7)])
-    def test_are_none_where_the_deadline_is_too_near_or_nothing_is_left(
-        self, n: int, m: int
-    ) -> None:
+    def test_are_zero_without_slack_or_work(self, n: int, m: int) -> None:
         assert expected_interruptions(n, m) == interruption_variance(n, m) == 0
 
-    def test_of_nonsense_are_refused(self) -> None:
+    def test_rejects_invalid_leases(self) -> None:
         with pytest.raises(ValueError, match="leases"):
             expected_interruptions(-1, 3)
 
 
-class TestAnEstimate:
-    def test_is_as_sure_as_its_weakest_part(self) -> None:
+class TestEstimate:
+    def test_source_is_least_certain_part(self) -> None:
         sources = [EstimateSource.MEASURED, EstimateSource.CAP, EstimateSource.FITTED]
         assert least_sure(sources) is EstimateSource.CAP
 
-    def test_from_earlier_runs_is_their_median(self) -> None:
+    def test_history_estimate_is_median(self) -> None:
         runs = history_estimate([100, 110, 90, 400, 100])
         assert (runs.amount, runs.source) == (100, EstimateSource.HISTORY)
         assert 150 < runs.error_milli < 170
         assert history_estimate([100]).error_milli == 1000
         assert history_estimate([100, 100]).error_milli >= 50
 
-    def test_refuses_negative_amounts(self) -> None:
+    def test_rejects_negative_or_missing_amounts(self) -> None:
         with pytest.raises(ValueError, match="amount"):
             estimate_of(-1, 0, EstimateSource.FITTED)
         with pytest.raises(ValueError, match="amounts"):
@@ -102,7 +100,7 @@ PROFILE = [measured(1, 100_000), measured(2, 108_000), measured(2, 130_000, seve
 
 
 class TestSpeeds:
-    def test_of_a_profile_are_the_closed_form(self) -> None:
+    def test_fit_matches_closed_form(self) -> None:
         model = fit_speeds(PROFILE)
         assert model.comp_us == pytest.approx(100_000)
         assert (model.t1_us, model.t2_us) == pytest.approx((8_000, 30_000))
@@ -111,9 +109,7 @@ class TestSpeeds:
         assert model.predict(8, several_nodes=False).source is EstimateSource.FITTED
 
     @given(st.permutations(PROFILE), st.sampled_from(Law))
-    def test_do_not_depend_on_the_order_of_rows(
-        self, rows: list[MeasuredIteration], law: Law
-    ) -> None:
+    def test_ignore_row_order(self, rows: list[MeasuredIteration], law: Law) -> None:
         assert fit_speeds(rows, law) == fit_speeds(PROFILE, law)
 
     @given(
@@ -121,7 +117,7 @@ class TestSpeeds:
         st.integers(1_000, 10**6), st.integers(0, 10**5), st.integers(0, 10**6),
         st.lists(st.tuples(st.integers(2, 16), st.booleans()), max_size=6),
     )  # fmt: skip
-    def test_that_follow_the_law_are_predicted(
+    def test_predict_speeds_that_follow_law(
         self, law: Law, comp: int, t1: int, t2: int, more: list[tuple[int, bool]]
     ) -> None:
         """Rows are rounded to a microsecond, so the tolerance is a microsecond per step."""
@@ -136,24 +132,24 @@ class TestSpeeds:
             answer = model.fitted(gpus, several_nodes=several).amount
             assert answer == pytest.approx(exact(gpus, several), abs=3 * gpus, rel=1e-6)
 
-    def test_never_have_negative_parts(self) -> None:
+    def test_parts_are_never_negative(self) -> None:
         """Two GPUs are faster than one, so the estimated time of communication is 0."""
         model = fit_speeds([measured(1, 100_000), measured(2, 90_000)])
         assert model.t1_us == 0
         assert 90_000 < model.comp_us < 100_000
 
-    def test_that_were_measured_are_not_predicted(self) -> None:
+    def test_return_measured_value_if_available(self) -> None:
         model = fit_speeds([*PROFILE, measured(8, 250_000, several=True, count=500)])
         answer = model.predict(8, several_nodes=True)
         assert (answer.amount, answer.source) == (250_000, EstimateSource.MEASURED)
         assert model.fitted(8, several_nodes=True).amount != 250_000
 
-    def test_are_kept_from_one_row_that_is_far_off(self) -> None:
+    def test_fit_resists_outlier(self) -> None:
         law = [measured(n, 100_000 + 5_000 * (n - 1)) for n in (1, 2, 3, 4, 6, 8)]
         off = fit_speeds([*law, measured(4, 400_000)])
         assert off.fitted(16, several_nodes=False).amount == pytest.approx(175_000, rel=0.05)
 
-    def test_count_a_row_far_off_by_hubers_weight_and_are_as_sure_as_its_residuals(self) -> None:
+    def test_fit_uses_huber_weights_and_residual_error(self) -> None:
         """Weighted residuals sum to 0; the error is scaled by residuals per degree of freedom."""
         model = fit_speeds([*[measured(1, 1_000)] * 3, measured(1, 1_500)])
         error = sqrt(MODEL_ERROR**2 + MEASURED_ERROR**2)
@@ -165,29 +161,25 @@ class TestSpeeds:
         squares = 3 * off**2 + HUBER * away
         assert model.covariance[0][0] == pytest.approx(squares / (4 - 1) / precision)
 
-    def test_of_two_averages_are_the_one_that_half_of_the_iterations_are_not_slower_than(
-        self,
-    ) -> None:
+    def test_return_lower_median_of_two_averages(self) -> None:
         model = fit_speeds([measured(1, 200), measured(1, 100)])
         assert model.predict(1, several_nodes=False).amount == 100
 
-    def test_are_less_sure_of_more_gpus(self) -> None:
+    def test_error_grows_with_gpus(self) -> None:
         model = fit_speeds(PROFILE)
         errors = [model.predict(n, several_nodes=True).error_milli for n in (2, 4, 8, 16)]
         assert errors == sorted(errors)
         assert errors[0] <= 15
         assert errors[-1] > 500
 
-    def test_of_a_shape_that_was_not_measured_are_refused(self) -> None:
+    def test_reject_unmeasured_shape(self) -> None:
         model = fit_speeds(PROFILE[:2])
         with pytest.raises(ValueError, match="several nodes"):
             model.predict(4, several_nodes=True)
         assert fit_speeds(PROFILE[:1]).predict(1, several_nodes=False).amount == 100_000
 
     @pytest.mark.parametrize("rows", [[], [measured(2, 100)], [measured(2, 5), measured(2, 6)]])
-    def test_that_say_nothing_of_computation_are_refused(
-        self, rows: list[MeasuredIteration]
-    ) -> None:
+    def test_reject_rows_without_computation_time(self, rows: list[MeasuredIteration]) -> None:
         with pytest.raises(ValueError, match="rows"):
             fit_speeds(rows)
 
@@ -195,18 +187,18 @@ class TestSpeeds:
         "wrong",
         [(0, False, 5), (1, False, 0), (1, True, 5), (2, False, 5, 0), (2, False, 5, 1, -1)],
     )
-    def test_of_nonsense_are_refused(self, wrong: tuple[int, bool, int]) -> None:
+    def test_reject_invalid_measurements(self, wrong: tuple[int, bool, int]) -> None:
         with pytest.raises(ValueError, match=r"gpus|several_nodes|spread_us"):
             MeasuredIteration(*wrong)
 
 
-class TestGavelsThroughputs:
+class TestGavelThroughputs:
     """The paper's error of 5 % is for its own cluster, and larger here (docs/estimation.md)."""
 
     @pytest.mark.parametrize(
         ("law", "one_node", "several_nodes"), [(Law.LINEAR, 0.40, 0.78), (Law.RING, 0.19, 0.11)]
     )
-    def test_are_not_within_5_percent_of_a_profile(
+    def test_profile_error_exceeds_5_percent(
         self, law: Law, one_node: float, several_nodes: float
     ) -> None:
         for several, mean in ((False, one_node), (True, several_nodes)):
@@ -217,7 +209,7 @@ class TestGavelsThroughputs:
     @pytest.mark.parametrize(
         ("law", "one_node", "several_nodes"), [(Law.LINEAR, 0.25, 0.30), (Law.RING, 0.15, 0.08)]
     )
-    def test_are_not_within_5_percent_of_all_other_measurements(
+    def test_leave_one_out_error_exceeds_5_percent(
         self, law: Law, one_node: float, several_nodes: float
     ) -> None:
         for several, mean in ((False, one_node), (True, several_nodes)):
@@ -225,7 +217,7 @@ class TestGavelsThroughputs:
             assert sum(errors) / len(errors) == pytest.approx(mean, abs=0.01)
 
     @pytest.mark.parametrize("law", Law)
-    def test_lie_in_the_band_of_a_profile(self, law: Law) -> None:
+    def test_bands_contain_80_percent_of_throughputs(self, law: Law) -> None:
         """80 % of throughputs should be within the error that the estimate states."""
         inside = [error.is_in_band for error in profiled_errors(law)]
         assert sum(inside) / len(inside) > 0.8
@@ -243,8 +235,8 @@ def noisy(mean_us: float, count: int, seed: int, spread: float = 0.03) -> list[i
     return [max(1, round(draw.gauss(mean_us, spread * mean_us))) for _ in range(count)]
 
 
-class TestAnAverageOfReports:
-    def test_is_a_measurement_of_the_gpus_that_a_job_has(self) -> None:
+class TestReportAverage:
+    def test_is_measurement_for_held_gpus(self) -> None:
         """Measurements of running jobs correct the profile."""
         reports = reported(noisy(250_000, 50, 6))
         seen = MeasuredIteration.from_average(8, reports, several_nodes=True)
@@ -254,13 +246,13 @@ class TestAnAverageOfReports:
         answer = fit_speeds([*PROFILE, seen]).predict(8, several_nodes=True)
         assert answer == Estimate(seen.time_us, 12, EstimateSource.MEASURED)
 
-    def test_is_no_surer_than_the_reports_that_its_weights_are_worth(self) -> None:
+    def test_count_is_limited_to_effective_reports(self) -> None:
         few, many = (
             MeasuredIteration.from_average(1, Average(count, 10**9, 10**7), several_nodes=False)
             for count in (9, 1000)
         )
         assert (few.count, many.count) == (9, 2 * RECENT - 1)
 
-    def test_of_nothing_is_refused(self) -> None:
+    def test_rejects_empty_average(self) -> None:
         with pytest.raises(ValueError, match="gpus, time_us, count"):
             MeasuredIteration.from_average(1, Average(), several_nodes=False)

@@ -52,53 +52,53 @@ def exchanged(jobs: dict[SelectorJob, list[int]], first: set[int]) -> dict[int, 
     return {job: row.slots for job, row in reservations.plan().items()}
 
 
-class TestSlotNow:
-    def test_is_the_shorter_jobs_for_its_last_slot(self) -> None:
+class TestCurrentSlot:
+    def test_goes_to_shorter_job_for_its_last_slot(self) -> None:
         plan = {dated(1, 8, 3, 9): [0, 1, 2], dated(2, 8, 2, 9): [3, 4]}
         assert exchanged(plan, {2}) == {1: (1, 2, 4), 2: (0, 3)}
 
-    def test_stays_where_its_holder_would_miss_its_deadline(self) -> None:
+    def test_stays_if_holder_would_miss_deadline(self) -> None:
         """The shorter job's last slot is not before the longer job's deadline."""
         plan = {dated(1, 8, 3, 4): [0, 1, 2], dated(2, 8, 2, 9): [3, 4]}
         assert exchanged(plan, {2}) == {1: (0, 1, 2), 2: (3, 4)}
 
-    def test_stays_where_its_holder_has_that_slot_already(self) -> None:
+    def test_stays_if_holder_has_offered_slot_already(self) -> None:
         plan = {dated(1, 4, 2, 9): [0, 2], dated(3, 4, 1, 9): [0], dated(2, 4, 1, 9): [2]}
         assert exchanged(plan, {2})[1] == (0, 2)
 
     @pytest.mark.parametrize("leases", [2, 3])
-    def test_stays_with_one_of_no_more_work(self, leases: int) -> None:
+    def test_stays_with_holder_of_no_more_work(self, leases: int) -> None:
         plan = {dated(1, 8, 2, 9): [0, 1], dated(2, 8, leases, 9): [*range(2, 2 + leases)]}
         assert exchanged(plan, {2})[1] == (0, 1)
 
-    def test_stays_where_the_shorter_ones_estimate_is_exact(self) -> None:
+    def test_stays_if_shorter_job_estimate_is_exact(self) -> None:
         plan = {dated(1, 8, 3, 9): [0, 1, 2], dated(2, 8, 2, 9): [3, 4]}
         assert exchanged(plan, {1})[1] == (0, 1, 2)
 
-    def test_is_not_for_one_that_cannot_begin_now(self) -> None:
+    def test_stays_if_shorter_job_cannot_start_now(self) -> None:
         plan = {dated(1, 8, 3, 9): [0, 1, 2], dated(2, 8, 2, 9, ready=1): [3, 4]}
         assert exchanged(plan, {2})[1] == (0, 1, 2)
 
-    def test_is_first_for_the_shortest_of_several(self) -> None:
+    def test_goes_to_shortest_of_several(self) -> None:
         plan = {
             dated(1, 8, 4, 12): [0, 1, 2, 3], dated(2, 8, 3, 12): [4, 5, 6],
             dated(3, 8, 1, 12): [7],
         }  # fmt: skip
         assert exchanged(plan, {2, 3}) == {1: (1, 2, 3, 7), 2: (4, 5, 6), 3: (0,)}
 
-    def test_is_given_by_the_longest(self) -> None:
+    def test_is_given_by_longest_job(self) -> None:
         plan = {
             dated(1, 4, 2, 9): [0, 1], dated(2, 4, 4, 9): [0, 1, 2, 3], dated(3, 4, 1, 9): [4],
         }  # fmt: skip
         assert exchanged(plan, {3}) == {1: (0, 1), 2: (1, 2, 3, 4), 3: (0,)}
 
-    def test_is_given_for_nothing_by_a_best_effort_job_of_more_gpu_time(self) -> None:
+    def test_longer_best_effort_job_gives_up_slot(self) -> None:
         plan = {eager(1, 8, 2): [0], dated(2, 4, 3, 9): [1, 2, 3]}
         assert exchanged(plan, {2}) == {2: (0, 1, 2)}  # 16 GPU-leases are more than 12
         plan = {eager(1, 4, 3): [0], dated(2, 8, 2, 9): [1, 2]}
         assert exchanged(plan, {2})[1] == (0,)
 
-    def test_is_as_it_was_where_all_that_may_give_is_too_little(self) -> None:
+    def test_stays_if_givers_have_too_few_gpus(self) -> None:
         """Of two best-effort jobs, one has less work left, and the other has too few GPUs."""
         plan = {eager(1, 4, 9): [0], eager(3, 4, 1): [0], dated(2, 8, 2, 9): [1, 2]}
         assert exchanged(plan, {2}) == {1: (0,), 2: (1, 2), 3: (0,)}
@@ -127,7 +127,7 @@ def drawn(rng: Random) -> SelectorProblem:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_no_plan_loses_a_deadline_or_a_lease(seed: int) -> None:
+def test_exchange_keeps_deadlines_and_leases(seed: int) -> None:
     rng, moved = Random(seed), 0  # noqa: S311 - a test's seed
     for _ in range(30):
         problem = drawn(rng)

@@ -23,33 +23,33 @@ def profiled(
     return asked(POLICY, *rows, profilers=(last,), **fields)
 
 
-class TestAProfilingRun:
-    def test_begins_before_best_effort_jobs_however_short(self) -> None:
+class TestProfilingRun:
+    def test_starts_before_shorter_best_effort_jobs(self) -> None:
         one = profiled((4, 10, ()), (2, 3600, ()), last=2)
         assert started(decide_round(one)) == [2]
         assert started(decide_round(asked(POLICY, (4, 10, ()), (2, 3600, ())))) == [1]
 
-    def test_waits_where_a_deadline_needs_the_gpus(self) -> None:
+    def test_waits_if_deadline_needs_gpus(self) -> None:
         one = profiled((4, LEASE_S, (LEASE_S,)), (2, 150, ()), last=2, lease_us=LEASE_S * 10**6)
         decision = decide_round(one)
         assert started(decision) == [1]
         assert decision.answers[0].state == "planned"
 
-    def test_says_by_its_note_what_it_is(self) -> None:
+    def test_grant_notes_profiler(self) -> None:
         (grant,) = decide_round(profiled((2, 150, ()), last=1)).grants
         assert grant.key.note == "profiler"
 
-    def test_begins_on_one_node_where_one_has_room(self) -> None:
+    def test_uses_one_node_if_it_fits(self) -> None:
         placed = decide_round(profiled((2, 150, ()), last=1, nodes={1: 1, 2: 3})).grants
         assert [grant.placement for grant in placed] == [((2, 2),)]
 
 
-class TestASnapshot:
-    def test_without_runs_keeps_its_bytes(self) -> None:
+class TestSnapshot:
+    def test_is_unchanged_without_profiling_runs(self) -> None:
         rows = msgspec.json.decode(canonical_bytes(asked(POLICY, (2, 150, ()), schema=2)))
         assert len(rows) == Snapshot.__struct_fields__.index(Snapshot.newest[0])
 
-    def test_with_runs_is_of_version_9_and_comes_back(self) -> None:
+    def test_round_trips_as_version_9_with_profiling_runs(self) -> None:
         one = profiled((2, 150, ()), last=1, schema=schema_of((), profilers=(1,)))
         assert one.schema == 9
         assert decode(canonical_bytes(one), Snapshot) == one

@@ -77,7 +77,7 @@ def played(pool: Snapshot) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_planned_is_kept_where_nothing_unforeseen_happens(seed: int) -> None:
+def test_planned_deadlines_are_met_without_disturbance(seed: int) -> None:
     first, over = ends(seed)
     planned = [row for row in first.values() if row.state is DeadlineState.PLANNED]
     assert planned
@@ -105,7 +105,7 @@ class TestPromises:
     }
 
     @pytest.mark.parametrize("drawn", [ROWS, SOFT])
-    def test_are_kept_to_the_step_beside_others_of_the_same_reward(
+    def test_survive_jobs_of_equal_reward(
         self, drawn: dict[int, tuple[int, int, tuple[int, ...]]]
     ) -> None:
         jobs = [job(number, row[0], estimate_us=row[1] * SLOT) for number, row in drawn.items()]

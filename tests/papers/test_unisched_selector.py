@@ -53,7 +53,7 @@ def planned(seed: int) -> SelectorPlan:
 
 
 class TestGoldenCases:
-    def test_four_hostile_strict_jobs_on_three_nodes_all_meet_their_deadlines(self) -> None:
+    def test_four_hostile_jobs_meet_deadlines_on_three_nodes(self) -> None:
         """Case 1: three jobs have a node each, and the fourth is split over the other GPUs."""
         jobs = [strict(number, 6, 4, 5) for number in range(4)]
         problem = SelectorProblem(jobs, nodes(3))
@@ -62,7 +62,7 @@ class TestGoldenCases:
         assert plan.reward_micro == 400 * REWARD_MICRO == literal_optimum(problem).reward_micro
         assert any(not row.option.one_node for row in plan.jobs.values())
 
-    def test_without_split_options_one_of_them_misses(self) -> None:
+    def test_one_job_misses_deadline_without_split_options(self) -> None:
         """Chronus would offer only the rounded-up cell."""
         jobs = [
             replace(job, options=job.options[:1])
@@ -71,7 +71,7 @@ class TestGoldenCases:
         problem = SelectorProblem(jobs, nodes(3))
         assert select(problem).reward_micro == 300 * REWARD_MICRO
 
-    def test_a_best_effort_job_among_them_is_consolidated_and_one_other_is_split(self) -> None:
+    def test_consolidates_best_effort_job_and_splits_another(self) -> None:
         """Golden case 2 of UniSched."""
         jobs = [*(strict(number, 6, 4, 5) for number in range(3)), best_effort(3, 6, 600)]
         problem = SelectorProblem(jobs, nodes(3))
@@ -92,7 +92,7 @@ class TestGoldenCases:
         assert [len(quadruples(gpus)) for gpus in (8, 16)] == [10, 35]
         assert quadruples(17) == ((0, 0, 0, 3),)
 
-    def test_proposition_1_by_example(self) -> None:
+    def test_proposition_1_on_two_nodes(self) -> None:
         """Golden case 5 of UniSched."""
         two_nodes = (0, 0, 0, 2)
         assert fits_cells((2, 1, 1, 1), two_nodes)
@@ -107,35 +107,35 @@ class TestRewards:
             (2200, 50 * REWARD_MICRO), (2500, 20 * REWARD_MICRO),
         )  # fmt: skip
 
-    def test_a_reward_is_capped_by_class_and_by_budget(self) -> None:
+    def test_class_and_budget_cap_reward(self) -> None:
         asked = [DatedReward(1, 900 * REWARD_MICRO, 1)]
         assert capped(DeadlineClass.STRICT, asked)[0].reward_micro == 100 * REWARD_MICRO
         assert capped(DeadlineClass.STRICT, asked, 7)[0].reward_micro == 7
         with pytest.raises(ValueError, match="budget_micro"):
             capped(DeadlineClass.STRICT, asked, -1)
 
-    def test_best_effort_is_phi_over_one_and_remaining(self) -> None:
+    def test_best_effort_is_phi_over_one_plus_remaining(self) -> None:
         assert best_effort_micro(ONE_MILLI, 300 * SECOND_US) == REWARD_MICRO // 2
         assert best_effort_micro(500, 300 * SECOND_US) == REWARD_MICRO // 4
         assert best_effort_micro(ONE_MILLI, 0) < REWARD_MICRO
 
-    def test_a_profiler_comes_before_best_effort_jobs_and_after_deadlines(self) -> None:
+    def test_profiler_ranks_between_deadlines_and_best_effort(self) -> None:
         profiler = SelectorJob(3, DeadlineClass.PROFILER, options(8)[:1])
         short = best_effort(2, 8, 1)
         assert list(select(SelectorProblem([short, profiler], nodes(1))).jobs) == [3]
         urgent = strict(1, 8, 1, 1)
         assert list(select(SelectorProblem([short, profiler, urgent], nodes(1))).jobs) == [1]
 
-    def test_between_slo_cycles_best_effort_leases_alone_begin(self) -> None:
+    def test_only_best_effort_starts_between_slo_cycles(self) -> None:
         problem = SelectorProblem([strict(1, 8, 1, 1), best_effort(2, 8, 1)], nodes(1), False)
         plan = select(problem)
         assert sorted(plan.jobs) == [1, 2]
         assert [row.job for row in plan.now(is_slo_cycle=False)] == [2]
 
 
-class TestTheOracle:
+class TestOptimum:
     @pytest.mark.parametrize("seed", SMALL)
-    def test_plan_literal_compact_and_bound_come_in_this_order(self, seed: int) -> None:
+    def test_plan_oracle_compact_and_bound_are_ordered(self, seed: int) -> None:
         problem, plan = small_case(seed), planned(seed)
         whole = reward_by_pyomo(compact_program(problem), whole=True)
         assert plan.reward_micro <= oracle(seed).reward_micro <= whole <= plan.bound_micro
@@ -143,7 +143,7 @@ class TestTheOracle:
         assert plan.reward_micro >= (1 - MOST_LOST) * oracle(seed).reward_micro
         assert whole <= (1 + MOST_ABOVE) * oracle(seed).reward_micro
 
-    def test_compact_is_the_literal_optimum_in_most(self) -> None:
+    def test_compact_optimum_usually_equals_literal(self) -> None:
         equal = sum(
             reward_by_pyomo(compact_program(small_case(seed)), whole=True)
             == oracle(seed).reward_micro
@@ -163,7 +163,7 @@ class TestTheOracle:
             assert solve(program, whole=False) == pytest.approx(value, rel=1e-6)
         assert program.bound_micro(relaxed.prices) == pytest.approx(value, rel=1e-6)
 
-    def test_of_a_job_that_gets_what_running_leases_leave(self) -> None:
+    def test_accounts_for_running_leases(self) -> None:
         """A node is free from slot 2 on, so the second SLO lease is the first possible one."""
         free: tuple[Cells, ...] = ((0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1))
         for deadline, reward in ((1, 0), (2, 100)):
@@ -193,24 +193,24 @@ def problems(draw: st.DrawFn) -> SelectorProblem:
     return SelectorProblem(jobs, cells, draw(st.booleans()), horizon)
 
 
-class TestEveryPlan:
+class TestPlanInvariants:
     @given(problems())
-    def test_is_feasible_and_its_gap_honest(self, problem: SelectorProblem) -> None:
+    def test_is_feasible_with_gap_from_0_to_1(self, problem: SelectorProblem) -> None:
         plan = select(problem)
         assert faults(problem, plan) == []
         assert 0 <= plan.gap <= 1
 
     @given(problems())
-    def test_is_the_same_again(self, problem: SelectorProblem) -> None:
+    def test_is_deterministic(self, problem: SelectorProblem) -> None:
         assert select(problem) == select(problem)
 
     @given(problems(), st.integers(0, 20))
-    def test_is_feasible_at_any_limit_of_work(self, problem: SelectorProblem, steps: int) -> None:
+    def test_is_feasible_with_any_work_limit(self, problem: SelectorProblem, steps: int) -> None:
         plan = select(problem, select(problem), iterations=steps, effort=steps)
         assert faults(problem, plan) == []
 
     @given(problems(), st.lists(st.tuples(st.integers(0, 60), st.integers(0, 10**9)), max_size=9))
-    def test_stays_below_the_bound_of_any_prices(
+    def test_stays_below_bound_of_any_prices(
         self, problem: SelectorProblem, prices: list[tuple[int, int]]
     ) -> None:
         program = compact_program(problem)
@@ -218,18 +218,18 @@ class TestEveryPlan:
         assert select(problem).reward_micro <= program.bound_micro(known)
 
     @pytest.mark.parametrize("iterations", [0, 1000])
-    def test_lets_nothing_stand_idle_that_a_job_could_have(self, iterations: int) -> None:
+    def test_leaves_no_usable_gpu_idle(self, iterations: int) -> None:
         problem = SelectorProblem([strict(1, 8, 2, 6)], nodes(1))
         assert select(problem, iterations=iterations).jobs[1].slots == (0, 1)
 
-    def test_faults_are_seen(self) -> None:
+    def test_faults_reports_invalid_plan(self) -> None:
         problem = SelectorProblem([strict(1, 8, 2, 3), strict(2, 8, 1, 3)], nodes(1))
         plan = select(problem)
         row = plan.jobs[1]
         for wrong, text in _broken(plan, replace(row, slots=row.slots[:1])):
             assert text in faults(problem, wrong)
 
-    def test_what_it_leaves_free_is_counted_in_both_halves(self) -> None:
+    def test_counts_free_cells_in_both_halves(self) -> None:
         problem = SelectorProblem([strict(1, 4, 1, 1), best_effort(2, 4, 9)], nodes(1))
         now, leases = free_units(problem, select(problem))
         assert now.tolist() == [0, 0, 0, 1]  # no job needs level 3; the other levels are full
@@ -249,8 +249,8 @@ def _broken(plan: SelectorPlan, short: JobLeases) -> Iterator[tuple[SelectorPlan
     yield replace(plan, bound_micro=1), "the bound is below the reward"
 
 
-class TestTheLastPlan:
-    def test_is_kept_where_no_work_is_left_to_solve(self) -> None:
+class TestPreviousPlan:
+    def test_is_kept_without_solver_iterations(self) -> None:
         """Without steps for the solver, each job keeps its slots and option of the last plan."""
         jobs = [strict(number, 6, 4, 5) for number in range(4)]
         problem = SelectorProblem(jobs, nodes(3))
@@ -263,30 +263,30 @@ class TestTheLastPlan:
         }
         assert plan.bound_micro >= plan.reward_micro
 
-    def test_of_another_cycle_is_no_harm(self) -> None:
+    def test_of_other_cycle_does_no_harm(self) -> None:
         last = select(SelectorProblem([strict(9, 8, 2, 5)], nodes(1)))
         problem = SelectorProblem([strict(1, 6, 4, 5)], nodes(2))
         assert select(problem, last, iterations=0).reward_micro == 100 * REWARD_MICRO
 
-    def test_a_limit_below_0_is_refused(self) -> None:
+    def test_rejects_negative_work_limit(self) -> None:
         with pytest.raises(ValueError, match="iterations"):
             select(SelectorProblem([], nodes(1)), iterations=-1)
 
 
-class TestErrorsOfThePrint:
-    def test_7_and_12_say_at_least(self) -> None:
+class TestPaperErrata:
+    def test_equations_7_and_12_are_lower_bounds(self) -> None:
         """As printed (<=), together with (12), an option with phi below 1 could not be planned."""
         spread = tuple(row for row in options(6) if not row.one_node)
         job = replace(strict(1, 6, 4, 5), options=spread)
         assert select(SelectorProblem([job], nodes(1))).reward_micro == 100 * REWARD_MICRO
 
-    def test_11_and_14_count_each_lease(self) -> None:
+    def test_equations_11_and_14_apply_per_lease(self) -> None:
         """As printed (not per lease), two jobs could not follow each other on one node."""
         jobs = [strict(1, 8, 1, 2), strict(2, 8, 1, 2)]
         problem = SelectorProblem(jobs, nodes(1))
         assert select(problem).reward_micro == 200 * REWARD_MICRO
 
-    def test_14_alone_splits_a_job_whose_cells_stand_on_two_nodes(self) -> None:
+    def test_equation_14_splits_job_with_cells_on_two_nodes(self) -> None:
         """By (14), (0, 1, 1, 0) fits a free 4 and a free 2 on two nodes, but not on one node."""
         free = free_cells([4, 2])
         assert fits_cells((0, 1, 1, 0), free)
@@ -296,17 +296,17 @@ class TestErrorsOfThePrint:
         assert plan.jobs[1].reward_micro == best_effort_micro(700, 60 * SECOND_US)
 
 
-class TestInput:
+class TestValidation:
     @pytest.mark.parametrize(
         ("kind", "reward", "steps"),
         [("strict_slo", 101, 1), ("strict_slo", -1, 1), ("best_effort", 1, 1), ("soft_slo", 1, 0)],
     )
-    def test_a_job_says_what_is_wrong(self, kind: str, reward: int, steps: int) -> None:
+    def test_rejects_invalid_jobs(self, kind: str, reward: int, steps: int) -> None:
         rows = (RewardStep(reward * REWARD_MICRO, 1, 1),) * steps
         with pytest.raises(ValueError, match=r"job 1: (steps|reward_micro)"):
             SelectorJob(1, DeadlineClass(kind), options(1), rows)
 
-    def test_a_problem_and_an_option_do_too(self) -> None:
+    def test_rejects_invalid_problems_and_options(self) -> None:
         job = strict(1, 1, 1, 1)
         with pytest.raises(ValueError, match="jobs: give each job once"):
             SelectorProblem([job, job], nodes(1))

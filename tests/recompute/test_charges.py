@@ -37,14 +37,14 @@ def table(first: str) -> list[list[str]]:
     return rows
 
 
-class TestTheDocument:
+class TestDocument:
     @pytest.mark.parametrize("row", table("borrowed"), ids=" ".join)
-    def test_charges_as_its_table_says(self, row: list[str]) -> None:
+    def test_charges_match_table(self, row: list[str]) -> None:
         *factors, micro, carried = map(int, row)
         assert charge(*factors) == (micro, carried)
 
     @pytest.mark.parametrize("row", table("began_us"), ids=" ".join)
-    def test_ends_charged_time_as_its_table_says(self, row: list[str]) -> None:
+    def test_end_of_charged_time_matches_table(self, row: list[str]) -> None:
         began, due, late, rounds, asked, ends, until = row
         asked_us = None if asked == "-" else int(asked)
         instants = [int(at) for at in rounds.split()]
@@ -52,7 +52,7 @@ class TestTheDocument:
         assert charged_until(held, int(due), int(late), instants, asked_us) == int(until)
 
     @pytest.mark.parametrize("row", table("charge_micro"), ids=" ".join)
-    def test_splits_as_its_table_says(self, row: list[str]) -> None:
+    def test_splits_match_table(self, row: list[str]) -> None:
         pieces: list[Piece] = []
         for piece in row[1].split(", "):
             gpus, span_us = piece.split(" for ")
@@ -152,9 +152,9 @@ def recomputed(
     return terms
 
 
-class TestTheCore:
+class TestCore:
     @pytest.mark.parametrize("seed", range(30))
-    def test_charges_and_pays_the_same(self, seed: int) -> None:
+    def test_charges_and_incomes_match_document(self, seed: int) -> None:
         """Each term that a sweep of the core closes is recomputed by the document's formulas."""
         life, held = Life(seed), list[Held]()
         for lease in range(1, 30):

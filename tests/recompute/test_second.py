@@ -88,9 +88,9 @@ def differences(snapshot: Snapshot, decision: Decision) -> list[str]:
     return [name for name in TABLES if first[name] != second[name]]
 
 
-class TestTheFiles:
+class TestSourceFiles:
     @pytest.mark.parametrize("name", ["second.py", "posted.py", "charges.py"])
-    def test_import_nothing_of_the_project_and_no_package(self, name: str) -> None:
+    def test_import_only_standard_library(self, name: str) -> None:
         tree = ast.parse((HERE / name).read_text(encoding="utf-8"))
         found = set()
         for node in ast.walk(tree):
@@ -101,17 +101,17 @@ class TestTheFiles:
         allowed = {*sys.stdlib_module_names, *([".second"] if name == "posted.py" else [])}
         assert {one.partition(".")[0] or one for one in found} <= allowed
 
-    def test_the_round_has_400_lines_at_most(self) -> None:
+    def test_round_has_at_most_400_lines(self) -> None:
         assert len((HERE / "second.py").read_text(encoding="utf-8").splitlines()) <= LINES
 
 
-class TestTheDocument:
+class TestDocument:
     """The document has the names and defaults of the core; other classes test their meaning."""
 
     def words(self) -> set[str]:
         return set(re.findall(r"`(\w+)`", TEXT))
 
-    def test_tells_every_option_with_its_default(self) -> None:
+    def test_lists_every_option_and_default(self) -> None:
         table = TEXT.partition("| option | default |")[2].partition("\n\n")[0]
         defaults = msgspec.to_builtins(LtgfOptions())
         assert defaults == DEFAULTS
@@ -127,10 +127,10 @@ class TestTheDocument:
         [Node, Tenant, Entitlement, Lease, PoolPrice, Surcharge, Backoff, Change, ClaimService,
          ClassService, JobService, Grant, Renew, End, Skip, Share, Key],
     )  # fmt: skip
-    def test_tells_every_field_of_a_table(self, row: type[Value]) -> None:
+    def test_lists_every_table_field(self, row: type[Value]) -> None:
         assert set(row.__struct_fields__) <= self.words()
 
-    def test_tells_every_reason_of_ltgf(self) -> None:
+    def test_lists_every_reason_of_ltgf(self) -> None:
         """Other reasons are only given by policies with more inputs."""
         others = {Reason.PRICE_ABOVE_VALUE, Reason.PLANNED_LATER, Reason.NEXT_BATCH,
                   Reason.CPUS_OR_MEMORY, Reason.QUARANTINED}  # fmt: skip
@@ -140,7 +140,7 @@ class TestTheDocument:
 class TestNamesAndRecords:
     """The document's formulas, computed without the code that they describe."""
 
-    def test_name_as_it_says(self) -> None:
+    def test_pseudonyms_match_formula(self) -> None:
         def keyed(key: bytes, text: str) -> bytes:
             return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
@@ -152,7 +152,7 @@ class TestNamesAndRecords:
         assert {text: keyed(key, text)[:8].hex() for text in texts} == texts
         assert pseudonyms.own_salt(key, "philly", 9) == keyed(key, "own:philly:9")
 
-    def test_record_and_hash_as_it_says(self) -> None:
+    def test_records_and_hashes_match_formula(self) -> None:
         digest = hashlib.sha256(b"a bundle").hexdigest()
         record = RoundRecord(1, "evenshare/here/rounds/philly", 9, 5, "", digest, (digest,))
         fields = {
@@ -176,12 +176,12 @@ def mixed() -> Pool:
     return mixed_pool()
 
 
-class TestTheDemosPools:
+class TestDemoPools:
     """The first three hours of pool time, with the demo's traces, nodes and quotas."""
 
     @pytest.mark.parametrize("name", ["philly", "mixed"])
     @pytest.mark.parametrize("surcharge", [False, True], ids=["", "surcharges"])
-    def test_agree_in_every_round_under_ltgf(
+    def test_every_ltgf_round_agrees(
         self, name: str, request: pytest.FixtureRequest, *, surcharge: bool
     ) -> None:
         pool: Pool = request.getfixturevalue(name)
@@ -198,7 +198,7 @@ class TestTheDemosPools:
         assert seen["borrowed"] > 5, seen
 
     @pytest.mark.parametrize(("name", "policy"), [("philly", "evenshare"), ("mixed", "oef")])
-    def test_follow_from_the_picks_of_their_own_policies(
+    def test_rounds_follow_from_picks_of_other_policies(
         self, name: str, policy: str, request: pytest.FixtureRequest
     ) -> None:
         pool: Pool = request.getfixturevalue(name)
@@ -229,12 +229,12 @@ def not_followed(snapshot: Snapshot, decision: Decision) -> list[str]:
 
 class TestEveryPolicy:
     @pytest.mark.parametrize(("policy", "options"), cases(), ids=str)
-    def test_shares_the_common_chapters(self, policy: str, options: dict[str, Any]) -> None:
+    def test_rounds_follow_common_chapters(self, policy: str, options: dict[str, Any]) -> None:
         for seed in (1, 2):
             for snapshot, decision in some_rounds(policy, seed, 5, options):
                 assert not_followed(snapshot, decision) == [], (seed, snapshot.number)
 
-    def test_counts_the_quotas_that_trades_have_made(self) -> None:
+    def test_counts_traded_quotas(self) -> None:
         jobs, trades = mixed_workload(1).jobs, 0
         for snapshot, decision, _ in mixed_rounds(
             mixed_cluster(), jobs, 20, "gandiva_fair", round_min=10, lease_min=10
@@ -278,17 +278,17 @@ class TestFigure6(test_ltgf.TestGoldenCase1):
 
 
 @pytest.mark.usefixtures("compared")
-class TestTheTwoPhases(test_ltgf.TestTwoPhases):
+class TestTwoPhases(test_ltgf.TestTwoPhases):
     """Rounds that choose the tenant first, then the job."""
 
 
 @pytest.mark.usefixtures("compared")
-class TestRhoThatIsUndefined(test_ltgf.TestUndefinedRho):
+class TestUndefinedRho(test_ltgf.TestUndefinedRho):
     """Rounds before any tenant deserved GPU-time."""
 
 
 @pytest.mark.usefixtures("compared")
-class TestTheHooks(test_ltgf.TestJobSelection):
+class TestJobSelection(test_ltgf.TestJobSelection):
     """Rounds with bonuses."""
 
 
@@ -299,25 +299,27 @@ class TestRenewals(test_ltgf.TestRenewal):
 
 class TestReservations:
     @pytest.mark.parametrize("waited_us", [0, 1])
-    def test_of_the_papers_tests_agree(self, waited_us: int, compared: None) -> None:
-        test_ltgf.TestBigGangsTurn().test_comes_after_more_than_k_leases(
+    def test_paper_cases_agree(self, waited_us: int, compared: None) -> None:
+        test_ltgf.TestBigGangReservation().test_reserves_after_more_than_k_leases(
             waited_us, held_back=bool(waited_us)
         )
-        test_ltgf.TestBigGangsTurn().test_is_the_next_gangs_while_a_limit_refuses_it("ltgf")
+        test_ltgf.TestBigGangReservation().test_passes_to_next_gang_while_limit_refuses_first(
+            "ltgf"
+        )
 
 
 class TestRandomPools:
     @given(rounds())
-    def test_agree(self, snapshot: Snapshot) -> None:
+    def test_rounds_agree(self, snapshot: Snapshot) -> None:
         assert differences(snapshot, decide_round(snapshot)) == []
 
     @given(st.integers(0, 10**6))
     @settings(max_examples=some())
-    def test_agree_while_much_is_odd(self, seed: int) -> None:
+    def test_unusual_rounds_agree(self, seed: int) -> None:
         for snapshot in odd_rounds(seed, 12):
             assert differences(snapshot, decide_round(snapshot)) == [], (seed, snapshot.number)
 
-    def test_have_what_the_document_tells(self) -> None:
+    def test_cover_every_reason_note_and_placement(self) -> None:
         """The comparison is not vacuous: every reason, note and kind of placement occurs."""
         seen: Counter[str] = Counter()
         for seed in (4, 20, 23, 33, 42, 109, 118):
@@ -342,13 +344,13 @@ class TestRandomPools:
         assert not {name for name in wanted if not seen[name]}, seen
 
 
-class TestADifference:
+class TestDifference:
     """Values that were changed differ from the recomputed ones."""
 
     def snapshot(self) -> Snapshot:
         return next(islice(odd_rounds(3, 12), 8, None))
 
-    def test_is_seen_of_a_sum_that_was_altered(self) -> None:
+    def test_detects_altered_sum(self) -> None:
         snapshot = self.snapshot()
         decision = decide_round(snapshot)
         claims = [
@@ -358,7 +360,7 @@ class TestADifference:
         assert differences(snapshot, decision) == []
         assert {"service", "shares"} <= set(differences(bent, decision))
 
-    def test_is_seen_of_a_price_and_of_a_grant(self) -> None:
+    def test_detects_altered_price_and_skip(self) -> None:
         snapshot = self.snapshot()
         decision = decide_round(snapshot)
         prices = (replace(decision.prices[0], price_micro=1), *decision.prices[1:])

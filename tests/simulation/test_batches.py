@@ -14,7 +14,7 @@ BATCHED = "market"
 
 
 @pytest.mark.parametrize("round_s", [0, 1, 10, 60])
-def test_a_job_that_comes_between_two_starts_at_the_next(round_s: int) -> None:
+def test_job_arriving_between_batches_starts_at_next(round_s: int) -> None:
     """The first job ends before the second one arrives; there are no other events."""
     jobs = (
         SimJob(1, 1, 1, 0, 5 * SECOND_US),

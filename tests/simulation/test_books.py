@@ -112,7 +112,7 @@ def story(both: Both, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_books_close_the_terms_that_the_sweep_closes(seed: int) -> None:
+def test_books_match_sweep_over_lease_events(seed: int) -> None:
     both = Both()
     story(both, seed)
     assert not both.sweep.anomalies

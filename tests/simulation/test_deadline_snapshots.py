@@ -49,13 +49,13 @@ def state_of(*jobs: SimJob, cluster: Cluster = CLUSTER, **rules: Any) -> Simulat
     return state
 
 
-class TestASnapshot:
-    def test_names_profiling_runs_while_they_are_there(self) -> None:
+class TestSnapshot:
+    def test_lists_active_profiling_runs(self) -> None:
         state = state_of(sim(1), sim(2, is_profiler=True))
         assert (state.snapshot().profilers, state.snapshot().schema) == ((2,), 9)
         assert state_of(sim(1)).snapshot().profilers == ()
 
-    def test_has_steps_in_proportion_to_a_first_of_100_points(self) -> None:
+    def test_scales_steps_to_100_points(self) -> None:
         snapshot = state_of(strict(1), SOFT, sim(3)).snapshot()
         assert snapshot.deadlines == (
             Deadline(1, DeadlineClass.STRICT, (DeadlineStep(SECOND, POINTS),)),
@@ -71,20 +71,20 @@ class TestASnapshot:
         )
         assert (snapshot.schema, snapshot.estimates) == (8, ())
 
-    def test_has_those_of_jobs_that_are_there(self) -> None:
+    def test_lists_only_deadlines_of_active_jobs(self) -> None:
         state = state_of(strict(1), replace(strict(2), submitted_us=SECOND_US))
         assert [row.id for row in state.snapshot().deadlines] == [1]
         state.advance(SECOND_US)
         assert [row.id for row in state.snapshot().deadlines] == [1, 2]
 
-    def test_without_deadlines_is_as_it_was(self) -> None:
+    def test_keeps_schema_2_without_deadlines(self) -> None:
         """It then also has no noise, no cold starts and no cost of several nodes."""
         cluster = replace(CLUSTER, spread_milli=800)
         jobs = noisy_estimates([sim(1), sim(2)], 1, 0.2)
         snapshot = state_of(*jobs, cluster=cluster, cold_us=SECOND_US).snapshot()
         assert (snapshot.schema, snapshot.deadlines, snapshot.estimates) == (2, (), ())
 
-    def test_leaves_steps_out_that_do_not_fall(self) -> None:
+    def test_drops_steps_that_do_not_decrease(self) -> None:
         level = ((FIRST, 10), (SECOND, 10), (THIRD, 4))
         steps = (DeadlineStep(SECOND, POINTS), DeadlineStep(THIRD, 40 * REWARD_MICRO))
         assert deadline_of(replace(SOFT, values=level)) == Deadline(2, DeadlineClass.SOFT, steps)
@@ -93,14 +93,14 @@ class TestASnapshot:
             2, DeadlineClass.STRICT, (DeadlineStep(FIRST, POINTS),)
         )
 
-    def test_keeps_thirds_in_whole_millionths(self) -> None:
+    def test_rounds_rewards_down_to_millionths(self) -> None:
         row = deadline_of(replace(SOFT, values=((FIRST, 3), (SECOND, 2), (THIRD, 1))))
         assert row is not None
         assert [step.reward_micro for step in row.steps] == [100_000_000, 66_666_666, 33_333_333]
 
 
 class TestEstimates:
-    def test_say_how_wrong_noise_makes_them(self) -> None:
+    def test_contain_standard_error_of_noise(self) -> None:
         """Uniform noise up to 20 % has a standard error of 20 % over the root of 3: 11.5 %."""
         jobs = noisy_estimates([strict(1), sim(2)], 1, 0.2)
         snapshot = state_of(*jobs).snapshot()
@@ -109,12 +109,12 @@ class TestEstimates:
         )
         assert all(0.8 * HOUR_US <= job.estimate_us <= 1.2 * HOUR_US for job in snapshot.jobs)  # type: ignore[operator]  # given
 
-    def test_noise_is_of_the_seed_alone(self) -> None:
+    def test_noise_depends_only_on_seed(self) -> None:
         jobs = [sim(number) for number in range(1, 9)]
         assert noisy_estimates(jobs, 7, 0.4) == noisy_estimates(jobs, 7, 0.4)
         assert noisy_estimates(jobs, 7, 0.4) != noisy_estimates(jobs, 8, 0.4)
 
-    def test_say_what_a_restart_and_several_nodes_cost(self) -> None:
+    def test_contain_restart_and_multi_node_costs(self) -> None:
         cluster = replace(CLUSTER, spread_milli=900)
         jobs = (
             strict(1),
@@ -129,27 +129,27 @@ class TestEstimates:
         ]  # fmt: skip
 
 
-class TestAStateThatGoesOn:
-    def test_tells_the_same_deadlines_and_estimates(self) -> None:
+class TestResumedState:
+    def test_keeps_deadlines_and_estimates(self) -> None:
         jobs = noisy_estimates([strict(1), SOFT], 1, 0.2)
         snapshot = state_of(*jobs).snapshot()
         work = {job.id: Work(HOUR_US) for job in snapshot.jobs}
         again = PresentState(Start(snapshot, work))
         assert canonical_bytes(again.snapshot()) == canonical_bytes(snapshot)
 
-    def test_keeps_a_first_step_below_100_points(self) -> None:
+    def test_keeps_first_step_below_100_points(self) -> None:
         row = Deadline(1, DeadlineClass.STRICT, (DeadlineStep(SECOND, 70 * REWARD_MICRO),))
         snapshot = msgspec.structs.replace(state_of(strict(1)).snapshot(), deadlines=(row,))
         again = PresentState(Start(snapshot, {1: Work(HOUR_US)}))
         assert again.snapshot().deadlines == (row,)
 
-    def test_counts_the_value_of_a_soft_job_that_is_late(self) -> None:
+    def test_counts_value_lost_by_late_soft_job(self) -> None:
         snapshot = state_of(SOFT).snapshot()
         late = Start(snapshot, {2: Work(HOUR_US + SECOND_US)})
         row = look_ahead(late, late.rules, until_us=SECOND).row
         assert abs(row["deadline_miss_rate"] - 0.2) < 1e-9
 
-    def test_draws_arrivals_with_their_deadlines_as_far_ahead(self) -> None:
+    def test_generated_arrivals_keep_deadline_distance(self) -> None:
         past = Job(9, 1, 1, 0, (), 1, estimate_us=HOUR_US)
         steps = (DeadlineStep(FIRST, POINTS), DeadlineStep(SECOND, 50 * REWARD_MICRO))
         history = History(

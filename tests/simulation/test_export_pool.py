@@ -45,7 +45,7 @@ def live_hour(lab: Cluster) -> None:
                 cancel_job(job=job, now=PoolNow(at, at, 1, paused=False))
 
 
-class TestASeededHour:
+class TestSeededHour:
     @pytest.mark.parametrize(
         ("policy", "options", "seed"),
         [
@@ -53,7 +53,7 @@ class TestASeededHour:
             ("sjf", {"backfill": True}, 2),
         ],
     )
-    def test_gives_the_live_leases_from_files(
+    def test_exported_files_reproduce_live_leases(
         self, tmp_path: Path, policy: str, options: dict[str, object], seed: int
     ) -> None:
         lab = cluster(
@@ -79,8 +79,8 @@ class TestASeededHour:
         assert "Nodes that are not up" in remarks
 
 
-class TestARealExecutor:
-    def test_has_jobs_of_what_their_leases_did(self, tmp_path: Path) -> None:
+class TestRealExecutor:
+    def test_exports_work_done_by_leases(self, tmp_path: Path) -> None:
         """The work of unfinished jobs is unknown, so it is estimated, with a remark."""
         lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=ROUND_S, lease_s=LEASE_S)
         over, waits = lab.submit("a", 1, 45), lab.submit("a", 1, 500, estimate_s=300)
@@ -94,8 +94,8 @@ class TestARealExecutor:
         assert "Jobs that are not over, whose work is estimated: 1." in remarks
 
 
-class TestWhatCannotBeSimulated:
-    def test_is_told(self, tmp_path: Path) -> None:
+class TestUnsupportedPools:
+    def test_remarks_list_unsupported_data(self, tmp_path: Path) -> None:
         lab = cluster({"a": 1}, nodes=1, gpus=1, on_demand=True)
         lab.submit("a", 1, 45)
         lab.round()
@@ -111,7 +111,7 @@ class TestWhatCannotBeSimulated:
             "Rounds on demand, between two instants of the grid, are skipped.",
         ]
 
-    def test_is_refused(self, tmp_path: Path) -> None:
+    def test_rejects_unsupported_pools(self, tmp_path: Path) -> None:
         lab = cluster({"a": 1})
         for name, says in (
             ("nowhere", f"there is no pool nowhere; there are {lab.pool.name}"),

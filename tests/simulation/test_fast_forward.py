@@ -190,8 +190,8 @@ def both(policy: str, seed: int, seen: Counter[str]) -> None:
     assert kept.books.sha256() == asked.books.sha256()
 
 
-class TestEachRound:
-    def test_is_tried_for_every_policy_that_keeps_queues(self) -> None:
+class TestRounds:
+    def test_options_cover_every_policy_with_kept_queues(self) -> None:
         assert sorted(OPTIONS) == KEPT
 
     @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ class TestEachRound:
             ),
         ],
     )
-    def test_decides_what_a_snapshot_of_everything_decides(self, policy: str, first: int) -> None:
+    def test_decisions_match_full_snapshot(self, policy: str, first: int) -> None:
         seen: Counter[str] = Counter()
         for seed in range(first, first + 9):
             both(policy, seed, seen)
@@ -218,7 +218,7 @@ class TestEachRound:
         if policy == "ltgf":
             assert seen["remembered"] > seen["held back"] > 0, seen
 
-    def test_ends_leases_in_one_order_where_a_limit_withdraws_a_renewal(self) -> None:
+    def test_withdrawn_renewal_keeps_order_of_ended_leases(self) -> None:
         """In this pool, the lease ends in the same round as a lease with a higher number."""
         both("evenshare", 44, Counter())
 
@@ -235,12 +235,12 @@ def pool(nodes: int) -> Cluster:
     )
 
 
-class TestAWholeRun:
+class TestWholeRun:
     @pytest.mark.parametrize(
         ("policy", "nodes", "round_s"),
         [(policy, *size) for policy in KEPT for size in ((6, 10), (6, 0), (14, 10))],
     )
-    def test_gives_the_same_books_and_sums(self, policy: str, nodes: int, round_s: int) -> None:
+    def test_books_and_sums_match_full_run(self, policy: str, nodes: int, round_s: int) -> None:
         rules = Rules(
             policy, round_us=round_s * SECOND_US, lease_us=5 * MINUTE_US, cold_us=20 * SECOND_US,
             checkpoint_us=SECOND_US,
@@ -258,7 +258,7 @@ class TestAWholeRun:
         ("policy", "options"),
         [("fifo", {}), ("ltgf", {}), ("srtf", {}), ("ltgf", {"work_conserving": False})],
     )
-    def test_passes_over_rounds_only_where_it_says_nothing_else(
+    def test_skips_rounds_only_if_work_conserving(
         self, policy: str, options: dict[str, Any], until_us: int | None
     ) -> None:
         rules = Rules(policy, options, round_us=10 * SECOND_US, lease_us=10**15)
@@ -273,7 +273,7 @@ class TestAWholeRun:
         is_asked = "work_conserving" in options
         assert (len(found.decide_s) < found.rounds // 2) is not is_asked
 
-    def test_is_timed_without_being_another(self) -> None:
+    def test_timing_does_not_change_books(self) -> None:
         rules = Rules("ltgf", {"work_conserving": False}, 10 * SECOND_US, 5 * MINUTE_US)
         ticks = iter(range(10**9))
         timed = simulate(pool(6), WORK.jobs, rules, timer=lambda: float(next(ticks)))

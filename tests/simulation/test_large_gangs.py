@@ -71,7 +71,7 @@ CASES = [
 
 class TestLargeGangs:
     @pytest.mark.parametrize(("options", "lease_s"), CASES)
-    def test_are_served_alike_where_rounds_are_skipped(
+    def test_skipped_rounds_keep_books(
         self, options: dict[str, Any], lease_s: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         skipped = 0
@@ -86,15 +86,13 @@ class TestLargeGangs:
         assert skipped > 0 or "estimates" in options
 
     @pytest.mark.parametrize(("options", "lease_s"), CASES)
-    def test_are_served_by_kept_queues_as_by_snapshots(
-        self, options: dict[str, Any], lease_s: int
-    ) -> None:
+    def test_kept_queues_match_snapshots(self, options: dict[str, Any], lease_s: int) -> None:
         state, _ = played(1, options, lease_s)
         asked, _ = played(1, options, lease_s, kept=False)
         assert state.books.sha256() == asked.books.sha256()
 
     @pytest.mark.parametrize("estimates", ["none", "given"])
-    def test_get_the_gpus_of_leases_that_had_not_expired(self, estimates: str) -> None:
+    def test_preempt_unexpired_leases(self, estimates: str) -> None:
         """This proves that the runs of the test above use rule 6."""
         options = {**ALONE, "estimates": estimates}
         ended = [row.reason for row in played(0, options, 3600)[0].books.leases]
@@ -104,7 +102,7 @@ class TestLargeGangs:
         assert EndReason.PREEMPTED.value not in ended
 
 
-class TestAGangThatHasRoom:
+class TestGangWithRoom:
     """Rule 3 does not place such a gang if a smaller one did not fit earlier in the round."""
 
     def started_s(self) -> int | None:
@@ -129,7 +127,7 @@ class TestAGangThatHasRoom:
         started_us = state.runs[6].started_us
         return None if started_us is None else started_us // SECOND_US
 
-    def test_is_placed_as_soon_as_the_order_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_starts_when_order_changes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         found = self.started_s()
         with monkeypatch.context() as patch:
             patch.setattr(Rounds, "pass_over", lambda *_: 0)

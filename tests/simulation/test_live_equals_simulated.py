@@ -244,11 +244,11 @@ def simulated_terms(outcome: SimulationResult) -> list[tuple[Any, ...]]:
     )  # fmt: skip
 
 
-class TestASeededHour:
+class TestSeededHour:
     @pytest.mark.parametrize(
         ("minutes", "policy", "seed"), [(20, "ltgf", 1), (20, "fifo", 2), (60, "ltgf", 1)]
     )
-    def test_gives_the_same_leases_terms_and_charges(
+    def test_leases_terms_and_charges_match_live_pool(
         self, minutes: int, policy: str, seed: int
     ) -> None:
         lab = cluster(
@@ -276,12 +276,12 @@ class TestASeededHour:
         assert outcome.rounds == rounds
 
 
-class TestASeededHourOfCpusAndMemory:
+class TestSeededHourWithCpusAndMemory:
     @pytest.mark.parametrize(
         ("minutes", "seed", "spread"),
         [(20, 11, False), (20, 12, True), pytest.param(60, 12, True, marks=pytest.mark.soak)],
     )
-    def test_gives_the_same_leases_terms_and_charges(
+    def test_leases_terms_and_charges_match_live_pool(
         self, tmp_path: Path, minutes: int, seed: int, *, spread: bool
     ) -> None:
         """Two nodes state CPUs and memory, one only CPUs, one neither. Files are compared too."""
@@ -314,12 +314,12 @@ class TestASeededHourOfCpusAndMemory:
         }
 
 
-class TestASeededHourWithPreemption:
+class TestSeededHourWithPreemption:
     @pytest.mark.parametrize(
         ("minutes", "min_runtime_s"),
         [(20, 0), (20, 60), (20, 900), pytest.param(60, 60, marks=pytest.mark.soak)],
     )
-    def test_gives_the_same_leases_terms_and_charges(
+    def test_leases_terms_and_charges_match_live_pool(
         self, minutes: int, min_runtime_s: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Leases end before their expiry and move; some are protected beyond their expiry."""
@@ -339,7 +339,7 @@ class TestASeededHourWithPreemption:
         assert outcome.rounds == rounds
 
 
-class TestASeededHourOnThreeTypes:
+class TestSeededHourOnThreeTypes:
     @pytest.mark.parametrize(
         ("minutes", "policy", "seed"),
         [
@@ -347,7 +347,7 @@ class TestASeededHourOnThreeTypes:
             pytest.param(60, "oef", 5, marks=pytest.mark.soak),
         ],
     )
-    def test_gives_the_same_leases_terms_and_charges(
+    def test_leases_terms_and_charges_match_live_pool(
         self, tmp_path: Path, minutes: int, policy: str, seed: int
     ) -> None:
         lab = cluster(
@@ -389,7 +389,7 @@ class TestASeededHourOnThreeTypes:
         assert {key: row.alloc_gpu_us for key, row in claims.items()} == held
         assert len({gpu_type for (_, gpu_type), gpu_us in held.items() if gpu_us}) == 3
 
-    def test_books_the_work_at_the_speed_of_the_type(self) -> None:
+    def test_counts_work_at_speed_of_type(self) -> None:
         lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=ROUND_S, lease_s=LEASE_S)
         fast = lab.profile("a", "fast", v100=1873, k80=1000)
         job = lab.submit("a", 1, 100, profile=fast, gpu_types=["v100"])
@@ -403,7 +403,7 @@ class TestASeededHourOnThreeTypes:
         assert held_us == -(-100 * SECOND_US * 1000 // 1873)
         assert VirtualWork.objects.get(job=job).done_us == 100 * SECOND_US
 
-    def test_starts_nothing_on_a_type_that_cannot_run_it(self) -> None:
+    def test_does_not_start_job_on_unsupported_type(self) -> None:
         lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=ROUND_S, lease_s=LEASE_S)
         job = lab.submit("a", 1, 100)
         lab.round()

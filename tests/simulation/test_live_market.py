@@ -72,7 +72,7 @@ def submit_valued(lab: Cluster, seed: int, count: int = 60) -> list[SimJob]:
     return rows
 
 
-class TestASeededHour:
+class TestSeededHour:
     @pytest.mark.parametrize(
         ("seed", "options", "reason"),
         [
@@ -80,7 +80,7 @@ class TestASeededHour:
             (2, {}, "planned_later"),
         ],
     )
-    def test_gives_the_same_leases_terms_and_charges(
+    def test_leases_terms_and_charges_match_live_pool(
         self, seed: int, options: dict[str, Any], reason: str
     ) -> None:
         """A horizon of one lease refuses jobs that a longer one plans for later."""

@@ -32,8 +32,8 @@ from tests.simulation.test_surcharges import ON
 
 
 @pytest.mark.usefixtures("committed_db")
-class TestASeededHour:
-    def test_has_the_live_prices_leases_terms_and_charges(self) -> None:
+class TestSeededHour:
+    def test_prices_leases_terms_and_charges_match_live_pool(self) -> None:
         policy = "evenshare"
         lab = live_cluster(QUOTAS, nodes=3, gpus=4, round_s=ROUND_S, lease_s=LEASE_S, policy=policy)
         PriceSetting.objects.update_or_create(

@@ -109,8 +109,8 @@ def made(decided: Iterable[Decision]) -> list[Trade]:
     return [trade for decision in decided for trade in decision.trades]
 
 
-class TestASeededHourOfTrades:
-    def test_gives_the_simulators_leases_charges_and_incomes(self) -> None:
+class TestSeededHourOfTrades:
+    def test_leases_charges_and_incomes_match_simulator(self) -> None:
         lab = trading_pool()
         jobs = submit_jobs(lab, seed=1)
         rounds = live_hour(lab, {})
@@ -132,8 +132,8 @@ class TestASeededHourOfTrades:
         assert all(replay_stored_round(row).same for row in Round.objects.filter(pool=lab.pool))
 
 
-class TestQuotaAfterTrades:
-    def test_earns_for_whoever_bought_it_until_the_policy_changes(self) -> None:
+class TestTradedQuota:
+    def test_earns_for_buyer_until_policy_changes(self) -> None:
         lab = trading_pool()
         profiles = {
             slug: lab.profile(slug, "one", k80=1000, v100=speed) for slug, speed in SPEEDS.items()

@@ -162,11 +162,11 @@ def play(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_histories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_survives_seeded_histories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     play(seed, monkeypatch)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1000, 1300))
-def test_many_histories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_survives_many_seeded_histories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     play(seed, monkeypatch)

@@ -78,7 +78,7 @@ def hours_of(cluster: Cluster, jobs: Sequence[SimJob], books: Books) -> list[Any
     return [in_gpu_hours(row) for row in tenant_hours(cluster, jobs, books).periods()]
 
 
-class TestTheFairReference:
+class TestFairReference:
     @pytest.mark.parametrize(
         ("jobs", "ends"),
         [
@@ -97,38 +97,38 @@ class TestTheFairReference:
             ([job(1, 3, 100), job(2, 2, 100)], {1: inf, 2: 100}),  # the quota has fewer than 3 GPUs
         ],
     )
-    def test_fills_the_quota_with_unfinished_jobs(
+    def test_fills_quota_with_unfinished_jobs(
         self, jobs: list[SimJob], ends: dict[int, float]
     ) -> None:
         assert fair_reference(pool({K: 2}, (1, K, 2)), jobs) == pytest.approx(ends)
 
-    def test_gives_to_the_large_what_the_small_leave(self) -> None:
+    def test_large_jobs_get_leftovers_of_small_jobs(self) -> None:
         """The second golden case of LTGF: by eq. (14) only, 3 of 8 GPUs would be unused."""
         rows = [job(1, 8, 700), job(2, 1, 700)]
         found = fair_reference(pool({K: 8}, (1, K, 8)), rows)
         assert found == pytest.approx({1: 700 + 700 / 8, 2: 700})
 
-    def test_never_ends_jobs_without_quota(self) -> None:
+    def test_jobs_without_quota_never_end(self) -> None:
         assert fair_reference(pool({K: 2}), [job(1, 1, 1)]) == {1: inf}
 
-    def test_knows_which_quota_a_job_can_use(self) -> None:
+    def test_respects_accepted_gpu_types(self) -> None:
         """Of 2 K80 and 2 V100, the job that accepts both types gets what the other cannot use."""
         cluster = pool({K: 2, V: 2}, (1, K, 2), (1, V, 2))
         rows = [job(1, 2, 100, gpu_types=(V,)), job(2, 2, 100, gpu_types=(V,)), job(3, 2, 100)]
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 100})
 
-    def test_holds_those_of_a_full_type_and_lets_the_others_rise(self) -> None:
+    def test_full_type_does_not_limit_other_jobs(self) -> None:
         """Two jobs that need V100s have one each; the third has all other GPUs."""
         cluster = pool({K: 4, V: 4}, (1, K, 2), (1, V, 2))
         rows = [*(job(index, 2, 100, gpu_types=(V,)) for index in (1, 2)), job(3, 4, 100)]
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 200})
 
-    def test_follows_the_nodes_that_are_up(self) -> None:
+    def test_follows_available_nodes(self) -> None:
         changes = (NodeChange(50 * SECOND_US, 1, 1), NodeChange(150 * SECOND_US, 1, 2))
         cluster = pool({K: 2}, (1, K, 2), changes=changes)
         assert fair_reference(cluster, [job(1, 2, 110)]) == pytest.approx({1: 150 + 20 / 2})
 
-    def test_is_the_same_after_any_policy(self) -> None:
+    def test_is_independent_of_policy(self) -> None:
         """A cancelled job competed until its cancellation, whether it ran or not."""
         cluster = pool({K: 2}, (1, K, 2))
         rows = (job(1, 2, 100), job(2, 2, 100, cancel_us=150 * SECOND_US))
@@ -139,8 +139,8 @@ class TestTheFairReference:
         assert late == [0, 0, 0]
 
 
-class TestTheDeficit:
-    def test_of_an_hour_is_no_credit_of_the_next(self) -> None:
+class TestDeficit:
+    def test_surplus_does_not_offset_other_hours(self) -> None:
         """The tenant gets no GPU-time in the first hour and twice its quota in the second."""
         cluster = pool({K: 4}, (1, K, 2))
         rows = [job(1, 4, HOUR_S)]
@@ -151,19 +151,19 @@ class TestTheDeficit:
         assert [row.deficit for row in found.hours.values()] == [1, 0]
         assert [row.least_rho for row in found.hours.values()] == [0, 2]
 
-    def test_counts_hours_from_the_first_submission(self) -> None:
+    def test_hours_start_at_first_submission(self) -> None:
         cluster = pool({K: 4}, (1, K, 2))
         rows = [job(1, 2, HOUR_S, at_s=1800)]
         books = books_of(rows, (1, K, 3600, 5400))
         assert hours_of(cluster, rows, books) == [(0, 1, 2, 1)]
 
-    def test_deserves_no_more_than_demand_or_quota(self) -> None:
+    def test_deserved_time_is_limited_by_demand_and_quota(self) -> None:
         cluster = pool({K: 8}, (1, K, 6), (2, K, 2))
         rows = [job(1, 1, HOUR_S), job(2, 4, HOUR_S, tenant=2)]
         books = books_of(rows, (1, K, 0, HOUR_S), (2, K, 0, HOUR_S))
         assert hours_of(cluster, rows, books) == [(0, 1, 1, 0), (0, 4, 2, 0)]
 
-    def test_counts_no_cold_start_as_received(self) -> None:
+    def test_cold_start_is_not_received_time(self) -> None:
         cluster, rows = pool({K: 2}, (1, K, 2)), [job(1, 2, HOUR_S)]
         books = books_of(rows, (1, K, 0, HOUR_S))
         books.leases[0] = books.leases[0]._replace(overhead_us=HOUR_US // 4)
@@ -175,7 +175,7 @@ class TestTheDeficit:
         rows = [job(1, 1, HOUR_S), job(2, 2, HOUR_S), job(3, 5, HOUR_S)]
         assert hours_of(cluster, rows, books_of(rows, (1, K, 0, HOUR_S))) == [(0, 1, 3, 2)]
 
-    def test_scales_quotas_to_the_nodes_that_are_up(self) -> None:
+    def test_scales_quotas_to_available_nodes(self) -> None:
         changes = (NodeChange(HOUR_US // 2, 1, 2), NodeChange(HOUR_US, 1, 4))
         cluster = pool({K: 4}, (1, K, 3), (2, K, 1), changes=changes)
         assert [step[1:] for step in quota_steps(cluster)] == [
@@ -185,7 +185,7 @@ class TestTheDeficit:
         books = books_of(rows, (1, K, HOUR_S, 3 * HOUR_S))
         assert hours_of(cluster, rows, books)[0] == (0, 0, 2.5, 2.5)
 
-    def test_is_of_each_partition_apart(self) -> None:
+    def test_partitions_are_independent(self) -> None:
         """A lost node of the second tenant does not change the first's deserved time."""
         nodes = (Node(1, K, 2), Node(2, K, 2))
         quotas = (Entitlement(1, K, 2), Entitlement(2, K, 2))
@@ -194,25 +194,25 @@ class TestTheDeficit:
         assert [(step.tenant, step.gpus) for step in steps] == [(1, 2), (2, 2), (2, -2)]
 
 
-class TestSeveralTypes:
+class TestDeficitOfSeveralTypes:
     CLUSTER = pool({K: 8, V: 8}, (1, K, 4), (1, V, 4))
 
-    def test_count_what_was_held_and_not_what_was_claimed(self) -> None:
+    def test_counts_held_type_instead_of_claimed(self) -> None:
         rows = [job(1, 4, HOUR_S)]
         books = books_of(rows, (1, V, 0, HOUR_S))
         assert hours_of(self.CLUSTER, rows, books) == [(0, 4, 4, 0)]
 
-    def test_make_no_surplus_of_one_another_ones(self) -> None:
+    def test_surplus_of_one_type_does_not_offset_another(self) -> None:
         """The tenant's V100 jobs hold eight GPUs, and its K80 jobs hold none."""
         rows = [job(1, 8, HOUR_S, gpu_types=(V,)), job(2, 4, HOUR_S, gpu_types=(K,))]
         books = books_of(rows, (1, V, 0, HOUR_S), (2, K, HOUR_S, 2 * HOUR_S))
         assert hours_of(self.CLUSTER, rows, books) == [(0, 8, 8, 4), (1, 4, 4, 0)]
 
-    def test_make_up_for_each_other_where_jobs_accept_both(self) -> None:
+    def test_types_offset_if_jobs_accept_both(self) -> None:
         rows = [job(1, 8, HOUR_S)]
         assert hours_of(self.CLUSTER, rows, books_of(rows, (1, V, 0, HOUR_S))) == [(0, 8, 8, 0)]
 
-    def test_owe_a_type_to_jobs_that_accept_no_other(self) -> None:
+    def test_counts_type_owed_to_jobs_that_need_it(self) -> None:
         """The tenant gets all it deserves, but on K80s; its V100s are owed to the second job."""
         rows = [job(1, 8, HOUR_S), job(2, 4, HOUR_S, gpu_types=(V,))]
         books = books_of(rows, (1, K, 0, HOUR_S), (2, V, HOUR_S, 2 * HOUR_S))
@@ -221,7 +221,7 @@ class TestSeveralTypes:
     @pytest.mark.parametrize(
         ("accepted", "rhos"), [(((K,), (V,)), [1, 2]), (((K,), ()), [6 / 5, 3 / 2])]
     )
-    def test_are_shared_by_the_jobs_that_compete_for_them(
+    def test_competing_jobs_share_types(
         self, accepted: tuple[tuple[str, ...], ...], rhos: list[float]
     ) -> None:
         """Jobs of separate types deserve 4 GPUs each; if one accepts both, they share 8 by 1 : 2.
@@ -236,7 +236,7 @@ class TestSeveralTypes:
         found = figures_of(self.CLUSTER, rows, books)
         assert [row.rho for row in found.jobs] == pytest.approx(rhos)
 
-    def test_waste_no_gpu_that_no_waiting_job_accepts(self) -> None:
+    def test_gpus_not_accepted_by_waiting_jobs_are_not_waste(self) -> None:
         rows = [
             *(job(index, 8, HOUR_S, gpu_types=(V,)) for index in (1, 2)),
             job(3, 1, HOUR_S, at_s=HOUR_S, gpu_types=(K,)),
@@ -246,8 +246,8 @@ class TestSeveralTypes:
         assert (found.waste, found.utilisation) == (0, 0.5)
 
 
-class TestTheFloor:
-    def test_starts_all_at_once_and_misses_nothing_that_it_deserves(self) -> None:
+class TestInfiniteFloor:
+    def test_starts_all_jobs_at_once_without_deficit(self) -> None:
         cluster = pool({K: 2, V: 2}, (1, K, 1), (1, V, 1), (2, K, 1), (2, V, 1), speeds={V: 3000})
         rows = tuple(
             job(index, 1 + index % 2, 900, tenant=1 + index % 2, gpu_types=types)
@@ -259,7 +259,7 @@ class TestTheFloor:
         assert found.mean("queue_s") == 0
         assert (found.utilisation, found.waste) == (None, None)
 
-    def test_pays_for_the_grid_alone(self) -> None:
+    def test_jobs_wait_only_for_next_round(self) -> None:
         cluster, rows = pool({K: 1}, (1, K, 1)), (job(1, 1, 30, at_s=1), job(2, 1, 30, at_s=1))
         found = infinite(Scenario(Workload(rows, {1: "a"}), cluster), Rules("fifo", round_us=10**7))
         assert found.figures.mean("queue_s") == 9
@@ -267,12 +267,12 @@ class TestTheFloor:
         assert found.figures.deficit == 0
 
 
-class TestAFlow:
+class TestTypeFlow:
     @given(
         st.lists(st.tuples(st.integers(1, 15), st.integers(0, 9)), min_size=1, max_size=6),
         st.lists(st.integers(0, 9), min_size=4, max_size=4),
     )
-    def test_is_the_most_that_jobs_can_use_of_each_set_of_types(
+    def test_matches_maximum_flow_for_every_type_set(
         self, asked: list[tuple[int, int]], there: list[int]
     ) -> None:
         total = 0
@@ -335,7 +335,7 @@ def drawn(seed: int) -> tuple[Cluster, list[SimJob], Books]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_second_implementation_agrees(seed: int) -> None:
+def test_figures_match_second_implementation(seed: int) -> None:
     cluster, rows, books = drawn(seed)
     found, steps = figures_of(cluster, rows, books), Steps(cluster, rows, books)
     by_hour = steps.shortfalls(1)
@@ -350,7 +350,7 @@ def test_a_second_implementation_agrees(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_second_reference_agrees(seed: int) -> None:
+def test_fair_reference_matches_second_implementation(seed: int) -> None:
     """The runs have a tenant on one to three types; some jobs are cancelled."""
     rng = random.Random(seed)  # noqa: S311 - seeded jobs, not a secret
     quotas = {name: rng.randint(1, 8) for name in [K, "p100", V][: 1 + seed % 3]}
@@ -370,7 +370,7 @@ def test_a_second_reference_agrees(seed: int) -> None:
     assert fair_reference(cluster, rows) == pytest.approx(expected, rel=1e-5)
 
 
-def test_every_figure_is_a_number_or_not_applicable() -> None:
+def test_figures_are_non_negative_or_none() -> None:
     cluster, rows, books = drawn(3)
     found: Figures = figures_of(cluster, rows, books)
     for value in found.published().values():

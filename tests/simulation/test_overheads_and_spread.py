@@ -41,12 +41,12 @@ def run(
     return simulate(cluster, (*LONG, *jobs), rules)
 
 
-class TestOverSeveralNodes:
-    def test_is_an_option_of_queues_and_of_shares(self) -> None:
+class TestMultiNodeGang:
+    def test_queue_and_share_policies_have_spread_option(self) -> None:
         assert {"fifo", "sjf", "srtf", "yarn_cs", "ltgf", "oef"} <= set(SPREADS)
 
     @pytest.mark.parametrize("policy", SPREADS)
-    def test_a_gang_waits_for_a_node_unless_it_may_span_some(self, policy: str) -> None:
+    def test_waits_for_one_node_unless_spread_is_on(self, policy: str) -> None:
         waits = run(pool(), GANG, policy=policy, spread=False)
         assert ends(waits)[3] == 1100
         starts = run(pool(), GANG, policy=policy)
@@ -55,10 +55,10 @@ class TestOverSeveralNodes:
         assert row.placement == ((1, 1), (2, 1))
 
     @pytest.mark.parametrize("policy", SPREADS)
-    def test_it_runs_as_much_slower_as_several_nodes_cost_it(self, policy: str) -> None:
+    def test_runs_slower_by_multi_node_penalty(self, policy: str) -> None:
         assert ends(run(pool(800), GANG, policy=policy))[3] == 1 + 125
 
-    def test_its_own_penalty_counts_before_the_common_one(self) -> None:
+    def test_penalty_of_job_overrides_common_one(self) -> None:
         own = replace(GANG, spread=(("v100", 500),))
         assert ends(run(pool(800), own))[3] == 1 + 200
         other = replace(GANG, spread=(("k80", 500),))
@@ -66,7 +66,7 @@ class TestOverSeveralNodes:
         anywhere = replace(GANG, spread=(("", 250),))
         assert ends(run(pool(800), anywhere))[3] == 1 + 400
 
-    def test_nothing_is_lost_on_one_node_or_where_no_node_could_hold_it(self) -> None:
+    def test_has_no_penalty_on_one_node_or_above_node_size(self) -> None:
         cluster = pool(500)
         rules = Rules("fifo", {"spread": True}, lease_us=5000 * SECOND_US)
         on_one = replace(GANG, gpus=4)
@@ -74,7 +74,7 @@ class TestOverSeveralNodes:
         assert ends(simulate(cluster, (on_one,), rules)) == {3: 101}
         assert ends(simulate(cluster, (over_two,), rules)) == {3: 101}
 
-    def test_a_node_that_shrank_does_not_make_a_gang_too_large_for_one(self) -> None:
+    def test_node_shrinkage_keeps_penalty(self) -> None:
         """The reference of its duration does not change with lost GPUs."""
         cluster = pool(500)
         job = replace(GANG, gpus=4)
@@ -82,16 +82,16 @@ class TestOverSeveralNodes:
         assert cluster.placed_speed_milli(replace(GANG, gpus=5), "v100", ((1, 2), (2, 3))) == 1000
 
 
-class TestOverheadsOfAJob:
+class TestJobOverheads:
     RULES = Rules("fifo", lease_us=40 * SECOND_US, checkpoint_us=SECOND_US)
 
     @pytest.mark.parametrize(("own_s", "end_s"), [(None, 102), (0, 100), (7, 114)])
-    def test_its_checkpoints_cost_what_it_says(self, own_s: int | None, end_s: int) -> None:
+    def test_checkpoints_cost_declared_time(self, own_s: int | None, end_s: int) -> None:
         own_us = None if own_s is None else own_s * SECOND_US
         job = SimJob(1, 1, 1, 0, 100 * SECOND_US, checkpoint_us=own_us)
         assert ends(simulate(pool(), (job,), self.RULES)) == {1: end_s}
 
-    def test_its_cold_start_costs_what_it_says_when_it_is_resumed(self) -> None:
+    def test_resumed_job_pays_declared_cold_start(self) -> None:
         gangs = tuple(
             SimJob(id_, id_, 8, 0, 100 * SECOND_US, cold_us=cold_s * SECOND_US)
             for id_, cold_s in ((1, 3), (2, 11))
@@ -107,7 +107,7 @@ class TestOverheadsOfAJob:
 
 @settings(max_examples=some())
 @given(data=st.data())
-def test_work_adds_up_whatever_it_costs(data: st.DataObject) -> None:
+def test_work_is_conserved_with_any_overheads(data: st.DataObject) -> None:
     """`simulate` checks each run: work done = useful time x speed, lease by lease."""
     draw = data.draw
     jobs = tuple(

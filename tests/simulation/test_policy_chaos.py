@@ -212,21 +212,21 @@ def play(seed: int, policy: str, monkeypatch: pytest.MonkeyPatch, rounds: int = 
 
 class TestEveryPolicy:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
-    def test_survives_a_seeded_history(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_survives_seeded_history(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Other policies have rounds below, and such histories in `make soak`."""
         play(1, policy, monkeypatch)
 
     @pytest.mark.soak
     @pytest.mark.parametrize("seed", range(2000, 2010))
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_survives_many_longer_ones(
+    def test_survives_many_longer_histories(
         self, policy: str, seed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         play(seed, policy, monkeypatch, rounds=200)
 
 
-class TestASwitchBetweenAllPolicies:
-    def test_loses_no_lease_and_reads_no_memory_of_another(
+class TestPolicySwitch:
+    def test_keeps_leases_and_drops_memory_of_other_policy(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each policy decides two rounds, so that memory can be kept and must be dropped."""

@@ -97,9 +97,9 @@ def middle(policy: str) -> Start:
     return start_of(state, MIDDLE_US)
 
 
-class TestFromTheMiddleOfARun:
+class TestResumedRun:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_it_goes_on_to_the_same_leases(self, policy: str) -> None:
+    def test_leases_match_uninterrupted_run(self, policy: str) -> None:
         _, whole = played(CLUSTER, rules(policy))
         start = middle(policy)
         assert len(start.snapshot.leases) > 3
@@ -109,7 +109,7 @@ class TestFromTheMiddleOfARun:
         assert leases(result, MIDDLE_US) == leases(whole, MIDDLE_US)
         assert not result.stranded
 
-    def test_with_speeds_and_cold_starts_too(self) -> None:
+    def test_leases_match_with_speeds_and_cold_starts(self) -> None:
         cluster = replace(CLUSTER, speeds={"v100": 1700})
         own = rules("ltgf", cold_us=20 * SECOND_US)
         _, whole = played(cluster, own)
@@ -122,7 +122,7 @@ class TestFromTheMiddleOfARun:
         result = go_on(PresentState(Fast(start.snapshot, start.work), own), until_us=FOR_EVER_US)
         assert leases(result, MIDDLE_US) == leases(whole, MIDDLE_US)
 
-    def test_terms_that_begin_later_cost_the_same(self) -> None:
+    def test_later_terms_have_same_charges(self) -> None:
         """This holds on this seed; a later term of an older lease may differ by a micro-credit.
 
         The snapshot does not have the remainders of earlier terms.
@@ -140,13 +140,13 @@ class TestFromTheMiddleOfARun:
         assert sum(row[-1] for row in terms(result)) > 0
 
     @pytest.mark.parametrize("policy", FORWARDED)
-    def test_fast_forward_changes_nothing(self, policy: str) -> None:
+    def test_fast_forward_keeps_books(self, policy: str) -> None:
         start = middle(policy)
         found = go_on(PresentState(start), until_us=FOR_EVER_US)
         assert found.books.sha256() == asked(start).books.sha256()
 
     @pytest.mark.parametrize("policy", FORWARDED)
-    def test_nor_with_credit_protection_and_a_node_that_is_drained(self, policy: str) -> None:
+    def test_fast_forward_keeps_books_under_constraints(self, policy: str) -> None:
         snapshot = middle(policy).snapshot
         nodes = [node for lease in snapshot.leases for node, _ in lease.placement]
         drained = max(set(nodes), key=nodes.count)
@@ -171,9 +171,9 @@ class TestFromTheMiddleOfARun:
         assert "drained" in {row.reason for row in slow.books.leases}
 
 
-class TestOfNoHours:
+class TestPresentState:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_the_state_is_given_back(self, policy: str) -> None:
+    def test_returns_same_snapshot_at_start(self, policy: str) -> None:
         start = middle(policy)
         there = PresentState(start)
         assert canonical_bytes(there.snapshot()) == canonical_bytes(start.snapshot)
@@ -181,7 +181,7 @@ class TestOfNoHours:
         assert canonical_bytes(there.snapshot()) == canonical_bytes(start.snapshot)
         assert there.books.leases == []
 
-    def test_another_policy_starts_without_the_memory(self) -> None:
+    def test_other_policy_starts_without_memory(self) -> None:
         start = middle("ltgf")
         remembers = msgspec.structs.replace(start.snapshot, memory={"something": 1})
         kept = PresentState(Start(remembers, start.work))
@@ -191,7 +191,7 @@ class TestOfNoHours:
         assert other.snapshot().service == start.snapshot.service
 
 
-class TestALeaseThatWasGrantedAndHasNotStarted:
+class TestGrantedLeaseBeforeStart:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_starts_at_once(self, policy: str) -> None:
         """A live snapshot counts no GPUs for it, neither in the sums nor in the changes."""
@@ -236,8 +236,8 @@ def unheld(service: Service, jobs: set[int]) -> Service:
     )
 
 
-class TestAJobThatIsBeingTakenBack:
-    def test_counts_for_nothing(self) -> None:
+class TestJobBeingCancelled:
+    def test_is_ignored(self) -> None:
         start = middle("ltgf")
         gone = start.snapshot.leases[0].job
         left: Snapshot = msgspec.structs.replace(
@@ -255,8 +255,8 @@ def start() -> Start:
     return middle("ltgf")
 
 
-class TestTheOutlook:
-    def test_counts_every_job_whether_it_is_over_or_not(self, start: Start) -> None:
+class TestOutlook:
+    def test_counts_finished_running_and_waiting_jobs(self, start: Start) -> None:
         until_us = MIDDLE_US + HOUR_US
         row = look_ahead(start, start.rules, until_us=until_us).row
         assert row["jobs"] == len(start.snapshot.jobs)
@@ -264,7 +264,7 @@ class TestTheOutlook:
         assert row["finished"] > 3
         assert row["running"] > 0
 
-    def test_an_open_job_counts_up_to_the_end(self, start: Start) -> None:
+    def test_unfinished_job_counts_until_end(self, start: Start) -> None:
         """A longer outlook only raises the averages, as no job is left out."""
         rows = [
             look_ahead(start, start.rules, until_us=MIDDLE_US + hours * HOUR_US).row
@@ -276,9 +276,7 @@ class TestTheOutlook:
         assert waits == sorted(waits)
 
     @pytest.mark.parametrize("hours", [1, 3, 400])
-    def test_tells_the_averages_of_the_uninterrupted_run_up_to_the_cut(
-        self, start: Start, hours: int
-    ) -> None:
+    def test_averages_match_uninterrupted_run(self, start: Start, hours: int) -> None:
         _, whole = played(CLUSTER, rules("ltgf"))
         until_us = MIDDLE_US + hours * HOUR_US
         row = look_ahead(start, start.rules, until_us=until_us).row
@@ -296,21 +294,21 @@ class TestTheOutlook:
         assert row["avg_slowdown"] == pytest.approx(sum(slowdown) / len(jobs))
         assert (row["finished"] == row["jobs"]) is (hours == 400)
 
-    def test_the_course_adds_up_to_the_gpu_time_that_was_held(self, start: Start) -> None:
+    def test_course_sums_to_held_gpu_time(self, start: Start) -> None:
         until_us = MIDDLE_US + HOUR_US
         told = look_ahead(start, start.rules, until_us=until_us)
         held = sum(point["gpus"] for point in told.course) / len(told.course)
         assert held == pytest.approx(told.row["gpu_utilisation"] * CLUSTER.capacity)
         assert told.course[-1]["finished"] == told.row["finished"]
 
-    def test_a_job_that_got_nothing_is_a_loss(self, start: Start) -> None:
+    def test_job_without_gpu_time_counts_as_sharing_loss(self, start: Start) -> None:
         """Within a tenth of an hour in a strict queue, waiting jobs get no deserved GPU-time."""
         until_us = MIDDLE_US + HOUR_US // 10
         fifo = look_ahead(start, rules("fifo"), until_us=until_us).row
         assert fifo["waiting"] > 0
         assert fifo["sharing_loss_jobs"] > 0
 
-    def test_is_the_same_every_time_and_tells_how_far_it_is(self, start: Start) -> None:
+    def test_is_deterministic_and_reports_progress(self, start: Start) -> None:
         until_us = MIDDLE_US + HOUR_US
         instants: list[int] = []
         first = look_ahead(start, start.rules, until_us=until_us, progress=instants.append)
@@ -319,7 +317,7 @@ class TestTheOutlook:
         assert instants == sorted(instants)
         assert MIDDLE_US <= instants[0] < instants[-1] < until_us
 
-    def test_of_an_empty_pool_tells_nothing_that_does_not_apply(self, start: Start) -> None:
+    def test_empty_pool_has_no_averages(self, start: Start) -> None:
         empty = msgspec.structs.replace(start.snapshot, jobs=(), leases=())
         told = look_ahead(Start(empty, {}), start.rules, until_us=MIDDLE_US + HOUR_US)
         assert told.row["avg_jct_s"] is None

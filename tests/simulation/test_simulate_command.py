@@ -39,8 +39,8 @@ def result(*args: str) -> dict[str, Any]:
     return dict(told["results"][0])
 
 
-class TestARun:
-    def test_can_be_repeated_from_a_file(self, tmp_path: Path) -> None:
+class TestRun:
+    def test_is_reproducible_from_file(self, tmp_path: Path) -> None:
         path = str(tmp_path / "work.csv")
         first = result("--synthetic", DRAWN, *TYPES, "--workload-out", path, "--seed", "4")
         again = result("--trace", path, "--speeds", GAVEL, *TYPES, "--seed", "4")
@@ -48,7 +48,7 @@ class TestARun:
         # without speeds the run differs
         assert result("--trace", path, *TYPES)["sha256"] != first["sha256"]
 
-    def test_does_not_depend_on_how_python_hashes(self) -> None:
+    def test_is_independent_of_hash_seed(self) -> None:
         args = (
             *("--synthetic", DRAWN, *TYPES, "--policy", "ltgf,oef,srtf", "--json"),
             *("--churn", NODES, "--round-s", "60", "--cold-s", "20", "--estimate-error", "0.3"),
@@ -69,7 +69,7 @@ class TestARun:
         told: dict[str, Any] = json.loads(done.stdout)
         return told
 
-    def test_tells_missed_deadlines_of_the_set_that_was_chosen(self) -> None:
+    def test_reports_missed_deadlines_of_chosen_set(self) -> None:
         args = ("--trace", CHRONUS, "--nodes", "1", "--policy", "fifo", "--set")
         prompt = [result(*args, name) for name in ("SLO", "MIX2")]
         assert [row["jobs"] for row in prompt] == [16, 16]
@@ -80,13 +80,13 @@ class TestARun:
         assert prompt[1]["deadline_miss_rate"] < late[1]["deadline_miss_rate"]
         assert 0 < late[1]["deadline_miss_rate"] < late[0]["deadline_miss_rate"] < 1
 
-    def test_fails_and_takes_back_as_many_jobs_as_it_was_told(self, tmp_path: Path) -> None:
+    def test_cancels_configured_share_of_jobs(self, tmp_path: Path) -> None:
         drawn = ("--synthetic", "jobs=300,tenants=3,hours=9,cancelled=0.5", "--nodes", "9")
         command(*drawn, "--jobs-out", str(tmp_path))
         kept = (tmp_path / f"jobs_{DEFAULT}.csv").read_text().count("\n") - 1
         assert 150 < kept < 290  # some jobs end before their cancellation
 
-    def test_loses_nodes_when_their_history_says_so(self) -> None:
+    def test_loses_nodes_by_churn_history(self) -> None:
         args = ("--synthetic", "jobs=60,tenants=3,hours=40", "--nodes", "6", "--policy", "fifo")
         still = result(*args)
         shaken = result(*args, "--churn", NODES)
@@ -94,13 +94,13 @@ class TestARun:
         assert len({row["sha256"] for row in (still, shaken, moved)}) == 3
         assert shaken["jobs"] == still["jobs"] == 60
 
-    def test_without_a_node_while_jobs_come_has_no_share_of_gpus(self, tmp_path: Path) -> None:
+    def test_has_no_utilisation_without_nodes(self, tmp_path: Path) -> None:
         path = tmp_path / "nodes.csv"
         path.write_text("time,active,total\n0,0,9\n9999,9,9\n")
         told = result(*SMALL, "--churn", str(path))
         assert (told["gpu_utilisation"], told["waste"], told["jobs"]) == (None, None, 20)
 
-    def test_of_dated_jobs_meets_the_nodes_of_their_dates(self, tmp_path: Path) -> None:
+    def test_dated_jobs_use_churn_of_their_dates(self, tmp_path: Path) -> None:
         path = tmp_path / "jobs.csv"
         jobs = ("a,1,2017-10-26T18:10,60", "a,1,2017-10-26T18:20,60")
         path.write_text("\n".join(["tenant,gpus,submit_s,duration_s", *jobs]))
@@ -111,7 +111,7 @@ class TestARun:
         still = result(*args[:-2])
         assert told["gpu_utilisation"] > still["gpu_utilisation"]  # the same work on fewer GPUs
 
-    def test_takes_jobs_back_on_endless_gpus_too(self, tmp_path: Path) -> None:
+    def test_cancels_jobs_in_infinite_floor(self, tmp_path: Path) -> None:
         path = tmp_path / "jobs.csv"
         jobs = ("a,1,0,100,", "a,1,0,900,30", "a,1,5,900,3", "a,1,0,60,65")
         path.write_text("\n".join(["tenant,gpus,submit_s,duration_s,cancel_s", *jobs]))
@@ -121,7 +121,7 @@ class TestARun:
         assert floor["avg_jct_s"] == run["avg_jct_s"] == 80
         assert floor["jobs"] == run["jobs"] == 4
 
-    def test_is_nowhere_faster_than_endless_gpus(self, tmp_path: Path) -> None:
+    def test_infinite_floor_is_never_slower(self, tmp_path: Path) -> None:
         path = tmp_path / "jobs.csv"
         jobs = ("a,1,0,600,", "a,1,0,600,slow", "a,1,5,600,fast")
         path.write_text("\n".join(["tenant,gpus,submit_s,duration_s,gpu_types", *jobs]))
@@ -131,7 +131,7 @@ class TestARun:
         assert run["avg_jct_s"] >= floor["avg_jct_s"]
 
     @pytest.mark.parametrize("is_frozen", [False, True])
-    def test_leaves_the_search_for_cycles_as_it_was(self, *, is_frozen: bool) -> None:
+    def test_restores_garbage_collector_settings(self, *, is_frozen: bool) -> None:
         before = (gc.isenabled(), gc.get_threshold())
         (gc.freeze if is_frozen else gc.unfreeze)()
         try:
@@ -143,7 +143,7 @@ class TestARun:
         finally:
             gc.freeze()
 
-    def test_takes_the_columns_that_it_was_told(self, tmp_path: Path) -> None:
+    def test_reads_configured_columns(self, tmp_path: Path) -> None:
         path, out, err = tmp_path / "team.csv", StringIO(), StringIO()
         path.write_text("team,gpus,submit_s,length\na,1,0,9\nb,0.5,0,9\nb,0,0,9\n")
         maps = ("--map", "team=tenant", "length=duration")
@@ -156,11 +156,11 @@ class TestARun:
     @pytest.mark.parametrize(
         ("name", "jobs"), [("jobs_dump.txt", 7), ("two_jobs.swf", 1), ("philly_log.json", 1)]
     )
-    def test_reads_what_schedulers_write(self, name: str, jobs: int) -> None:
+    def test_reads_scheduler_logs(self, name: str, jobs: int) -> None:
         args = ("--trace", str(DATA / name), "--nodes", "2", "--policy", "fifo")
         assert result(*args)["jobs"] == jobs
 
-    def test_reads_packed_files(self, tmp_path: Path) -> None:
+    def test_reads_compressed_files(self, tmp_path: Path) -> None:
         packed = tmp_path / "gavel.csv.gz"
         packed.write_bytes(gzip.compress(Path(GAVEL).read_bytes()))
         drawn = DRAWN.replace(GAVEL, str(packed))
@@ -169,7 +169,7 @@ class TestARun:
         assert found[0] == found[1]
 
 
-class TestWhatIsWrong:
+class TestErrors:
     @pytest.mark.parametrize(
         ("args", "says"),
         [
@@ -228,17 +228,17 @@ class TestWhatIsWrong:
             (("--trace", CHRONUS, "--set", "SLO", "--speeds", GAVEL, *TYPES), "no speeds of model"),
         ],
     )  # fmt: skip
-    def test_is_said(self, args: tuple[str, ...], says: str) -> None:
+    def test_rejects_invalid_arguments(self, args: tuple[str, ...], says: str) -> None:
         with pytest.raises(CommandError, match=re.escape(says)):
             command(*args)
 
-    def test_of_a_file_without_jobs_is_said_with_its_first_line(self, tmp_path: Path) -> None:
+    def test_file_without_jobs_shows_first_invalid_line(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.csv"
         path.write_text("tenant,gpus,submit_s,duration_s\na,many,0,1\n")
         with pytest.raises(CommandError, match="has no job; line 2 is not a number of GPUs"):
             command("--trace", str(path), "--nodes", "1")
 
-    def test_of_some_lines_is_told_beside_the_results(self, tmp_path: Path) -> None:
+    def test_invalid_lines_are_reported_with_results(self, tmp_path: Path) -> None:
         path, err, out = tmp_path / "bad.csv", StringIO(), StringIO()
         path.write_text("tenant,gpus,submit_s,duration_s\na,many,0,1\na,1,0,1\na,99,0,1\n")
         call_command(
@@ -248,13 +248,13 @@ class TestWhatIsWrong:
         assert "1 line is not a job: line 2, gpus is not a number of GPUs" in err.getvalue()
         assert f"{DEFAULT}: 1 job never ends" in err.getvalue()
 
-    def test_of_a_file_of_left_out_lines_is_said(self, tmp_path: Path) -> None:
+    def test_rejects_file_with_only_skipped_lines(self, tmp_path: Path) -> None:
         path = tmp_path / "no_gpus.csv"
         path.write_text("tenant,gpus,submit_s,duration_s\na,0,0,1\na,0.0,0,1\n")
         with pytest.raises(CommandError, match="has no job; 2 lines request no GPU"):
             command("--trace", str(path), "--nodes", "1")
 
-    def test_of_a_partition_without_nodes_is_said(self, tmp_path: Path) -> None:
+    def test_rejects_partition_without_nodes(self, tmp_path: Path) -> None:
         path = tmp_path / "nodes.csv"
         path.write_text("tenant,nodes\ntenant-1,2\ntenant-2,0\n")
         with pytest.raises(CommandError, match="0 nodes for tenants tenant-2, which have jobs"):

@@ -21,7 +21,7 @@ TWO_TENANTS = ("a1,a,4,0,100", "b1,b,4,0,100")
 
 
 class TestQuotas:
-    def test_decide_who_is_served_and_who_may_borrow(self, runs: Runs) -> None:
+    def test_limit_borrowing_under_strict_policies(self, runs: Runs) -> None:
         args = (*runs.trace(*TWO_TENANTS), *ONE, "--policy", "yarn_cs")
         even = runs.run(*args, "--quotas", runs.file("q.csv", QUOTAS, "a,gpu,2", "b,gpu,2"))
         assert even["jobs"] == 2
@@ -31,7 +31,7 @@ class TestQuotas:
         assert list(runs.times("yarn_cs")) == ["a1"]
         assert "yarn_cs: 1 job never ends" in runs.err.getvalue()
 
-    def test_have_the_modes_and_limits_of_an_entitlement(self, runs: Runs) -> None:
+    def test_support_modes_and_limits_of_entitlements(self, runs: Runs) -> None:
         header = f"{QUOTAS},mode,borrow_limit,lend_limit"
         args = (*runs.trace("a1,a,3,0,100"), *ONE, "--quotas")
         borrows = runs.file("q.csv", header, "a,gpu,2,,,", "b,gpu,2,LEND_AND_BORROW,,")
@@ -42,7 +42,7 @@ class TestQuotas:
             quotas = runs.file(f"q{number}.csv", header, f"a,gpu,2,{own}", f"b,gpu,2,{other}")
             assert runs.run(*args, quotas)["jobs"] == 0, (own, other)
 
-    def test_of_json_are_those_of_csv(self, runs: Runs) -> None:
+    def test_json_matches_csv(self, runs: Runs) -> None:
         args = (*runs.trace(*TWO_TENANTS, "b2,b,2,5,60"), *ONE, "--quotas")
         of_csv = runs.file("q.csv", f"{QUOTAS},borrow_limit", "b,gpu,3,1", "a,gpu,1,3")
         rows = [
@@ -54,7 +54,7 @@ class TestQuotas:
         told += [runs.run(*args, runs.file("r.json", json.dumps({"quotas": rows})))]
         assert len({row["sha256"] for row in told}) == 1
 
-    def test_number_tenants_so_that_ties_go_to_the_first(self, runs: Runs) -> None:
+    def test_file_order_breaks_ties(self, runs: Runs) -> None:
         """Two quotas of one GPU are scaled down to one GPU: the file's first quota keeps it."""
         args = (
             *runs.trace("a1,a,1,0,100", "b1,b,1,0,100"), "--nodes", "1", "--gpus-per-node", "1",
@@ -65,18 +65,18 @@ class TestQuotas:
         runs.run(*args, runs.file("q.csv", QUOTAS, "b,gpu,1", "a,gpu,1"))
         assert list(runs.times("yarn_cs")) == ["b1"]
 
-    def test_above_the_nodes_are_scaled_for_figures_too(self, runs: Runs) -> None:
+    def test_quotas_above_capacity_are_scaled_in_figures(self, runs: Runs) -> None:
         args = (*runs.trace(*TWO_TENANTS), *ONE, "--quotas")
         fit = runs.run(*args, runs.file("q.csv", QUOTAS, "a,gpu,2", "b,gpu,2"))
         more = runs.run(*args, runs.file("r.csv", QUOTAS, "a,gpu,40", "b,gpu,40"))
         assert {**more, "cpu_s": 0} == {**fit, "cpu_s": 0}
 
-    def test_tell_of_tenants_that_have_none(self, runs: Runs) -> None:
+    def test_warn_about_tenants_without_quota(self, runs: Runs) -> None:
         quotas = runs.file("q.csv", QUOTAS, "a,gpu,2", "B,gpu,2")
         runs.run(*runs.trace(*TWO_TENANTS), *ONE, "--quotas", quotas)
         assert "1 tenant has jobs and no quota: b" in runs.err.getvalue()
 
-    def test_of_a_portals_file_are_those_that_hold_at_the_start(self, runs: Runs) -> None:
+    def test_portal_file_uses_quotas_valid_at_start(self, runs: Runs) -> None:
         header = "tenant,pool,gpu_type,gpus,from,until,mode,borrow_limit,lend_limit"
         lines = (
             "a,philly,gpu,9,2017-09-01,2017-10-01,LEND,,",
@@ -94,8 +94,8 @@ class TestQuotas:
                 runs.run(*args, *(("--start", start) if start else ()))
 
 
-class TestTheStart:
-    def test_is_where_the_grid_and_quotas_begin_and_moves_no_job(self, runs: Runs) -> None:
+class TestStart:
+    def test_aligns_rounds_and_keeps_submissions(self, runs: Runs) -> None:
         """Rounds are at multiples of their length, beginning at or after the start."""
         args = (*runs.trace("a1,a,1,1007,100"), *ONE, "--round-s", "30")
         plain = runs.run(*args)
@@ -103,13 +103,13 @@ class TestTheStart:
         assert runs.times() == {"a1": (1020, 1120)}
         assert (plain["sha256"], plain["avg_jct_s"]) == (later["sha256"], 113)
 
-    def test_may_be_a_date_where_the_jobs_have_dates(self, runs: Runs) -> None:
+    def test_accepts_date_for_dated_jobs(self, runs: Runs) -> None:
         args = (*runs.trace("a1,a,1,2017-10-09T00:00:07,100"), *ONE, "--round-s", "30")
         runs.run(*args, "--start", "2017-10-09T00:00:01+00:00")
         start_s, end_s = runs.times()["a1"]
         assert (start_s % 3600, end_s - start_s) == (30, 100)
 
-    def test_after_a_job_was_submitted_is_refused(self, runs: Runs) -> None:
+    def test_rejects_start_after_first_submission(self, runs: Runs) -> None:
         args = (*runs.trace("a1,a,1,7,100", "a2,a,1,9,100"), *ONE)
         says = "--start: 1 job is submitted before it, first 'a1' at 7 s; remove them, or start"
         with pytest.raises(CommandError, match=re.escape(says)):
@@ -117,7 +117,7 @@ class TestTheStart:
 
 
 class TestNodes:
-    def test_may_be_told_one_by_one_and_are_named_in_leases(self, runs: Runs) -> None:
+    def test_node_list_names_appear_in_leases(self, runs: Runs) -> None:
         nodes = runs.file("n.csv", "name,gpu_type,gpus", "big,v100,4", "small,v100,2", "off,k80,0")
         jobs = ("a1,a,2,0,10", "a2,a,4,0,20", "a3,a,6,0,30")
         runs.run(*runs.trace(*jobs), "--node-list", nodes, "--policy", "fifo")
@@ -130,7 +130,7 @@ class TestNodes:
             "a3": ("big:4 small:2", "finished"),
         }
 
-    def test_have_prices_by_type(self, runs: Runs) -> None:
+    def test_prices_are_set_by_type(self, runs: Runs) -> None:
         jobs = runs.trace("a1,a,4,0,3600,0.5", header=f"{JOBS},max_price")
         args = (*jobs, *ONE, "--quotas", runs.file("q.csv", QUOTAS, "a,gpu,1", "b,gpu,3"))
         assert runs.run(*args)["jobs"] == 1  # an empty pool has the price 0
@@ -140,8 +140,8 @@ class TestNodes:
         assert cheap["sha256"] != dear["sha256"]
 
 
-class TestOverheadsOfJobs:
-    def test_come_from_the_trace_before_profiles_before_the_options(self, runs: Runs) -> None:
+class TestJobOverheads:
+    def test_trace_overrides_profiles_and_options(self, runs: Runs) -> None:
         header = f"{JOBS},model,checkpoint_s"
         jobs = ("a1,a,1,0,100,,", "a2,a,1,0,100,bert,", "a3,a,1,0,100,bert,0", "a4,a,1,0,100,,3.5")
         profiles = runs.file("p.csv", "model,cold_s,checkpoint_s", "bert,9,7")
@@ -150,7 +150,7 @@ class TestOverheadsOfJobs:
         ends = {name: end for name, (_, end) in runs.times("fifo").items()}
         assert ends == {"a1": 102, "a2": 114, "a3": 100, "a4": 107}
 
-    def test_of_a_cold_start_are_lost_when_it_is_resumed(self, runs: Runs) -> None:
+    def test_resumed_jobs_pay_cold_start(self, runs: Runs) -> None:
         jobs = ("a1,a,4,0,100,5", "b1,b,4,0,100,11")
         args = (*runs.trace(*jobs, header=f"{JOBS},cold_s"), *ONE, "--lease-s", "40")
         runs.run(*args, "--round-s", "10", "--policy", "ltgf")
@@ -163,7 +163,7 @@ class TestOverheadsOfJobs:
         assert min(resumed.values()) > 0
         assert held == {"a1": 100 + 5 * resumed["a1"], "b1": 100 + 11 * resumed["b1"]}
 
-    def test_are_written_with_the_jobs(self, runs: Runs) -> None:
+    def test_are_written_to_workload_file(self, runs: Runs) -> None:
         jobs = runs.trace("a1,a,1,0,100,0,3", header=f"{JOBS},cold_s,checkpoint_s")
         again = str(runs.folder / "again.csv")
         short = (*ONE, "--lease-s", "40", "--policy", "ltgf")
@@ -179,30 +179,30 @@ SPREAD = ("--option", "fifo.spread=true")
 TAKEN = ("x1,a,3,0,1000,", "x2,a,3,0,1000,", "gang,a,2,0,100,bert")
 
 
-class TestAGangOverSeveralNodes:
+class TestMultiNodeGang:
     def ends(self, runs: Runs, *args: str) -> float:
         runs.run(*runs.trace(*TAKEN, header=WITH_MODEL), *args)
         return runs.times("fifo")["gang"][1]
 
-    def test_waits_or_starts_at_once_and_costs_what_is_said(self, runs: Runs) -> None:
+    def test_spread_option_starts_gang_with_penalty(self, runs: Runs) -> None:
         assert self.ends(runs, *TWO_NODES) == 1100
         assert self.ends(runs, *TWO_NODES, *SPREAD) == 100
         assert self.ends(runs, *TWO_NODES, *SPREAD, "--spread-penalty", "0.2") == 125
 
-    def test_costs_what_t1_and_t2_of_its_profile_say(self, runs: Runs) -> None:
+    def test_penalty_follows_t1_and_t2_of_profile(self, runs: Runs) -> None:
         """UniSched (2), two GPUs: 0.4 + 0.1 on one node, 0.4 + 0.6 over two, so half the speed."""
         profiles = runs.file("p.csv", "model,iteration_s,t1_s,t2_s", "bert,0.4,0.1,0.6")
         args = (*TWO_NODES, *SPREAD, "--spread-penalty", "0.2", "--profiles", profiles)
         assert self.ends(runs, *args) == 200
 
-    def test_costs_what_the_file_of_speeds_measured(self, runs: Runs) -> None:
+    def test_penalty_follows_speeds_file(self, runs: Runs) -> None:
         speeds = runs.file("s.csv", "job_type,scale,v100,v100_unc", "bert,1,9,9", "bert,2,10,4")
         pool = ("--gpu-types", "v100:2", "--gpus-per-node", "4", "--policy", "fifo", *SPREAD)
         trace = runs.trace(*TAKEN, header=WITH_MODEL)
         runs.run(*trace, *pool, "--speeds", speeds)
         assert runs.times("fifo")["gang"] == (0, 250)
 
-    def test_of_a_real_file_of_speeds_is_never_faster_than_on_one(self, runs: Runs) -> None:
+    def test_spread_with_real_speeds_file_changes_leases(self, runs: Runs) -> None:
         drawn = f"jobs=80,tenants=4,hours=1,models={GAVEL}"
         args = ("--synthetic", drawn, "--gpu-types", "k80:2,p100:1,v100:1", "--policy", "srtf")
         assert runs.run(*args)["jobs"] == 80
@@ -213,7 +213,7 @@ class TestAGangOverSeveralNodes:
 
 
 class TestProfiles:
-    def test_say_speeds_by_iteration_time_for_the_gang(self, runs: Runs) -> None:
+    def test_speeds_follow_iteration_time_of_gang(self, runs: Runs) -> None:
         """On one GPU v100 is 4 times as fast; with four, 0.4 + 3 x 0.2 and 0.1 + 3 x 0.05."""
         header = "model,gpu_type,iteration_s,t1_s,t2_s"
         profiles = runs.file("p.csv", header, "m,k80,0.4,0.2,0.2", "m,v100,0.1,0.05,0.05")
@@ -225,7 +225,7 @@ class TestProfiles:
         ends = {name: end - start for name, (start, end) in runs.times("fifo").items()}
         assert ends == {"one": 25, "slow": 100, "four": 25}
 
-    def test_of_a_tenant_go_before_those_of_all(self, runs: Runs) -> None:
+    def test_tenant_profile_overrides_common_one(self, runs: Runs) -> None:
         profiles = runs.file(
             *("p.csv", "model,tenant,gpu_type,speed"),
             *("m,,v100,1", "m,,k80,1", "m,b,v100,2", "m,b,k80,1"),
@@ -251,7 +251,9 @@ class TestEstimates:
             ("none", ["first", "long", "middle", "short"]),  # the other jobs follow by arrival
         ],
     )
-    def test_are_true_given_or_none(self, runs: Runs, known: str, order: list[str]) -> None:
+    def test_estimates_option_sets_sjf_order(
+        self, runs: Runs, known: str, order: list[str]
+    ) -> None:
         jobs = ("first,a,4,0,50,", "long,a,4,1,100,90", "middle,a,4,2,40,40", "short,a,4,3,20,")
         args = (*runs.trace(*jobs, header=f"{JOBS},estimate_s"), *ONE, "--policy", "sjf")
         again = str(runs.folder / "again.csv")

@@ -26,7 +26,7 @@ def refused(runs: Runs, option: str, content: str, *args: str) -> str:
     return str(raised.value).replace(str(path), "FILE")
 
 
-class TestWhatIsWrong:
+class TestRefusals:
     @pytest.mark.parametrize(
         ("option", "content", "says"),
         [
@@ -127,7 +127,7 @@ class TestWhatIsWrong:
             ),
         ],
     )
-    def test_in_a_file_is_said_with_place_field_and_what_to_do(
+    def test_invalid_file_shows_line_field_and_remedy(
         self, runs: Runs, option: str, content: str, says: str
     ) -> None:
         assert says in refused(runs, option, content)
@@ -144,7 +144,7 @@ class TestWhatIsWrong:
             ("name,gpu_type,gpus\n,gpu,2", "line 2, name is empty; name one"),
         ],
     )
-    def test_in_a_list_of_nodes_is_said(self, runs: Runs, content: str, says: str) -> None:
+    def test_rejects_invalid_node_list(self, runs: Runs, content: str, says: str) -> None:
         assert says in refused(runs, "--node-list", content, *runs.trace("a1,a,1,0,100"))
 
     @pytest.mark.parametrize(
@@ -170,11 +170,11 @@ class TestWhatIsWrong:
             ),
         ],
     )
-    def test_of_options_is_said(self, runs: Runs, args: tuple[str, ...], says: str) -> None:
+    def test_rejects_invalid_options(self, runs: Runs, args: tuple[str, ...], says: str) -> None:
         with pytest.raises(CommandError, match=re.escape(says)):
             runs.run(*runs.trace("a1,a,1,0,100"), *args)
 
-    def test_of_a_jobs_own_checkpoint_is_said(self, runs: Runs) -> None:
+    def test_rejects_checkpoint_not_shorter_than_lease(self, runs: Runs) -> None:
         jobs = runs.trace("a1,a,1,0,100,60", header=f"{JOBS},checkpoint_s")
         with pytest.raises(CommandError, match="job 'a1': its checkpoint_s of 60 must be shorter"):
             runs.run(*jobs, *ONE, "--lease-s", "60")

@@ -65,19 +65,19 @@ def assert_all_is_over(result: SimulationResult) -> None:
 
 
 class TestInstants:
-    def test_a_job_starts_at_the_round_and_ends_exactly(self) -> None:
+    def test_job_starts_at_round_and_ends_exactly(self) -> None:
         jobs = (replace(one_job()[0], submitted_us=13 * SECOND_US),)
         row = simulate(small(), jobs, GRID).books.leases[0]
         assert (row.start_us, row.end_us) == (20 * SECOND_US, 120 * SECOND_US)
 
-    def test_without_a_grid_it_starts_when_it_arrives(self) -> None:
+    def test_job_starts_at_arrival_without_rounds(self) -> None:
         jobs = (replace(one_job()[0], submitted_us=13 * SECOND_US),)
         assert ends(simulate(small(), jobs, replace(GRID, round_us=0))) == {1: 113}
 
-    def test_a_gpu_type_of_twice_the_speed_takes_half_the_time(self) -> None:
+    def test_double_speed_halves_duration(self) -> None:
         assert ends(simulate(small(speeds={"v100": 2000}), one_job(), GRID)) == {1: 50}
 
-    def test_checkpoints_cost_at_each_expiry_and_cold_starts_when_resumed(self) -> None:
+    def test_checkpoints_cost_at_expiry_and_cold_starts_at_resume(self) -> None:
         jobs = (one_job()[0], replace(one_job()[0], id=2))
         rules = Rules(
             "srtf", lease_us=40 * SECOND_US, checkpoint_us=SECOND_US, cold_us=5 * SECOND_US
@@ -89,16 +89,14 @@ class TestInstants:
         assert all(row.overhead_us >= SECOND_US for row in shared.books.leases[:-1])
         assert max(row.number for row in shared.books.leases) > 1
 
-    def test_a_waiting_job_is_cancelled_at_once_a_running_one_at_the_next_round(self) -> None:
+    def test_cancels_waiting_job_at_once_and_running_at_round(self) -> None:
         jobs = (
             one_job(cancel_us=33 * SECOND_US)[0],
             replace(one_job(cancel_us=12 * SECOND_US)[0], id=2),
         )
         assert ends(simulate(small(), jobs, GRID)) == {1: 40, 2: 12}
 
-    def test_a_lost_node_gives_its_jobs_back_without_what_they_did_since_the_checkpoint(
-        self,
-    ) -> None:
+    def test_node_loss_requeues_jobs_from_last_checkpoint(self) -> None:
         changes = (
             NodeChange(50 * SECOND_US, 1, 0),
             NodeChange(80 * SECOND_US, 1, 2),
@@ -110,12 +108,12 @@ class TestInstants:
         assert result.books.leases[0].overhead_us == 10 * SECOND_US
         assert ends(result) == {1: 80 + 60}
 
-    def test_a_gang_that_never_fits_is_told_of_and_ends_nothing(self) -> None:
+    def test_reports_oversized_gang_as_stranded(self) -> None:
         jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
         result = simulate(small(), jobs, GRID)
         assert (ends(result), result.stranded) == ({1: 100}, (2,))
 
-    def test_and_it_is_told_soon_however_long_leases_are(self) -> None:
+    def test_reports_stranded_gang_soon_with_long_leases(self) -> None:
         """Regression: the expiry of a lease that had ended kept the rounds going forever."""
         jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
         long = replace(GRID, lease_us=9_999 * GRID.round_us)
@@ -124,9 +122,9 @@ class TestInstants:
         assert result.rounds < 99
 
 
-class TestSkipping:
+class TestSkippedRounds:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
-    def test_gives_what_ticking_every_round_gives(self, policy: str) -> None:
+    def test_books_match_run_of_every_round(self, policy: str) -> None:
         """test_simulator_types.py covers other policies, on nodes of several types."""
         rules = replace(COSTLY, policy=policy)
         some = simulate(CHURNED, SOME.jobs, rules)
@@ -136,9 +134,9 @@ class TestSkipping:
         assert_all_is_over(some)
 
 
-class TestEveryRun:
+class TestRunInvariants:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_conserves_without_a_grid(self, policy: str) -> None:
+    def test_conserves_work_without_rounds(self, policy: str) -> None:
         assert_all_is_over(simulate(CHURNED, SOME.jobs, replace(COSTLY, policy=policy, round_us=0)))
 
     @pytest.mark.parametrize("round_s", [0, 10])
@@ -147,12 +145,12 @@ class TestEveryRun:
         first, again = (simulate(CHURNED, SOME.jobs, rules) for _ in range(2))
         assert first.books.sha256() == again.books.sha256()
 
-    def test_of_another_seed_gives_another_hash(self) -> None:
+    def test_other_seed_gives_other_hash(self) -> None:
         other = synthetic(seed=8, jobs=120, tenants=4, hours=3)
         found = {simulate(CLUSTER, jobs, GRID).books.sha256() for jobs in (WORK.jobs, other.jobs)}
         assert len(found) == 2
 
-    def test_charges_what_is_borrowed_to_those_who_lend(self) -> None:
+    def test_charges_equal_lender_earnings(self) -> None:
         books = simulate(CLUSTER, WORK.jobs, GRID).books
         assert sum(books.charged.values()) == sum(books.earned.values()) > 0
 
@@ -178,7 +176,7 @@ class TestConservation:
         next(iter(result.books.incomes.values()))[1] -= 1
 
     @pytest.mark.parametrize("lose", [lose_job, lose_term, lose_work, lose_income])
-    def test_is_checked(self, lose: Callable[[SimulationResult], None]) -> None:
+    def test_check_detects_planted_losses(self, lose: Callable[[SimulationResult], None]) -> None:
         result = simulate(CLUSTER, WORK.jobs, GRID)
         lose(result)
         with pytest.raises(ConservationError):

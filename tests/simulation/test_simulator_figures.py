@@ -35,7 +35,7 @@ def figures(*jobs: SimJob, **rules: Any) -> Figures:
 
 
 class TestFigures:
-    def test_of_two_equal_jobs_in_sequence(self) -> None:
+    def test_two_equal_jobs_in_sequence(self) -> None:
         found = figures(job(1, 2, 100), job(2, 2, 100))
         assert [row.rho for row in found.jobs] == pytest.approx([2.0, 200 / 300])
         assert [row.queue_s for row in found.jobs] == [0, 100]
@@ -43,12 +43,12 @@ class TestFigures:
         assert (found.sharing_loss, found.late) == (0.5, 0)
         assert (found.unfair_intervals, found.deficit) == (0, 0)
 
-    def test_of_waste_and_use_between_first_and_last_submission(self) -> None:
+    def test_waste_and_utilisation_cover_submission_period(self) -> None:
         found = figures(job(1, 1, 100), job(2, 2, 10, at_s=50), job(3, 1, 1, at_s=100))
         assert found.utilisation == pytest.approx(0.5)  # one of two GPUs is always in use
         assert found.waste == pytest.approx(0.25)  # the other GPU is idle while a gang waits
 
-    def test_count_work_without_cold_starts(self) -> None:
+    def test_deficit_excludes_cold_starts(self) -> None:
         jobs = (job(1, 2, 100), job(2, 2, 100))
         rules = Rules("ltgf", lease_us=40 * SECOND_US, cold_us=10 * SECOND_US)
         outcome = simulate(CLUSTER, jobs, rules)
@@ -58,17 +58,17 @@ class TestFigures:
         assert found.preemptions > 0
         assert found.deficit == pytest.approx(lost / (outcome.end_us))
 
-    def test_of_deadlines(self) -> None:
+    def test_deadline_miss_rate(self) -> None:
         jobs = (job(1, 2, 100, deadline_us=100 * SECOND_US), job(2, 2, 1, deadline_us=SECOND_US))
         assert figures(*jobs).deadline_miss_rate == 0.5
         assert figures(job(1, 2, 100)).deadline_miss_rate is None
 
-    def test_of_soft_deadlines_count_the_value_that_is_lost(self) -> None:
+    def test_soft_deadlines_count_lost_value(self) -> None:
         values = ((50 * SECOND_US, 10), (100 * SECOND_US, 8))
         soft = job(1, 2, 100, deadline_us=50 * SECOND_US, values=values)
         assert figures(soft).deadline_miss_rate == pytest.approx(0.2)
 
-    def test_of_deadlines_tell_classes_apart(self) -> None:
+    def test_deadline_figures_by_class(self) -> None:
         """The jobs run one after the other on two GPUs and end at 100, 150, 160, 200 s."""
         values = ((140 * SECOND_US, 10), (150 * SECOND_US, 5))
         jobs = (
@@ -83,13 +83,13 @@ class TestFigures:
         assert rows.best_effort_jct_s == 200
         assert rows.suspensions == 0
 
-    def test_of_deadlines_have_no_class_without_jobs(self) -> None:
+    def test_deadline_class_without_jobs_is_none(self) -> None:
         rows = figures(job(1, 2, 100, deadline_us=100 * SECOND_US)).deadlines
         assert (rows.strict_miss_rate, rows.reward_rate) == (0, 1)
         assert (rows.soft_miss_rate, rows.best_effort_jct_s) == (None, None)
         assert set(figures(job(1, 2, 100)).deadlines.published().values()) == {None}
 
-    def test_of_suspensions_count_leases_taken_back_of_jobs_with_deadlines(self) -> None:
+    def test_suspensions_count_only_deadline_jobs(self) -> None:
         """Two jobs take turns of 40 s, so each is suspended twice."""
         jobs = (job(1, 2, 100, deadline_us=300 * SECOND_US), job(2, 2, 100))
         outcome = simulate(CLUSTER, jobs, Rules("ltgf", lease_us=40 * SECOND_US))
@@ -99,18 +99,18 @@ class TestFigures:
         assert taken.count(2) > 0
         assert rows.suspensions == taken.count(1)
 
-    def test_of_deadlines_leave_jobs_out_that_were_taken_back(self) -> None:
+    def test_deadline_miss_rate_ignores_cancelled_jobs(self) -> None:
         jobs = (
             job(1, 2, 100, deadline_us=SECOND_US),
             job(2, 2, 1, deadline_us=500 * SECOND_US, cancel_us=SECOND_US),
         )
         assert figures(*jobs).deadline_miss_rate == 1
 
-    def test_of_deadlines_count_jobs_that_never_end(self) -> None:
+    def test_deadline_miss_rate_counts_unfinished_jobs(self) -> None:
         jobs = (job(1, 2, 100), job(2, 99, 1, deadline_us=SECOND_US))
         assert figures(*jobs).deadline_miss_rate == 1
 
-    def test_of_nothing_apply_to_nothing(self) -> None:
+    def test_mean_is_none_without_jobs(self) -> None:
         assert figures().mean("jct_s") is None
 
 
@@ -123,8 +123,8 @@ def command(*args: str) -> str:
 SMALL = ("--synthetic", "60,3,2", "--nodes", "2")
 
 
-class TestTheCommand:
-    def test_prints_one_object_and_nothing_else(self) -> None:
+class TestSimulateCommand:
+    def test_prints_single_json_object(self) -> None:
         told = json.loads(command(*SMALL, "--policy", "ltgf,fifo", "--floor", "--json"))
         assert [row["policy"] for row in told["results"]] == ["infinite", "ltgf", "fifo"]
         assert set(told["results"][1]) == {
@@ -138,14 +138,14 @@ class TestTheCommand:
         assert all(row["jobs"] == 60 for row in told["results"])
         assert told["results"][0]["avg_queue_s"] == 0
 
-    def test_gives_the_same_hash_again_and_another_one_for_another_seed(self) -> None:
+    def test_hash_depends_only_on_seed(self) -> None:
         def sha256(seed: str) -> str:
             told = json.loads(command(*SMALL, "--json", "--seed", seed))
             return str(told["results"][0]["sha256"])
 
         assert sha256("1") == sha256("1") != sha256("2")
 
-    def test_runs_tenants_alone_on_their_partitions(self, tmp_path: Path) -> None:
+    def test_runs_tenants_on_separate_partitions(self, tmp_path: Path) -> None:
         command(
             *("--trace", str(DATA / "philly_oracle_slice.csv.gz"), "--policy", "fifo"),
             *("--partitions", str(DATA / "philly_oracle_nodes.csv"), "--lease-s", "0"),
@@ -157,7 +157,7 @@ class TestTheCommand:
         assert len(rows) == 715
         assert sum(row["queue_s"] != "0" for row in rows) == 7  # the reference has 7 too
 
-    def test_writes_the_hours_of_tenants_that_its_deficit_sums(self, tmp_path: Path) -> None:
+    def test_tenant_hours_file_sums_to_deficit(self, tmp_path: Path) -> None:
         line = json.loads(
             command(*SMALL, "--policy", "fifo", "--json", "--jobs-out", str(tmp_path))
         )
@@ -170,7 +170,7 @@ class TestTheCommand:
         )
         assert line["results"][0]["tenant_deficit"] == pytest.approx(short / deserved)
 
-    def test_writes_a_page_that_needs_nothing_else(self, tmp_path: Path) -> None:
+    def test_writes_self_contained_html_page(self, tmp_path: Path) -> None:
         command(*SMALL, "--policy", "ltgf,srtf", "--report", str(tmp_path / "r.html"))
         page = (tmp_path / "r.html").read_text()
         assert page.count("<figure") == 7
@@ -178,14 +178,14 @@ class TestTheCommand:
         assert "income that follows contributions" in page
         assert "tenant-1" in page  # in the table of lenders
 
-    def test_draws_no_utilisation_of_endless_gpus(self, tmp_path: Path) -> None:
+    def test_chart_omits_utilisation_of_infinite_gpus(self, tmp_path: Path) -> None:
         command(*SMALL, "--policy", "fifo", "--floor", "--report", str(tmp_path / "r.html"))
         chart = (tmp_path / "r.html").read_text().split("Utilisation over time")[2]
         lines = chart.split("</figure>")[0]
         assert 'class="s1"' in lines
         assert 'class="s0"' not in lines
 
-    def test_knows_gpu_types_of_different_speed(self) -> None:
+    def test_supports_gpu_types_of_different_speed(self) -> None:
         slow, fast = (
             json.loads(command("--synthetic", "30,2,2", "--gpu-types", types, "--json"))
             for types in ("k80:4", "k80:2,v100:2:3")

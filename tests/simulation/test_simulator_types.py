@@ -48,8 +48,8 @@ GRID = Rules(round_us=20 * SECOND_US, lease_us=5 * MINUTE_US, cold_us=7 * SECOND
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-class TestEveryPolicyOnMeasuredSpeeds:
-    def test_may_skip_rounds_that_change_nothing(self, policy: str) -> None:
+class TestMeasuredSpeeds:
+    def test_skipping_quiet_rounds_keeps_books(self, policy: str) -> None:
         """Nodes are lost and return; `simulate` checks conservation of both runs."""
         lost = [
             NodeChange(hour * HOUR_US + 1, node.id, gpus)
@@ -72,7 +72,7 @@ class TestFastForward:
     @pytest.mark.parametrize(
         "policy", sorted(name for name, policy in POLICIES.items() if policy.session({}))
     )
-    def test_gives_the_same_where_no_job_names_a_type(self, policy: str) -> None:
+    def test_books_match_full_run_without_job_types(self, policy: str) -> None:
         rules = replace(GRID, policy=policy)
         cluster, jobs = EVERYWHERE.cluster, EVERYWHERE.workload.jobs
         assert any(job.gpu_types for job in MIXED.workload.jobs)
@@ -83,7 +83,7 @@ class TestFastForward:
         assert found.books.contributed() == asked.books.contributed()
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_start_no_job_on_a_type_that_it_does_not_name(self, policy: str) -> None:
+    def test_does_not_start_job_on_unlisted_type(self, policy: str) -> None:
         cluster = Cluster((Node(1, "v100", 2),), (Entitlement(1, "v100", 2),))
         jobs = (SimJob(1, 1, 1, 0, SECOND_US, ("k80",)),)
         assert simulate(cluster, jobs, Rules(policy)).stranded == (1,)
@@ -100,7 +100,7 @@ class TestWork:
         jobs = tuple(SimJob(id_, 1, 1, 0, 100_000_001, profile=1) for id_ in (1, 2))
         return cluster, jobs
 
-    def test_of_a_job_that_is_moved_adds_up(self) -> None:
+    def test_moved_job_conserves_work(self) -> None:
         cluster, jobs = self.two()
         rules = Rules("ltgf", lease_us=10 * SECOND_US, round_us=SECOND_US, cold_us=SECOND_US)
         outcome = simulate(cluster, jobs, rules)
@@ -110,7 +110,7 @@ class TestWork:
         assert useful == 2 * -(-100_000_001 // 3)
 
     @pytest.mark.parametrize("less_us", [-1, 1])
-    def test_that_is_lost_is_found(self, less_us: int) -> None:
+    def test_check_detects_lost_work(self, less_us: int) -> None:
         cluster, jobs = self.two()
         outcome = simulate(cluster, jobs, Rules("fifo"))
         row = outcome.books.leases[-1]
@@ -118,7 +118,7 @@ class TestWork:
         with pytest.raises(ConservationError, match="worked"):
             check_conservation(outcome, cluster, jobs)
 
-    def test_is_checked_on_every_type_of_a_mixed_pool(self) -> None:
+    def test_check_covers_every_type_of_mixed_pool(self) -> None:
         outcome = simulate(MIXED.cluster, MIXED.workload.jobs, GRID)
         assert {row.gpu_type for row in outcome.books.leases} == {"k80", "p100", "v100"}
         slower = {key: replace_speed(row) for key, row in MIXED.cluster.profiles.items()}
@@ -139,7 +139,7 @@ class TestRevenueFairness:
     QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
     CLUSTER = Cluster((Node(1, "v100", 8),), QUOTAS)
 
-    def test_is_one_where_incomes_follow_contributions(self) -> None:
+    def test_is_one_if_income_follows_contribution(self) -> None:
         jobs = (SimJob(1, 1, 4, 0, 2 * HOUR_US), SimJob(2, 1, 2, SECOND_US, HOUR_US))
         books = simulate(self.CLUSTER, jobs, Rules("fifo", lease_us=10 * HOUR_US)).books
         (row,) = lenders_of(books)
@@ -149,12 +149,12 @@ class TestRevenueFairness:
         assert row.earned_micro == books.charged[1] > 0
         assert revenue_fairness([row]) == 1
 
-    def test_falls_with_what_is_paid_past_contributions(self) -> None:
+    def test_falls_with_misallocated_income(self) -> None:
         rows = [(1, 30, 60), (2, 10, 20), (3, 60, 20)]  # (tenant, contributed, earned)
         lenders = [Lender("v100", tenant, gave, got, None) for tenant, gave, got in rows]
         assert revenue_fairness(lenders) == pytest.approx(0.3 + 0.1 + 0.2)
 
-    def test_counts_types_by_their_revenue(self) -> None:
+    def test_weights_types_by_revenue(self) -> None:
         lenders = [
             Lender("k80", 1, 10, 90, None),
             Lender("v100", 1, 10, 10, None),
@@ -162,7 +162,7 @@ class TestRevenueFairness:
         ]
         assert revenue_fairness(lenders) == pytest.approx(0.9 * 1 + 0.1 * 0.5)
 
-    def test_weighs_idle_quota_only_while_something_is_borrowed(self) -> None:
+    def test_counts_idle_quota_only_while_gpus_are_borrowed(self) -> None:
         jobs = (
             SimJob(1, 1, 4, 0, HOUR_US),  # within own quota
             # borrows the other tenant's whole quota for half an hour
@@ -171,6 +171,6 @@ class TestRevenueFairness:
         books = simulate(self.CLUSTER, jobs, Rules("fifo", lease_us=10 * HOUR_US)).books
         assert [row.contributed_gpu_us for row in lenders_of(books)] == [4 * HOUR_US // 2]
 
-    def test_is_null_where_nothing_was_lent(self) -> None:
+    def test_is_none_without_lending(self) -> None:
         jobs = (SimJob(1, 1, 4, 0, HOUR_US),)
         assert revenue_fairness(lenders_of(simulate(self.CLUSTER, jobs, Rules()).books)) is None

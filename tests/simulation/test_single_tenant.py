@@ -28,14 +28,14 @@ def pool(nodes: int) -> Cluster:
     return Cluster(rows, quotas_by_demand(ALONE, rows))
 
 
-class TestAStaticQueue:
-    def test_is_known_for_some_policy(self) -> None:
+class TestStaticQueue:
+    def test_some_policies_have_static_queue(self) -> None:
         assert STATIC
 
     @pytest.mark.parametrize("policy", STATIC)
     @pytest.mark.parametrize("nodes", [2, 6, 20])
     @pytest.mark.parametrize("options", [{}, {"whole_nodes": False}])
-    def test_gives_the_same_books(self, policy: str, nodes: int, options: dict[str, Any]) -> None:
+    def test_books_match_full_run(self, policy: str, nodes: int, options: dict[str, Any]) -> None:
         rules = Rules(policy, options, lease_us=ENDLESS_US)
         assert single_tenant.static_queue(pool(nodes), ALONE, rules)
         asked = simulate(pool(nodes), ALONE, rules, fast_forward=False)

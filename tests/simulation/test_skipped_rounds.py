@@ -105,7 +105,7 @@ def outcome(done: Done) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-class TestSkippingRounds:
+class TestSkippedRounds:
     """Skipping changes no result."""
 
     def skipped(self, patch: pytest.MonkeyPatch, go: Callable[[], Done]) -> int:
@@ -119,22 +119,24 @@ class TestSkippingRounds:
         return found[1].rounds - len(found[1].decide_s)
 
     @pytest.mark.parametrize("policy", ["evenshare", "ltgf", "srtf", "market"])
-    def test_under_churn_and_limits(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_change_nothing_under_churn_and_limits(
+        self, policy: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         skipped = sum(self.skipped(monkeypatch, partial(done, policy, seed)) for seed in SEEDS)
         assert skipped > 200, skipped
 
     @pytest.mark.parametrize("case", CALM)
-    def test_where_little_happens(
+    def test_change_nothing_in_quiet_pool(
         self, case: tuple[str, dict[str, Any], int, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         skipped = self.skipped(monkeypatch, partial(calm, *case))
         assert skipped > 2000, skipped
 
 
-class TestANodeKeptForAnOwner:
+class TestNodeReservedForOwner:
     """The market policy keeps a node, which it chooses by the expired leases."""
 
-    def test_is_chosen_again_in_the_round_after_renewals(self) -> None:
+    def test_is_chosen_again_after_renewals(self) -> None:
         """Job 1 is renewed at 120 s; job 3 waits for the node on which job 2 borrows."""
         second = SECOND_US
         jobs = (
@@ -157,7 +159,7 @@ class TestANodeKeptForAnOwner:
         assert (passed[120], passed[130]) == (0, 1)
 
 
-class TestRenewalsWithoutTrying:
+class TestRenewalOnlyRounds:
     """Rounds that only renew expired leases, and try no other job (`evenshare.calm`)."""
 
     @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ class TestRenewalsWithoutTrying:
             *(({"pays": False}, 3), ({"guarantee": False}, 1)),
         ],
     )
-    def test_they_are_as_if_all_were_tried(
+    def test_outcome_matches_full_rounds(
         self, options: dict[str, Any], nodes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         go = partial(calm, "evenshare", options, nodes, 5)
@@ -185,7 +187,7 @@ class TestRenewalsWithoutTrying:
             *(({"reserve_after_leases": 40}, 3), ({"spread": True}, 2)),
         ],
     )
-    def test_nor_does_ltgf_differ(
+    def test_outcome_matches_full_rounds_under_ltgf(
         self, options: dict[str, Any], nodes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         go = partial(calm, "ltgf", options, nodes, 5)
@@ -206,7 +208,7 @@ class TestRenewalsWithoutTrying:
         assert outcome(found) == outcome(tried)
         assert 0 < sum(answers) < len(answers)
 
-    def test_there_are_some(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_runs_include_renewal_only_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         answers: list[bool] = []
         asked = Calm.only_renews
 
@@ -230,7 +232,7 @@ class TestRenewalsWithoutTrying:
             ((8, 16), {(1, "v100"): 4}, False),
         ],
     )
-    def test_gpus_that_are_due_count_as_free(
+    def test_gpus_of_expired_leases_count_as_free(
         self, least: tuple[int, int], beyond: dict[tuple[int, str], int], is_sure: bool
     ) -> None:
         due = [lease(1, 1, (1, 4), tenant=1)]

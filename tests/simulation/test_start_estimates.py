@@ -32,7 +32,7 @@ from tests.simulation.start_replay import Replay
 
 PROMISED, NEAR = 0.85, 0.06
 LEASE_US = 15 * MINUTE_US
-# The share in the history in which one new job spoils a forecast: see `TestANewcomer`.
+# The share in the history in which one new job spoils a forecast: see `TestNewcomer`.
 COUNTEREXAMPLE = 0.8
 MADE = 60  # the share of fewer estimates is not reliable
 
@@ -108,8 +108,8 @@ def check(found: dict[str, float]) -> None:
     assert found["before p50"] <= 0.5 + NEAR
 
 
-class TestTheStarts:
-    def test_of_the_demos_trace_are_covered(self) -> None:
+class TestStartCoverage:
+    def test_covers_demo_trace(self) -> None:
         cluster, jobs = philly()
         replay = Replay(cluster, jobs, Rules("ltgf", round_us=5 * MINUTE_US, lease_us=LEASE_US))
         replay.play(every_us=3 * HOUR_US, until_us=36 * HOUR_US)
@@ -124,25 +124,25 @@ class TestTheStarts:
         ],
         ids=["fifo", "ltgf", "fifo-with-wrong-estimates"],
     )
-    def test_of_a_synthetic_workload_are_covered(
+    def test_covers_synthetic_workload(
         self, policy: str, seed: int, estimates: float | None
     ) -> None:
         check(shares(f"synthetic, {policy}", played(policy, seed, estimates)))
 
-    def test_of_bursts_are_covered(self) -> None:
+    def test_covers_bursts(self) -> None:
         cluster, jobs = bursts(1)
         replay = Replay(cluster, jobs, Rules("fifo", round_us=MINUTE_US, lease_us=LEASE_US))
         replay.play(every_us=HOUR_US, until_us=48 * HOUR_US)
         check(shares("bursts, fifo", replay))
 
     @pytest.mark.soak
-    def test_of_several_histories_under_sjf_are_covered(self) -> None:
+    def test_covers_several_histories_under_sjf(self) -> None:
         replays = [played("sjf", seed, 0.8) for seed in (1, 2, 3)]
         found = shares("synthetic, sjf, three histories", *replays)
         assert found["by p90"] >= PROMISED
 
 
-class TestANewcomer:
+class TestNewcomer:
     """The counterexample: under SJF without backfill, one unpredictable gang.
 
     It needs half of the pool and has a short estimate, so it is first as soon as it arrives. All
@@ -153,11 +153,11 @@ class TestANewcomer:
     AT_H = 50
 
     @pytest.mark.soak
-    def test_leaves_the_share_of_its_history_just_below_the_promise(self) -> None:
+    def test_lowers_coverage_just_below_promise(self) -> None:
         found = shares("synthetic, sjf, the counterexample", played("sjf", 2, 0.8))
         assert COUNTEREXAMPLE <= found["by p90"] < PROMISED
 
-    def test_is_all_that_the_estimates_before_it_lacked(self) -> None:
+    def test_is_only_cause_of_missed_estimates(self) -> None:
         cluster, jobs = drawn(2, estimates=0.8)
         at_us = self.AT_H * HOUR_US
         gang = next(job for job in jobs if job.submitted_us > at_us and job.gpus == 16)

@@ -57,7 +57,7 @@ class TestKeptRounds:
     @pytest.mark.parametrize(
         "policy", [name for name in KEPT if not POLICIES[name].traits.clears_prices]
     )
-    def test_post_what_a_snapshot_of_everything_posts(self, policy: str) -> None:
+    def test_post_same_prices_as_full_snapshot(self, policy: str) -> None:
         seen: Counter[str] = Counter()
         for seed in range(6):
             both(policy, seed, seen)
@@ -84,7 +84,7 @@ def course(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules, until_us: i
 
 class TestSkippedRounds:
     @pytest.mark.parametrize("policy", ["evenshare", "ltgf", "srtf", "fifo"])
-    def test_are_none_in_which_a_price_would_have_moved(
+    def test_are_skipped_only_while_prices_are_constant(
         self, policy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         rules = Rules(policy, round_us=5 * SECOND_US, lease_us=30 * MINUTE_US)
@@ -95,7 +95,7 @@ class TestSkippedRounds:
             assert go() == skipping
         assert len({prices for _, prices in skipping}) > 20
 
-    def test_are_none_while_a_price_falls(self) -> None:
+    def test_are_not_skipped_while_price_falls(self) -> None:
         """Job 1 runs for an hour; job 2 waits for half of it, then is cancelled."""
         nodes = make_nodes({"v100": 1}, 8)
         jobs = (
@@ -112,7 +112,7 @@ class TestSkippedRounds:
         instants = [at_us for at_us, _ in posted[:-1]]
         assert {b - a for a, b in pairwise(instants)} == {MINUTE_US}
 
-    def test_end_a_run_that_waits_for_a_price_to_fall_no_sooner(self) -> None:
+    def test_do_not_end_run_waiting_for_lower_price(self) -> None:
         """Tenant 2 pays at most 1.2.
 
         Tenant 3's queue raised the price above that, and then left.

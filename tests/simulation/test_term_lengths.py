@@ -40,8 +40,8 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(POLICY, "bounds_us", (LEAST_S * SECOND_US, MOST_S * SECOND_US))
 
 
-class TestASeededHourWithLengths:
-    def test_gives_the_same_leases_terms_and_charges(self) -> None:
+class TestSeededHourWithTermLengths:
+    def test_leases_terms_and_charges_match_live_pool(self) -> None:
         lab = cluster(
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy=POLICY.name,
             least_lease_s=LEAST_S, most_lease_s=MOST_S,
@@ -75,7 +75,7 @@ class TestASeededHourWithLengths:
         )  # fmt: skip
         assert simulated_terms(plain) != live_terms()
 
-    def test_of_a_policy_that_ignores_the_bounds_stops_at_the_first_round(
+    def test_rejects_term_lengths_outside_pool_bounds(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tests.toy_policy.lengths.length_us", lambda *_: SECOND_US)

@@ -43,8 +43,8 @@ def two_in_turns(**fields: Any) -> Cluster:
     return lab
 
 
-class TestALength:
-    def test_has_the_completion_times_and_preemptions_of_the_live_pool(self) -> None:
+class TestLengthResults:
+    def test_match_completion_times_and_preemptions_of_live_pool(self) -> None:
         lab = cluster({"a": 1, "b": 1}, nodes=1, gpus=2, round_s=10, lease_s=30, policy="ltgf")
         for tenant, after_s in (("a", 0), ("a", 0), ("b", 15), ("b", 20), ("a", 50)):
             lab.submit(tenant, 1, 70, after_s=after_s)
@@ -60,7 +60,7 @@ class TestALength:
         assert live["preemptions"] == Lease.objects.filter(end_reason="not_renewed").count() > 0
         assert long["preemptions"] == 0
 
-    def test_is_what_simulate_finds_on_the_exported_pool(self, tmp_path: Path) -> None:
+    def test_match_simulation_of_exported_pool(self, tmp_path: Path) -> None:
         lab = cluster(
             QUOTAS, nodes=4, gpus=4, round_s=ROUND_S, lease_s=120, policy="ltgf",
             options={"reserve_after_leases": 1, "tenant_share": "quota"},
@@ -84,7 +84,7 @@ class TestALength:
         assert (result["policy"], result["present_s"]) == ("ltgf", 120)
         assert result["start"] == words[words.index("--start") + 1]
 
-    def test_of_real_jobs_has_the_work_that_their_leases_did(self) -> None:
+    def test_count_work_done_by_leases_of_real_jobs(self) -> None:
         lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=10, lease_s=30, policy="ltgf")
         lab.submit("a", 1, 25)
         lab.rounds(4, every_s=10)
@@ -96,8 +96,8 @@ class TestALength:
         assert "Jobs that are not over, whose work is estimated: 1." in remarks
 
 
-class TestTheAnswer:
-    def test_recommends_one_and_changes_nothing(self) -> None:
+class TestRecommendation:
+    def test_recommends_length_without_changing_pool(self) -> None:
         lab = two_in_turns(lease_s=900)
         before = Pool.objects.values().get()
         out, err = StringIO(), StringIO()
@@ -113,25 +113,25 @@ class TestTheAnswer:
         assert Pool.objects.values().get() == before
         assert not Round.objects.exists()
 
-    def test_is_the_same_each_time(self) -> None:
+    def test_is_deterministic(self) -> None:
         lab = two_in_turns()
         assert tuned(lab) == tuned(lab)
 
-    def test_says_that_preemptions_without_a_cost_favour_short_lengths(self) -> None:
+    def test_warns_that_free_preemptions_favour_short_lengths(self) -> None:
         lab = two_in_turns()
         _, remarks = tuned(lab, "--lengths", "300")
         assert remarks[0].startswith("Preemptions cost nothing in these runs")
         assert remarks[1:] == ["Length 1 of 1: 300 s."]
 
-    def test_of_another_policy_has_its_defaults(self) -> None:
+    def test_other_policy_uses_its_defaults(self) -> None:
         lab = two_in_turns(policy="ltgf", options={"reserve_after_leases": 1})
         result, _ = tuned(lab, "--policy", "fifo", "--lengths", "300,900")
         assert result["policy"] == "fifo"
         assert [row["preemptions"] for row in result["lengths"]] == [0, 0]
 
 
-class TestTheDays:
-    def test_leave_out_what_was_submitted_before_and_say_what_of_it_was_open(self) -> None:
+class TestDaysOption:
+    def test_skips_and_reports_earlier_unfinished_jobs(self) -> None:
         lab = two_in_turns()
         day_s = 86_400
         lab.submit("a", 1, 50, after_s=-day_s + 600)  # ten minutes after the start of the last day
@@ -145,7 +145,7 @@ class TestTheDays:
         )
         assert tuned(lab, "--days", "4", "--lengths", "900")[0]["jobs"] == 7
 
-    def test_begin_so_many_days_ago_however_old_the_pool_is(self) -> None:
+    def test_starts_given_days_ago_in_old_pool(self) -> None:
         lab = two_in_turns()
         lab.round()
         PoolClock.objects.update(anchor_pool=BEGIN + timedelta(days=2))
@@ -157,8 +157,8 @@ class TestTheDays:
         assert remarks[0].endswith("not ended, which are skipped: 3.")
 
 
-class TestTheBoundsOfThePool:
-    def test_leave_out_default_lengths_beyond_them(self) -> None:
+class TestPoolBounds:
+    def test_skip_default_lengths_out_of_bounds(self) -> None:
         lab = two_in_turns(lease_s=900, least_lease_s=600, most_lease_s=1800)
         result, remarks = tuned(lab)
         assert [row["lease_s"] for row in result["lengths"]] == [600, 900, 1200, 1800]
@@ -169,7 +169,7 @@ class TestTheBoundsOfThePool:
         says = refusal(lab, "--lengths", "300,900")
         assert says.startswith("--lengths: this pool cannot have leases of 300 s; the least is 600")
 
-    def test_begin_with_a_round_of_pool_time(self) -> None:
+    def test_minimum_is_one_round_of_pool_time(self) -> None:
         lab = two_in_turns(lease_s=900)
         # a round every 10 s of wall time is a round every 600 s of pool time
         PoolClock.objects.update(scale=60)
@@ -196,13 +196,13 @@ WRONG: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 
-class TestWhatIsWrong:
-    def test_is_said(self) -> None:
+class TestErrors:
+    def test_rejects_invalid_arguments(self) -> None:
         lab = two_in_turns()
         for words, says in WRONG:
             assert says in refusal(lab, *words), words
 
-    def test_of_the_pool_is_said(self) -> None:
+    def test_rejects_unknown_or_empty_pool(self) -> None:
         lab = cluster({"a": 1}, nodes=1, gpus=1)
         with pytest.raises(CommandError, match=f"--pool: there is no pool x; there are {lab.pool}"):
             call_command("tune_lease", "--pool", "x")
@@ -212,7 +212,7 @@ class TestWhatIsWrong:
             " of its time; take more days"
         )
 
-    def test_of_jobs_that_never_finish_is_said(self) -> None:
+    def test_rejects_jobs_that_never_finish(self) -> None:
         lab = cluster({"a": 1}, nodes=1, gpus=1)
         lab.submit("a", 2, 50)
         assert refusal(lab).startswith("no job did all its work at any of these lengths. Use more")

@@ -17,12 +17,12 @@ print(*[path for path in paths if not path.exists()])
 """
 
 
-def test_all_of_make_bench_are_there() -> None:
+def test_all_benchmarks_have_module() -> None:
     assert set(BENCHMARKS) <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_finds_its_modules_and_files(name: str) -> None:
+def test_module_imports_and_finds_its_files(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, name],
         cwd=HERE.parent,

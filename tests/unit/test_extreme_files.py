@@ -26,9 +26,9 @@ WRITTEN = (".inf", "-.inf", ".nan", "0x7fffffffffffffffff", "1_000", "190:20:30"
 VALUES = tuple(dict.fromkeys((*JSON_NUMBERS, *NUMBERS, *INSTANTS, *WRITTEN)))
 
 
-class TestAYamlJob:
+class TestJobYaml:
     @pytest.mark.parametrize("name", [*request_fields(JobRequest), "unknown"])
-    def test_is_read_or_refused(self, name: str) -> None:
+    def test_extreme_values_are_stored_or_rejected(self, name: str) -> None:
         for value in VALUES:
             for text in (value, f"[{value}]", f"{{A: {value}}}"):
                 good = {key: json.dumps(item) for key, item in GOOD.items()} | {name: text}
@@ -42,11 +42,11 @@ class TestAYamlJob:
                 assert abs(int(price * 10**6)) < 2**63, lines
 
 
-class TestAQuotaFile:
+class TestQuotaFile:
     HEADER = "tenant,pool,gpu_type,gpus,from,until,mode,borrow_limit,lend_limit"
 
     @pytest.mark.parametrize("name", HEADER.split(","))
-    def test_is_read_or_refused(self, name: str) -> None:
+    def test_extreme_values_are_stored_or_rejected(self, name: str) -> None:
         good = dict.fromkeys(self.HEADER.split(","), "") | {
             "tenant": "a", "pool": "p", "gpu_type": "v100", "gpus": "8",
         }  # fmt: skip
@@ -64,9 +64,9 @@ class TestAQuotaFile:
                 assert all(0 <= line.terms.gpus < 2**31 for line in read)
 
 
-class TestATrace:
+class TestTrace:
     @pytest.mark.parametrize("form", FORMATS)
-    def test_is_read_or_has_a_bad_line(self, form: str) -> None:
+    def test_extreme_values_are_read_or_reported_as_bad_line(self, form: str) -> None:
         columns = FORMATS[form]
         good = {
             "tenant": "a",

@@ -69,7 +69,7 @@ def squares(wanted: Sequence[KeptRun]) -> tuple[list[int], list[str]]:
 
 
 class TestRuns:
-    def test_are_made_once(self, folder: Path) -> None:
+    def test_are_executed_once(self, folder: Path) -> None:
         wanted = counted(folder, 2, 3, 2)
         assert squares(wanted)[0] == [4, 9, 4]
         values, said = squares(wanted)
@@ -77,19 +77,19 @@ class TestRuns:
         assert said == ["2 of 2 runs are kept from before; the others take about 0 s on 1 core"]
         assert (folder / "2").read_text() == (folder / "3").read_text() == "."
 
-    def test_that_were_cut_off_go_on_where_they_stopped(self, folder: Path) -> None:
+    def test_resume_after_interruption(self, folder: Path) -> None:
         with pytest.raises(RuntimeError):
             squares(counted(folder, 20, 13, 2))
         assert squares(counted(folder, 20, 2))[0] == [400, 4]
         assert (folder / "20").read_text() == "."
 
-    def test_half_written_are_made_anew(self, folder: Path) -> None:
+    def test_partial_result_is_recomputed(self, folder: Path) -> None:
         (run,) = counted(folder, 5)
         perform(run)
         run.path.write_text('{"square": 2', encoding="utf-8")
         assert squares([run])[0] == [25]
 
-    def test_of_other_code_or_other_arguments_are_others(
+    def test_path_depends_on_code_and_arguments(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one, other = counted(folder, 1, 2)
@@ -98,7 +98,7 @@ class TestRuns:
         monkeypatch.setattr(runs, "code_digest", lambda _: "other")
         assert one.path != before
 
-    def test_are_of_the_code_that_makes_them_alone(
+    def test_digest_covers_only_imported_code(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """If only a judge or a sentence of the report changes, no run is repeated."""
@@ -121,13 +121,13 @@ class TestRuns:
         assert digest() != before
         code_digest.cache_clear()
 
-    def test_are_spread_over_processes(self, folder: Path) -> None:
+    def test_are_distributed_over_processes(self, folder: Path) -> None:
         results = perform_all(counted(folder, 2, 3, 4), processes=2, say=lambda _: None)
         assert sorted(value["square"] for value in results.values()) == [4, 9, 16]
 
 
-class TestTheTrace:
-    def test_is_philly_slice_of_philly(self) -> None:
+class TestPhillyTrace:
+    def test_matches_documented_slice(self) -> None:
         jobs = philly_slice("2017-10-09").jobs
         assert len(jobs) == 26_936
         assert len({job.tenant for job in jobs}) == 11
@@ -142,9 +142,9 @@ def run_function(run: KeptRun) -> Callable[..., Any]:
     return function
 
 
-class TestEveryPart:
+class TestParts:
     @pytest.mark.parametrize("part", command.PARTS, ids=lambda part: part.name)
-    def test_names_runs_that_can_be_made(self, part: Part) -> None:
+    def test_runs_have_valid_arguments(self, part: Part) -> None:
         assert part.runs
         for run in part.runs:
             arguments = json.loads(run.arguments)
@@ -154,7 +154,7 @@ class TestEveryPart:
                 parse_options(policy.options_type, arguments["options"])
 
     @pytest.mark.parametrize("part", command.PARTS, ids=lambda part: part.name)
-    def test_is_judged_and_written(self, part: Part) -> None:
+    def test_are_judged_and_rendered(self, part: Part) -> None:
         findings = part.judge(made_up(part))
         assert findings.tables or findings.claims
         text = markdown([(part, findings)])
@@ -168,11 +168,11 @@ class TestEveryPart:
             findings.charts
         )
 
-    def test_has_a_name_of_its_own(self) -> None:
+    def test_names_are_unique(self) -> None:
         names = [part.name for part in command.PARTS]
         assert len(names) == len(set(names))
 
-    def test_of_those_that_run_unasked_is_done_in_an_hour_on_two_cores(self) -> None:
+    def test_default_parts_take_at_most_an_hour_on_two_cores(self) -> None:
         asked = {run for part in command.PARTS if not part.is_long for run in part.runs}
         assert sum(run.about_s for run in asked) <= 2 * 3600
 
@@ -181,41 +181,41 @@ def written() -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
 
 
-class TestTheDocuments:
+class TestDocuments:
     """The documents keep measurements of parts that the tests do not run."""
 
-    def test_stand_as_they_are_while_nothing_was_run(self) -> None:
+    def test_are_unchanged_if_nothing_was_run(self) -> None:
         assert documents([(part, None) for part in command.PARTS], "today.", written()) == written()
 
-    def test_count_each_claim_by_its_verdict(self) -> None:
+    def test_count_claims_by_verdict(self) -> None:
         text = "\n".join(written().values())
         verdicts = [one for part in written_parts(text).values() for one in part.verdicts or ()]
         assert len(verdicts) == text.count("| *")
         assert f"Of {len(verdicts)} claims:" in text
 
-    def test_of_a_claim_without_a_verdict_is_refused(self) -> None:
+    def test_reject_claim_without_verdict(self) -> None:
         text = "## One\n\n*Run*: x\n\n| section | claim | paper | here | verdict |\n|---|\n| 1 |\n"
         with pytest.raises(ValueError, match="a claim without a verdict"):
             written_parts(text)
 
 
-class TestWhatWasNotRun:
-    """The document names such a part, with the time that it takes."""
+class TestSkippedParts:
+    """The documents name each part that was not run, with its duration."""
 
-    def test_is_said_with_its_time(self) -> None:
+    def test_are_listed_with_duration(self) -> None:
         (part,) = [part for part in command.PARTS if part.name == "verdict"]
         text = markdown([(part, None)], "Made today.")
         assert f"*Not run* with this version: about {minutes(part.about_s)} on one core" in text
         assert "Not run with this version" in page([(part, None)], "Made today.")
 
-    def test_is_named_with_its_paper(self) -> None:
+    def test_are_listed_with_their_paper(self) -> None:
         parts = [part for part in command.PARTS if part.name.startswith("oef")]
         done = [(part, part.judge(made_up(part)) if part.name == "oef" else None) for part in parts]
         text = markdown(done, "Made today.")
         assert "| `oef-four`, `oef-proofs`, `oef-errors`, `oef-actual`, `oef-jct` |" in text
         assert text.count("*Not run* with this version") == 5
 
-    def test_of_all_five_papers_something_is_claimed(self) -> None:
+    def test_all_five_papers_have_claims(self) -> None:
         sources = {part.source for part in command.PARTS if part.judge(made_up(part)).claims}
         assert len(sources) == 5
 
@@ -234,7 +234,7 @@ def judged(results: Results) -> Findings:
     return Findings([claim], [ReportTable("t", ["", "a|b"], [["r", "1"]])], [chart])
 
 
-class TestTheCommand:
+class TestCommand:
     @pytest.fixture
     def part(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Part:
         one = Part("one", "One", "A paper", "nothing", counted(folder, 3), judged)
@@ -243,7 +243,7 @@ class TestTheCommand:
         monkeypatch.setattr(command, "FOLDER", folder)
         return one
 
-    def test_runs_what_is_not_long_and_writes_what_is_whole(
+    def test_runs_short_parts_and_writes_documents(
         self, part: Part, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert command.main(["--processes", "1", "--write"]) == 0
@@ -258,7 +258,7 @@ class TestTheCommand:
         assert '"</script>' not in shown
         assert "report.html" in capsys.readouterr().out
 
-    def test_lets_stand_what_was_measured_before(
+    def test_keeps_earlier_measurements(
         self, part: Part, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The other part was run on another day, with other claims."""
@@ -274,16 +274,14 @@ class TestTheCommand:
         summary = (folder / "README.md").read_text(encoding="utf-8")
         assert "Of 2 claims: 2 reproduced." in summary
 
-    def test_lists_its_parts_with_their_time(
+    def test_lists_parts_with_duration(
         self, part: Part, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert command.main(["--list"]) == 0
         out = capsys.readouterr().out
         assert "13 s on one core  Other  (long: by name only)" in out
 
-    def test_names_what_it_does_not_know(
-        self, part: Part, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_rejects_unknown_part(self, part: Part, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             command.main(["none"])
         assert "no part is named 'none'; there are one, other" in capsys.readouterr().err

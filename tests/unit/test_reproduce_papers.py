@@ -50,7 +50,7 @@ class TestLtgf:
         ("ours", "published", "verdict"),
         [(9, 9, YES), (11, 9, YES), (9, 11, PARTLY), (11, 11, NO), (10, 10, NO)],
     )
-    def test_is_least_as_published_or_in_our_form(
+    def test_fairness_verdict_depends_on_both_forms(
         self, ours: float, published: float, verdict: ClaimVerdict
     ) -> None:
         rows = self.rows(ours=ours, published=published)
@@ -60,7 +60,7 @@ class TestLtgf:
             assert claim.verdict is verdict, claim.text
             assert bool(claim.why) == (ours >= 10 or published >= 10)
 
-    def test_names_who_is_in_its_way(self) -> None:
+    def test_names_better_rival(self) -> None:
         rows = self.rows(ours=9, published=9)
         rows["`hived`"]["slowdown"] = 8.0
         claims = ltgf.fairness_claims(rows, rows[ltgf.LTGF])
@@ -72,7 +72,9 @@ class TestLtgf:
         ("first", "second", "verdict"),
         [(9, 9, YES), (11, 11, NO), (9, 11, PARTLY), (11, 9, PARTLY)],
     )
-    def test_counts_on_both_slices(self, first: int, second: int, verdict: ClaimVerdict) -> None:
+    def test_verdict_combines_both_slices(
+        self, first: int, second: int, verdict: ClaimVerdict
+    ) -> None:
         one, other = (
             ltgf.fairness_claims(rows, rows[ltgf.LTGF])
             for rows in (
@@ -92,7 +94,7 @@ class TestLtgf:
     @pytest.mark.parametrize(
         ("cost", "verdict"), [(0.0, YES), (0.008, YES), (0.015, YES), (0.02, NO), (-0.01, NO)]
     )
-    def test_leases_cost_about_as_much(self, cost: float, verdict: ClaimVerdict) -> None:
+    def test_lease_cost_verdict(self, cost: float, verdict: ClaimVerdict) -> None:
         rows = self.rows(ours=1 + cost, published=1)
         claims = ltgf.fairness_claims(rows, {"jct_s": 1.0})
         assert of(claims, "Leases of 900 s").verdict is verdict
@@ -100,7 +102,7 @@ class TestLtgf:
     @pytest.mark.parametrize(
         ("best", "verdict"), [(1200, YES), (900, YES), (600, PARTLY), (300, NO), (3600, NO)]
     )
-    def test_lease_length_of_least_jct(self, best: int, verdict: ClaimVerdict) -> None:
+    def test_best_lease_length_verdict(self, best: int, verdict: ClaimVerdict) -> None:
         rows = {
             lease_s: philly_result({}, 1) | {"jct_s": 100.0 + abs(lease_s - best)}
             for lease_s in ltgf.LEASES_S
@@ -111,7 +113,7 @@ class TestLtgf:
         ("losses", "verdict"),
         [((1, 2, 3, 4, 5, 6), YES), ((1, 3, 2, 4, 5, 6), PARTLY), ((6, 5, 4, 3, 2, 1), NO)],
     )
-    def test_longer_leases_are_less_fair(
+    def test_longer_leases_are_less_fair_verdict(
         self, losses: tuple[int, ...], verdict: ClaimVerdict
     ) -> None:
         rows = {
@@ -121,7 +123,7 @@ class TestLtgf:
         assert of(ltgf.lease_claims(rows), "less fair").verdict is verdict
 
     @pytest.mark.parametrize(("behind", "verdict"), [(0, YES), (1, PARTLY), (2, NO), (4, NO)])
-    def test_every_size_counts(self, behind: int, verdict: ClaimVerdict) -> None:
+    def test_size_verdict_counts_every_size(self, behind: int, verdict: ClaimVerdict) -> None:
         rows = {
             (nodes, name): philly_result({}, 5 if name == ltgf.TIRESIAS else 4)
             for nodes in ltgf.SIZES
@@ -133,14 +135,14 @@ class TestLtgf:
             assert claim.verdict is verdict
             assert all(f"{nodes}" in claim.why for nodes in ltgf.SIZES[:behind])
 
-    def test_new_jobs_first_must_change_something(self) -> None:
+    def test_settings_without_effect_are_not_reproduced(self) -> None:
         plain, better = philly_result({}, 5), philly_result({}, 4)
         assert ltgf.settings_claim(plain, plain).ours == "changes nothing"
         assert ltgf.settings_claim(plain, plain).verdict is NO
         assert ltgf.settings_claim(plain, better).verdict is YES
         assert ltgf.settings_claim(better, plain).verdict is NO
 
-    def test_runs_on_a_day_of_few_jobs(self) -> None:
+    def test_runs_on_small_trace(self) -> None:
         ours = json.loads(philly.philly("2017-12-15", "ltgf", days=1, nodes=2).arguments)
         figures = philly.run(**ours)
         assert figures["jobs"] == len(philly.philly_slice("2017-12-15", 1).jobs) > 0
@@ -149,13 +151,13 @@ class TestLtgf:
         assert at_events["jct_s"] <= figures["jct_s"]
 
 
-class TestTheQuotasOfVenus:
-    def test_are_those_of_the_largest_clusters(self) -> None:
+class TestVenusQuotas:
+    def test_cover_largest_clusters(self) -> None:
         quotas = venus.venus_quotas(venus.DAY)
         assert len(quotas) == 16
         assert (next(iter(quotas)), sum(quotas.values())) == ("vcvGl", 952)
 
-    def test_jobs_ask_for_enough_and_fit_their_quotas(self) -> None:
+    def test_jobs_match_demand_and_fit_quotas(self) -> None:
         quotas = venus.venus_quotas(venus.DAY, 4)
         jobs = venus.draw_jobs(quotas, 6, 1)
         assert jobs == venus.draw_jobs(quotas, 6, 1) != venus.draw_jobs(quotas, 6, 2)
@@ -166,7 +168,7 @@ class TestTheQuotasOfVenus:
         gpus = list(quotas.values())
         assert all(job.gpus <= gpus[job.tenant - 1] for job in jobs)
 
-    def test_is_judged_by_the_rules_of_the_other_slices(self) -> None:
+    def test_claims_follow_rules_of_other_slices(self) -> None:
         (part,) = venus.PARTS
         figures = venus.run(day=venus.DAY, tenants=2, hours=1, seed=3, policy="ltgf", options={})
         assert figures["jobs"] > 0
@@ -178,12 +180,14 @@ class TestGandivaFair:
     @pytest.mark.parametrize(
         ("ours", "verdict"), [((4, 4), YES), ((3.81, 4.19), YES), ((3.79, 4.21), NO)]
     )
-    def test_shares_are_near_or_not(self, ours: tuple[float, ...], verdict: ClaimVerdict) -> None:
+    def test_share_verdict_has_tolerance(
+        self, ours: tuple[float, ...], verdict: ClaimVerdict
+    ) -> None:
         got, why = gandiva_fair.shares_verdict(ours, (4, 4))
         assert got is verdict
         assert bool(why) == (verdict is NO)
 
-    def test_the_70_users_are_not_reproduced_for_one_class(self) -> None:
+    def test_70_users_are_not_reproduced_because_of_one_class(self) -> None:
         """38.2, 3.8 and 6.0 GPUs, where 37.2, 3.6 and 7.2 are fair.
 
         The claim names the class of 4 GPUs.
@@ -203,7 +207,7 @@ class TestGandivaFair:
             ((0.3, -0.1, 0.0, 0.3), YES, NO),
         ],
     )
-    def test_trades(
+    def test_trade_verdicts(
         self, gains: tuple[float, ...], faster: ClaimVerdict, nobody: ClaimVerdict
     ) -> None:
         on = {tenant: 1 + gain for tenant, gain in enumerate(gains, 1)}
@@ -211,7 +215,7 @@ class TestGandivaFair:
         assert (thirty.verdict, slower.verdict) == (faster, nobody)
         assert slower.why == ("" if nobody is YES else "user 2 is 10 % slower")
 
-    def test_idle_gpus_and_trades_that_stand_are_named(self) -> None:
+    def test_idle_gpus_and_kept_trades_are_named(self) -> None:
         (part,) = [part for part in gandiva_fair.PARTS if part.name == "gandiva_fair-types"]
         claims = list(part.judge(made_up(part)).claims)
         assert of(claims, "trades are undone").verdict is NO
@@ -219,7 +223,7 @@ class TestGandivaFair:
         assert of(claims, "does not suffer").verdict is NO
         assert of(claims, "does not suffer").why == "88 GPUs idle in one quantum"
 
-    def test_runs_on_one_node(self) -> None:
+    def test_shares_single_node_equally(self) -> None:
         run = turns.turns(
             "tiny", 1, sizes={"gpu": [4]}, kinds=[(1, 4, 1), (2, 4, 2), (3, 4, 4)], quanta=40,
             tickets={tenant: {"gpu": 1} for tenant in (1, 2, 3)}, ends={3: 24},
@@ -252,14 +256,14 @@ class TestOef:
     @pytest.mark.parametrize(
         ("gain", "verdict"), [(0.2, YES), (0.16, YES), (0.14, PARTLY), (0.01, NO), (-0.2, NO)]
     )
-    def test_a_gain_has_a_size(self, gain: float, verdict: ClaimVerdict) -> None:
+    def test_gain_verdict_depends_on_size(self, gain: float, verdict: ClaimVerdict) -> None:
         assert oef.gain_verdict(gain, 0.2) is verdict
 
     @pytest.mark.parametrize(
         ("cooperative", "noncooperative", "most", "verdicts"),
         [(12, 10, 13, (YES, YES)), (10.5, 9.6, 13, (PARTLY, YES)), (10, 9, 11, (NO, NO))],
     )
-    def test_estimates(
+    def test_estimate_verdicts(
         self,
         cooperative: float,
         noncooperative: float,
@@ -273,16 +277,16 @@ class TestOef:
         assert ("no shares could" in claims[0].why) == (most == 11)
 
     @pytest.mark.parametrize(("deviation", "verdict"), [(0.03, YES), (0.05, PARTLY), (0.12, NO)])
-    def test_errors(self, deviation: float, verdict: ClaimVerdict) -> None:
+    def test_error_verdict(self, deviation: float, verdict: ClaimVerdict) -> None:
         assert oef.error_claim([deviation, deviation], "made up").verdict is verdict
 
-    def test_jobs_and_what_no_simulator_can_say(self) -> None:
+    def test_actual_claims_mark_untestable_ones(self) -> None:
         totals = {name: [10.0, 10.0] for name, _, _ in oef.POLICIES}
         totals[oef.COOPERATIVE] = [13.0, 13.0]
         claims = oef.actual_claims(totals)
         assert [claim.verdict for claim in claims] == [YES, NO, UNTESTABLE, UNTESTABLE]
 
-    def test_shorter_and_longer_times(self) -> None:
+    def test_jct_verdicts(self) -> None:
         jcts = {name: [100.0, 200.0] for name, _, _ in oef.POLICIES}
         jcts[oef.COOPERATIVE] = [95.0, 190.0]
         over_gandiva, over_gavel = oef.jct_claims(jcts)
@@ -293,26 +297,26 @@ class TestOef:
         assert oef.jct_claims(jcts)[0].verdict is YES
 
     @pytest.mark.parametrize("source", list(oef.SOURCES))
-    def test_speeds_are_drawn_and_ordered(self, source: str) -> None:
+    def test_speeds_are_seeded_and_sorted(self, source: str) -> None:
         rows = mixed.rows_of(source, 20, 1)
         assert rows == mixed.rows_of(source, 20, 1) != mixed.rows_of(source, 20, 2)
         assert all(row[0] == 1 and row == sorted(row) for row in rows)
         if source == "paper":
             assert all(mixed.LEAST <= row[-1] <= mixed.MOST for row in rows)
 
-    def test_estimates_keep_their_order(self) -> None:
+    def test_estimates_are_ordered(self) -> None:
         """No rule exceeds the largest total; an envy-free rule is never below the equal split."""
         for row in mixed.estimates(source="gavel", tenants=6, seeds=3):
             assert max(row.values()) == row["max_efficiency"]
             assert row["cooperative"] >= row["max_min"]
             assert row["gandiva_fair"] >= row["max_min"]
 
-    def test_profiles_that_are_right_deviate_nowhere(self) -> None:
+    def test_exact_profiles_have_no_deviation(self) -> None:
         rows = mixed.profile_errors(source="paper", tenants=4, errors=[0, 0.2])
         for right, wrong in rows.values():
             assert max(right) < 1e-6 < max(wrong)
 
-    def test_trades_of_two_tenants_raise_the_total(self) -> None:
+    def test_trades_between_two_tenants_raise_total(self) -> None:
         """Each tenant has half of 8 GPUs of each type.
 
         At 2.5 slow GPUs for a fast one, the second has 8 slow ones for 3.2 fast ones, and then 7.2.
@@ -321,7 +325,7 @@ class TestOef:
         assert mixed.trading_total([[1, 1, 1], [1, 1, 4]]) == pytest.approx(16 + 0.8 + 7.2 * 4)
 
     @pytest.mark.parametrize(("policy", "options"), [one[1:] for one in oef.POLICIES])
-    def test_jobs_run(self, policy: str, options: dict[str, Any]) -> None:
+    def test_steady_state_and_daily_runs_work(self, policy: str, options: dict[str, Any]) -> None:
         given: dict[str, Any] = {"policy": policy, "options": options, "seed": 1}
         got = mixed.steady(**given, source="gavel", tenants=4, hours=2)
         most = mixed.estimates(source="gavel", tenants=4, seeds=1)[0]["max_efficiency"]
@@ -331,8 +335,8 @@ class TestOef:
         assert days["jct_s"] > 0
 
 
-class TestWhatOefProves:
-    def test_four_tenants_as_the_paper_has_them(self) -> None:
+class TestOefProperties:
+    def test_four_tenants_match_paper(self) -> None:
         (part,) = [part for part in oef_proofs.PARTS if part.name == "oef-four"]
         (result,) = made_up(part).values()
         assert {claim.verdict for claim in oef_proofs.four_claims(result)} == {YES}
@@ -352,21 +356,21 @@ class TestWhatOefProves:
             ({"envy": 1.2}, "prefers another's", PARTLY),
         ],
     )
-    def test_four_tenants_who_differ(
+    def test_four_tenants_detect_deviations(
         self, change: dict[str, Any], text: str, verdict: ClaimVerdict
     ) -> None:
         (part,) = [part for part in oef_proofs.PARTS if part.name == "oef-four"]
         (result,) = made_up(part).values()
         assert of(oef_proofs.four_claims(result | change), text).verdict is verdict
 
-    def test_the_experiment_runs(self) -> None:
+    def test_four_tenants_experiment_runs(self) -> None:
         four = properties.four_tenants()
         assert four["three"][0] > four["four"][0]
         claims = oef_proofs.four_claims(four)
         for text in ("equal progress", "overstates its", "job types"):
             assert of(claims, text).verdict is YES
 
-    def test_proofs_hold_or_fail_by_their_counterexample(
+    def test_proofs_hold_or_fail_by_known_counterexample(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(properties, "CASES", 10)
@@ -380,7 +384,7 @@ class TestWhatOefProves:
         for claim in claims[:1] + claims[2:4]:
             assert claim.verdict is YES
 
-    def test_proofs_that_hold_are_not_called_broken(self) -> None:
+    def test_proof_verdicts_follow_counts(self) -> None:
         (part,) = [part for part in oef_proofs.PARTS if part.name == "oef-proofs"]
         (result,) = made_up(part).values()
         assert {claim.verdict for claim in oef_proofs.proof_claims(result)} == {YES}

@@ -67,25 +67,25 @@ class TestAhead:
             (0.09, 0.09, NO),
         ],
     )
-    def test_takes_three_quarters_of_the_papers_least_gain(
+    def test_requires_three_quarters_of_smallest_published_gain(
         self, optimus: float, themis: float, verdict: ClaimVerdict
     ) -> None:
         given = rows(optimus=optimus, themis=themis)
         assert unisched.ahead_claim(OVER_OTHERS, given).verdict is verdict
 
-    def test_names_where_it_loses(self) -> None:
+    def test_names_rival_and_workload_if_not_ahead(self) -> None:
         given = rows(optimus=0.3, themis=0.3)
         given["SLO", "optimus"]["deadline_miss_rate"] = 0.01
         claim = unisched.ahead_claim(OVER_OTHERS, given)
         assert (claim.verdict, claim.why) == (PARTLY, "not ahead of `optimus` in SLO")
 
-    def test_of_nothing_missed_is_ahead_of_something(self) -> None:
+    def test_zero_misses_beat_only_nonzero_misses(self) -> None:
         given = rows(unisched=0.0)
         assert unisched.ahead_claim(OVER_OTHERS, given).verdict is YES
         given = rows(unisched=0.0, optimus=0.0, themis=0.0)
         assert unisched.ahead_claim(OVER_OTHERS, given).verdict is NO
 
-    def test_allows_what_the_paper_allows(self) -> None:
+    def test_allows_ratio_below_one_if_paper_does(self) -> None:
         """The paper's own factor is 0.95, so a ratio below 1 is enough."""
         (mixed,) = [one for one in unisched.AHEAD if one.factor < 1]
         given = rows(genie=0.096)
@@ -94,19 +94,19 @@ class TestAhead:
 
 
 class TestOtherClaims:
-    def test_noise_may_cost_a_point(self) -> None:
+    def test_noise_may_cost_one_percentage_point(self) -> None:
         def verdict(rate: float) -> ClaimVerdict:
             noisy = {(40, 1): {"deadline_miss_rate": 0.1}, (40, 2): {"deadline_miss_rate": rate}}
             return unisched.noise_claim({"deadline_miss_rate": 0.1}, noisy).verdict
 
         assert [verdict(0.09), verdict(0.109), verdict(0.12)] == [YES, YES, NO]
 
-    def test_chronus_is_up_to_5_points_behind(self) -> None:
+    def test_chronus_verdict(self) -> None:
         assert unisched.chronus_claim(rows(chronus=0.15)).verdict is YES
         assert unisched.chronus_claim(rows(chronus=0.12)).verdict is PARTLY
         assert unisched.chronus_claim(rows(chronus=0.09)).verdict is NO
 
-    def test_suspensions_and_speed(self) -> None:
+    def test_suspension_and_speed_verdicts(self) -> None:
         given = rows()
         assert unisched.suspensions_claim(given).verdict is YES
         assert unisched.speed_claim(given).verdict is YES
@@ -114,12 +114,12 @@ class TestOtherClaims:
         assert unisched.suspensions_claim(given).verdict is PARTLY
         assert unisched.speed_claim(given).verdict is NO
 
-    def test_are_ten(self) -> None:
+    def test_there_are_ten_claims(self) -> None:
         noisy = {(40, 1): {"deadline_miss_rate": 0.1}}
         claims = unisched.claims_of(rows(), noisy, waits(840, 2000))
         assert len(claims) == 10
 
-    def test_say_where_a_greedy_rule_is_ahead(self) -> None:
+    def test_note_names_cases_won_by_greedy_rule(self) -> None:
         noisy = {
             (noise, name): {"deadline_miss_rate": 0.03 if name == unisched.OURS else 0.02}
             for noise in unisched.NOISES
@@ -136,15 +136,13 @@ class TestOtherClaims:
     @pytest.mark.parametrize(
         ("longest", "static", "verdict"), [(840, 100, YES), (841, 900, PARTLY), (841, 841, NO)]
     )
-    def test_profiling_waits_less_than_in_the_paper_or_than_with_static_nodes(
-        self, longest: int, static: int, verdict: ClaimVerdict
-    ) -> None:
+    def test_profiling_wait_verdict(self, longest: int, static: int, verdict: ClaimVerdict) -> None:
         given = waits(300, 900) | {"MIX2": waits(longest, static)["MIX2"]}
         assert unisched.profiling_claim(given).verdict is verdict
 
 
-class TestTheWorkloads:
-    def test_are_a_quarter_of_three_days_at_the_papers_density(self) -> None:
+class TestWorkloads:
+    def test_have_published_size_and_density(self) -> None:
         sizes = {name: workload_size(chronus(name)) for name in WORKLOADS}
         assert {name: row["jobs"] for name, row in sizes.items()} == {
             "SLO": 1874, "MIX1": 2009, "MIX2": 1929,
@@ -152,7 +150,7 @@ class TestTheWorkloads:
         densities = {name: round(row["density"], 2) for name, row in sizes.items()}
         assert densities == {"SLO": 1.37, "MIX1": 1.77, "MIX2": 1.11}
 
-    def test_run_under_a_policy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_run_under_policy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         few = replace(chronus("MIX2"), jobs=chronus("MIX2").jobs[:150])
         monkeypatch.setattr(deadline_runs, "chronus", lambda _: few)
         monkeypatch.setattr(deadline_runs, "NODES", 4)
@@ -164,7 +162,7 @@ class TestTheWorkloads:
         assert row["best_effort_jct_s"] > 0
         assert "profiling_wait_s" not in row
 
-    def test_with_a_profiling_run_for_each_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_run_with_profiling_run_per_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
         few = replace(chronus("MIX2"), jobs=chronus("MIX2").jobs[:100])
         monkeypatch.setattr(deadline_runs, "chronus", lambda _: few)
         monkeypatch.setattr(deadline_runs, "NODES", 4)
@@ -174,13 +172,13 @@ class TestTheWorkloads:
         assert 0 < row["profiling_wait_s"] <= row["profiling_wait_max_s"]
         assert row["gpu_hours"] == run(policy="sjf", **given)["gpu_hours"]
 
-    def test_says_of_a_run_what_was_drawn_and_added(self) -> None:
+    def test_label_describes_noise_seed_and_profiling(self) -> None:
         run = deadline_run("SLO", "sjf", noise_percent=20, seed=3, profiling=True)
         assert run.label == "SLO: sjf, estimates wrong by up to 20 %, seed 3, with profiling runs"
 
 
-class TestWaitsOfProfilingRuns:
-    def test_are_from_submission_to_start_and_in_turns_on_nodes_of_their_own(self) -> None:
+class TestProfilingWaits:
+    def test_are_computed_here_and_on_static_nodes(self) -> None:
         length_us, count = PROFILED_US, STATIC_GPUS // PROFILED_GPUS
         runs = [
             SimJob(number, 1, 2, 0, length_us, is_profiler=True) for number in range(1, count + 2)

@@ -14,10 +14,10 @@ class TestReleasesBehind:
         ("locked", "expected"),
         [(["3.1"], 0), (["3.0"], 1), (["2.8"], 3), (["4.0", "3.1"], 0), (["1.0"], 4)],
     )
-    def test_are_counted_from_the_newest(self, locked: list[str], expected: int) -> None:
+    def test_are_counted_from_newest(self, locked: list[str], expected: int) -> None:
         assert releases_behind(VERSIONS, locked) == expected
 
 
-def test_names_are_those_of_the_lock() -> None:
+def test_wanted_names_are_normalized() -> None:
     assert {"celery", "django", "pyyaml", "psycopg", "schemathesis"} <= set(wanted())
     assert NAME.match("-r core.in") is None

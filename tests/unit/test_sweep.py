@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.plugin import PREFIX, sweep
 
 
-class TestAFolderOfARun:
-    def test_goes_with_the_next_run_once_its_process_is_gone(self, tmp_path: Path) -> None:
+class TestRunFolder:
+    def test_is_removed_after_its_process_has_ended(self, tmp_path: Path) -> None:
         over = subprocess.Popen([sys.executable, "-S", "-c", ""])
         over.wait()
         (tmp_path / f"{PREFIX}{over.pid}-abc" / "postgres").mkdir(parents=True)

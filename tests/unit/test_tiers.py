@@ -30,55 +30,53 @@ MATRIX = [
 ]
 
 
-class TestASample:
+class TestSample:
     @pytest.mark.parametrize("strength", [1, 2, 3])
-    def test_has_every_combination_of_so_many_values(self, strength: int) -> None:
+    def test_covers_every_combination_of_given_strength(self, strength: int) -> None:
         chosen = tiers.sample(MATRIX, strength)
         kept = [item for item in MATRIX if item.nodeid in chosen]
         assert tiers.combined(kept, strength) == tiers.combined(MATRIX, strength)
 
-    def test_has_every_pair_of_values(self) -> None:
+    def test_covers_every_pair_of_values(self) -> None:
         chosen = tiers.sample(MATRIX, 2)
         pairs = {(i.callspec.indices["role"], i.callspec.indices["state"]) for i in MATRIX}
         kept = [i.callspec.indices for i in MATRIX if i.nodeid in chosen]
         assert {(row["role"], row["state"]) for row in kept} == pairs
         assert 12 * 4 <= len(kept) < len(MATRIX) / 2
 
-    def test_of_two_tests_is_a_sample_of_each(self) -> None:
+    def test_covers_each_of_two_tests(self) -> None:
         other = [case("tests/functional/test_a.py::test_c", role=index) for index in range(4)]
         assert {item.nodeid for item in other} <= tiers.sample([*MATRIX, *other], 1)
 
-    def test_is_the_same_in_any_order(self) -> None:
+    def test_does_not_depend_on_order(self) -> None:
         assert tiers.sample(MATRIX[::-1], 2) == tiers.sample(MATRIX, 2)
 
 
-class TestATier:
+class TestTier:
     @pytest.mark.parametrize(
         ("policy", "belongs"), [("ltgf", ["test"]), ("gavel", ["rest"])], ids=str
     )
-    def test_has_cases_of_policies(self, policy: str, belongs: list[str]) -> None:
+    def test_selects_cases_by_policy(self, policy: str, belongs: list[str]) -> None:
         item = case("tests/unit/test_a.py::test_b", policy=0)
         item.callspec.params["policy"] = policy
         rest = tiers.left_to_rest([item])
         assert [tier for tier in ("test", "rest") if tiers.belongs(item, tier, rest)] == belongs
 
-    def test_never_leaves_out_what_the_other_leaves_out(self) -> None:
+    def test_each_case_belongs_to_exactly_one_tier(self) -> None:
         rest = frozenset(tiers.sample(MATRIX, 1))
         for item in MATRIX:
             tests = [tier for tier in ("test", "rest") if tiers.belongs(item, tier, rest)]
             assert len(tests) == 1
 
-    def test_has_a_property_in_both(self) -> None:
+    def test_property_tests_belong_to_both_tiers(self) -> None:
         item = case("tests/unit/test_a.py::test_b")
         item.obj = SimpleNamespace(is_hypothesis_test=True)
         for tier in ("test", "rest"):
             assert tiers.belongs(item, tier, frozenset())
 
 
-class TestABudget:
-    def test_is_read_from_the_document(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+class TestBudget:
+    def test_is_read_from_document(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         document = tmp_path / "testing.md"
         document.write_text("| folder | a | b |\n|---|--:|--:|\n| `tests/unit` | 90 | 1,150 |\n")
         monkeypatch.setattr(budget, "DOCUMENT", document)
@@ -86,7 +84,7 @@ class TestABudget:
         assert budget.read_budgets("rest") == {"tests/unit": 1150}
         assert budget.read_budgets("all") == {}
 
-    def test_that_is_passed_is_warned_of(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_exceeded_budget_gives_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(budget, "read_budgets", lambda _: {"tests/unit": 2, "tests/papers": 9})
         spent = budget.Spent("test")
         for name, seconds in (("unit/test_a.py", 1.5), ("unit/test_b.py", 1.0), ("papers/c.py", 3)):

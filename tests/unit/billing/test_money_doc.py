@@ -18,23 +18,23 @@ DOTTED = sorted(set(re.findall(r"`((?:billing|scheduling|tenants)\.[\w.]+)`", TE
 PATHS = sorted(set(re.findall(r"`((?:billing|tests)/[\w/.]+)`", TEXT)))
 
 
-class TestThePage:
+class TestMoneyPage:
     @pytest.mark.parametrize(
         "page", [PAGE, ROOT / "docs" / "recompute" / "statement.md"], ids=lambda page: page.name
     )
-    def test_has_examples_that_run(self, page: Path) -> None:
+    def test_examples_run(self, page: Path) -> None:
         result = doctest.testfile(str(page), module_relative=False)
         assert (result.failed, result.attempted > 4) == (0, True)
 
     @pytest.mark.parametrize("name", DOTTED)
-    def test_names_what_exists(self, name: str) -> None:
+    def test_named_symbols_exist(self, name: str) -> None:
         module, _, symbol = name.rpartition(".")
         assert hasattr(importlib.import_module(module), symbol)
 
     @pytest.mark.parametrize("path", PATHS)
-    def test_names_files_that_exist(self, path: str) -> None:
+    def test_named_files_exist(self, path: str) -> None:
         assert (ROOT / path).is_file()
 
-    def test_names_every_check(self) -> None:
+    def test_lists_every_check(self) -> None:
         table = TEXT[TEXT.index("| check |") :]
         assert set(re.findall(r"`(\w+)`", table)) == set(CHECKS)

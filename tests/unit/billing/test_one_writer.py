@@ -49,8 +49,8 @@ def writers(tree: ast.AST) -> Iterator[str]:
                 yield called
 
 
-class TestTheLedger:
-    def test_alone_writes_transfers_and_entries(self) -> None:
+class TestLedger:
+    def test_is_only_writer_of_transfers_and_entries(self) -> None:
         found = {
             str(path.relative_to(ROOT))
             for path in sources()
@@ -69,7 +69,7 @@ class TestTheLedger:
             "cursor.execute('UPDATE billing_transfer SET code = 1')",
         ],
     )
-    def test_is_the_only_one_by_a_rule_that_sees_writers(self, line: str) -> None:
+    def test_check_detects_writers(self, line: str) -> None:
         assert list(writers(ast.parse(line)))
 
 
@@ -81,7 +81,7 @@ class TestMoney:
             *(f"core/src/evenshare_core/money/{name}" for name in ("fixed_point.py", "revenue")),
         ],
     )
-    def test_has_no_float(self, name: str) -> None:
+    def test_uses_no_float(self, name: str) -> None:
         place = ROOT / name
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

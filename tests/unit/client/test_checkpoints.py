@@ -17,10 +17,10 @@ def folder(path: Path, lease: int = 1) -> Folder:
 
 
 class TestResume:
-    def test_finds_nothing_in_a_new_folder(self, tmp_path: Path) -> None:
+    def test_returns_none_in_new_folder(self, tmp_path: Path) -> None:
         assert folder(tmp_path).newest() is None
 
-    def test_takes_the_later_lease_whatever_its_sequence(self, tmp_path: Path) -> None:
+    def test_prefers_later_lease_over_higher_sequence(self, tmp_path: Path) -> None:
         for body in (b"a", b"b", b"c"):
             folder(tmp_path, 1).write(body)
         folder(tmp_path, 2).write(b"later")
@@ -28,7 +28,7 @@ class TestResume:
         assert newest == (2, 1, b"later")
 
     @pytest.mark.parametrize("keep", [0, 1, 40, 100, -1])
-    def test_passes_over_a_torn_file(self, keep: int, tmp_path: Path) -> None:
+    def test_skips_truncated_file(self, keep: int, tmp_path: Path) -> None:
         """The file is cut anywhere, in the header or in the body."""
         here = folder(tmp_path)
         here.write(b"whole" * 100)
@@ -37,7 +37,7 @@ class TestResume:
         assert folder(tmp_path, 2).newest() == (1, 1, b"whole" * 100)
 
     @pytest.mark.parametrize("where", [25, 50, -1])
-    def test_passes_over_a_changed_bit(self, where: int, tmp_path: Path) -> None:
+    def test_skips_corrupted_file(self, where: int, tmp_path: Path) -> None:
         here = folder(tmp_path)
         here.write(b"good")
         bad = here.write(b"bad" * 100)
@@ -46,13 +46,13 @@ class TestResume:
         bad.write_bytes(data)
         assert folder(tmp_path, 2).newest() == (1, 1, b"good")
 
-    def test_does_not_trust_a_name(self, tmp_path: Path) -> None:
+    def test_skips_file_with_wrong_name(self, tmp_path: Path) -> None:
         here = folder(tmp_path)
         first = here.write(b"first")
         (here.path / name_of(9, 9)).write_bytes(first.read_bytes())
         assert folder(tmp_path, 10).newest() == (1, 1, b"first")
 
-    def test_removes_what_a_killed_writer_left(self, tmp_path: Path) -> None:
+    def test_removes_leftover_of_killed_writer(self, tmp_path: Path) -> None:
         here = folder(tmp_path)
         left = here.path / f".{name_of(1, 1)}.4242"
         left.write_bytes(b"half")
@@ -60,22 +60,22 @@ class TestResume:
         assert not left.exists()
 
 
-class TestWriting:
-    def test_keeps_the_last_two(self, tmp_path: Path) -> None:
+class TestWrite:
+    def test_keeps_last_two_files(self, tmp_path: Path) -> None:
         here = folder(tmp_path)
         for body in (b"a", b"b", b"c", b"d"):
             here.write(body)
         assert sorted(p.name for p in here.path.iterdir()) == [name_of(1, 3), name_of(1, 4)]
 
-    def test_goes_on_numbering_after_a_restart_under_the_same_lease(self, tmp_path: Path) -> None:
+    def test_continues_numbering_after_restart_within_lease(self, tmp_path: Path) -> None:
         folder(tmp_path).write(b"a")
         assert folder(tmp_path).write(b"b").name == name_of(1, 2)
 
-    def test_starts_with_a_line_that_people_can_read(self, tmp_path: Path) -> None:
+    def test_file_starts_with_readable_header(self, tmp_path: Path) -> None:
         line = folder(tmp_path, 3).write(b"body").read_bytes().split(b"\n")[0]
         assert line.startswith(b"evenshare-checkpoint 1 lease=3 sequence=1 bytes=4 sha256=")
 
-    def test_flushes_the_file_then_renames_then_flushes_the_folder(
+    def test_flushes_file_then_renames_then_flushes_folder(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         here = folder(tmp_path)
@@ -96,7 +96,7 @@ class TestWriting:
         here.write(b"body")
         assert order == [f"fsync .{name_of(1, 1)}", "rename", "fsync checkpoints"]
 
-    def test_leaves_nothing_behind_when_the_disk_is_full(
+    def test_leaves_no_file_if_disk_is_full(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         here = folder(tmp_path)
@@ -112,19 +112,19 @@ class TestWriting:
         assert [p.name for p in here.path.iterdir()] == [name_of(1, 1)]
 
 
-class TestTheFence:
-    def test_lets_the_present_lease_write(self, tmp_path: Path) -> None:
+class TestLeaseFence:
+    def test_allows_current_lease_to_write(self, tmp_path: Path) -> None:
         (tmp_path / "lease").write_text("3\n")
         assert read_file(folder(tmp_path, 3).write(b"x")) == (3, 1, b"x")
 
-    def test_stops_an_older_one(self, tmp_path: Path) -> None:
+    def test_rejects_older_lease(self, tmp_path: Path) -> None:
         here = folder(tmp_path, 3)
         (tmp_path / "lease").write_text("4")
         with pytest.raises(StaleLeaseError, match="lease 4 runs this job now"):
             here.write(b"x")
         assert list(here.path.iterdir()) == []
 
-    def test_is_asked_again_before_the_name_appears(
+    def test_is_checked_again_before_rename(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The lease is lost while the checkpoint is being written."""
@@ -140,7 +140,7 @@ class TestTheFence:
             here.write(b"x")
         assert list(here.path.iterdir()) == []
 
-    def test_stays_shut_when_nothing_can_be_read(
+    def test_rejects_write_if_lease_file_is_unreadable(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         here = folder(tmp_path, 3)

@@ -25,7 +25,7 @@ def anonymous(portal: Portal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 class TestLogin:
-    def test_has_a_token_made_and_keeps_it_private(
+    def test_creates_token_and_stores_it_privately(
         self, run: Run, portal: Portal, anonymous: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys, "stdin", io.StringIO("right\n"))
@@ -38,7 +38,7 @@ class TestLogin:
         assert TOKEN not in done.out + done.err
         assert run("job", "list").code == 0
 
-    def test_reads_a_token_and_tries_it(
+    def test_reads_token_and_verifies_it(
         self, run: Run, anonymous: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys, "stdin", io.StringIO("es_wrong\n"))
@@ -48,13 +48,13 @@ class TestLogin:
         monkeypatch.setattr(sys, "stdin", io.StringIO(f"{TOKEN}\n"))
         assert run("login", "--token", "-").code == 0
 
-    def test_of_a_wrong_password_keeps_nothing(self, run: Run, anonymous: Path) -> None:
+    def test_wrong_password_stores_nothing(self, run: Run, anonymous: Path) -> None:
         done = run("login", "--username", "ada", "--password", "wrong")
         assert done.code == 3
         assert "Wrong name or password (401)" in done.err
         assert not anonymous.exists()
 
-    def test_keeps_a_token_for_its_own_address(
+    def test_sends_token_only_to_its_address(
         self, run: Run, portal: Portal, anonymous: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run("login", "--token", TOKEN)
@@ -76,40 +76,44 @@ class TestLogin:
             ["--password", "x"],
         ],
     )
-    def test_refuses_what_cannot_be(self, words: list[str], run: Run, portal: Portal) -> None:
+    def test_rejects_invalid_addresses_and_tokens(
+        self, words: list[str], run: Run, portal: Portal
+    ) -> None:
         assert run("login", *words).code == 2
         assert portal.seen == []
 
 
-class TestTheConnection:
-    def test_is_tried_again_when_it_breaks(self, run: Run, portal: Portal) -> None:
+class TestConnection:
+    def test_is_retried_after_failures(self, run: Run, portal: Portal) -> None:
         portal.script = ["cut", 502, 503]
         assert run("job", "list").code == 0
         assert len(portal.seen) == 4
 
-    def test_that_cannot_be_made_is_told(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unreachable_server_is_reported(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("EVENSHARE_URL", "http://127.0.0.1:9")
         done = run("job", "list")
         assert done.code == 3
         assert "http://127.0.0.1:9 does not answer" in done.err
 
-    def test_is_never_redirected_with_the_token(self, run: Run, portal: Portal) -> None:
+    def test_does_not_follow_redirects(self, run: Run, portal: Portal) -> None:
         portal.script = [302]
         done = run("job", "list")
         assert done.code == 3
         assert "redirects to http://elsewhere.invalid/" in done.err
 
-    def test_without_a_token_says_what_to_do(self, run: Run, anonymous: Path) -> None:
+    def test_without_token_suggests_login(self, run: Run, anonymous: Path) -> None:
         done = run("job", "list")
         assert done.code == 3
         assert "-> log in with: evenshare login" in done.err
 
-    def test_errors_are_json_on_demand(self, run: Run, anonymous: Path) -> None:
+    def test_prints_errors_as_json_on_demand(self, run: Run, anonymous: Path) -> None:
         done = run("job", "list", "--output", "json")
         assert json.loads(done.err)["reason_code"] == "not_authenticated"
 
 
-class TestUsage:
+class TestCommandLine:
     @pytest.mark.parametrize(
         "words",
         [
@@ -128,19 +132,19 @@ class TestUsage:
             ["queue"],
         ],
     )
-    def test_wrong_words_are_2_and_send_nothing(
+    def test_invalid_arguments_exit_2_without_request(
         self, words: list[str], run: Run, portal: Portal
     ) -> None:
         assert run(*words).code == 2
         assert portal.seen == []
 
     @pytest.mark.parametrize("words", [["--help"], ["job", "submit", "--help"], ["--version"]])
-    def test_help_is_not_an_error(self, words: list[str], run: Run) -> None:
+    def test_help_and_version_exit_0(self, words: list[str], run: Run) -> None:
         done = run(*words)
         assert done.code == 0
         assert "evenshare" in done.out
 
-    def test_a_spoilt_file_is_told(self, run: Run, anonymous: Path) -> None:
+    def test_corrupt_configuration_file_is_reported(self, run: Run, anonymous: Path) -> None:
         anonymous.parent.mkdir()
         anonymous.write_text("{")
         done = run("job", "list")
@@ -148,14 +152,14 @@ class TestUsage:
         assert str(anonymous) in done.err
 
 
-class TestTheTerminal:
+class TestTerminal:
     class Screen(io.StringIO):
         encoding = "utf-8"
 
         def isatty(self) -> bool:
             return True
 
-    def test_gets_a_sign_a_word_and_a_colour(self) -> None:
+    def test_prints_sign_word_and_colour(self) -> None:
         out = self.Screen()
         screen = Terminal(out, out, {"TERM": "xterm"})
         screen.table(["STATE", "N"], [[screen.state("running"), "1"]])
@@ -165,16 +169,16 @@ class TestTheTerminal:
         )
 
     @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-    def test_gets_no_colour_where_none_is_wanted(self, environment: dict[str, str]) -> None:
+    def test_prints_no_colour_if_disabled(self, environment: dict[str, str]) -> None:
         out = self.Screen()
         assert Terminal(out, out, environment).state("failed") == "✗ failed"
 
     @pytest.mark.parametrize("code", [*range(32), *range(0x7F, 0xA0), 0x202E, 0x2066, 0xFEFF])
-    def test_never_gets_a_control(self, code: int) -> None:
+    def test_escapes_control_characters(self, code: int) -> None:
         assert inert(f"a{chr(code)}b").isprintable()
         assert chr(code) not in inert(f"a{chr(code)}b")
 
-    def test_outlives_the_end_of_its_pipe(self, portal: Portal) -> None:
+    def test_survives_closed_pipe(self, portal: Portal) -> None:
         """The command runs in a separate process, because it closes the descriptor for good."""
         import subprocess
 
@@ -197,7 +201,7 @@ class TestTheTerminal:
         assert process.returncode == 0
 
 
-def test_main_takes_its_words_from_the_command_line(
+def test_main_reads_arguments_from_command_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["evenshare", "--version"])

@@ -34,7 +34,7 @@ LINE = {
 
 
 class TestContribution:
-    def test_shows_sums_against_the_ledger(self, run: Run, portal: Portal) -> None:
+    def test_shows_sums_and_difference_to_ledger(self, run: Run, portal: Portal) -> None:
         portal.contribution = SHOWN
         done = run("contribution", "--pool", "local", "--since", "2031-05-04T00:00:00Z")
         assert done.code == 0
@@ -55,17 +55,17 @@ class TestContribution:
         assert "nothing was lent" in run("contribution", "--lines").err
 
     @pytest.mark.parametrize("more", [[], ["--lines"]])
-    def test_is_json_on_demand(self, run: Run, portal: Portal, more: list[str]) -> None:
+    def test_prints_json_on_demand(self, run: Run, portal: Portal, more: list[str]) -> None:
         portal.contribution, portal.income = SHOWN, [LINE]
         answer = json.loads(run("contribution", *more, "--output", "json").out)
         assert answer == ([LINE] if more else SHOWN)
 
-    def test_says_that_alpha_is_not_defined(self, run: Run, portal: Portal) -> None:
+    def test_shows_undefined_alpha(self, run: Run, portal: Portal) -> None:
         portal.contribution = {**SHOWN, "alpha": None, "quota_use": None}
         done = run("contribution")
         assert "not defined" in done.out
         assert "QUOTA" not in done.out
 
-    def test_refuses_a_limit_that_is_none(self, run: Run, portal: Portal) -> None:
+    def test_rejects_limit_of_zero(self, run: Run, portal: Portal) -> None:
         assert run("contribution", "--limit", "0").code == 2
         assert portal.seen == []

@@ -15,12 +15,12 @@ ESCAPES = "\x1b]0;title\x07 \x9b31m \u202e \r\x7f"
 
 
 class TestSubmit:
-    def test_prints_the_id_alone(self, run: Run, portal: Portal) -> None:
+    def test_prints_only_job_id(self, run: Run, portal: Portal) -> None:
         done = run(*SUBMIT, "--", "python", "train.py")
         assert (done.code, done.err) == (0, "")
         assert done.out == f"{portal.jobs[0]['id']}\n"
 
-    def test_sends_what_was_said_and_nothing_else(self, run: Run, portal: Portal) -> None:
+    def test_sends_only_given_fields(self, run: Run, portal: Portal) -> None:
         run(
             *SUBMIT, "--name", "n", "--gpu-type", "a100", "--gpu-type", "h100", "--max-price",
             "1.65", "--env", "A=1=2", "--tenant", "vision", "--weight", "3",
@@ -35,7 +35,7 @@ class TestSubmit:
         assert portal.seen[-1][3] == {"pool": "local", "gpus": 2, "command": ["true"]}
 
     @pytest.mark.parametrize("faults", [["cut"], [503, "cut"], ["cut", 409]])
-    def test_finds_its_job_again_when_the_answer_was_lost(
+    def test_finds_its_job_if_response_is_lost(
         self, faults: list[int | str], run: Run, portal: Portal
     ) -> None:
         portal.script = list(faults)
@@ -46,19 +46,19 @@ class TestSubmit:
         (key,) = keys
         assert uuid.UUID(key).version == 4
 
-    def test_gives_up_after_a_bounded_number_of_attempts(self, run: Run, portal: Portal) -> None:
+    def test_gives_up_after_bounded_attempts(self, run: Run, portal: Portal) -> None:
         portal.script = ["cut"] * 50
         done = run(*SUBMIT, "--", "true")
         assert (done.code, len(portal.seen), len(portal.jobs)) == (3, 4, 1)
         assert "the connection to" in done.err
 
-    def test_of_a_used_key_is_a_conflict(self, run: Run, portal: Portal) -> None:
+    def test_reused_key_with_other_job_is_conflict(self, run: Run, portal: Portal) -> None:
         assert run(*SUBMIT, "--idempotency-key", "k", "--", "true").code == 0
         assert run(*SUBMIT, "--idempotency-key", "k", "--", "true").code == 0
         assert run(*SUBMIT, "--idempotency-key", "k", "--", "false").code == 4
         assert len(portal.jobs) == 1
 
-    def test_tells_the_field_the_reason_and_what_to_do(self, run: Run) -> None:
+    def test_shows_field_reason_and_hint_if_rejected(self, run: Run) -> None:
         done = run("job", "submit", "--pool", "local", "--gpus", "9", "--", "true")
         assert (done.code, done.out) == (3, "")
         assert "Not accepted (422)" in done.err
@@ -67,7 +67,7 @@ class TestSubmit:
     @pytest.mark.parametrize(
         ("gpus", "code", "word"), [("2", 0, "feasible"), ("9", 3, "not feasible (too_large)")]
     )
-    def test_dry_run_says_whether_it_could_run(
+    def test_dry_run_reports_feasibility(
         self, gpus: str, code: int, word: str, run: Run, portal: Portal
     ) -> None:
         done = run("job", "submit", "--pool", "p", "--gpus", gpus, "--dry-run", "--", "true")
@@ -77,7 +77,7 @@ class TestSubmit:
         assert "price 1.250000 credits" in done.out
         assert portal.jobs == []
 
-    def test_waits_for_the_end(self, run: Run, portal: Portal) -> None:
+    def test_wait_returns_at_end_of_job(self, run: Run, portal: Portal) -> None:
         portal.states = ["pending", "running", "stopping", "pending", "running", "succeeded"]
         done = run(*SUBMIT, "--wait", "--output", "json", "--", "true")
         assert (done.code, done.json["state"]) == (0, "succeeded")
@@ -85,13 +85,11 @@ class TestSubmit:
         assert told == ["pending", "running", "stopping", "pending", "running", "succeeded"]
 
     @pytest.mark.parametrize("state", ["failed", "cancelled"])
-    def test_waits_and_tells_by_its_code_that_it_failed(
-        self, state: str, run: Run, portal: Portal
-    ) -> None:
+    def test_wait_exits_with_error_if_job_fails(self, state: str, run: Run, portal: Portal) -> None:
         portal.states = ["running", state]
         assert run(*SUBMIT, "--wait", "--", "true").code == 3
 
-    def test_leaves_the_job_alone_when_interrupted(
+    def test_interrupt_leaves_job_running(
         self, run: Run, portal: Portal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def interrupt(*_: object) -> None:
@@ -107,7 +105,7 @@ class TestSubmit:
 
 
 class TestExplain:
-    def test_shows_the_call_and_makes_none(self, run: Run, portal: Portal) -> None:
+    def test_shows_request_without_sending_it(self, run: Run, portal: Portal) -> None:
         done = run(*SUBMIT, "--explain", "--", "python", "x.py")
         assert done.code == 0
         assert done.out.startswith(f"POST {portal.url}/api/v1/jobs\n")
@@ -117,19 +115,19 @@ class TestExplain:
         assert TOKEN not in done.out
         assert portal.seen == []
 
-    def test_hides_a_password(self, run: Run) -> None:
+    def test_hides_password(self, run: Run) -> None:
         done = run("login", "--username", "u", "--password", "right", "--explain")
         assert '"password": "<password>"' in done.out
         assert "right" not in done.out
 
-    def test_is_json_on_demand(self, run: Run, portal: Portal) -> None:
+    def test_prints_json_on_demand(self, run: Run, portal: Portal) -> None:
         call = run("job", "why", "12345678", "--explain", "--output", "json").json
         assert call["method"] == "GET"
         assert call["url"] == f"{portal.url}/api/v1/jobs/12345678/why"
 
 
-class TestAJobThatStarts:
-    def test_is_told_from_one_that_runs(self, run: Run, portal: Portal) -> None:
+class TestStartingJob:
+    def test_is_distinguished_from_running_job(self, run: Run, portal: Portal) -> None:
         starting = portal.job("running", phase="starting", name="one")
         running = portal.job("running", phase="running", name="two")
         old = portal.job("running", name="three")
@@ -140,7 +138,7 @@ class TestAJobThatStarts:
             assert [job["id"] for job in found] == [job["id"] for job in jobs]
         assert "starting" in run("job", "show", starting["id"]).out
 
-    def test_runs_to_a_portal_that_knows_no_phases(self, run: Run, portal: Portal) -> None:
+    def test_counts_as_running_if_portal_has_no_phases(self, run: Run, portal: Portal) -> None:
         portal.takes_phase = False
         old = portal.job("running", name="one")
         portal.job("pending", name="two")
@@ -152,7 +150,7 @@ class TestAJobThatStarts:
 
 
 class TestList:
-    def test_follows_pages_only_as_far_as_asked(self, run: Run, portal: Portal) -> None:
+    def test_follows_pages_only_as_far_as_requested(self, run: Run, portal: Portal) -> None:
         for _ in range(250):
             portal.job()
         assert len(run("job", "list", "--output", "json").json) == 20
@@ -162,12 +160,12 @@ class TestList:
         found = run("job", "list", "--all", "--state", "pending", "--output", "json").json
         assert [j["id"] for j in found] == [j["id"] for j in portal.jobs]
 
-    def test_filters_at_the_server(self, run: Run, portal: Portal) -> None:
+    def test_filters_on_server(self, run: Run, portal: Portal) -> None:
         portal.job("running")
         portal.job("failed")
         assert len(run("job", "list", "--state", "failed", "--output", "json").json) == 1
 
-    def test_is_a_plain_table_in_a_pipe(self, run: Run, portal: Portal) -> None:
+    def test_prints_plain_table_into_pipe(self, run: Run, portal: Portal) -> None:
         job = portal.job(name="é" + ESCAPES)
         done = run("job", "list")
         head, row = done.out.splitlines()
@@ -176,16 +174,16 @@ class TestList:
         assert row.endswith("é\\x1b]0;title\\x07 \\x9b31m \\u202e \\x0d\\x7f")
 
 
-class TestOneJob:
+class TestSingleJob:
     @pytest.mark.parametrize("verb", ["show", "why", "cancel"])
-    def test_is_found_by_the_start_of_its_id(self, verb: str, run: Run, portal: Portal) -> None:
+    def test_is_found_by_id_prefix(self, verb: str, run: Run, portal: Portal) -> None:
         for _ in range(150):
             portal.job()
         job = portal.jobs[-1]
         assert run("job", verb, job["id"][:8]).code == 0
         assert run("job", verb, job["id"].upper()).code == 0
 
-    def test_must_be_the_only_one(self, run: Run, portal: Portal) -> None:
+    def test_ambiguous_prefix_is_rejected(self, run: Run, portal: Portal) -> None:
         portal.job(id="12345678-0000-4000-8000-000000000001")
         portal.job(id="12345678-0000-4000-8000-000000000002")
         done = run("job", "show", "12345678")
@@ -193,17 +191,17 @@ class TestOneJob:
         assert "begins 2 jobs' ids" in done.err
 
     @pytest.mark.parametrize("text", ["1234567", "../../x", "zzzzzzzz", "12345678/why"])
-    def test_of_a_bad_id_is_not_asked_for(self, text: str, run: Run, portal: Portal) -> None:
+    def test_invalid_id_sends_no_request(self, text: str, run: Run, portal: Portal) -> None:
         assert run("job", "show", text).code == 2
         assert portal.seen == []
 
-    def test_of_somebody_else_is_refused(self, run: Run) -> None:
+    def test_of_other_tenant_is_not_found(self, run: Run) -> None:
         done = run("job", "show", str(uuid.uuid4()))
         assert done.code == 3
         assert "No such job (404)" in done.err
         assert "request r-1" in done.err
 
-    def test_shows_its_lease_and_progress(self, run: Run, portal: Portal) -> None:
+    def test_shows_lease_and_progress(self, run: Run, portal: Portal) -> None:
         lease = {"number": 2, "expires_at": "2031-05-04T03:02:01.5Z", "nodes": ["n\x1b1"],
                  "own": 1, "borrowed": 1, "price": "1.250000"}  # fmt: skip
         progress = {"step": 5, "total": 10, "metrics": {"loss": 0.5}}
@@ -213,12 +211,12 @@ class TestOneJob:
         assert "step 5 of 10, loss 0.5" in out
         assert "profiling run" not in out
 
-    def test_says_that_it_is_a_profiling_run(self, run: Run, portal: Portal) -> None:
+    def test_shows_that_it_is_profiling_run(self, run: Run, portal: Portal) -> None:
         job = portal.job("running", profiling_s=150)
         out = " ".join(run("job", "show", job["id"]).out.split())
         assert "profiling run ends after 150 s on GPUs" in out
 
-    def test_shows_where_it_is_queued_and_when_it_may_start(self, run: Run, portal: Portal) -> None:
+    def test_shows_queue_position_and_estimated_start(self, run: Run, portal: Portal) -> None:
         start: dict[str, Any]
         start = {"round": 4211, "p50": "2031-05-04T03:02:01.5Z", "p90": "2031-05-04T04:00:00Z",
                  "simulated_until": "2031-05-05T03:00:00Z", "reason": "", "why": ""}  # fmt: skip
@@ -240,7 +238,7 @@ class TestOneJob:
         assert "There is no queue." in out()
         assert "not estimated yet" in out()
 
-    def test_says_when_its_metric_is_expected_to_be_met(self, run: Run, portal: Portal) -> None:
+    def test_shows_expected_stop_of_metric(self, run: Run, portal: Portal) -> None:
         stop: dict[str, Any] = {
             "iterations": 41_000, "low": 38_000, "high": 47_000, "error_percent": 8.6,
             "source": "fitted", "note": "", "evaluations": 32, "iteration": 20_000,
@@ -255,7 +253,7 @@ class TestOneJob:
         stop |= {"source": "cap", "note": "the cap was reached\x1b"}
         assert f"{numbers} (cap: the cap was reached\\x1b)" in out()
 
-    def test_says_why_it_waits(self, run: Run, portal: Portal) -> None:
+    def test_why_explains_waiting(self, run: Run, portal: Portal) -> None:
         lines = run("job", "why", portal.job()["id"]).out.splitlines()
         assert lines[:3] == [
             "pending  (no_free_gpus)",
@@ -264,9 +262,7 @@ class TestOneJob:
         ]
         assert lines[-1] == "as of round 7, 2031-05-04T03:02:01Z"
 
-    def test_says_when_it_was_preempted_with_how_much_notice_and_why(
-        self, run: Run, portal: Portal
-    ) -> None:
+    def test_why_shows_preemption_with_notice_and_reason(self, run: Run, portal: Portal) -> None:
         row = {"moved": False, "at": "2031-05-04T03:00:00Z", "notice_s": 30, "round": 6,
                "words": "north\x1b was below its quota (guarantee)"}  # fmt: skip
         job = portal.job("pending", preempted=row)
@@ -277,7 +273,7 @@ class TestOneJob:
         row["moved"] = True
         assert "moved 2031-05-04T03:00:00Z with 30 s" in run("job", "why", job["id"]).out
 
-    def test_says_which_leases_made_way_for_it(self, run: Run, portal: Portal) -> None:
+    def test_why_shows_leases_preempted_for_it(self, run: Run, portal: Portal) -> None:
         rows = [
             {"moved": False, "notice_s": 30, "round": 6, "gpus": 4, "job": None,
              "tenant": {"name": "north\x1b"}},
@@ -291,9 +287,7 @@ class TestOneJob:
         ) in out
         assert "1 GPU was freed for it by round 6: mine was moved with 30 s notice" in out
 
-    def test_shows_what_it_said_of_its_deadline_and_the_time_left(
-        self, run: Run, portal: Portal
-    ) -> None:
+    def test_shows_deadline_and_time_left(self, run: Run, portal: Portal) -> None:
         job = portal.job()
         job |= {
             "job_class": "soft_slo", "deadline": "2026-12-01T00:00:00.000000Z",
@@ -307,7 +301,7 @@ class TestOneJob:
         out = " ".join(run("job", "show", job["id"]).out.split())
         assert "deadline left none: it was over 0h01m05s ago" in out
 
-    def test_shows_until_when_its_lease_is_protected(self, run: Run, portal: Portal) -> None:
+    def test_shows_end_of_lease_protection(self, run: Run, portal: Portal) -> None:
         lease = {"number": 2, "expires_at": "2031-05-04T03:02:01Z", "nodes": ["n1"], "own": 1,
                  "borrowed": 0, "protected_until": "2031-05-04T03:01:00Z"}  # fmt: skip
         out = run("job", "show", portal.job("running", lease=lease)["id"]).out
@@ -315,19 +309,19 @@ class TestOneJob:
 
 
 class TestLogs:
-    def test_are_read_to_their_end_and_are_inert(self, run: Run, portal: Portal) -> None:
+    def test_are_read_to_end_and_escaped(self, run: Run, portal: Portal) -> None:
         job = portal.job("running")
         portal.logs = {1: "one\n" * 50 + ESCAPES + "\n\ttab\n"}
         done = run("job", "logs", job["id"])
         assert done.code == 0
         assert done.out == ("one\n" * 50 + "\\x1b]0;title\\x07 \\x9b31m \\u202e \n\\x7f\n\ttab\n")
 
-    def test_of_a_progress_bar_are_a_line_each(self, run: Run, portal: Portal) -> None:
+    def test_carriage_returns_become_newlines(self, run: Run, portal: Portal) -> None:
         job = portal.job("running")
         portal.logs = {1: "start\r 1%\r 2%\r\ndone\n"}
         assert run("job", "logs", job["id"]).out == "start\n 1%\n 2%\ndone\n"
 
-    def test_are_followed_over_leases_to_the_end(self, run: Run, portal: Portal) -> None:
+    def test_follow_continues_across_leases(self, run: Run, portal: Portal) -> None:
         job = portal.job("running")
         portal.logs = {1: "first\n"}
         page = portal._of_job
@@ -348,9 +342,7 @@ class TestLogs:
         assert (done.code, done.out) == (0, "first\n" + "second\n" * 10 + "last\n")
         assert "-- lease 2 --" in done.err
 
-    def test_begin_with_the_newest_lease_and_say_that_there_are_others(
-        self, run: Run, portal: Portal
-    ) -> None:
+    def test_start_with_newest_lease_and_mention_earlier(self, run: Run, portal: Portal) -> None:
         job = portal.job("succeeded")
         portal.logs = {1: "first\n", 2: "second\n"}
         for words in ((), ("--follow",)):
@@ -359,14 +351,14 @@ class TestLogs:
             assert "lease 2; earlier leases: --lease N" in done.err
         assert run("job", "logs", job["id"], "--lease", "1").out == "first\n"
 
-    def test_of_a_job_that_never_ran_end(self, run: Run, portal: Portal) -> None:
+    def test_follow_ends_for_job_that_never_ran(self, run: Run, portal: Portal) -> None:
         job = portal.job("cancelled")
         portal.logs = {0: ""}
         assert run("job", "logs", job["id"], "--follow").code == 0
 
 
-class TestThePool:
-    def test_shows_who_waits(self, run: Run, portal: Portal) -> None:
+class TestQueueAndPrices:
+    def test_queue_lists_waiting_jobs(self, run: Run, portal: Portal) -> None:
         mine = {"position": 1, "id": "12345678-1", "tenant": {"name": "vision"}, "gpus": 2,
                 "reason_code": "lease_turn", "submitted_at": "2031-05-04T03:02:01Z"}  # fmt: skip
         portal.queue = [mine, {**mine, "position": 2, "id": None, "tenant": None}]
@@ -376,11 +368,11 @@ class TestThePool:
             ["2", "-", "-"],
         ]
 
-    def test_shows_a_dash_for_a_job_without_a_position(self, run: Run, portal: Portal) -> None:
+    def test_queue_shows_dash_without_position(self, run: Run, portal: Portal) -> None:
         portal.queue = [{"position": None, "id": "12345678-1", "gpus": 2}]
         assert run("queue", "--pool", "local").out.splitlines()[1].split()[0] == "-"
 
-    def test_lists_what_was_posted_of_a_type(self, run: Run, portal: Portal) -> None:
+    def test_price_history_lists_prices_of_type(self, run: Run, portal: Portal) -> None:
         portal.prices = [
             {"gpu_type": "cpu", "price": "1.5", "surcharge": None, "queued": 4, "used": 2},
             {"gpu_type": "cpu", "price": "1.0"},
@@ -392,7 +384,7 @@ class TestThePool:
         ]  # fmt: skip
         assert run("price", "history", "--pool", "local").code == 2
 
-    def test_says_how_prices_may_go(self, run: Run, portal: Portal) -> None:
+    def test_price_forecast_shows_quantiles_and_accuracy(self, run: Run, portal: Portal) -> None:
         point = {"at": "2031-05-04T03:15:00Z", "p10": "1.0", "p50": "1.2", "p90": "1.5"}
         portal.forecasts = [
             {"gpu_type": "cpu", "points": [point], "reason": "", "counted": 40, "hits": 30},
@@ -410,11 +402,11 @@ class TestThePool:
         assert done.out.splitlines()[0].split() == ["TYPE", "AT", "P10", "P50", "P90"]
         assert done.out.splitlines()[1].split()[-3:] == ["1.0", "1.2", "1.5"]
 
-    def test_shows_its_prices_by_either_name(self, run: Run, portal: Portal) -> None:
+    def test_price_and_price_show_are_equivalent(self, run: Run, portal: Portal) -> None:
         portal.prices = [{"pool": "local", "price": "1.0"}]
         assert run("price", "show", "--pool", "local").out == run("price", "--pool", "local").out
 
-    def test_shows_its_prices(self, run: Run, portal: Portal) -> None:
+    def test_price_shows_current_prices(self, run: Run, portal: Portal) -> None:
         portal.prices = [{"pool": "local", "gpu_type": "cpu", "price": "1.0", "odd": "x\x1b"}]
         assert [line.split() for line in run("price").out.splitlines()] == [
             ["POOL", "GPU", "TYPE", "PRICE", "ODD"],

@@ -34,7 +34,7 @@ def used(portal: Portal, **more: Any) -> str:
 
 
 class TestUsage:
-    def test_is_a_line_for_each_lease(self, run: Run, portal: Portal) -> None:
+    def test_prints_one_line_per_lease(self, run: Run, portal: Portal) -> None:
         done = run("job", "usage", used(portal))
         assert done.code == 0
         (heads, row) = done.out.splitlines()
@@ -43,33 +43,33 @@ class TestUsage:
         assert row.split() == ["1", "2031-05-04T03:02:01Z", "1.88", "1.00", "GiB", "1.50", "GiB",
                                "87", "%", "12", "%", "16.00", "GiB"]  # fmt: skip
 
-    def test_is_in_mebibytes_below_a_gibibyte(self, run: Run, portal: Portal) -> None:
+    def test_shows_mebibytes_below_one_gibibyte(self, run: Run, portal: Portal) -> None:
         point = {**POINT, "memory_bytes": 59_826_176, "memory_peak_bytes": 2**30 - 2**20}
         row = run("job", "usage", used(portal, leases=[{**LEASE, "usage": point}])).out.split("\n")
         assert row[1].split()[3:7] == ["57", "MiB", "1023", "MiB"]
 
-    def test_is_a_line_for_each_point_where_asked(self, run: Run, portal: Portal) -> None:
+    def test_prints_one_line_per_point_on_demand(self, run: Run, portal: Portal) -> None:
         assert len(run("job", "usage", used(portal), "--points").out.splitlines()) == 4
 
-    def test_is_json_as_it_came(self, run: Run, portal: Portal) -> None:
+    def test_prints_unchanged_json_on_demand(self, run: Run, portal: Portal) -> None:
         done = run("job", "usage", used(portal), "--output", "json")
         assert done.json == portal.usage
 
-    def test_has_dashes_for_what_nobody_says(self, run: Run, portal: Portal) -> None:
+    def test_shows_dashes_for_unknown_values(self, run: Run, portal: Portal) -> None:
         lease = {**LEASE, "gpu_state": "absent", "usage": {**POINT, **UNKNOWN}}
         done = run("job", "usage", used(portal, leases=[lease]))
         assert done.out.splitlines()[1].split()[-5:] == ["-"] * 5
         assert done.err == "GPU use is not reported: nvidia-smi is not installed on its node\n"
 
-    def test_says_nothing_of_the_gpus_of_a_job_without_any(self, run: Run, portal: Portal) -> None:
+    def test_mentions_no_gpus_for_cpu_job(self, run: Run, portal: Portal) -> None:
         lease = {**LEASE, "gpu_type": "cpu", "gpu_state": "none", "gpus_reporting": 0}
         assert run("job", "usage", used(portal, leases=[lease])).err == ""
 
-    def test_says_of_how_many_gpus_its_figures_are(self, run: Run, portal: Portal) -> None:
+    def test_reports_number_of_covered_gpus(self, run: Run, portal: Portal) -> None:
         done = run("job", "usage", used(portal, leases=[{**LEASE, "gpus_reporting": 3}]))
         assert done.err == "GPU figures cover 3 of its 8 GPUs\n"
 
-    def test_says_what_else_there_is_inertly(self, run: Run, portal: Portal) -> None:
+    def test_shows_notes_with_controls_escaped(self, run: Run, portal: Portal) -> None:
         more = {
             "leases": [{**LEASE, "refused": ["usage.0.json \x1b[31m"]}],
             "earlier_leases": True,
@@ -85,7 +85,7 @@ class TestUsage:
         ("is_sampled", "said"),
         [(True, "no samples yet\n"), (False, "jobs of this pool are not sampled\n")],
     )
-    def test_says_where_there_is_nothing(
+    def test_explains_missing_samples(
         self, is_sampled: bool, said: str, run: Run, portal: Portal
     ) -> None:
         portal.usage = {**NOTHING, "reported": is_sampled}

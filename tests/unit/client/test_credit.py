@@ -22,9 +22,7 @@ BUDGET = {
 
 
 class TestShow:
-    def test_tells_what_may_be_spent_and_why_no_day_is_named(
-        self, run: Run, portal: Portal
-    ) -> None:
+    def test_shows_spendable_credit_and_missing_projection(self, run: Run, portal: Portal) -> None:
         portal.credit = [ROW, {**ROW, "tenant": "nlp", "promisable": "3.000000", "budget": BUDGET}]
         done = run("credit", "show")
         assert done.code == 0
@@ -33,24 +31,24 @@ class TestShow:
         assert "nlp: No reliable projection" in done.err
         assert run("credit", "show", "--output", "json").json == portal.credit
 
-    def test_of_no_account_says_so(self, run: Run) -> None:
+    def test_reports_if_there_is_no_account(self, run: Run) -> None:
         assert "no account" in run("credit", "show").err
 
 
 class TestTransfer:
     WORDS = ("credit", "transfer", "--to", "nlp", "--amount", "2.5", "--reason", "course")
 
-    def test_asks_under_a_key(self, run: Run, portal: Portal) -> None:
+    def test_sends_request_with_idempotency_key(self, run: Run, portal: Portal) -> None:
         done = run(*self.WORDS, "--idempotency-key", "k", "--output", "json")
         assert done.json["key"] == "k"
         assert portal.seen[-1][3] == {"to": "nlp", "amount": "2.5", "reason": "course"}
         assert "Requested a transfer of 2.5 credits to nlp" in run(*self.WORDS).out
 
-    def test_needs_somebody_an_amount_and_a_reason(self, run: Run) -> None:
+    def test_requires_recipient_amount_and_reason(self, run: Run) -> None:
         assert run("credit", "transfer", "--to", "nlp").code == 2
 
 
-def test_login_asks_for_the_scope_only_where_it_is_wanted(
+def test_login_requests_credit_scope_only_on_demand(
     run: Run, portal: Portal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("right\n"))

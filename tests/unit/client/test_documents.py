@@ -31,9 +31,9 @@ def leaves(top: argparse.ArgumentParser, name: str = "evenshare") -> dict[str, s
     return found
 
 
-class TestTheGuideForJobs:
+class TestJobsGuide:
     @pytest.mark.parametrize("source", EXAMPLES)
-    def test_has_examples_that_run_outside_the_portal(self, source: str, tmp_path: Path) -> None:
+    def test_examples_run_outside_portal(self, source: str, tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", source],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)},
@@ -44,11 +44,11 @@ class TestTheGuideForJobs:
         assert (done.returncode, done.stderr) == (0, b"")
 
     @pytest.mark.parametrize("source", EXAMPLES)
-    def test_has_examples_that_run_inside(self, source: str, tmp_path: Path) -> None:
+    def test_examples_run_inside_job(self, source: str, tmp_path: Path) -> None:
         job = Job(tmp_path)
         assert job.start(source).wait(PATIENCE_S) == 0, job.text
 
-    def test_names_every_exit_code_and_variable(self) -> None:
+    def test_lists_every_exit_code_and_variable(self) -> None:
         for code in (contract.CHECKPOINTED, contract.FENCED, contract.NOT_WRITTEN):
             assert f"| {code} |" in JOBS
         source = Path(contract.__file__).read_text()
@@ -56,11 +56,11 @@ class TestTheGuideForJobs:
             assert f"`{name}`" in JOBS
 
 
-class TestTheGuideForTheCommand:
-    def test_names_every_command(self) -> None:
+class TestCommandGuide:
+    def test_lists_every_command(self) -> None:
         assert {name for name in leaves(parser()) if f"| `{name}" not in CLI} == set()
 
-    def test_names_every_option_and_no_other(self) -> None:
+    def test_lists_exactly_existing_options(self) -> None:
         known = set().union(*leaves(parser()).values()) - {"--help"}
         named = set(re.findall(r"--[a-z][a-z-]+", CLI))
         assert named - known == set()

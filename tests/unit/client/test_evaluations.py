@@ -42,8 +42,8 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path, criterion=("accuracy", "at_least", "0.5"))
 
 
-class TestATraining:
-    def test_says_its_evaluations_and_ends_when_it_is_good_enough(self, job: Job) -> None:
+class TestTraining:
+    def test_reports_evaluations_and_stops_at_target(self, job: Job) -> None:
         assert job.start(TRAIN, "100", "0").wait(PATIENCE_S) == 0, job.text
         assert "reached 50" in job.text
         assert job.evaluations == {
@@ -51,7 +51,7 @@ class TestATraining:
             "points": [[step, step / 100] for step in range(5, 51, 5)],
         }  # fmt: skip
 
-    def test_that_is_preempted_says_those_of_its_own_process(self, job: Job) -> None:
+    def test_reports_only_current_lease_after_preemption(self, job: Job) -> None:
         process = job.start(TRAIN, "1000000", "0.1")
         job.reaches(6)
         assert preempt(process) == 99
@@ -63,21 +63,19 @@ class TestATraining:
         assert again["points"][0][0] > first["points"][-1][0]
         assert again["points"][-1] == [50, 0.5]
 
-    def test_with_a_loop_of_its_own_leaves_out_what_is_no_number_or_no_later(
-        self, job: Job
-    ) -> None:
+    def test_custom_loop_drops_invalid_and_repeated_evaluations(self, job: Job) -> None:
         assert job.start(OWN_LOOP).wait(PATIENCE_S) == 0, job.text
         assert job.evaluations["points"] == [[10, 0.0], [30, 0.2], [40, 0.3], [60, 0.4]]
 
-    def test_without_a_criterion_writes_nothing(self, tmp_path: Path) -> None:
+    def test_writes_nothing_without_criterion(self, tmp_path: Path) -> None:
         job = Job(tmp_path)
         assert job.start(TRAIN, "20", "0").wait(PATIENCE_S) == 0, job.text
         assert job.evaluations == {}
         assert "reached" not in job.text
 
 
-class TestTheLog:
-    def test_stays_small_whatever_is_reported(self, tmp_path: Path) -> None:
+class TestEvaluationLog:
+    def test_stays_small_for_many_evaluations(self, tmp_path: Path) -> None:
         file = tmp_path / "evaluations.json"
         log = EvaluationLog(file, 1, Criterion("loss", False, 0.1))
         for step in range(1, 20_001):
@@ -91,7 +89,7 @@ class TestTheLog:
         assert points[-1][0] == 20_000
         assert log.is_met
 
-    def test_is_written_once(self, tmp_path: Path) -> None:
+    def test_is_written_only_after_changes(self, tmp_path: Path) -> None:
         file = tmp_path / "evaluations.json"
         log = EvaluationLog(file, 1, Criterion("loss", False, 0.1))
         assert not log.waits
@@ -104,7 +102,7 @@ class TestTheLog:
         assert not file.exists()
 
 
-class TestAWrongCriterion:
+class TestInvalidCriterion:
     @pytest.mark.parametrize(
         ("changed", "name"),
         [
@@ -113,7 +111,7 @@ class TestAWrongCriterion:
             ({"EVENSHARE_STOP_VALUE": "nan"}, "EVENSHARE_STOP_VALUE"),
         ],
     )
-    def test_fails_at_the_start_and_is_named(
+    def test_fails_at_start_and_names_variable(
         self, tmp_path: Path, changed: dict[str, str], name: str
     ) -> None:
         good = {

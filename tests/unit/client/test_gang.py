@@ -38,8 +38,8 @@ def steps_of(gang: Gang) -> set[int]:
     return {int(body.rpartition(b'"step":')[2].split(b",")[0]) for body in bodies}
 
 
-class TestAGangThatIsPreempted:
-    def test_ends_and_resumes_at_one_step(self, make: MakeGang) -> None:
+class TestPreemptedGang:
+    def test_ends_and_resumes_at_same_step(self, make: MakeGang) -> None:
         gang = make(size=3)
         # The ranks count at different speeds, so the signal arrives at different steps.
         first = gang.start(FOREVER, variables={1: {"PAUSE": "0.006"}})
@@ -52,7 +52,7 @@ class TestAGangThatIsPreempted:
         assert [process.wait(PATIENCE_S) for process in second] == [0, 0, 0]
         assert gang.job.text.count(f"done {step + 5}\n") == 3
 
-    def test_takes_the_signal_of_one_for_that_of_all(self, make: MakeGang) -> None:
+    def test_signal_to_one_rank_stops_all(self, make: MakeGang) -> None:
         gang = make()
         for signalled in (0, 1):
             before = gang.job.progress.get("step", 0)
@@ -61,7 +61,7 @@ class TestAGangThatIsPreempted:
             ranks[signalled].send_signal(signal.SIGUSR1)
             assert [process.wait(PATIENCE_S) for process in ranks] == [99, 99]
 
-    def test_before_its_first_step_is_over_loses_nothing(self, make: MakeGang) -> None:
+    def test_before_end_of_first_step_exits_with_99(self, make: MakeGang) -> None:
         gang = make(grace_s=1.0)
         ranks = gang.start(
             "0",
@@ -71,7 +71,7 @@ class TestAGangThatIsPreempted:
         gang.begun_at()
         assert preempt(ranks) == [99, 99]
 
-    def test_whose_step_is_longer_than_its_grace_keeps_the_one_before(self, make: MakeGang) -> None:
+    def test_with_step_longer_than_grace_keeps_previous_step(self, make: MakeGang) -> None:
         gang = make(grace_s=4.0)
         program = (
             "import sys, time; from evenshare import lease\n"
@@ -87,7 +87,7 @@ class TestAGangThatIsPreempted:
         gang.start(program=program)
         assert gang.begun_at() == [1, 1]
 
-    def test_of_which_one_never_gets_so_far_keeps_the_last_set(self, make: MakeGang) -> None:
+    def test_with_stuck_rank_keeps_previous_checkpoint_set(self, make: MakeGang) -> None:
         gang = make(grace_s=2.0)
         assert preempt_at(gang, 3) == [99, 99]
         [step] = steps_of(gang)
@@ -97,14 +97,14 @@ class TestAGangThatIsPreempted:
         gang.start("1")
         assert gang.begun_at() == [step, step]
 
-    def test_at_its_last_step_comes_to_its_end(self, make: MakeGang) -> None:
+    def test_at_last_step_finishes_normally(self, make: MakeGang) -> None:
         """The signal comes after a rank has ended, and the other rank must not wait for it."""
         gang = make()
         ranks = gang.start("60", variables={1: {"PAUSE": "0.05"}})
         assert ranks[0].wait(PATIENCE_S) == 0
         assert preempt(ranks) == [0, 0], gang.job.text
 
-    def test_reports_by_rank_0_alone(self, make: MakeGang) -> None:
+    def test_reports_progress_only_from_rank_0(self, make: MakeGang) -> None:
         gang = make()
         ranks = gang.start("20", variables={0: {"PAUSE": "0"}, 1: {"PAUSE": "0.1"}})
         assert [process.wait(PATIENCE_S) for process in ranks] == [0, 0]
@@ -120,14 +120,14 @@ def preempt_at(gang: Gang, step: int) -> list[int]:
     return preempt(ranks)
 
 
-class TestARankThatIsKilled:
+class TestKilledRank:
     """A rank dies at each moment of the protocol; the next lease starts from one step."""
 
     @pytest.mark.parametrize("rank", [0, 1])
     @pytest.mark.parametrize(
         "moment", ["position", "half written", "not renamed", "renamed", "written", "complete"]
     )
-    def test_at_the_end_of_a_lease_leaves_no_mix(
+    def test_at_end_of_lease_leaves_consistent_set(
         self, moment: str, rank: int, make: MakeGang
     ) -> None:
         gang = make(grace_s=1.5)
@@ -153,9 +153,7 @@ class TestARankThatIsKilled:
         assert [process.wait(PATIENCE_S) for process in after] == [0, 0]
 
     @pytest.mark.parametrize(("moment", "rank"), [("whole", 1), ("whole", 0), ("agreed", 0)])
-    def test_at_the_beginning_of_a_lease_loses_nothing(
-        self, moment: str, rank: int, make: MakeGang
-    ) -> None:
+    def test_at_start_of_lease_loses_nothing(self, moment: str, rank: int, make: MakeGang) -> None:
         gang = make(grace_s=1.5)
         assert preempt_at(gang, 3) == [99, 99]
         [kept] = steps_of(gang)
@@ -165,7 +163,7 @@ class TestARankThatIsKilled:
         # A set is incomplete if only the other rank wrote its part.
         assert steps_of(gang) == {kept}
 
-    def test_without_a_signal_leaves_the_set_that_was_written_last(self, make: MakeGang) -> None:
+    def test_without_signal_leaves_last_written_set(self, make: MakeGang) -> None:
         """Rank 0 names a step every second, and both ranks store it."""
         gang = make()
         often = {"EVERY": "0.1"}
@@ -181,8 +179,8 @@ class TestARankThatIsKilled:
         assert gang.begun_at() == [step, step]
 
 
-class TestAnOldRank:
-    def test_that_wakes_up_later_completes_no_set(self, make: MakeGang) -> None:
+class TestStaleRank:
+    def test_completes_no_set_after_waking_up(self, make: MakeGang) -> None:
         """The rank of an ended lease was stopped before it wrote its part of a set."""
         gang = make(grace_s=1.5)
         assert preempt_at(gang, 3) == [99, 99]
@@ -204,7 +202,7 @@ class TestAnOldRank:
         preempt(later)
         assert len(steps_of(gang)) == 1
 
-    def test_does_not_even_begin(self, make: MakeGang) -> None:
+    def test_does_not_start(self, make: MakeGang) -> None:
         gang = make()
         gang.job.grant()
         gang.job.grant()
@@ -212,8 +210,8 @@ class TestAnOldRank:
         assert gang.rank(1, 2, ["1"], variables=stale).wait(PATIENCE_S) == 97
 
 
-class TestASet:
-    def test_of_which_one_part_is_torn_is_passed_over_by_all(self, make: MakeGang) -> None:
+class TestCheckpointSet:
+    def test_with_truncated_part_is_skipped_by_all_ranks(self, make: MakeGang) -> None:
         gang = make()
         assert preempt_at(gang, 3) == [99, 99]
         path = gang.folder / "checkpoints"
@@ -226,7 +224,7 @@ class TestASet:
         assert begun[0] == begun[1]
         assert b'"step":%d,' % begun[0] in body
 
-    def test_of_more_ranks_than_now_is_told_apart(self, make: MakeGang) -> None:
+    def test_of_more_ranks_than_now_is_rejected(self, make: MakeGang) -> None:
         gang = make(size=3)
         assert preempt_at(gang, 3) == [99, 99, 99]
         ranks = gang.start("1", size=2)
@@ -234,7 +232,9 @@ class TestASet:
         assert "the newest checkpoint is of 3 ranks, and 2 run now" in gang.job.text
 
     @pytest.mark.parametrize(("then", "now"), [(3, 2), (2, 3), (2, 1), (1, 2)])
-    def test_is_handed_over_as_a_whole(self, then: int, now: int, make: MakeGang) -> None:
+    def test_is_readable_as_whole_by_other_number_of_ranks(
+        self, then: int, now: int, make: MakeGang
+    ) -> None:
         gang = make(size=then)
         assert preempt_at(gang, 3) == [99] * then
         program = (
@@ -252,8 +252,8 @@ class TestASet:
         assert (newest.lease, newest.size) == (2, now)
 
 
-class TestAProgramThatBeginsAnew:
-    def test_finds_its_ranks_again_under_the_same_lease(self, make: MakeGang) -> None:
+class TestRestartedProgram:
+    def test_ranks_rejoin_within_same_lease(self, make: MakeGang) -> None:
         """Each rank runs two programs in turn: the first prepares, the second trains."""
         gang = make()
         first = gang.start("3")
@@ -264,8 +264,8 @@ class TestAProgramThatBeginsAnew:
         assert len(steps_of(gang)) == 1
 
 
-class TestOneRankThatKeepsTheStateOfAll:
-    def test_waits_for_nobody(self, make: MakeGang) -> None:
+class TestSingleRankState:
+    def test_does_not_wait_for_other_ranks(self, make: MakeGang) -> None:
         gang = make()
         gang.job.grant()
         program = COUNT.replace("lease.setup(", "lease.setup(alone=True, ")
@@ -273,7 +273,7 @@ class TestOneRankThatKeepsTheStateOfAll:
         assert gang.rank(1, 4, ["3"], program).wait(PATIENCE_S) == 0
 
 
-class TestOutsideThePortal:
+class TestOutsidePortal:
     def run(self, source: str, folder: Path) -> subprocess.CompletedProcess[str]:
         world = {"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "1", "SLURM_JOB_ID": "7"}
         return subprocess.run(
@@ -285,7 +285,7 @@ class TestOutsideThePortal:
             check=False,
         )
 
-    def test_ranks_of_srun_or_torchrun_wait_for_nobody(self, tmp_path: Path) -> None:
+    def test_ranks_do_not_wait_for_each_other(self, tmp_path: Path) -> None:
         done = self.run(
             "from evenshare import lease\n"
             "assert lease.resume({'step': 4}) == {'step': 4} and lease.resume_all() == []\n"
@@ -296,12 +296,12 @@ class TestOutsideThePortal:
         assert (done.stdout, done.stderr) == ("1 2 False False\n", "")
         assert list(tmp_path.iterdir()) == []
 
-    def test_ranks_do_not_share_a_folder(self, tmp_path: Path) -> None:
+    def test_ranks_cannot_share_folder(self, tmp_path: Path) -> None:
         done = self.run("from evenshare import lease; lease.setup(directory='kept')", tmp_path)
         assert "keeps the state of one process" in done.stderr
 
 
-class TestAWrongRank:
+class TestInvalidRank:
     @pytest.mark.parametrize(
         ("variables", "text"),
         [
@@ -310,7 +310,7 @@ class TestAWrongRank:
             ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE must be a whole number from 1"),
         ],
     )
-    def test_is_told_by_the_name_of_the_variable(
+    def test_error_names_variable(
         self, variables: dict[str, str], text: str, make: MakeGang
     ) -> None:
         gang = make()

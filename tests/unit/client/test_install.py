@@ -51,8 +51,8 @@ def pip(environment: Path, *words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-class TestAnInstallation:
-    def test_needs_no_index(self, copy: Path, tmp_path: Path) -> None:
+class TestInstallation:
+    def test_works_without_package_index(self, copy: Path, tmp_path: Path) -> None:
         venv.create(tmp_path, with_pip=False)
         bare = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
         for how in (["--editable"], []):
@@ -68,7 +68,7 @@ class TestAnInstallation:
         pip(tmp_path, "uninstall", "-y", "evenshare")
         assert not list(tmp_path.glob("lib/python*/site-packages/*evenshare*"))
 
-    def test_is_the_same_from_a_source_archive(self, copy: Path, tmp_path: Path) -> None:
+    def test_wheel_from_source_archive_is_identical(self, copy: Path, tmp_path: Path) -> None:
         def build(folder: Path, into: Path) -> bytes:
             program = (
                 "import sys; sys.path.insert(0, 'backend'); import wheel_backend as b\n"
@@ -85,8 +85,8 @@ class TestAnInstallation:
         assert build(tmp_path / "evenshare-0.1.0", again) == first
 
 
-class TestTheOldestPython:
-    def test_knows_all_that_the_sources_use(self) -> None:
+class TestOldestPython:
+    def test_supports_all_syntax_and_imports_used(self) -> None:
         for folder in ("src", "backend"):
             assert_known(CLIENT / folder)
 
@@ -94,7 +94,7 @@ class TestTheOldestPython:
         "newer",
         ["import tomllib", "match 1:\n    case 1: pass", "from datetime import UTC"],
     )
-    def test_would_not_know_what_is_newer(self, newer: str, tmp_path: Path) -> None:
+    def test_check_detects_newer_features(self, newer: str, tmp_path: Path) -> None:
         (tmp_path / "newer.py").write_text(f"{newer}\n")
         with pytest.raises(AssertionError, match=r"Target versions not met:\s+3\.9"):
             assert_known(tmp_path)
@@ -113,10 +113,10 @@ def assert_known(folder: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-class TestTheExtraVerify:
+class TestVerifyExtra:
     """Verification needs the library of the same version; other commands work without it."""
 
-    def test_is_in_the_metadata_with_the_version_of_the_client(self, wheels: Path) -> None:
+    def test_metadata_pins_same_version_of_library(self, wheels: Path) -> None:
         [path] = wheels.glob("evenshare-*.whl")
         with zipfile.ZipFile(path) as wheel:
             [name] = [name for name in wheel.namelist() if name.endswith("/METADATA")]
@@ -128,7 +128,9 @@ class TestTheExtraVerify:
         assert core["version"] == metadata["Version"]
         assert "verify" in core["optional-dependencies"]
 
-    def test_is_named_until_all_that_it_brings_is_there(self, wheels: Path, tmp_path: Path) -> None:
+    def test_is_suggested_until_all_packages_are_installed(
+        self, wheels: Path, tmp_path: Path
+    ) -> None:
         venv.create(tmp_path / "venv", with_pip=False)
         [client], [core] = wheels.glob("evenshare-*.whl"), wheels.glob("evenshare_core-*.whl")
 
@@ -162,7 +164,7 @@ class TestTheExtraVerify:
         assert (code, "127.0.0.1:9 does not answer" in text) == (3, True), text
 
 
-def test_the_client_imports_only_itself_and_the_standard_library() -> None:
+def test_client_imports_only_itself_and_standard_library() -> None:
     """Modules that import more are listed, and only `with_core` imports them."""
     names = (
         "verify_log", "verify_pins", "verify_rounds", "verify_statement", "verify_statement_rounds",

@@ -40,8 +40,8 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
-class TestALoop:
-    def test_of_steps_is_timed_without_its_first_iteration(self, job: Job) -> None:
+class TestLoop:
+    def test_steps_loop_is_timed_without_first_iteration(self, job: Job) -> None:
         before_us = time.time_ns() // 1000
         process = job.start(STEPS, "6", "0.03")
         assert process.wait(PATIENCE_S) == 0, job.text
@@ -52,14 +52,14 @@ class TestALoop:
         assert before_us + 30_000 <= said["first_us"] <= time.time_ns() // 1000
         assert (said["suspended_us"], said["memory_bytes"]) == (None, 3_000_000)
 
-    def test_of_its_own_says_when_iterations_are_over(self, job: Job) -> None:
+    def test_custom_loop_counts_iterations_by_step_calls(self, job: Job) -> None:
         assert job.start(OWN_LOOP).wait(PATIENCE_S) == 0, job.text
         assert job.iterations["iterations"] == 40
         assert job.iterations["time_us"] >= 4 * 20_000
         assert job.progress["step"] == 50
         assert job.progress["metrics"] == {"loss": 0.2}
 
-    def test_that_is_preempted_says_how_long_that_took_and_begins_anew(self, job: Job) -> None:
+    def test_reports_suspend_time_and_restarts_after_preemption(self, job: Job) -> None:
         process = job.start(STEPS, "1000000", "0.005")
         job.reaches(3)
         assert preempt(process) == 99
@@ -70,7 +70,7 @@ class TestALoop:
         assert (again["lease"], again["iterations"], again["suspended_us"]) == (2, 2, None)
         assert again["first_us"] > first["first_us"]
 
-    def test_that_counts_twice_or_nothing_is_refused(self, job: Job) -> None:
+    def test_rejects_double_or_invalid_counts(self, job: Job) -> None:
         process = job.start("""
 from evenshare import lease
 for step in lease.steps(0, 1):
@@ -88,14 +88,14 @@ for step in lease.steps(0, 1):
         assert job.text.count("must be a whole number from 1") == 3
         assert "steps() counts the iterations already" in job.text
 
-    def test_of_an_older_lease_writes_nothing_more(self, job: Job) -> None:
+    def test_stops_writing_after_newer_lease(self, job: Job) -> None:
         old = job.start(STEPS, "1000000", "0.005")
         job.reaches(2)
         job.grant()
         assert old.wait(PATIENCE_S) == 97
         assert job.iterations["lease"] == 1
 
-    def test_is_no_trouble_outside_of_the_portal(self, job: Job) -> None:
+    def test_works_outside_portal(self, job: Job) -> None:
         job.folder.joinpath("lease").unlink(missing_ok=True)
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": job.environment()["PYTHONPATH"]}
         done = subprocess.run(
@@ -106,8 +106,8 @@ for step in lease.steps(0, 1):
         assert list(job.folder.iterdir()) == []
 
 
-class TestTheFile:
-    def test_is_whole_at_every_moment(self, job: Job) -> None:
+class TestIterationFile:
+    def test_is_always_complete(self, job: Job) -> None:
         process = job.start(STEPS, "1000000", "0.001")
         file = job.folder / "iterations.json"
         eventually(file.exists)
@@ -121,7 +121,7 @@ class TestTheFile:
         process.wait()
         assert not [one for one in job.folder.iterdir() if one.name.startswith(".iterations")]
 
-    def test_that_cannot_be_written_ends_nothing(self, tmp_path: Path) -> None:
+    def test_write_errors_are_ignored(self, tmp_path: Path) -> None:
         counted = IterationLog(tmp_path / "no" / "such" / "folder", 1)
         counted.add(1)
         counted.add(3)
@@ -129,7 +129,7 @@ class TestTheFile:
         counted.write()
         assert not counted.waits
 
-    def test_has_no_time_that_did_not_pass(self, tmp_path: Path) -> None:
+    def test_contains_no_time_that_has_not_passed(self, tmp_path: Path) -> None:
         counted = IterationLog(tmp_path / "iterations.json", 7)
         begin_ns = time.monotonic_ns()
         for _ in range(1000):

@@ -12,11 +12,11 @@ from tenants.input.requests import request_fields
 from .conftest import Run
 
 
-class TestTheTable:
-    def test_is_what_the_portal_reads(self) -> None:
+class TestFieldTable:
+    def test_matches_fields_of_portal(self) -> None:
         assert Path(table.__file__).read_text() == client_table(), "run make fields"
 
-    def test_makes_the_options_of_a_submission(self, run: Run) -> None:
+    def test_defines_options_of_submit(self, run: Run) -> None:
         told = run("job", "submit", "--help").out
         for field in request_fields(JobRequest).values():
             assert field.option in told, field.name

@@ -48,8 +48,8 @@ def ended() -> Iterator[list[subprocess.Popen[bytes]]]:
             process.wait()
 
 
-class TestAJobThatIsPreempted:
-    def test_ends_with_99_and_goes_on_where_it_was(self, job: Job) -> None:
+class TestPreemptedJob:
+    def test_exits_with_99_and_resumes_at_same_step(self, job: Job) -> None:
         first = job.start(COUNT, "1000000", "0.005")
         job.reaches(3)
         assert preempt(first) == 99
@@ -61,9 +61,7 @@ class TestAJobThatIsPreempted:
         assert second.wait(PATIENCE_S) == 0
         assert f"from {reached}\ndone {sum(range(reached + 5))}\n" in job.text
 
-    def test_loses_nothing_in_two_preemptions_of_the_example(
-        self, job: Job, tmp_path: Path
-    ) -> None:
+    def test_example_loses_nothing_in_two_preemptions(self, job: Job, tmp_path: Path) -> None:
         steps = ["--steps", "600"]
         whole = subprocess.run(
             [sys.executable, str(TRAIN), *steps, "--out", str(tmp_path / "whole")],
@@ -82,7 +80,7 @@ class TestAJobThatIsPreempted:
         assert whole.stdout.splitlines()[-1] == job.text.splitlines()[-1]
         assert (tmp_path / "whole").read_bytes() == (tmp_path / "cut").read_bytes()
 
-    def test_writes_the_step_before_at_once_and_the_one_in_progress_when_it_ends(
+    def test_writes_previous_step_at_once_then_current_step(
         self, job: Job, ended: list[subprocess.Popen[bytes]]
     ) -> None:
         """The second step waits for a file, so that the order is fixed."""
@@ -110,7 +108,7 @@ print("never reached", flush=True)
         assert job.checkpoints[-1].read_bytes().endswith(b'{"step":2}')
         assert "never reached" not in job.text
 
-    def test_writes_even_while_native_code_keeps_the_main_thread(self, job: Job) -> None:
+    def test_writes_while_native_code_blocks_main_thread(self, job: Job) -> None:
         """Python's signal handlers wait for the main thread; the wake-up descriptor does not."""
         job.grace_s = 2.0
         process = job.start(
@@ -128,7 +126,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)
         assert job.checkpoints[-1].read_bytes().endswith(b'{"step":7}')
         assert "inside an iteration" in job.text
 
-    def test_yields_though_it_never_stored(self, job: Job) -> None:
+    def test_exits_with_99_if_nothing_was_stored(self, job: Job) -> None:
         job.grace_s = 1.0
         process = job.start(
             "import time; from evenshare import lease; lease.resume(); print('up', flush=True)\n"
@@ -138,7 +136,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)
         assert preempt(process) == 99
         assert job.checkpoints == []
 
-    def test_bears_signals_at_any_moment(self, job: Job) -> None:
+    def test_survives_signals_at_any_moment(self, job: Job) -> None:
         """A hundred signals interrupt a loop that only stores checkpoints."""
         job.grace_s = 60.0
         process = job.start(COUNT, "100000000", "0")
@@ -148,7 +146,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)
         assert process.wait(PATIENCE_S) == 99
         assert "Traceback" not in job.text
 
-    def test_ends_whole_when_another_thread_stores(self, job: Job) -> None:
+    def test_ends_cleanly_if_another_thread_stores(self, job: Job) -> None:
         process = job.start(
             """
 import threading, time
@@ -168,7 +166,7 @@ thread.join()
         assert preempt(process) == 99
         assert job.checkpoints
 
-    def test_leaves_its_forked_helpers_out_of_it(self, job: Job) -> None:
+    def test_ignores_calls_in_forked_children(self, job: Job) -> None:
         process = job.start(
             """
 import os, signal, time
@@ -190,8 +188,8 @@ lease.flush()
         assert [p.read_bytes()[-17:] for p in job.checkpoints] == [b'{"from":"parent"}']
 
 
-class TestAStaleProcess:
-    def test_refuses_to_write_and_ends_with_97(self, job: Job) -> None:
+class TestStaleProcess:
+    def test_writes_nothing_and_exits_with_97(self, job: Job) -> None:
         process = job.start(COUNT, "1000000", "0.005")
         job.reaches(3)
         job.grant()
@@ -199,13 +197,13 @@ class TestAStaleProcess:
         assert job.checkpoints == []
         assert "lease 2 runs this job now" in job.text
 
-    def test_ends_by_itself_when_it_reports(self, job: Job) -> None:
+    def test_exits_at_its_next_report(self, job: Job) -> None:
         process = job.start(COUNT, "1000000", "0.005")
         job.reaches(3)
         job.grant()
         assert process.wait(PATIENCE_S) == 97
 
-    def test_does_not_even_start(self, job: Job) -> None:
+    def test_does_not_start(self, job: Job) -> None:
         job.grant()
         stale = job.environment()
         job.grant()
@@ -218,9 +216,9 @@ class TestAStaleProcess:
         assert (done.returncode, done.stdout) == (97, b"")
 
 
-class TestADiskThatIsFull:
-    def test_is_told_apart_from_a_checkpoint(self, job: Job) -> None:
-        """After the start, a file takes the place of the folder for checkpoints."""
+class TestUnwritableCheckpoint:
+    def test_exits_with_74(self, job: Job) -> None:
+        """After the start, a file replaces the folder for checkpoints."""
         process = job.start(COUNT, "1000000", "0.005")
         job.reaches(3)
         folder = job.folder / "checkpoints"
@@ -230,7 +228,7 @@ class TestADiskThatIsFull:
         assert "could not be written" in job.text
 
 
-class TestOutsideThePortal:
+class TestOutsidePortal:
     def run(self, source: str, folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-c", textwrap.dedent(source)],
@@ -241,7 +239,7 @@ class TestOutsideThePortal:
             check=False,
         )
 
-    def test_every_call_does_nothing(self, tmp_path: Path) -> None:
+    def test_calls_have_no_effect(self, tmp_path: Path) -> None:
         done = self.run(
             """
             import signal, threading
@@ -261,7 +259,7 @@ class TestOutsideThePortal:
         assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_folder_keeps_the_state_between_runs(self, tmp_path: Path) -> None:
+    def test_folder_keeps_state_between_runs(self, tmp_path: Path) -> None:
         source = """
             from evenshare import lease
             lease.setup(directory="kept")
@@ -279,7 +277,7 @@ class TestOutsideThePortal:
             ("{'a': {1, 2}}", "set is not JSON serializable"),
         ],
     )
-    def test_a_state_that_would_change_is_refused_when_stored(
+    def test_rejects_state_that_json_would_change(
         self, state: str, words: str, tmp_path: Path
     ) -> None:
         done = self.run(
@@ -290,7 +288,7 @@ class TestOutsideThePortal:
         assert words in done.stderr
 
 
-class TestAWrongContract:
+class TestInvalidContract:
     @pytest.mark.parametrize(
         ("name", "value"),
         [
@@ -299,7 +297,7 @@ class TestAWrongContract:
             ("EVENSHARE_CHECKPOINT_SIGNAL", "SIGNOTHING"),
         ],
     )
-    def test_is_told_by_the_name_of_the_variable(self, job: Job, name: str, value: str) -> None:
+    def test_error_names_variable(self, job: Job, name: str, value: str) -> None:
         job.grant()
         done = subprocess.run(
             [sys.executable, "-c", "from evenshare import lease; lease.resume()"],
@@ -313,7 +311,7 @@ class TestAWrongContract:
 
 
 class TestProgress:
-    def test_is_small_finite_and_complete_at_the_end(self, job: Job) -> None:
+    def test_is_bounded_finite_and_complete_at_end(self, job: Job) -> None:
         process = job.start(
             """
 from evenshare import lease

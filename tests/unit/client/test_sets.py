@@ -24,24 +24,24 @@ def of(lease: int, sequence: int, size: int = 2, run: str = RUN) -> CheckpointSe
     return CheckpointSet(lease, sequence, run, size)
 
 
-class TestASet:
-    def test_is_complete_with_the_last_of_its_files(self, tmp_path: Path) -> None:
+class TestCheckpointSet:
+    def test_is_complete_with_its_last_file(self, tmp_path: Path) -> None:
         put(tmp_path, of(1, 5, size=3), 0, 2)
         assert complete_sets(tmp_path) == []
         put(tmp_path, of(1, 5, size=3), 1)
         assert complete_sets(tmp_path) == [of(1, 5, size=3)]
 
-    def test_is_not_made_of_two_runs(self, tmp_path: Path) -> None:
+    def test_does_not_mix_files_of_two_runs(self, tmp_path: Path) -> None:
         put(tmp_path, of(1, 5), 0)
         put(tmp_path, of(1, 5, run=OTHER), 1)
         assert complete_sets(tmp_path) == []
 
-    def test_is_not_made_of_ranks_that_it_has_not(self, tmp_path: Path) -> None:
+    def test_ignores_files_with_wrong_rank(self, tmp_path: Path) -> None:
         put(tmp_path, of(1, 5), 0, 2)
         (tmp_path / of(1, 5).file(0).replace("00000-of", "000000-of")).touch()
         assert complete_sets(tmp_path) == []
 
-    def test_of_a_later_lease_comes_first_whoever_wrote_it(self, tmp_path: Path) -> None:
+    def test_of_later_lease_comes_first(self, tmp_path: Path) -> None:
         single = CheckpointSet(2, 1, "", 1)
         for one in (of(1, 9), single, of(3, 1)):
             put(tmp_path, one)
@@ -50,7 +50,7 @@ class TestASet:
 
 
 class TestPruning:
-    def test_keeps_two_sets_and_what_is_on_its_way(self, tmp_path: Path) -> None:
+    def test_keeps_two_sets_and_incomplete_newer_one(self, tmp_path: Path) -> None:
         for one in (of(1, 1), of(1, 2), of(2, 1)):
             put(tmp_path, one)
         put(tmp_path, of(1, 1, run=OTHER), 1)
@@ -60,7 +60,7 @@ class TestPruning:
         assert sorted(path.name for path in tmp_path.iterdir()) == kept
 
     @pytest.mark.parametrize("sets", [1, 2])
-    def test_removes_nothing_while_there_are_not_more(self, sets: int, tmp_path: Path) -> None:
+    def test_removes_nothing_below_limit(self, sets: int, tmp_path: Path) -> None:
         put(tmp_path, of(1, 1), 0)
         for sequence in range(1, sets):
             put(tmp_path, of(2, sequence))
@@ -68,8 +68,8 @@ class TestPruning:
         assert (tmp_path / of(1, 1).file(0)).exists()
 
 
-class TestWhatKilledWritersLeave:
-    def test_is_cleared_and_nothing_else(self, tmp_path: Path) -> None:
+class TestUnfinishedFiles:
+    def test_are_removed_without_touching_others(self, tmp_path: Path) -> None:
         put(tmp_path, of(1, 1))
         for name in (f".{of(1, 2).file(0)}.4242", ".000001-00000002.ckpt.4242", ".mine"):
             (tmp_path / name).touch()

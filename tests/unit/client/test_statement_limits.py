@@ -54,8 +54,8 @@ def endless(folder: Path, steps: int = 3000, incomes: int = 2000) -> Path:
     return kept(folder, idle=idle, income=[INCOME] * incomes)
 
 
-class TestAStatement:
-    def test_that_takes_for_ever_is_ended_and_not_proven(self, run: Run, tmp_path: Path) -> None:
+class TestStatement:
+    def test_exceeding_time_limit_is_not_proven(self, run: Run, tmp_path: Path) -> None:
         folder = str(endless(tmp_path / "kept"))
         done = run("statement", "verify", "--from-dir", folder, "--limit", "1")
         assert done.code == 5, done
@@ -77,7 +77,7 @@ class TestAStatement:
             ("prices", POSTED, {"valid_from_round": 10**4000}),
         ],
     )
-    def test_with_an_absurd_number_is_refused(
+    def test_with_absurd_number_is_wrong(
         self, run: Run, tmp_path: Path, name: str, row: dict[str, Any], absurd: dict[str, Any]
     ) -> None:
         folder = kept(tmp_path / "kept", **{name: [row | absurd]})
@@ -85,15 +85,13 @@ class TestAStatement:
         assert done.code == 3, done
         assert f"WRONG: answer: {name}[0]: " in done.out
 
-    def test_whose_fractions_are_too_long_to_be_written_is_wrong(
-        self, run: Run, tmp_path: Path
-    ) -> None:
+    def test_with_overlong_fractions_is_wrong(self, run: Run, tmp_path: Path) -> None:
         folder = str(endless(tmp_path / "kept", steps=400, incomes=1))
         done = run("statement", "verify", "--from-dir", folder)
         assert done.code == 3, done
         assert "recomputed a number that is too long to be shown" in done.out
 
-    def test_has_a_limit_like_that_of_rounds(self) -> None:
+    def test_has_same_default_limit_as_rounds(self) -> None:
         """`round verify`, `statement verify` and `evenshare-core verify` have the same default."""
         words = (["statement", "verify"], ["round", "verify", "--pool", "philly"])
         assert {parser().parse_args(each).limit for each in words} == {LIMIT_S}

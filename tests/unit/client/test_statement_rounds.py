@@ -55,7 +55,7 @@ def verified(folder: Path, named: set[int]) -> StatementRounds:
 
 
 class TestRounds:
-    def test_are_disclosed_where_rows_name_them(self, tmp_path: Path) -> None:
+    def test_named_in_rows_are_disclosed(self, tmp_path: Path) -> None:
         rounds = downloaded(StagedPool(), tmp_path, {3, 6})
         assert rounds.findings == []
         assert set(rounds.disclosed) == {3, 6}
@@ -64,18 +64,18 @@ class TestRounds:
         assert not rounds.left
 
     @pytest.mark.parametrize("named", [{1, 2, 5}, {1, 2}])
-    def test_of_before_the_log_began_are_counted(self, tmp_path: Path, named: set[int]) -> None:
+    def test_before_start_of_log_are_counted(self, tmp_path: Path, named: set[int]) -> None:
         rounds = downloaded(StagedPool(staged_rounds(8)[3:]), tmp_path, named)
         assert rounds.findings == []
         assert rounds.left == {BEFORE_LOG: 2}
 
-    def test_that_are_not_in_the_log_yet_are_counted(self, tmp_path: Path) -> None:
+    def test_not_yet_in_log_are_counted(self, tmp_path: Path) -> None:
         rounds = downloaded(StagedPool(), tmp_path, {7, 9, 10})
         assert rounds.findings == []
         assert rounds.left == {AFTER_HEAD: 2}
         assert set(rounds.disclosed) == {7}
 
-    def test_whose_first_records_are_held_back_are_named(self, tmp_path: Path) -> None:
+    def test_with_withheld_first_records_are_reported(self, tmp_path: Path) -> None:
         downloaded(StagedPool(), tmp_path, {2, 6})
         rows = json.loads((tmp_path / "records.json").read_text())
         (tmp_path / "records.json").write_text(json.dumps(rows[2:]))
@@ -87,12 +87,12 @@ class TestRounds:
             " of a head of 8 entries"
         )
 
-    def test_of_own_rows_alone_are_said(self, tmp_path: Path) -> None:
+    def test_with_own_rows_only_are_unproven(self, tmp_path: Path) -> None:
         rounds = downloaded(StagedPool(visibility="own"), tmp_path, {3, 6})
         assert (rounds.findings, rounds.disclosed) == ([], {})
         assert {row.gap for row in rounds.unproven} == {Gap.OWN_ROWS}
 
-    def test_with_bytes_that_are_gone_are_not_disclosed(self, tmp_path: Path) -> None:
+    def test_with_missing_bundle_are_not_disclosed(self, tmp_path: Path) -> None:
         pool = StagedPool()
         del pool.bundles[6]
         rounds = downloaded(pool, tmp_path, {3, 6})

@@ -34,22 +34,22 @@ def sleeper(on_term: str) -> list[str]:
     )
 
 
-class TestTheCheckpointSignal:
+class TestCheckpointSignal:
     @pytest.mark.parametrize(
         ("on_term", "code"),
         [("sys.exit(0)", 99), ("sys.exit(143)", 99), ("sys.exit(5)", 5), ("os.abort()", -6)],
     )
-    def test_becomes_sigterm(self, on_term: str, code: int, job: Job) -> None:
+    def test_is_forwarded_as_sigterm(self, on_term: str, code: int, job: Job) -> None:
         process = job.run(sleeper(on_term))
         job.says("up")
         assert preempt(process) == code
 
-    def test_ends_a_program_that_does_not_listen(self, job: Job) -> None:
+    def test_ends_program_without_handler(self, job: Job) -> None:
         process = job.run(python("import time; print('up', flush=True)\nwhile True: time.sleep(1)"))
         job.says("up")
         assert preempt(process) == 99
 
-    def test_is_told_once_however_often_it_comes(self, job: Job) -> None:
+    def test_is_forwarded_once_if_repeated(self, job: Job) -> None:
         process = job.run(sleeper("print('told', flush=True), time.sleep(0.5), sys.exit(0)"))
         job.says("up")
         for _ in range(20):
@@ -57,7 +57,7 @@ class TestTheCheckpointSignal:
         assert process.wait(PATIENCE_S) == 99
         assert job.text.count("told") == 1
 
-    def test_does_not_reach_the_program_through_its_group(self, job: Job) -> None:
+    def test_to_process_group_does_not_reach_program(self, job: Job) -> None:
         """The signal would kill the program, which has no handler for it."""
         process = job.run(sleeper("print('term', flush=True), sys.exit(0)"))
         job.says("up")
@@ -68,22 +68,20 @@ class TestTheCheckpointSignal:
         assert "term" in job.text
 
     @pytest.mark.parametrize(("code", "answer"), [(7, 99), (0, 0), (143, 143)])
-    def test_ends_with_99_by_the_codes_that_are_named(
-        self, code: int, answer: int, job: Job
-    ) -> None:
+    def test_exits_with_99_for_listed_codes(self, code: int, answer: int, job: Job) -> None:
         command = sleeper(f"sys.exit({code})")
         process = job.run([*command[:3], "--ok-codes", "7,8", *command[3:]])
         job.says("up")
         assert preempt(process) == answer
 
-    def test_kills_a_program_whose_grace_is_over(self, job: Job) -> None:
+    def test_kills_program_after_grace_period(self, job: Job) -> None:
         job.grace_s = 0.4
         process = job.run(sleeper("print('not now', flush=True)"))
         job.says("up")
         assert preempt(process) == -signal.SIGKILL
         assert "not now" in job.text
 
-    def test_leaves_nothing_of_the_program(self, job: Job) -> None:
+    def test_leaves_no_process_behind(self, job: Job) -> None:
         """Processes that moved to another session end too."""
         spawn = "import subprocess; p = subprocess.Popen(['sleep', '1000'], start_new_session=True)"
         process = job.run(python(f"{spawn}\nprint('pid', p.pid, 'end', flush=True)"))
@@ -92,31 +90,33 @@ class TestTheCheckpointSignal:
         assert not Path(f"/proc/{pid}/exe").exists()
 
 
-class TestAProgramThatEndsByItself:
+class TestFinishedProgram:
     @pytest.mark.parametrize("code", [0, 1, 99])
-    def test_passes_its_code_on(self, code: int, job: Job) -> None:
+    def test_passes_on_exit_code(self, code: int, job: Job) -> None:
         assert job.run(python(f"raise SystemExit({code})")).wait(PATIENCE_S) == code
 
     @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
-    def test_passes_its_signal_on(self, name: str, job: Job) -> None:
+    def test_passes_on_signal(self, name: str, job: Job) -> None:
         kill = f"import os, signal; os.kill(os.getpid(), signal.{name})"
         assert job.run(python(kill)).wait(PATIENCE_S) == -signal.Signals[name]
 
-    def test_gets_its_arguments_as_they_are(self, job: Job) -> None:
+    def test_receives_unchanged_arguments(self, job: Job) -> None:
         show = "import sys; print(sys.argv[1:])"
         words = ["--", "$HOME", "a b", "; true", "--help"]
         assert job.run([*WRAPPER, sys.executable, "-c", show, *words]).wait(PATIENCE_S) == 0
         assert job.text == f"{words}\n"
 
 
-class TestTheWrapper:
+class TestWrapper:
     @pytest.mark.parametrize(
         "words", [[], ["--"], ["program"], ["--ok-codes", "x", "--", "true"], ["--ok-codes"]]
     )
-    def test_tells_its_usage(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_prints_usage_for_invalid_arguments(
+        self, words: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert term.main(words) == 2
         assert "-- program [argument ...]" in capsys.readouterr().err
 
-    def test_tells_of_a_program_that_is_not_there(self, job: Job) -> None:
+    def test_reports_missing_program(self, job: Job) -> None:
         assert job.run([*WRAPPER, "/no/such/program"]).wait(PATIENCE_S) == 127
         assert "could not be started" in job.text

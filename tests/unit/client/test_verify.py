@@ -27,9 +27,7 @@ from .portal import Portal
 
 
 class TestVerify:
-    def test_prints_a_line_a_round_and_keeps_the_head(
-        self, verify_all: Any, tmp_path: Path
-    ) -> None:
+    def test_prints_line_per_round_and_pins_head(self, verify_all: Any, tmp_path: Path) -> None:
         done = verify_all()
         assert done.code == 0, done.out + done.err
         lines = done.out.splitlines()
@@ -44,7 +42,7 @@ class TestVerify:
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert json.loads(path.read_text())["size"] == ROUNDS
 
-    def test_takes_the_newest_a_number_a_count_or_a_time(self, run: Run, pool: StagedPool) -> None:
+    def test_selects_rounds_by_number_count_or_time(self, run: Run, pool: StagedPool) -> None:
         def rounds(*words: str) -> list[int]:
             done = run("round", "verify", "--pool", POOL, "--output", "json", *words)
             assert done.code == 0, done.out + done.err
@@ -60,7 +58,7 @@ class TestVerify:
         assert rounds("--since", "2000-01-01T00:00:00") == list(range(1, ROUNDS + 1))
         assert pool.size == ROUNDS
 
-    def test_has_its_findings_as_json(self, verify_all: Any, pool: StagedPool) -> None:
+    def test_prints_findings_as_json(self, verify_all: Any, pool: StagedPool) -> None:
         shown = verify_all("--output", "json").json
         assert shown["ok"] is True
         assert shown["head"]["size"] == ROUNDS
@@ -71,7 +69,7 @@ class TestVerify:
         assert row["figures"]["grants"] == len(pool.rounds[4].decision.grants)
         assert {claim["tenant"] for claim in row["figures"]["claims"]} == {ADA}
 
-    def test_does_it_again_elsewhere_from_the_files(
+    def test_repeats_offline_from_saved_files(
         self, run: Run, verify_all: Any, tmp_path: Path, portal: Portal,
         capsys: pytest.CaptureFixture[str],
     ) -> None:  # fmt: skip
@@ -89,7 +87,7 @@ class TestVerify:
         assert core_main(["verify", str(folder), "--pin", str(pin_path(tmp_path))]) == 0
         assert core_main(["verify", str(folder), "--vkey", vkey_of(key_of("second"))]) == 3
 
-    def test_pins_nothing_of_files_alone(
+    def test_pins_nothing_from_files(
         self, run: Run, verify_all: Any, tmp_path: Path, pool: StagedPool
     ) -> None:
         folder = str(tmp_path / "kept")
@@ -114,7 +112,7 @@ class TestVerify:
         ],
     )
     @pytest.mark.parametrize("place", ["chain", "records", "names", "inclusion", "bundle", "jobs"])
-    def test_refuses_answers_of_another_form(
+    def test_rejects_malformed_answers(
         self, run: Run, pool: StagedPool, portal: Portal, place: str, answer: Any
     ) -> None:
         said = [] if answer == "deep" else answer
@@ -134,7 +132,7 @@ class TestVerify:
             assert (done.code, pool.size) == (3, ROUNDS), done.out + done.err
             assert "Traceback" not in done.err
 
-    def test_of_no_round_at_all_says_so(
+    def test_reports_withheld_last_rounds(
         self, run: Run, pool: StagedPool, portal: Portal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         head = {**pool.chain(), "round": 10**9}
@@ -148,7 +146,7 @@ class TestVerify:
         text = f"the portal has a head of {ROUNDS} rounds, but withholds the last"
         assert (done.code, text in done.err) == (3, True), done.out + done.err
 
-    def test_downloads_what_is_kept_once(
+    def test_downloads_saved_bundles_once(
         self, verify_all: Any, portal: Portal, tmp_path: Path
     ) -> None:
         folder = str(tmp_path / "kept")
@@ -158,13 +156,13 @@ class TestVerify:
         asked = [path for _, path, _, _ in portal.seen[before:]]
         assert not [path for path in asked if path.endswith("/bundle")]
 
-    def test_reads_bundles_compressed(self, verify_all: Any, portal: Portal) -> None:
+    def test_requests_compressed_bundles(self, verify_all: Any, portal: Portal) -> None:
         verify_all()
         bundles = [headers for _, path, headers, _ in portal.seen if path.endswith("/bundle")]
         assert len(bundles) == ROUNDS
         assert {headers["accept-encoding"] for headers in bundles} == {"gzip"}
 
-    def test_shows_how_far_it_is_to_those_who_watch(self) -> None:
+    def test_shows_progress_only_on_terminal(self) -> None:
         class Watched(io.StringIO):
             def isatty(self) -> bool:
                 return True
@@ -191,38 +189,36 @@ class TestVerify:
             (["--last", "0", "--pool", POOL], "not a whole number"),
         ],
     )
-    def test_refuses_what_cannot_be(
+    def test_rejects_invalid_arguments(
         self, run: Run, portal: Portal, words: list[str], text: str
     ) -> None:
         done = run("round", "verify", *words)
         assert (done.code, text in done.err) == (2, True), done.err
         assert portal.seen == []
 
-    def test_of_a_round_that_is_not_there_says_what_is(self, run: Run, pool: StagedPool) -> None:
+    def test_unknown_round_names_newest(self, run: Run, pool: StagedPool) -> None:
         done = run("round", "verify", "99", "--pool", POOL)
         assert (done.code, pool.size) == (3, ROUNDS)
         assert f"round 99 of {POOL} is not in its log; the newest is {ROUNDS}" in done.err
 
-    def test_says_what_to_install_where_the_library_is_missing(
-        self, run: Run, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_reports_missing_library(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(verify, "NEEDS", (9, 9))
         done = run("round", "verify", "--pool", POOL)
         assert (done.code, "needs Python" in done.err) == (2, True)
         monkeypatch.undo()
 
-    def test_shows_its_first_call_with_explain(self, run: Run, portal: Portal) -> None:
+    def test_explain_shows_first_request(self, run: Run, portal: Portal) -> None:
         done = run("round", "verify", "--pool", POOL, "--explain")
         assert (done.code, portal.seen) == (0, [])
         assert done.out.startswith(f"GET {portal.url}/api/v1/chain/{POOL}")
 
-    def test_takes_no_path_from_an_answer(self, tmp_path: Path) -> None:
+    def test_rejects_path_traversal_in_answers(self, tmp_path: Path) -> None:
         with pytest.raises(Exception, match="an invalid name"):
             verify_files.Files(tmp_path).write("names/../../x.json", b"")
 
 
-class TestAPin:
-    def test_is_kept_and_shown(self, run: Run, pool: StagedPool, tmp_path: Path) -> None:
+class TestPin:
+    def test_is_stored_and_shown(self, run: Run, pool: StagedPool, tmp_path: Path) -> None:
         assert run("round", "pin", "--pool", POOL, "--show").code == 2
         done = run("round", "pin", "--pool", POOL)
         assert done.code == 0, done.err
@@ -231,7 +227,7 @@ class TestAPin:
         assert shown["file"] == str(pin_path(tmp_path))
         assert shown["pin"]["root"] in done.out
 
-    def test_is_another_for_each_portal_and_pool(self, tmp_path: Path) -> None:
+    def test_file_differs_by_portal_and_pool(self, tmp_path: Path) -> None:
         from evenshare.cli.pins import pin_file
 
         env = {"XDG_CONFIG_HOME": str(tmp_path)}
@@ -240,7 +236,7 @@ class TestAPin:
         ]  # fmt: skip
         assert len({pin_file(env, *place) for place in places}) == 4
 
-    def test_that_is_none_is_said(self, run: Run, pool: StagedPool, tmp_path: Path) -> None:
+    def test_corrupt_file_is_rejected(self, run: Run, pool: StagedPool, tmp_path: Path) -> None:
         run("round", "pin", "--pool", POOL)
         pin_path(tmp_path).write_text("{}")
         done = run("round", "verify", "--pool", POOL)

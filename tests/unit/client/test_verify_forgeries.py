@@ -104,16 +104,16 @@ def forge_answers(portal: Portal, pool: StagedPool, answers: Mapping[str, Any]) 
     portal.jobs = pool.jobs()
 
 
-def test_the_command_knows_all_gaps() -> None:
+def test_command_lists_all_gaps() -> None:
     """The command has its own list, because it also runs without the library."""
     assert tuple(gap.value for gap in Gap) == GAPS
     assert set(TO_DO) == set(Gap)
 
 
-class TestAStatement:
+class TestStatement:
     WORDS = ("statement", "verify", "--pool", POOL, "--from", "2030-03-17", "--to", "2030-03-18")
 
-    def test_whose_rows_are_all_withheld_is_not_proven(self, run: Run, portal: Portal) -> None:
+    def test_with_all_rows_withheld_is_not_proven(self, run: Run, portal: Portal) -> None:
         whole = portal.answer
 
         def withheld(method: str, path: str, *others: Any) -> Answer:
@@ -132,7 +132,7 @@ class TestAStatement:
         assert run(*self.WORDS, "--accept", "rows").code == 0
 
 
-class TestAForgery:
+class TestForgery:
     @pytest.mark.parametrize(("forge", "gap"), FORGERIES)
     def test_is_not_proven(
         self,
@@ -153,7 +153,7 @@ class TestAForgery:
         assert gap in {row["gap"] for one in shown["rounds"] for row in one["unproven"]}
 
     @pytest.mark.parametrize(("forge", "gap"), FORGERIES)
-    def test_is_borne_by_who_asks_for_less(
+    def test_passes_if_gap_is_accepted(
         self,
         verify_all: Any,
         portal: Portal,

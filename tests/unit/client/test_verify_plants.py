@@ -25,7 +25,7 @@ from .conftest import ROUNDS, Ran, Run, pin_path
 from .portal import Portal
 
 
-class TestAPlant:
+class TestFalsification:
     """The command names each falsification, and exits with 3."""
 
     def assert_named(self, done: Ran, text: str) -> None:
@@ -33,7 +33,7 @@ class TestAPlant:
         assert text in done.out, done.out
         assert not done.out.endswith(f"\n{ROUNDS} rounds proven\n")
 
-    def test_a_round_rewritten_with_matching_bytes(
+    def test_detects_rewritten_round_with_matching_bytes(
         self, verify_all: Any, pool: StagedPool, tmp_path: Path
     ) -> None:
         """The portal decides a round again without one job, and seals all later rounds again."""
@@ -54,7 +54,7 @@ class TestAPlant:
         self.assert_named(done, "the head is WRONG")
         assert pin_path(tmp_path).read_bytes() == kept
 
-    def test_an_old_round_rewritten_under_a_longer_log(
+    def test_detects_rewritten_old_round_under_longer_log(
         self, verify_all: Any, run: Run, pool: StagedPool
     ) -> None:
         whole = pool.records
@@ -65,13 +65,11 @@ class TestAPlant:
         done = verify_all()
         self.assert_named(done, "history: the history was rewritten or forked: the 6 rounds that")
 
-    def test_a_round_removed(self, verify_all: Any, pool: StagedPool) -> None:
+    def test_detects_removed_round(self, verify_all: Any, pool: StagedPool) -> None:
         del pool.records[3], pool.bundles[4]
         self.assert_named(verify_all(), "record: the round before it in the log is 3")
 
-    def test_a_round_removed_and_the_rest_sealed_anew(
-        self, verify_all: Any, pool: StagedPool
-    ) -> None:
+    def test_detects_removed_round_after_resealing(self, verify_all: Any, pool: StagedPool) -> None:
         del pool.rounds[3]
         pool.seal()
         done = verify_all()
@@ -86,10 +84,10 @@ class TestAPlant:
             (slice(4, None), "withholds the rounds before 5"),
         ],
     )
-    def test_records_held_back(
+    def test_detects_withheld_records(
         self, verify_all: Any, portal: Portal, pool: StagedPool, kept: slice, text: str
     ) -> None:
-        """An answer with fewer rounds than requested is not proven."""
+        """An answer with fewer rounds than requested is an error."""
 
         def answer(words: list[str], query: dict[str, str]) -> tuple[int, Any]:
             status, body = pool.answer(words, query)
@@ -103,7 +101,7 @@ class TestAPlant:
         assert text in done.err
 
     @pytest.mark.parametrize("words", [("--last", "3"), ("5",)])
-    def test_a_newest_record_held_back(
+    def test_detects_withheld_newest_record(
         self, run: Run, portal: Portal, pool: StagedPool, words: tuple[str, ...]
     ) -> None:
         """An older round is presented as the newest, under a head that covers more."""
@@ -116,7 +114,7 @@ class TestAPlant:
         done = run("round", "verify", "--pool", POOL, *words)
         self.assert_named(done, "WRONG: records: the portal calls round 5 its newest, entry 4 of")
 
-    def test_a_log_of_another_pool(
+    def test_detects_log_of_other_pool(
         self, run: Run, portal: Portal, pool: StagedPool, tmp_path: Path
     ) -> None:
         portal.rounds = lambda words, query: pool.answer([words[0], POOL, *words[2:]], query)
@@ -124,13 +122,13 @@ class TestAPlant:
         self.assert_named(done, "is not the log of lub")
         assert not list(tmp_path.glob("evenshare/pins/*"))
 
-    def test_a_certificate_left_out(self, verify_all: Any, pool: StagedPool) -> None:
+    def test_detects_missing_certificate(self, verify_all: Any, pool: StagedPool) -> None:
         row = pool.rounds[2]
         pool.rounds[2] = StagedRound(row.snapshot, row.decision, None)
         pool.seal()
         self.assert_named(verify_all(), "certificate: none is in it")
 
-    def test_a_certificate_of_an_older_version(self, verify_all: Any, pool: StagedPool) -> None:
+    def test_detects_certificate_of_older_version(self, verify_all: Any, pool: StagedPool) -> None:
         row = pool.rounds[4]
         assert row.certificate is not None
         older = {**row.certificate, "version": 3}
@@ -138,7 +136,7 @@ class TestAPlant:
         pool.seal()
         self.assert_named(verify_all(), "certificate: its version is 3; 6 is due")
 
-    def test_a_certificate_of_a_later_version_is_counted(
+    def test_counts_certificate_of_later_version_as_not_proven(
         self, verify_all: Any, pool: StagedPool
     ) -> None:
         """The certificate has no visible fault, and is not proven."""
@@ -153,13 +151,13 @@ class TestAPlant:
         shown = verify_all("--output", "json").json
         assert shown["not_recomputed"] == {"decision": 0, "certificate": 1}
 
-    def test_a_history_shortened(self, verify_all: Any, run: Run, pool: StagedPool) -> None:
+    def test_detects_shortened_history(self, verify_all: Any, run: Run, pool: StagedPool) -> None:
         assert verify_all().code == 0
         pool.records = pool.records[:5]
         done = run("round", "verify", "--pool", POOL)
         self.assert_named(done, "history: the history was shortened: 5 rounds now, pinned are 8")
 
-    def test_a_fork_shown_to_two_tenants(
+    def test_detects_fork_shown_to_two_tenants(
         self, run: Run, pool: StagedPool, portal: Portal, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
@@ -175,7 +173,7 @@ class TestAPlant:
         self.assert_named(done, "WRONG: history: the history was forked: two heads of 8 rounds")
         assert pool.size == other.size
 
-    def test_a_fork_of_other_sizes(
+    def test_detects_fork_of_different_size(
         self, run: Run, pool: StagedPool, portal: Portal, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
@@ -196,7 +194,7 @@ class TestAPlant:
         self.assert_named(done, "there is no proof")
         assert portal.seen
 
-    def test_a_price_changed_after_posting(self, verify_all: Any, pool: StagedPool) -> None:
+    def test_detects_price_changed_after_posting(self, verify_all: Any, pool: StagedPool) -> None:
         row = pool.rounds[3]
         first, *others = row.decision.prices
         prices = (replace(first, price_micro=first.price_micro + 1), *others)
@@ -208,7 +206,7 @@ class TestAPlant:
         self.assert_named(done, "decision: prices[0].price_micro")
         self.assert_named(done, "The price of fast is")
 
-    def test_a_certificate_upgraded(self, verify_all: Any, pool: StagedPool) -> None:
+    def test_detects_improved_certificate(self, verify_all: Any, pool: StagedPool) -> None:
         row = pool.rounds[2]
         assert row.certificate is not None
         certificate = json.loads(json.dumps(row.certificate))
@@ -220,7 +218,7 @@ class TestAPlant:
             verify_all(), f"certificate: {line['name']}: holds there, {before} here"
         )  # fmt: skip
 
-    def test_a_bundle_with_a_pseudonym_swapped(self, verify_all: Any, pool: StagedPool) -> None:
+    def test_detects_swapped_pseudonyms(self, verify_all: Any, pool: StagedPool) -> None:
         def swap(_: int, data: bytes) -> bytes:
             document = json.loads(data)
             names = document["names"]["tenants"]
@@ -230,14 +228,16 @@ class TestAPlant:
         pool.seal(swap)
         self.assert_named(verify_all(), "of ada has the pseudonym of another tenant")
 
-    def test_a_record_edited(self, verify_all: Any, pool: StagedPool) -> None:
+    def test_detects_edited_record(self, verify_all: Any, pool: StagedPool) -> None:
         record = read_record(pool.records[3])
         pool.records[3] = record_bytes(replace(record, bundle="0" * 64))
         done = verify_all()
         self.assert_named(done, "bytes: the record commits to the SHA-256 0000")
         self.assert_named(done, "record: its record names ")
 
-    def test_a_checkpoint_signed_by_another_key(self, verify_all: Any, pool: StagedPool) -> None:
+    def test_detects_checkpoint_signed_by_other_key(
+        self, verify_all: Any, pool: StagedPool
+    ) -> None:
         assert verify_all().code == 0
         pool.keys = [key_of("second")]
         self.assert_named(verify_all(), "WRONG: key: the head is signed only by ")

@@ -14,8 +14,8 @@ from .conftest import ROUNDS, Run
 from .portal import Portal, problem
 
 
-class TestAReport:
-    def test_says_what_was_verified_of_which_head(
+class TestReport:
+    def test_contains_verified_rounds_and_head(
         self, verify_all: Any, portal: Portal, pool: StagedPool
     ) -> None:
         shown = verify_all("--output", "json").json
@@ -30,7 +30,7 @@ class TestAReport:
         assert (method, path) == ("POST", f"/api/v1/chain/{POOL}/verifications")
         assert pool.size == ROUNDS
 
-    def test_counts_what_is_wrong(
+    def test_counts_findings(
         self, run: Run, pool: StagedPool, portal: Portal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bent = pool.bundles[6].replace(b'"round":6', b'"round":7')
@@ -42,11 +42,11 @@ class TestAReport:
         assert (said["findings"], said["checked"], said["first"]) == (wrong, 4, 5)
         assert wrong > 0
 
-    def test_is_not_made_where_it_is_not_wanted(self, verify_all: Any, portal: Portal) -> None:
+    def test_is_not_sent_with_option_no_report(self, verify_all: Any, portal: Portal) -> None:
         done = verify_all("--no-report")
         assert (done.code, portal.reports, done.err) == (0, [], "")
 
-    def test_is_not_made_of_files(
+    def test_is_not_sent_for_saved_files(
         self, run: Run, verify_all: Any, portal: Portal, tmp_path: Path
     ) -> None:
         verify_all("--no-report", "--save-dir", str(tmp_path / "kept"))
@@ -67,7 +67,7 @@ class TestAReport:
             (404, "", "404, No"),
         ],
     )
-    def test_that_fails_is_a_line_and_no_other_exit_code(
+    def test_failure_prints_line_and_keeps_exit_code(
         self, verify_all: Any, portal: Portal, status: int, detail: str, said: str
     ) -> None:
         portal.refusal = status, problem(status, "No") | {"detail": detail}
@@ -80,7 +80,7 @@ class TestAReport:
         )
         assert "\x1b" not in line
 
-    def test_that_is_cut_is_tried_again_by_its_key(
+    def test_is_retried_with_same_key(
         self, verify_all: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         whole, keys = portal.answer, []

@@ -9,22 +9,22 @@ from evenshare_core.units import HOUR_US
 from tests.unit.core.snapshots import job, snapshot
 
 
-class TestTheWorstCaseOfATerm:
-    def test_is_rounded_up(self) -> None:
+class TestWorstCaseCost:
+    def test_rounds_up(self) -> None:
         assert worst_case_micro(1, 1, 1) == 1
         assert worst_case_micro(2, 3, HOUR_US // 4 + 1) == 2
         assert worst_case_micro(2, 3, HOUR_US) == 6
 
 
 class TestAdmission:
-    def test_takes_a_price_that_is_just_the_maximum(self) -> None:
+    def test_accepts_price_equal_to_maximum(self) -> None:
         admission = Admission.of(
             snapshot([], nodes={1: 8}, quotas=[Entitlement(1, "v100", 0)], price_micro=5)
         )
         assert admission.check(job(1, 4, max_price_micro=5), "v100") is None
         assert admission.check(job(1, 4, max_price_micro=4), "v100") is not None
 
-    def test_never_keeps_a_tenants_own_quota_from_itself(self) -> None:
+    def test_owner_may_use_own_unlent_quota(self) -> None:
         """The tenant does not lend its 4 idle GPUs, but its own gang of 8 may use them."""
         own = Entitlement(1, "v100", 4, lend_limit=0)
         admission = Admission.of(
@@ -33,7 +33,7 @@ class TestAdmission:
         assert admission.check(job(1, 8), "v100") is None
         assert admission.check(job(2, 8, tenant=2), "v100") is not None
 
-    def test_keeps_no_quota_from_others_that_its_owner_uses(self) -> None:
+    def test_reserves_only_unused_quota_for_owner(self) -> None:
         keeper = Entitlement(2, "v100", 4, mode=Mode.RESERVE)
         admission = Admission.of(
             snapshot([], nodes={1: 12}, quotas=[Entitlement(1, "v100", 4), keeper])

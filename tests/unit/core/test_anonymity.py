@@ -86,10 +86,10 @@ def is_same_under(snapshot: Snapshot, decision: Decision, *others: Ids) -> dict[
 
 
 @every_case
-class TestUnderOtherIds:
+class TestRenamedIds:
     @given(seed=seeds)
     @some_pools
-    def test_rounds_and_certificates_are_the_same(
+    def test_rounds_and_certificates_are_identical(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
         """Compare ids from 1 as in a disclosed round, ids further apart, and a redacted round."""
@@ -102,7 +102,7 @@ class TestUnderOtherIds:
 
     @given(seed=seeds)
     @some_pools
-    def test_what_the_next_rounds_remember_is_the_same(
+    def test_policy_memory_is_identical_over_rounds(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
         """Ids of a pool are renamed once, and its rounds continue with the new ids."""
@@ -122,7 +122,7 @@ class TestUnderOtherIds:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_a_drawn_pool_is_decided_the_same(policy: str) -> None:
+def test_random_pool_decision_is_independent_of_ids(policy: str) -> None:
     """The pool has random options, protected leases and lost nodes, in the disclosed form."""
     for seed in range(12):
         asked = drawn(policy, seed, SLOW)
@@ -132,7 +132,7 @@ def test_a_drawn_pool_is_decided_the_same(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_a_crowded_pool_with_prices_is_decided_the_same(policy: str) -> None:
+def test_crowded_priced_pool_decision_is_independent_of_ids(policy: str) -> None:
     """A job that does not fit excludes equal waiting jobs, and unused limits make none unequal.
 
     A maximum price that never binds once made jobs unequal, and changed the order under

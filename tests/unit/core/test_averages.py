@@ -27,17 +27,17 @@ def fed(values: Iterable[int]) -> tuple[Average, list[int]]:
     return average, changes
 
 
-class TestAnAverage:
-    def test_is_the_plain_mean_at_first(self) -> None:
+class TestAverage:
+    def test_first_reports_give_plain_mean(self) -> None:
         values = [1000, 1100, 900, 1040]
         average, changes = fed(values)
         assert (average.reports, changes) == (4, [])
         assert abs(average.mean - Fraction(sum(values), 4)) <= 2
 
-    def test_of_equal_reports_is_exact_and_has_no_spread(self) -> None:
+    def test_equal_reports_give_exact_mean_without_spread(self) -> None:
         assert fed([777] * 100) == (Average(100, 777, 0, 0, 0), [])
 
-    def test_follows_the_newest_reports(self) -> None:
+    def test_follows_slow_drift(self) -> None:
         """A drift too slow to be a change moves the average."""
         values = [10_000 + 20 * n for n in range(200)]
         average, changes = fed(values)
@@ -46,22 +46,22 @@ class TestAnAverage:
         assert abs(average.mean - (values[-1] - 20 * (RECENT - 1))) <= 20
 
     @pytest.mark.parametrize("factor", [Fraction(3, 4), Fraction(5, 4), 4, Fraction(1, 4)])
-    def test_starts_anew_within_a_few_reports_of_a_change(self, factor: Fraction) -> None:
+    def test_restarts_within_few_reports_after_change(self, factor: Fraction) -> None:
         new = int(1000 * factor)
         average, changes = fed([1000] * 20 + [new] * 10)
         assert len(changes) == 1
         assert 22 <= changes[0] <= 25
         assert (average.mean, average.reports) == (new, 31 - changes[0])
 
-    def test_is_not_started_anew_by_a_pause(self) -> None:
+    def test_ignores_single_outlier(self) -> None:
         average, changes = fed([1000] * 20 + [100_000] + [1000] * 20)
         assert changes == []
         assert 1000 <= average.mean <= 1030
 
-    def test_has_no_change_before_it_tells_what_is_usual(self) -> None:
+    def test_detects_no_change_before_enough_reports(self) -> None:
         assert fed([1000] * (BEFORE_CHANGES - 2) + [2000] * 2)[1] == []
 
-    def test_of_noisy_reports_seldom_starts_anew(self) -> None:
+    def test_noisy_reports_rarely_restart_average(self) -> None:
         rng = Random(7)  # noqa: S311 - reports, not a secret
         average, changes = fed([max(1, round(rng.gauss(10**6, 10**5))) for _ in range(500)])
         assert len(changes) <= 2
@@ -69,7 +69,7 @@ class TestAnAverage:
         assert 40 <= average.spread_milli <= 120
 
     @given(st.lists(st.integers(1, 10**15), min_size=1, max_size=60))
-    def test_lies_among_its_reports(self, values: list[int]) -> None:
+    def test_mean_stays_between_smallest_and_largest_report(self, values: list[int]) -> None:
         average, _ = fed(values)
         assert min(values) <= average.mean <= max(values)
         assert 0 <= average.deviation <= max(values)

@@ -32,14 +32,14 @@ from tests.unit.core.snapshots import AT_US, job, snapshot
 S = SECOND_US
 
 
-class TestTheRule:
+class TestBackoffRule:
     """Waits in seconds; the loss of a process after STEADY_US does not count."""
 
     @pytest.mark.parametrize(
         ("losses", "wait_s"),
         [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (7, 300), (10**6, 300)],
     )
-    def test_doubles_the_wait_up_to_some_minutes(self, losses: int, wait_s: int) -> None:
+    def test_doubles_wait_up_to_limit(self, losses: int, wait_s: int) -> None:
         assert wait_us(losses) == wait_s * S
 
     @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ class TestTheRule:
             (5, 0, 6),
         ],
     )
-    def test_counts_losses_soon_after_the_start(
+    def test_counts_only_losses_soon_after_start(
         self, losses: int, held_us: int, after: int
     ) -> None:
         assert losses_after(losses, held_us) == after
 
-    def test_gives_up_after_so_many_in_a_row(self) -> None:
+    def test_gives_up_after_limit_of_consecutive_losses(self) -> None:
         assert [n for n in range(9) if is_given_up(n)] == [*range(LIMIT, 9)]
         assert wait_us(LIMIT - 1) < LONGEST_US, "a job that is given up never waited the longest"
 
@@ -70,9 +70,9 @@ def barred(until_us: int, policy: str = "ltgf", **fields: Any) -> Snapshot:
     return snapshot(jobs, nodes={1: 8}, backoffs=(Backoff(1, until_us, 2),), schema=3, **rest)
 
 
-class TestARound:
+class TestRound:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_of_any_policy_grants_nothing_before_the_wait_is_over(self, policy: str) -> None:
+    def test_every_policy_skips_job_during_backoff(self, policy: str) -> None:
         decision = decide_round(barred(AT_US + 1, policy))
         assert [grant.job for grant in decision.grants] == [2]
         (skip,) = decision.skips
@@ -81,27 +81,27 @@ class TestARound:
         again = decide_round(barred(AT_US, policy))
         assert sorted(grant.job for grant in again.grants) == [1, 2]
 
-    def test_that_grants_one_all_the_same_is_refused(self) -> None:
+    def test_grant_during_backoff_is_invariant_violation(self) -> None:
         snap = barred(AT_US + 1)
         free = decide_round(replace(snap, backoffs=()))
         found = violations(snap, free)
         assert ("jobs", "job 1 may not start yet") in [(row.rule, row.detail) for row in found]
 
-    def test_breaks_no_promise_by_it(self) -> None:
+    def test_certificate_has_no_violation_during_backoff(self) -> None:
         """During a back-off, a free GPU while the job waits is not a violation."""
         snap = barred(AT_US + 1)
         found = certify_round(snap, decide_round(snap))
         assert not found.failure
         assert [row.name for row in found.findings if row.verdict is Verdict.VIOLATED] == []
 
-    def test_forgets_jobs_that_are_not_there(self) -> None:
+    def test_ignores_backoff_of_absent_job(self) -> None:
         snap = barred(AT_US + 1)
         snap = replace(snap, jobs=snap.jobs[1:], backoffs=(*snap.backoffs, Backoff(9, 10**9, 1)))
         assert [grant.job for grant in decide_round(snap).grants] == [2]
 
 
-class TestBytes:
-    def test_of_a_snapshot_without_one_are_those_of_before(self) -> None:
+class TestSnapshotBytes:
+    def test_snapshot_without_backoffs_keeps_old_encoding(self) -> None:
         plain = replace(barred(0), backoffs=(), schema=2)
         data = canonical_bytes(plain)
         fields = Snapshot.__struct_fields__
@@ -114,18 +114,20 @@ class TestBytes:
             decide_round(decode(data, Snapshot))
         )
 
-    def test_of_one_with_back_offs_are_read_as_they_were_written(self) -> None:
+    def test_snapshot_with_backoffs_round_trips(self) -> None:
         snap = barred(AT_US + 1)
         assert decode(canonical_bytes(snap), Snapshot) == snap
         assert canonical_bytes(snap).endswith(b",[[1,10001,2]]]")
 
 
-class TestASimulation:
+class TestSimulation:
     """Runs from a pool's current state, with the policy's kept queues and with `decide_round`."""
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     @pytest.mark.parametrize("fast_forward", [True, False])
-    def test_waits_as_the_pool_does(self, policy: str, *, fast_forward: bool) -> None:
+    def test_starts_job_in_first_round_after_backoff(
+        self, policy: str, *, fast_forward: bool
+    ) -> None:
         until_us = AT_US + 25 * S
         snap = replace(barred(until_us, policy), round_us=10 * S)
         start = Start(snap, {1: Work(60 * S), 2: Work(60 * S)})

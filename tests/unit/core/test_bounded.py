@@ -24,31 +24,31 @@ def refused() -> int:
     raise ValueError("no pool")
 
 
-class TestAChild:
-    def test_that_uses_its_cpu_time_is_ended(self) -> None:
+class TestChildProcess:
+    def test_returns_none_if_cpu_limit_is_exceeded(self) -> None:
         assert in_child(spin, 1) is None
 
-    def test_gives_what_the_work_gives(self) -> None:
+    def test_returns_result_of_work(self) -> None:
         assert in_child(lambda: {"rounds": (1, 2)}, 60) == {"rounds": (1, 2)}
 
     @pytest.mark.parametrize("limit_s", [0, 60])
-    def test_raises_what_the_work_raises(self, limit_s: int) -> None:
+    def test_raises_exception_of_work(self, limit_s: int) -> None:
         with pytest.raises(ValueError, match="no pool"):
             in_child(refused, limit_s)
 
-    def test_that_ends_otherwise_is_an_error(self) -> None:
+    def test_raises_if_child_is_killed_by_signal(self) -> None:
         with pytest.raises(ChildProcessError):
             in_child(lambda: signal.raise_signal(signal.SIGTERM), 60)
 
 
-class TestARound:
-    def test_is_recomputed_in_a_child_as_without_one(self) -> None:
+class TestRoundVerification:
+    def test_child_process_gives_same_findings(self) -> None:
         history = RoundHistory(StagedPool().files().get)
         plain = list(history.rounds(lambda _: ""))
         bounded = list(history.rounds(lambda _: "", bounded=lambda work: in_child(work, 600)))
         assert bounded == plain
 
-    def test_that_takes_too_long_is_not_proven_and_the_next_ones_are(self) -> None:
+    def test_timed_out_round_is_unproven_and_next_is_recomputed(self) -> None:
         history = RoundHistory(StagedPool().files().get)
         calls: list[int] = []
 

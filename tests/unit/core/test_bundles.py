@@ -61,15 +61,17 @@ def round_(request: pytest.FixtureRequest) -> tuple[Snapshot, Decision]:
     return some_rounds(request.param, 3, 6)[-1]
 
 
-class TestABundle:
+class TestBundle:
     """`make_bundle` and `read_bundle`."""
 
-    def test_is_decided_again_to_the_same_decision(self, round_: tuple[Snapshot, Decision]) -> None:
+    def test_recomputation_gives_same_decision_and_certificate(
+        self, round_: tuple[Snapshot, Decision]
+    ) -> None:
         read = read_bundle(bundled(*round_))
         assert canonical_bytes(decide_round(read.snapshot)) == canonical_bytes(read.decision)
         assert plain(certify_round(read.snapshot, read.decision)) == read.certificate
 
-    def test_of_the_same_round_has_the_same_bytes(self, round_: tuple[Snapshot, Decision]) -> None:
+    def test_encoding_is_deterministic(self, round_: tuple[Snapshot, Decision]) -> None:
         data = bundled(*round_)
         read = read_bundle(data)
         names = msgspec.structs.astuple(read.names)
@@ -84,7 +86,7 @@ class TestABundle:
         )  # fmt: skip
         assert bundled(*round_) == data == again
 
-    def test_names_each_number(self, round_: tuple[Snapshot, Decision]) -> None:
+    def test_names_map_job_numbers_to_ids(self, round_: tuple[Snapshot, Decision]) -> None:
         snapshot, _ = round_
         read = read_bundle(bundled(*round_))
         ids, numbers = [job.id for job in snapshot.jobs], [job.id for job in read.snapshot.jobs]
@@ -93,8 +95,8 @@ class TestABundle:
         assert list(numbers) == sorted(numbers)
 
 
-class TestACertificate:
-    def test_tells_the_kind_of_an_error_alone(self, round_: tuple[Snapshot, Decision]) -> None:
+class TestBundledCertificate:
+    def test_keeps_only_error_type_without_message(self, round_: tuple[Snapshot, Decision]) -> None:
         """The message may contain ids, which renaming does not replace."""
         lines: dict[str, Any] = dict(plain(certify_round(*round_)))
         first, *rest = lines["findings"]
@@ -107,10 +109,10 @@ class TestACertificate:
         assert b"31337" not in data
 
 
-class TestOwnRows:
+class TestOwnExcerpts:
     """`own_excerpts`."""
 
-    def test_of_a_tenant_have_no_name_of_another(self, round_: tuple[Snapshot, Decision]) -> None:
+    def test_contain_no_names_of_other_tenants(self, round_: tuple[Snapshot, Decision]) -> None:
         read = read_bundle(bundled(*round_))
         excerpts = own_excerpts(read)
         assert len(excerpts) == len(read.names.tenants) > 1
@@ -120,7 +122,7 @@ class TestOwnRows:
             of_others = {row.id for row in read.snapshot.jobs if row.tenant != tenant}
             assert not any(read.names.jobs[job - 1].encode() in data for job in of_others)
 
-    def test_are_the_rows_of_the_round(self, round_: tuple[Snapshot, Decision]) -> None:
+    def test_contain_tenants_rows_of_the_round(self, round_: tuple[Snapshot, Decision]) -> None:
         read = read_bundle(bundled(*round_))
         for tenant, data in own_excerpts(read).items():
             rows = msgspec.json.decode(data)["rows"]
@@ -128,16 +130,14 @@ class TestOwnRows:
             assert [row["price_micro"] for row in rows["leases"]] == [r.price_micro for r in own]
             assert {row["tenant"] for row in rows["shares"]} <= {1}
 
-    def test_of_one_tenant_are_those_that_it_has_among_all(
-        self, round_: tuple[Snapshot, Decision]
-    ) -> None:
+    def test_selected_tenant_gets_same_excerpt(self, round_: tuple[Snapshot, Decision]) -> None:
         read = read_bundle(bundled(*round_))
         excerpts = own_excerpts(read)
         for tenant, data in excerpts.items():
             assert own_excerpts(read, [tenant]) == {tenant: data}
         assert own_excerpts(read, []) == {}
 
-    def test_tell_of_others_only_that_there_are_some(self) -> None:
+    def test_replace_other_tenants_by_zero(self) -> None:
         """Other tenants occur as beneficiaries, as parties of trades, and in certificates."""
         snapshot, decision = some_rounds("ltgf", 3, 6)[-1]
         one, two, three = (row.id for row in snapshot.tenants[:3])
@@ -158,13 +158,13 @@ class TestOwnRows:
         assert excerpt["certificate"]["rows"] == [{"tenant": 1, "held": 1.5}]
         assert len(excerpt["names"]["tenants"]) == 1
 
-    def test_have_a_digest_that_needs_the_salt(self) -> None:
+    def test_digest_depends_on_salt(self) -> None:
         assert own_digest(b"a", b"{}") != own_digest(b"b", b"{}")
         assert own_digest(b"a", b"b") == own_digest(b"", b"ab")
 
 
-class TestADamagedBundle:
-    def test_of_more_gpus_than_a_pool_can_have_is_none(self) -> None:
+class TestDamagedBundle:
+    def test_rejects_more_gpus_than_pool_limit(self) -> None:
         """Placing that many GPUs would exhaust the memory of a verifier."""
         document = json.loads(StagedPool(staged_rounds(1)).bundles[1])
         document["snapshot"]["nodes"][0]["gpus"] = 10**9
@@ -189,7 +189,7 @@ class TestADamagedBundle:
             (b'"checked":', b'"chequed":', "certificate"),
         ],
     )
-    def test_is_told_with_its_field(
+    def test_error_names_damaged_field(
         self, round_: tuple[Snapshot, Decision], old: bytes, new: bytes, field: str
     ) -> None:
         damaged = bundled(*round_).replace(old, new, 1)
@@ -205,7 +205,7 @@ class TestADamagedBundle:
         other=st.sampled_from(PARTS),
     )
     @settings(database=None)
-    def test_is_read_or_told_whatever_is_wrong(
+    def test_random_damage_is_read_or_raises_bundle_error(
         self, policy: str, part: float, length: int, other: bytes
     ) -> None:
         """A part of the bundle is replaced by other text that JSON may contain."""
@@ -215,7 +215,7 @@ class TestADamagedBundle:
             read = read_bundle(whole[:place] + other + whole[place + length :])
             assert own_excerpts(read)
 
-    def test_whose_memory_is_of_another_shape_is_told(self) -> None:
+    def test_rejects_policy_memory_of_wrong_shape(self) -> None:
         snapshot, decision = some_rounds("gandiva_fair", 5, 5)[-1]
         document = msgspec.json.decode(bundled(snapshot, decision))
         memories: tuple[dict[str, Any], ...] = (
@@ -230,22 +230,24 @@ class TestADamagedBundle:
                 read_bundle(msgspec.json.encode(document))
             assert refused.value.field == "snapshot.memory"
 
-    def test_of_ids_that_nobody_named_is_not_made(self, round_: tuple[Snapshot, Decision]) -> None:
+    def test_rejects_ids_without_names(self, round_: tuple[Snapshot, Decision]) -> None:
         naming = naming_of(round_[0])._replace(jobs={})
         with pytest.raises(BundleError) as refused:
             bundled(*round_, naming=naming)
         assert refused.value.field == "names"
 
 
-class TestTheSchema:
+class TestBundleSchema:
     """`bundle_schema`."""
 
-    def test_is_published(self) -> None:
+    def test_matches_published_file(self) -> None:
         """To update the file, write `bundle_schema()` to it; a new field needs a new schema."""
         published = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
         assert published == bundle_schema()
 
-    def test_is_that_of_bundles(self, round_: tuple[Snapshot, Decision]) -> None:
+    def test_accepts_bundle_and_rejects_wrong_fields(
+        self, round_: tuple[Snapshot, Decision]
+    ) -> None:
         document = json.loads(bundled(*round_))
         validator = jsonschema.Draft202012Validator(bundle_schema())
         assert list(validator.iter_errors(document)) == []

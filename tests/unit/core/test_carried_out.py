@@ -39,33 +39,33 @@ def lost(pool: StagedPool) -> RoundFinding:
     return verified(pool)[LOST - 1]
 
 
-class TestAGrantThatWasNotCarriedOut:
+class TestUnappliedGrant:
     @pytest.mark.parametrize("why", ["", "  "])
-    def test_without_a_reason_is_wrong(self, why: str) -> None:
+    def test_reports_problem_without_reason(self, why: str) -> None:
         finding = lost(refused(why))
         assert [row.check for row in finding.problems] == [RoundCheck.CARRIED] * 2
         assert all("no reason is given" in row.text for row in finding.problems)
 
-    def test_for_a_reason_of_no_list_is_not_proven(self) -> None:
+    def test_unknown_reason_is_not_proven(self) -> None:
         finding = lost(refused("it rained"))
         texts = gaps(finding)[Gap.SUPERSEDED]
         assert all("a reason that is not known here: 'it rained'" in text for text in texts)
         assert finding.verdict() is ProofVerdict.NOT_PROVEN
 
-    def test_for_a_reason_that_no_record_shows_is_not_proven(self) -> None:
+    def test_reason_without_evidence_is_not_proven(self) -> None:
         finding = lost(refused(Why.JOB_GONE))
         assert wrong([finding]) == {}
         texts = gaps(finding)[Gap.SUPERSEDED]
         text = "(the job no longer waited), which round 5 does not show"
         assert [text in one for one in texts] == [True, True]
 
-    def test_in_the_newest_round_is_not_proven_yet(self) -> None:
+    def test_newest_round_is_not_proven_yet(self) -> None:
         pool = refused(Why.JOB_GONE)
         del pool.rounds[LOST:]
         pool.seal()
         assert "the round after is not at hand" in gaps(lost(pool))[Gap.SUPERSEDED][0]
 
-    def test_is_told_beside_what_was_held(self) -> None:
+    def test_figures_show_decided_and_held_gpus(self) -> None:
         finding = lost(refused(Why.NODE_GONE))
         figures = finding.figures
         assert figures is not None
@@ -130,9 +130,9 @@ def item_of(decision: Decision, item: str) -> tuple[int, int]:
     return rows[0].lease, rows[0].job
 
 
-class TestAReason:
+class TestReason:
     @pytest.mark.parametrize(("item", "why", "bend"), SHOWN)
-    def test_is_proven_by_what_the_round_after_shows(
+    def test_is_proven_by_next_round(
         self, rounds: tuple[Round, Round], item: str, why: Why, bend: Bend
     ) -> None:
         before, after = rounds
@@ -144,9 +144,7 @@ class TestAReason:
         assert list(superseded_gaps(here, bend(here, after, there))) == []
         assert list(superseded_breaks(here)) == []
 
-    def test_of_a_lease_that_is_spared_needs_the_grant_that_it_made_way_for(
-        self, rounds: tuple[Round, Round]
-    ) -> None:
+    def test_spared_lease_requires_its_preempting_grant(self, rounds: tuple[Round, Round]) -> None:
         before, after = rounds
         end, grant = before.decision.ends[0], before.decision.grants[0]
         lease = next(row for row in before.snapshot.leases if row.id == end.lease)
@@ -166,13 +164,13 @@ class TestAReason:
         gone = with_fields(there, snapshot=replace(there.snapshot, leases=()))
         assert len(list(superseded_gaps(both, node_smaller(both, gone, 0)))) == 1
 
-    def test_of_another_kind_of_item_is_not_known(self, rounds: tuple[Round, Round]) -> None:
+    def test_reason_of_other_item_kind_is_unknown(self, rounds: tuple[Round, Round]) -> None:
         before, after = rounds
         row = {"item": "end", "id": before.decision.ends[0].lease, "why": Why.CREDIT.value}
         [text] = superseded_gaps(with_fields(before, superseded=(row,)), after)
         assert "not known here" in text
 
-    def test_of_what_was_never_decided_is_wrong(self, rounds: tuple[Round, Round]) -> None:
+    def test_reports_item_that_was_never_decided(self, rounds: tuple[Round, Round]) -> None:
         """A superseded renewal that was never decided could hide the end of a lease."""
         before, _ = rounds
         id_ = before.decision.ends[0].lease

@@ -47,8 +47,8 @@ EQUAL = {1: (1, 4 / 7), 2: (0, 3 / 7)}
 NONCOOPERATIVE: dict[str, Any] = {"options": {"environment": "noncooperative"}}
 
 
-class TestACooperativeRound:
-    def test_of_the_papers_optimum_holds_what_is_promised(self) -> None:
+class TestCooperativeRound:
+    def test_papers_optimum_has_no_violation(self) -> None:
         found = certify_round(two_types(E6), answer(COOPERATIVE))
         assert found.failure == ""
         assert found.violated == ()
@@ -59,7 +59,7 @@ class TestACooperativeRound:
         assert (alone.verdict, alone.worst, alone.tenant) == (Verdict.HOLDS, 1, 1)
         assert line(found, P.PARETO).worst == 0
 
-    def test_turns_red_where_somebody_envies(self) -> None:
+    def test_envy_is_violated_if_share_is_preferred(self) -> None:
         found = certify_round(two_types(E6), answer({1: (1, 0), 2: (0, 1)}))
         envy = line(found, P.ENVY_FREE)
         assert found.violated == (P.ENVY_FREE, P.SHARING_INCENTIVE)
@@ -67,7 +67,7 @@ class TestACooperativeRound:
         alone = line(found, P.SHARING_INCENTIVE)
         assert (alone.worst, alone.broken) == (0.666667, (1,))
 
-    def test_asks_nothing_for_who_has_all_it_can_use(self) -> None:
+    def test_tenant_with_satisfied_demand_is_not_envious(self) -> None:
         """The first tenant has the one GPU that it wants, and cannot also use the faster one."""
         snapshot = two_types(E6, demand=1)
         found = certify_round(snapshot, answer({1: (1, 0), 2: (0, 1)}))
@@ -75,7 +75,7 @@ class TestACooperativeRound:
         assert line(found, P.ENVY_FREE).why.startswith("each is bounded by what its jobs can use")
         assert all(row.capped for row in found.rows)
 
-    def test_notes_the_envy_of_who_a_cap_may_have_concerned(self) -> None:
+    def test_envy_is_noted_if_another_tenant_is_capped(self) -> None:
         """The third tenant has all that it can use: a cap may have affected the first."""
         speeds = {1: 2.0, 2: 5.0, 3: 2.0}
         snapshot = two_types(speeds, gpus=2, demand=3)
@@ -90,7 +90,7 @@ class TestACooperativeRound:
         assert (row.verdict, row.tenant) == (Verdict.NOTED, 1)
         assert capped.violated == (P.SHARING_INCENTIVE,)
 
-    def test_compares_by_weight(self) -> None:
+    def test_compares_shares_per_weight(self) -> None:
         twice = {1: 2, 2: 1}
         snapshot = two_types({1: 2.0, 2: 2.0}, gpus=3, weights=twice)
         assert certify_round(snapshot, answer({1: (2, 2), 2: (1, 1)})).violated == ()
@@ -98,15 +98,15 @@ class TestACooperativeRound:
             certify_round(snapshot, answer({1: (1.5, 1.5), 2: (1.5, 1.5)})), P.ENVY_FREE
         ).broken == (1,)
 
-    def test_says_the_same_of_whole_gpus_beside_what_is_promised(self) -> None:
+    def test_shows_envy_of_whole_gpus_without_violation(self) -> None:
         """By rounding only the second tenant gets the fast GPU; the promise is about ideals."""
         decision = answer(times(COOPERATIVE, 8), grants=(grant(1, 2, ((FAST_NODE, 8),)),))
         envy = line(certify_round(two_types(E6, gpus=8, demand=20), decision), P.ENVY_FREE)
         assert (envy.verdict, envy.in_gpus) == (Verdict.HOLDS, 16)
 
 
-class TestANonCooperativeRound:
-    def test_holds_equal_throughput_and_does_not_promise_the_rest(self) -> None:
+class TestNonCooperativeRound:
+    def test_promises_equal_throughput_but_not_envy_freeness(self) -> None:
         found = certify_round(two_types(E6, **NONCOOPERATIVE), answer(EQUAL))
         assert found.violated == ()
         assert line(found, P.EQUAL_THROUGHPUT).verdict is Verdict.HOLDS
@@ -114,12 +114,12 @@ class TestANonCooperativeRound:
         assert (envy.verdict, envy.count) == (Verdict.NOT_PROMISED, 1)
         assert [(row.tenant, row.ideal) for row in found.rows] == [(1, 2.142857), (2, 2.142857)]
 
-    def test_turns_red_where_throughputs_differ(self) -> None:
+    def test_different_throughputs_are_a_violation(self) -> None:
         found = certify_round(two_types(E6, **NONCOOPERATIVE), answer(COOPERATIVE))
         assert found.violated == (P.EQUAL_THROUGHPUT,)
         assert line(found, P.EQUAL_THROUGHPUT).worst == pytest.approx(0.6)
 
-    def test_promises_truthfulness_with_one_job_type_each_alone(self) -> None:
+    def test_promises_truthfulness_only_for_one_job_type_each(self) -> None:
         one = certify_round(two_types(E6, **NONCOOPERATIVE), answer(EQUAL))
         # The property is promised, but not measured, as this test's registry has no policy oef.
         assert line(one, P.OVERSTATING).verdict in (Verdict.UNKNOWN, Verdict.HOLDS)
@@ -136,28 +136,28 @@ class TestANonCooperativeRound:
 
 
 class TestLeases:
-    def test_that_exceed_a_node_turn_it_red(self) -> None:
+    def test_exceeding_node_capacity_is_a_violation(self) -> None:
         grants = (grant(1, 1, ((FAST_NODE, 8),)), grant(2, 2, ((FAST_NODE, 8),)))
         found = certify_round(two_types(E6, gpus=8), answer(times(COOPERATIVE, 8), grants=grants))
         row = line(found, P.CAPACITY)
         assert (row.verdict, row.broken) == (Verdict.VIOLATED, (FAST_NODE,))
 
-    def test_of_ideals_above_capacity_turn_it_red(self) -> None:
+    def test_ideal_shares_above_capacity_are_a_violation(self) -> None:
         found = certify_round(two_types(E6), answer({1: (1, 0.5), 2: (0, 0.75)}))
         row = line(found, P.CAPACITY)
         assert (row.verdict, row.count, row.worst) == (Verdict.VIOLATED, 0, 0.25)
 
-    def test_with_a_part_of_a_gang_turn_it_red(self) -> None:
+    def test_partial_gang_is_a_violation(self) -> None:
         decision = answer(times(COOPERATIVE, 8), grants=(grant(1, 1, ((FAST_NODE, 3),)),))
         found = certify_round(two_types(E6, gpus=8), decision)
         assert (found.violated, line(found, P.GANG).broken) == ((P.GANG,), (1,))
 
-    def test_held_twice_by_one_job_turn_it_red(self) -> None:
+    def test_two_leases_of_one_job_are_a_violation(self) -> None:
         grants = (grant(1, 1, ((FAST_NODE, 8),)), grant(2, 1, ((FAST_NODE, 8),)))
         found = certify_round(two_types(E6, gpus=16), answer(times(COOPERATIVE, 16), grants=grants))
         assert (found.violated, line(found, P.SINGLE_HOLD).broken) == ((P.SINGLE_HOLD,), (1,))
 
-    def test_of_a_node_that_drains_are_not_the_rounds_fault(self) -> None:
+    def test_running_lease_on_drained_node_is_no_violation(self) -> None:
         kept = snapshots.lease(1, 1, (9, 4), expires_us=AT_US + 1)
         snapshot = snapshots.snapshot([snapshots.job(1, 4)], [kept], nodes={9: 0})
         assert certify_round(snapshot, decide_round(snapshot)).violated == ()
@@ -189,27 +189,27 @@ def served(
     return snapshot, Decision(at_us=AT_US, grants=grants, service=service)
 
 
-class TestTheOrderOfLtgf:
-    def test_holds_where_who_received_less_was_served_first(self) -> None:
+class TestLongTermOrder:
+    def test_holds_if_lower_rho_was_served_first(self) -> None:
         found = certify_round(*served({1: 0.5, 2: 0.9}, [1, 1, 2]))
         row = line(found, P.LONG_TERM_ORDER)
         assert (row.verdict, row.checked, row.basis) == (Verdict.HOLDS, 3, Basis.SUMS)
 
-    def test_counts_what_was_given_in_the_round(self) -> None:
+    def test_counts_leases_granted_in_the_round(self) -> None:
         """A lease adds 0.01 to rho, so with a lease the first tenant would be behind the second."""
         assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 2, 1])).violated == ()
         assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 1, 2])).violated == (
             P.LONG_TERM_ORDER,
         )
 
-    def test_turns_red_where_one_with_more_went_first(self) -> None:
+    def test_is_violated_if_higher_rho_was_served_first(self) -> None:
         found = certify_round(*served({1: 0.5, 2: 0.9}, [2, 1]))
         assert (found.violated, line(found, P.LONG_TERM_ORDER).broken) == (
             (P.LONG_TERM_ORDER,),
             (2,),
         )
 
-    def test_lets_gangs_go_first_for_which_gpus_were_kept(self) -> None:
+    def test_allows_long_skipped_gang_with_reservation_first(self) -> None:
         rhos = {1: 0.5, 2: 0.9}
         late_us = AT_US - 3 * HOUR_US
         assert certify_round(*served(rhos, [2, 1], "reserved", late_us)).violated == ()
@@ -218,7 +218,7 @@ class TestTheOrderOfLtgf:
         said = [served(rhos, [2, 1], "reserved", soon_us), served(rhos, [2, 1], "reserved")]
         assert [certify_round(*one).violated for one in said] == [(P.LONG_TERM_ORDER,)] * 2
 
-    def test_holds_in_rounds_of_the_policy_itself(self) -> None:
+    def test_holds_in_rounds_of_ltgf(self) -> None:
         jobs = [snapshots.job(n, 1 + n % 3, tenant=1 + n % 3) for n in range(1, 40)]
         quotas = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 8), Entitlement(3, "v100", 2)]
         held = [snapshots.lease(n, n, (n, 1 + n % 3), tenant=1 + n % 3) for n in range(1, 8)]
@@ -229,39 +229,41 @@ class TestTheOrderOfLtgf:
         assert (found.failure, found.violated) == ("", ())
         assert line(found, P.LONG_TERM_ORDER).checked > 10
 
-    def test_is_not_asked_of_other_policies(self) -> None:
+    def test_is_not_promised_by_other_policies(self) -> None:
         snapshot, decision = served({1: 0.5, 2: 0.9}, [2, 1])
         found = certify_round(msgspec.structs.replace(snapshot, policy="fifo"), decision)
         assert line(found, P.LONG_TERM_ORDER).verdict is Verdict.NOT_PROMISED
 
 
-class TestACertificate:
-    def test_of_a_policy_without_speeds_says_what_does_not_apply(self) -> None:
+class TestCertificate:
+    def test_marks_speed_properties_not_applicable_without_speeds(self) -> None:
         snapshot = snapshots.snapshot([snapshots.job(1, 2)], nodes={1: 4})
         found = certify_round(snapshot, decide_round(snapshot))
         assert line(found, P.OVERSTATING).verdict is Verdict.NOT_APPLICABLE
         assert line(found, P.ENVY_FREE).why == "only one has jobs"
 
-    def test_of_an_empty_pool_is_one_too(self) -> None:
+    def test_empty_pool_has_no_violation(self) -> None:
         snapshot = snapshots.snapshot([], nodes={}, quotas=())
         found = certify_round(snapshot, decide_round(snapshot))
         assert (found.failure, found.violated, found.rows) == ("", (), ())
 
-    def test_survives_json(self) -> None:
+    def test_round_trips_through_json(self) -> None:
         found = certify_round(two_types(E6), answer({1: (1, 0), 2: (0, 1)}))
         text = msgspec.json.encode(plain(found))
         assert read(msgspec.json.decode(text)) == found
         assert plain(found)["violated"] == ["envy_free", "sharing_incentive"]
         assert plain(certify_round(two_types(E6), answer(COOPERATIVE)))["violated"] == []
 
-    def test_stays_small(self) -> None:
+    def test_limits_rows_and_size(self) -> None:
         speeds = dict.fromkeys(range(1, 301), 2.0)
         even = dict.fromkeys(speeds, (1 / 300, 1 / 300))
         found = certify_round(two_types(speeds), answer(even))
         assert (len(found.rows), found.left_out) == (MAX_ROWS, 100)
         assert len(msgspec.json.encode(plain(found))) < 40_000
 
-    def test_of_too_many_rows_measures_leases_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_measures_only_leases_if_rows_exceed_limit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(measure, "MAX_MEASURED", 1)
         found = certify_round(two_types(E6), answer({1: (1, 0), 2: (0, 1)}))
         assert found.violated == ()
@@ -269,22 +271,22 @@ class TestACertificate:
         assert (row.verdict, row.why[:11]) == (Verdict.UNKNOWN, "2 job types")
         assert line(found, P.GANG).verdict is Verdict.HOLDS
 
-    def test_says_where_a_program_had_no_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_shows_that_solver_found_no_optimum(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pareto, "OPTIONS", (("simplex_iteration_limit", 0),))
         found = certify_round(two_types(E6), answer({1: (0.5, 0), 2: (0, 0.5)}))
         row = line(found, P.PARETO)
         assert (row.verdict, row.worst) == (Verdict.NOT_PROMISED, None)
         assert "solver ended" in row.why
 
-    def test_that_fails_says_why_and_raises_nothing(self) -> None:
+    def test_records_failure_without_raising(self) -> None:
         broken = msgspec.structs.replace(two_types(E6), entitlements=None)
         found = certify_round(broken, answer(COOPERATIVE))
         assert found.failure.startswith("TypeError")
         assert plain(found)["violated"] == []
 
 
-class TestWhatIsNothing:
-    def test_counts_the_rounding_of_a_small_share_by_weight(self) -> None:
+class TestRoundingNoise:
+    def test_scales_tolerance_by_weight_of_small_share(self) -> None:
         """8 GPUs are split 1000 : 1.
 
         The small share is a micro-GPU too large, a thousandth by weight.

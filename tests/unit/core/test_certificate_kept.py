@@ -41,11 +41,11 @@ WHOLE = {"version": VERSION_BEFORE, "violated": [], "findings": [ITEM], "rows": 
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_words_are_those_that_were_written(words: Any) -> None:
+def test_stored_enum_values_are_unchanged(words: Any) -> None:
     assert [word.value for word in words] == WORDS[words].split()
 
 
-def test_what_is_as_usual_is_not_written() -> None:
+def test_default_values_are_not_stored() -> None:
     item = CertificateItem(Property.PARETO, Verdict.HOLDS, Basis.SUMS)
     row = JobTypeResult(tenant=1, profile=2, weight=1.0, held=3.0, alone=2.0)
     assert plain(certificate((item,), (row,))) == WHOLE
@@ -62,7 +62,7 @@ def test_what_is_as_usual_is_not_written() -> None:
     )
 
 
-def test_all_that_is_written_is_read_again() -> None:
+def test_all_fields_round_trip() -> None:
     item = CertificateItem(
         Property.ENVY_FREE, Verdict.VIOLATED, Basis.IDEALS, checked=4, count=2, broken=(1, 2),
         worst=0.5, tenant=1, other=2, in_gpus=0.25, total=7.0, tolerance=1e-6, why="because",
@@ -83,27 +83,27 @@ def test_all_that_is_written_is_read_again() -> None:
         WHOLE | {"findings": [ITEM | {"verdict": "maybe"}]},
     ],
 )
-def test_of_another_version_is_refused(data: Any) -> None:
+def test_rejects_unknown_version(data: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         read(data)
 
 
 @pytest.mark.parametrize("data", [WHOLE, ITEM, RESULT])
-def test_is_not_changed(data: dict[str, Any]) -> None:
+def test_values_are_immutable(data: dict[str, Any]) -> None:
     kinds = {3: CertificateItem, 4: Certificate, 5: JobTypeResult}
     value = msgspec.convert(data, kinds[len(data)])
     with pytest.raises(AttributeError):
         setattr(value, next(iter(data)), None)
 
 
-def test_says_how_many_rows_it_leaves_out() -> None:
+def test_counts_omitted_rows() -> None:
     rows = tuple(JobTypeResult(n, n, 1.0, 1.0, 1.0) for n in range(MAX_ROWS + 2))
     assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 6)
     assert [certificate((), rows[:n]).left_out for n in (0, 199, 200, 201, 202)] == [0, 0, 0, 1, 2]
     assert certificate((), rows).rows == rows[:MAX_ROWS]
 
 
-def test_says_how_many_overclaims_it_leaves_out() -> None:
+def test_counts_omitted_overclaims() -> None:
     rows = tuple(Overclaim(1, n, "v100", 2000, 1000, 1000, 50, 9) for n in range(52))
     made = [certificate((), overclaims=rows[:n]) for n in (0, 50, 51, 52)]
     assert [one.overclaims_left_out for one in made] == [0, 0, 1, 2]
@@ -111,7 +111,7 @@ def test_says_how_many_overclaims_it_leaves_out() -> None:
     assert read(plain(made[-1])) == made[-1]
 
 
-def test_is_of_the_newest_version_only_with_the_line_that_came_in_it() -> None:
+def test_version_depends_on_newest_property() -> None:
     worth = CertificateItem(Property.INDIVIDUAL_RATIONALITY, Verdict.HOLDS, Basis.VALUES)
     trades = CertificateItem(Property.TRADES, Verdict.HOLDS, Basis.TRADES)
     speeds = CertificateItem(Property.MEASURED_SPEEDS, Verdict.HOLDS, Basis.SPEEDS)
@@ -120,7 +120,7 @@ def test_is_of_the_newest_version_only_with_the_line_that_came_in_it() -> None:
     assert certificate((trades,)).version == VERSION_BEFORE == 3
 
 
-def test_is_of_the_newest_version_with_an_order_or_misreports_as_they_are_measured_now() -> None:
+def test_order_or_misreport_probes_require_version_6() -> None:
     speeds = CertificateItem(Property.MEASURED_SPEEDS, Verdict.HOLDS, Basis.SPEEDS)
     order = CertificateItem(Property.LONG_TERM_ORDER, Verdict.HOLDS, Basis.SUMS)
     other = CertificateItem(Property.LONG_TERM_ORDER, Verdict.NOT_PROMISED, Basis.SUMS)
@@ -137,5 +137,5 @@ def test_is_of_the_newest_version_with_an_order_or_misreports_as_they_are_measur
 @pytest.mark.parametrize(
     ("value", "kept"), [(-1e-9, "0.0"), (0.12345678, "0.123457"), (2, "2.0"), (-0.5, "-0.5")]
 )
-def test_keeps_six_places_of_a_number_and_no_minus_zero(value: float, kept: str) -> None:
+def test_figure_has_six_places_and_no_negative_zero(value: float, kept: str) -> None:
     assert str(figure(value)) == kept

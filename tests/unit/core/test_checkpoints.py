@@ -32,19 +32,19 @@ GO_NOTE = (
 )
 
 
-class TestANote:
-    def test_is_the_text_of_the_specification(self) -> None:
+class TestNote:
+    def test_text_matches_specification(self) -> None:
         assert note_text(HEAD) == (
             f"{LOG}\n20852163\nAAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"
         )
 
-    def test_is_read_by_whoever_knows_one_of_its_keys(self) -> None:
+    def test_verifies_with_any_known_key(self) -> None:
         note = sign_note(note_text(HEAD), [OLD, NEW])
         for vkeys in ([OLD_VKEY], [NEW_VKEY], [OLD_VKEY, NEW_VKEY]):
             assert verify_note(note, vkeys, LOG) == HEAD
         assert note.count("\u2014") == 2
 
-    def test_of_gos_documentation_has_the_known_signature(self) -> None:
+    def test_verifies_signature_of_go_documentation(self) -> None:
         """The text is not a checkpoint, which is reported only after the signature was verified."""
         with pytest.raises(NoteError, match="three lines"):
             verify_note(GO_NOTE, [GO_VKEY], LOG)
@@ -53,28 +53,28 @@ class TestANote:
         assert key_id(*read_vkey(GO_VKEY)).hex() == "c74f20a3"
         assert make_vkey(*read_vkey(GO_VKEY)) == GO_VKEY
 
-    def test_of_an_empty_log_is_one_too(self) -> None:
+    def test_verifies_head_of_empty_log(self) -> None:
         head = HEAD._replace(size=0)
         assert verify_note(sign_note(note_text(head), [OLD]), [OLD_VKEY], LOG) == head
 
 
-class TestANoteIsRefused:
-    def test_that_a_stranger_signed(self) -> None:
+class TestRejectedNote:
+    def test_rejects_unknown_key(self) -> None:
         with pytest.raises(NoteError, match="no known key"):
             verify_note(sign_note(note_text(HEAD), [NEW]), [OLD_VKEY], LOG)
 
-    def test_whose_text_was_edited(self) -> None:
+    def test_rejects_edited_text(self) -> None:
         note = sign_note(note_text(HEAD), [OLD])
         for was, now in (("20852163", "20852164"), ("AAEC", "AAED"), ("philly", "phi1ly")):
             with pytest.raises(NoteError, match=r"not a signature of this text|no known key"):
                 verify_note(note.replace(was, now), [OLD_VKEY], LOG)
 
-    def test_with_a_wrong_signature_of_a_known_key_beside_a_right_one(self) -> None:
+    def test_rejects_one_wrong_signature_among_valid_ones(self) -> None:
         other = sign_note(note_text(HEAD._replace(size=1)), [NEW]).split("\n\n")[1]
         with pytest.raises(NoteError, match="not a signature of this text"):
             verify_note(sign_note(note_text(HEAD), [OLD]) + other, [OLD_VKEY, NEW_VKEY], LOG)
 
-    def test_of_another_log(self) -> None:
+    def test_rejects_head_of_other_log(self) -> None:
         """The same private key signs all logs, so only the origin distinguishes them."""
         other = "evenshare/es/rounds/venus"
         note = sign_note(note_text(HEAD._replace(origin=other)), [OLD])
@@ -96,27 +96,27 @@ class TestANoteIsRefused:
             (f"\n\u2014 {LOG} ", f"\n\u2014 {LOG}"),
         ],
     )
-    def test_that_is_not_of_the_one_form(self, was: str, now: str) -> None:
+    def test_rejects_non_canonical_format(self, was: str, now: str) -> None:
         note = sign_note(note_text(HEAD), [OLD])
         assert was in note or was == "HR8="
         with pytest.raises(NoteError):
             verify_note(note.replace(was, now) if was in note else note[:-2], [OLD_VKEY], LOG)
 
-    def test_with_control_characters_or_without_end(self) -> None:
+    def test_rejects_control_characters_and_missing_newline(self) -> None:
         note = sign_note(note_text(HEAD), [OLD])
         for wrong in (note.replace("philly", "phi\tlly"), note + "x" * 70_000, "", note[:-1]):
             with pytest.raises(NoteError):
                 verify_note(wrong, [OLD_VKEY], LOG)
 
 
-class TestAKey:
-    def test_is_that_of_rfc_8032(self) -> None:
+class TestKey:
+    def test_public_key_matches_rfc_8032(self) -> None:
         seed = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
         public = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
         assert public_key(bytes.fromhex(seed)).hex() == public
 
     @pytest.mark.parametrize("name", ["", "a b", "a+b", "a\nb"])
-    def test_has_a_name_without_spaces_and_plus(self, name: str) -> None:
+    def test_rejects_name_with_space_or_plus(self, name: str) -> None:
         with pytest.raises(NoteError, match="name"):
             make_vkey(name, OLD.public)
 
@@ -132,6 +132,6 @@ class TestAKey:
             OLD_VKEY.replace("philly", "venus"),
         ],
     )
-    def test_is_refused_where_it_is_none(self, vkey: str) -> None:
+    def test_rejects_malformed_key(self, vkey: str) -> None:
         with pytest.raises(NoteError):
             read_vkey(vkey)

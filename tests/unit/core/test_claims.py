@@ -35,25 +35,25 @@ def claimed(new: Sums) -> dict[int, str]:
 
 
 class TestMoveClaims:
-    def test_demand_beyond_one_quota_moves_to_another(self) -> None:
+    def test_moves_demand_above_quota_to_other_type(self) -> None:
         jobs = [(job(1, 4), "k80"), (job(2, 4), "k80"), (job(3, 4), "k80")]
         new = sums({"k80": 4, "v100": 4}, jobs)
         move_claims(new, [row for row, _ in jobs], 0)
         assert claimed(new) == {1: "v100", 2: "k80", 3: "k80"}
         assert {key[1]: row.demand for key, row in new.claims.items()} == {"k80": 8, "v100": 4}
 
-    def test_nothing_moves_where_nothing_is_gained(self) -> None:
+    def test_keeps_claims_without_gain(self) -> None:
         jobs = [(job(1, 4), "k80"), (job(2, 4, "k80", "p100"), "k80")]
         new = sums({"k80": 8, "v100": 4}, jobs)
         move_claims(new, [row for row, _ in jobs], 0)
         assert claimed(new) == {1: "k80", 2: "k80"}
 
-    def test_a_gang_moves_to_no_type_that_is_too_small(self) -> None:
+    def test_keeps_gang_off_types_that_are_too_small(self) -> None:
         new = sums({"v100": 2, "k80": 4}, [(job(1, 6), "v100")])
         move_claims(new, [job(1, 6)], 0)
         assert claimed(new) == {1: "v100"}
 
-    def test_what_it_deserved_so_far_goes_along(self) -> None:
+    def test_moved_job_keeps_deserved_gpu_time(self) -> None:
         jobs = [(job(1, 4), "k80"), (job(2, 4), "k80")]
         new = sums({"k80": 4, "v100": 4}, jobs)
         move_claims(new, [row for row, _ in jobs], 100)
@@ -65,14 +65,14 @@ class TestMoveClaims:
         # the 50 us since.
         assert integral - row.baseline_gpu_us == 200 + 200
 
-    def test_a_job_that_holds_gpus_claims_their_type(self) -> None:
+    def test_running_job_claims_type_it_holds(self) -> None:
         new = sums({"k80": 4, "v100": 4}, [(job(1, 4), "k80"), (job(2, 4), "k80")])
         new.apply(Change(10, K.HOLD, 1, 1, 4, ("v100",)), 10)
         move_claims(new, [job(1, 4), job(2, 4)], 20)
         assert claimed(new) == {1: "v100", 2: "k80"}
 
     @given(st.integers(0, 10**6))
-    def test_each_tenant_deserves_as_much_as_single_moves_reach(self, seed: int) -> None:
+    def test_no_single_move_increases_deserved_gpus(self, seed: int) -> None:
         """Neither the order of the jobs nor a second run changes the result."""
         rng = random.Random(seed)  # noqa: S311 - a seeded case, not a secret
         names = tuple(CAPACITY)
@@ -102,8 +102,8 @@ class TestMoveClaims:
                     assert sum(min(after[n], quotas[n]) for n in names) <= deserved
 
 
-class TestTypesToldFirst:
-    def test_the_claimed_one_comes_first_unless_it_is_too_small(self) -> None:
+class TestReportedTypes:
+    def test_claimed_type_comes_first_unless_too_small(self) -> None:
         assert reported_type_first(CAPACITY, job(1, 4), "p100") == ("p100", "k80", "v100")
         assert reported_type_first(CAPACITY, job(1, 8), "k80") == ("p100", "k80", "v100")
         assert reported_type_first(CAPACITY, job(1, 64), "k80") == ("k80", "p100", "v100")

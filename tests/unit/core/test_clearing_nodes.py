@@ -28,7 +28,7 @@ def clear_at(room: int, ends: list[tuple[int, int]], needed: int) -> int | None:
 
 
 @given(pools, st.lists(st.integers(1, GPUS), max_size=6))
-def test_each_owner_gets_the_node_that_is_clear_first_beside_those_before(
+def test_keeps_earliest_clear_node_for_each_owner(
     pool: list[list[tuple[int, int]]], gangs: list[int]
 ) -> None:
     nodes = {number: ends[:] for number, ends in enumerate(pool, start=1)}

@@ -36,16 +36,18 @@ class TestFind:
             ({1: 8, 2: 7}, 16, None),
         ],
     )
-    def test_places(self, free: dict[int, int], gpus: int, expected: Placement | None) -> None:
+    def test_returns_expected_placement(
+        self, free: dict[int, int], gpus: int, expected: Placement | None
+    ) -> None:
         assert FreeGpus(free, 8).find(gpus) == expected
 
-    def test_spread_may_split_what_fits_a_node(self) -> None:
+    def test_spread_may_split_gang_that_fits_one_node(self) -> None:
         free = FreeGpus({1: 3, 2: 3, 3: 1}, 8)
         assert free.find(4, spread=True) == ((1, 3), (3, 1))
         assert free.find(8, spread=True) is None
 
     @given(st.lists(st.integers(0, 8), min_size=1, max_size=8), st.data())
-    def test_takes_the_fewest_nodes_and_never_more_than_is_free(
+    def test_uses_fewest_nodes_within_free_gpus(
         self, counts: list[int], data: st.DataObject
     ) -> None:
         free = FreeGpus(dict(enumerate(counts)), 8)
@@ -68,7 +70,7 @@ class TestFind:
             assert free.total == sum(free.free.values())
             assert free.largest_free() == max(free.free.values())
 
-    def test_cannot_take_what_is_not_free(self) -> None:
+    def test_take_rejects_gpus_that_are_not_free(self) -> None:
         with pytest.raises(ValueError, match="node 1"):
             FreeGpus({1: 3}, 8).take(((1, 4),))
 
@@ -79,35 +81,35 @@ def free_capacity(
     return FreeCapacity(gpus, kept, ended)
 
 
-class TestRoom:
-    def test_takes_free_gpus_before_those_of_ended_leases(self) -> None:
+class TestFreeCapacity:
+    def test_uses_free_gpus_before_those_of_ended_leases(self) -> None:
         a = free_capacity({1: 8, 2: 8}, {}, {1: 4})
         assert a.place(4) == ((1, 4),)  # the free half of node 1, not the ended lease
         assert a.renew(((1, 4),))
 
-    def test_takes_ended_leases_only_when_it_must(self) -> None:
+    def test_uses_ended_leases_only_if_needed(self) -> None:
         a = free_capacity({1: 8}, {}, {1: 8})
         assert a.place(4) == ((1, 4),)
         assert not a.renew(((1, 8),))  # the gang took some of its GPUs
         assert a.unheld.total == 4  # no job holds the lease's other GPUs any more
 
-    def test_a_refused_lease_frees_its_gpus(self) -> None:
+    def test_dropped_lease_frees_its_gpus(self) -> None:
         a = free_capacity({1: 8}, {1: 2}, {1: 6})
         assert a.unheld.total == 0
         a.drop(((1, 6),))
         assert a.unheld.total == 6
 
-    def test_a_drained_node_cannot_renew(self) -> None:
+    def test_does_not_renew_on_drained_node(self) -> None:
         assert not free_capacity({1: 0, 2: 8}, {}, {1: 4}).renew(((1, 4),))
 
-    def test_holds_back_twice_on_a_node(self) -> None:
+    def test_adds_up_gpus_held_back_on_node(self) -> None:
         a = free_capacity({1: 8}, {}, {})
         a.hold_back(((1, 3),))
         a.hold_back(((1, 2),))
         assert a.held_back == {1: 5}
         assert a.would_fit_unheld(8)
 
-    def test_what_is_held_back_is_nobodys(self) -> None:
+    def test_held_back_gpus_are_not_available(self) -> None:
         a = free_capacity({1: 8, 2: 8}, {2: 4}, {1: 8})
         a.hold_back(((1, 6),))
         assert a.held_back == {1: 6}
@@ -116,7 +118,7 @@ class TestRoom:
         assert a.would_fit_unheld(8)
         assert not a.would_fit_unheld(13)
 
-    def test_rooms_are_per_type_and_count_leases_by_their_end(self) -> None:
+    def test_counts_leases_per_type_by_expiry(self) -> None:
         def lease(number: int, node: int, expires_us: int, protected_us: int = 0) -> Lease:
             return Lease(
                 number, number, 1, "a", ((node, 2),), 0, expires_us, 1, 2, 0, 0, protected_us

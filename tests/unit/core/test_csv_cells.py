@@ -33,22 +33,22 @@ TEXTS = st.text(alphabet="'=+-@\t\r19.e a\",\n", max_size=6)
         ("", ""),
     ],
 )
-def test_a_cell_is_no_formula(text: str, written: str) -> None:
+def test_neutralizes_formula_cells(text: str, written: str) -> None:
     assert neutral_cell(text) == written
 
 
 @given(TEXTS)
-def test_a_cell_is_read_as_it_was(text: str) -> None:
+def test_cell_round_trips(text: str) -> None:
     assert plain_cell(neutral_cell(text)) == text
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=3))
-def test_a_table_is_read_as_it_was(rows: list[tuple[str, str]]) -> None:
+def test_table_round_trips(rows: list[tuple[str, str]]) -> None:
     lines = csv.reader(io.StringIO(write_csv(("a", "b"), rows), newline=""))
     assert [tuple(plain_cell(cell) for cell in line) for line in lines][1:] == rows
 
 
-def test_tables_of_the_core_are_read_as_they_were() -> None:
+def test_read_table_restores_formula_cells() -> None:
     text = write_csv(("a", "b"), [("=1+1", "-2")])
     (row,) = read_table(text, "rows", required=("a", "b"))
     assert (row.cells["a"], row.cells["b"]) == ("=1+1", "-2")

@@ -26,8 +26,8 @@ def later(row: ClaimService, at_us: int) -> ClaimService:
     )
 
 
-class TestTheDecay:
-    def test_is_one_e_th_after_a_window(self) -> None:
+class TestDecay:
+    def test_factor_is_1_over_e_after_one_window(self) -> None:
         assert abs(DECAY / 2**BITS - exp(-1 / MARKS)) < 2**-BITS
         sums = DecayedSums(HOUR_US)
         row = ClaimService(1, "v100", 0, quota=4, demand=9, held=2)
@@ -43,7 +43,7 @@ class TestTheDecay:
         sums.begin(sums.memory, [end], 2 * HOUR_US, ROUND_US)
         assert abs(sums.sums(end)[0] / then[0] - exp(-1)) < 0.001
 
-    def test_forgets_all_of_it_in_the_end(self) -> None:
+    def test_sums_decay_to_zero(self) -> None:
         sums = DecayedSums(HOUR_US)
         row = ClaimService(1, "v100", 0, quota=4, demand=9, held=2)
         sums.begin({}, [row], 0, ROUND_US)
@@ -55,7 +55,7 @@ class TestTheDecay:
         sums.begin(sums.memory, [end], 10_000 * HOUR_US, ROUND_US)
         assert sums.sums(end) == (0, 0)
 
-    def test_begins_with_nothing_where_the_policy_is_new(self) -> None:
+    def test_starts_at_zero_for_new_policy(self) -> None:
         row = ClaimService(1, "v100", 5, 4, 9, 0, 2, 777, 999)
         sums = DecayedSums(HOUR_US)
         sums.begin({}, [row], 5, ROUND_US)
@@ -65,8 +65,8 @@ class TestTheDecay:
         assert sums.sums(other) == (33, 44)  # a claim that started after the last round
 
 
-class TestTheMemory:
-    def test_is_the_same_where_idle_rounds_are_skipped(self) -> None:
+class TestMemory:
+    def test_is_unaffected_by_skipped_idle_rounds(self) -> None:
         """Rounds on the grid are skipped if no claim changed since the last one."""
         for seed in range(30):
             rng = random.Random(seed)  # noqa: S311 - a test's seed
@@ -92,7 +92,7 @@ class TestTheMemory:
                         for row in rows
                     ]
 
-    def test_is_the_same_object_while_nothing_changes(self) -> None:
+    def test_is_same_object_without_changes(self) -> None:
         sums = DecayedSums(HOUR_US)
         row = ClaimService(1, "v100", 0, quota=4, demand=9, held=2)
         sums.begin({}, [row], 0, ROUND_US)

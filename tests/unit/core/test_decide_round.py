@@ -32,7 +32,7 @@ def skip_of(decision: Decision, job_id: int) -> Skip:
 
 
 class TestOwnAndBorrowed:
-    def test_terms_that_go_on_keep_theirs_and_the_rest_is_filled_in_lease_order(self) -> None:
+    def test_running_terms_keep_quota_then_older_leases_use_it(self) -> None:
         goes_on = lease(1, 1, (1, 2), expires_us=AT_US + 1)  # two of the four GPUs are own
         jobs = [job(1, 2), job(2, 1), job(3, 2), job(4, 1)]
         leases = [goes_on, lease(3, 2, (1, 1)), lease(2, 3, (1, 2))]
@@ -48,11 +48,11 @@ class TestOwnAndBorrowed:
         # Job 3's lease is older than job 2's, so it uses the quota; job 2 borrows the rest.
         assert splits(decision) == {3: (2, 0, 0), 2: (0, 1, 5), 4: (0, 1, 5)}
 
-    def test_within_quota_nothing_is_charged(self) -> None:
+    def test_charges_nothing_within_quota(self) -> None:
         decision = decide_round(snapshot([job(1, 4)], nodes={1: 8}, price_micro=5))
         assert splits(decision) == {1: (4, 0, 0)}
 
-    def test_a_pick_that_turns_out_to_borrow_above_its_price_is_withdrawn(self) -> None:
+    def test_withdraws_pick_that_would_borrow_above_max_price(self) -> None:
         """Job 1 is picked first, but the older lease of job 2 uses the quota first."""
         round_ = snapshot(
             [job(1, 4, max_price_micro=0), job(2, 4)],
@@ -66,7 +66,7 @@ class TestOwnAndBorrowed:
         skip = skip_of(decision, 1)
         assert (skip.reason, skip.numbers["withdrawn"]) == (Reason.PRICE_ABOVE_MAX, True)
 
-    def test_withdrawn_picks_are_told_in_the_order_of_arrival(self) -> None:
+    def test_lists_withdrawn_picks_in_arrival_order(self) -> None:
         """The numbers are those of the first to arrive, not the first pick or the lowest id."""
         late, early = job(1, 3, max_price_micro=1), job(4, 1, max_price_micro=2)
         round_ = snapshot(
@@ -82,7 +82,7 @@ class TestOwnAndBorrowed:
         assert (skip.jobs, skip.gpus) == ((4, 1), 4)
         assert skip.numbers["max_price_micro"] == 2
 
-    def test_a_renewal_that_is_withdrawn_ends_for_that_reason(self) -> None:
+    def test_withdrawn_renewal_ends_with_reason_of_limit(self) -> None:
         round_ = snapshot(
             [job(1, 4, max_price_micro=0), job(2, 4)],
             [lease(2, 1, (1, 4)), lease(1, 2, (1, 4))],
@@ -109,7 +109,7 @@ class TestLimits:
             ({}, {"max_price": 4}, Reason.PRICE_ABOVE_MAX, ("price_micro", 5)),
         ],
     )
-    def test_refuses_to_borrow(
+    def test_limit_prevents_borrowing(
         self,
         entitlement: dict[str, Any],
         rest: dict[str, Any],
@@ -140,9 +140,7 @@ class TestLimits:
             ({"mode": Mode.LEND}, [2, 3]),
         ],
     )
-    def test_leaves_what_owners_do_not_lend(
-        self, lender: dict[str, Any], granted: list[int]
-    ) -> None:
+    def test_does_not_borrow_unlent_quota(self, lender: dict[str, Any], granted: list[int]) -> None:
         jobs = [job(1, 4), job(2, 1), job(3, 1)]
         quotas = [BORROWER, replace(LENDER, **lender)]
         decision = decide_round(snapshot(jobs, nodes={1: 8}, quotas=quotas))
@@ -150,12 +148,12 @@ class TestLimits:
         refused = {row: Reason.RESERVED_QUOTA for row in (2, 3) if row not in granted}
         assert reasons(decision) == refused
 
-    def test_owners_use_what_they_do_not_lend(self) -> None:
+    def test_owner_uses_own_reserved_quota(self) -> None:
         quotas = [BORROWER, replace(LENDER, mode=Mode.RESERVE)]
         decision = decide_round(snapshot([job(1, 4, tenant=2)], nodes={1: 8}, quotas=quotas))
         assert splits(decision) == {1: (4, 0, 0)}
 
-    def test_an_expired_lease_that_may_not_borrow_any_more_ends(self) -> None:
+    def test_expired_lease_ends_without_credit(self) -> None:
         round_ = snapshot(
             [job(1, 2)],
             [lease(1, 1, (1, 2), borrowed=2)],
@@ -168,7 +166,7 @@ class TestLimits:
         assert [end.reason for end in decision.ends] == [EndReason.BUDGET]
         assert reasons(decision) == {1: Reason.BUDGET}
 
-    def test_credit_is_promised_once_over_all_terms(self) -> None:
+    def test_spends_credit_once_over_all_terms(self) -> None:
         jobs = [job(1, 4), job(2, 1), job(3, 1)]
         round_ = snapshot(
             jobs, nodes={1: 8}, quotas=[BORROWER, LENDER], price_micro=5, credit={1: 5}
@@ -179,17 +177,17 @@ class TestLimits:
 
 
 class TestReasons:
-    def test_too_large(self) -> None:
+    def test_reports_job_larger_than_pool(self) -> None:
         decision = decide_round(snapshot([job(1, 9)], nodes={1: 8}))
         assert skip_of(decision, 1).numbers == {"gpu_type": "v100", "needed": 9, "capacity": 8}
 
-    def test_no_free_gpus(self) -> None:
+    def test_reports_number_of_free_gpus(self) -> None:
         held = lease(1, 1, (1, 6), expires_us=AT_US + 1)
         decision = decide_round(snapshot([job(1, 6), job(2, 4)], [held], nodes={1: 8}))
         skip = skip_of(decision, 2)
         assert (skip.reason, skip.numbers["free"]) == (Reason.NO_FREE_GPUS, 2)
 
-    def test_fragmented(self) -> None:
+    def test_reports_fragmentation_with_largest_hole(self) -> None:
         held = [
             lease(1, 1, (1, 6), expires_us=AT_US + 1),
             lease(2, 2, (2, 6), expires_us=AT_US + 1),
@@ -199,19 +197,19 @@ class TestReasons:
         assert skip.reason is Reason.FRAGMENTED
         assert (skip.numbers["free"], skip.numbers["largest_hole"]) == (4, 2)
 
-    def test_lease_turn_names_the_highest_rho_served_and_the_own(self) -> None:
+    def test_lease_turn_shows_served_and_own_rho(self) -> None:
         jobs = [job(1, 8), job(2, 8, tenant=2)]
         decision = decide_round(snapshot(jobs, nodes={1: 8}, quotas=[BORROWER, LENDER]))
         skip = skip_of(decision, 2)
         assert skip.reason is Reason.LEASE_TURN
         assert (skip.numbers["served_rho"], skip.numbers["own_rho"]) == (0.0, 0.0)
 
-    def test_jobs_are_grouped_in_arrival_order_with_the_smallest_gangs_numbers(self) -> None:
+    def test_groups_jobs_by_arrival_with_smallest_gangs_numbers(self) -> None:
         jobs = [job(1, 8), job(2, 6), job(3, 2), job(4, 6)]
         skip = skip_of(decide_round(snapshot(jobs, nodes={1: 8})), 4)
         assert (skip.jobs, skip.gpus, skip.numbers["needed"]) == ((2, 3, 4), 14, 2)
 
-    def test_the_papers_rule_names_the_job_that_did_not_fit(self) -> None:
+    def test_papers_rule_names_tenants_first_unplaced_job(self) -> None:
         held = lease(1, 1, (1, 4), expires_us=AT_US + 1)
         round_ = snapshot(
             [job(1, 4), job(2, 8), job(3, 1)],
@@ -225,24 +223,24 @@ class TestReasons:
 
 
 class TestEnds:
-    def test_a_drained_node_ends_the_lease_and_the_job_moves(self) -> None:
+    def test_drained_node_ends_lease_and_moves_job(self) -> None:
         decision = decide_round(snapshot([job(1, 4)], [lease(1, 1, (1, 4))], nodes={1: 0, 2: 8}))
         assert [(end.lease, end.reason) for end in decision.ends] == [(1, EndReason.DRAINED)]
         assert [grant.placement for grant in decision.grants] == [((2, 4),)]
 
-    def test_an_expired_lease_without_a_job_ends(self) -> None:
+    def test_expired_lease_ends_without_job(self) -> None:
         decision = decide_round(snapshot([job(2, 8)], [lease(1, 1, (1, 4))], nodes={1: 8}))
         assert [end.reason for end in decision.ends] == [EndReason.NOT_RENEWED]
         assert [grant.job for grant in decision.grants] == [2]
 
-    def test_a_job_that_was_never_active_is_an_error(self) -> None:
+    def test_raises_for_job_without_active_change(self) -> None:
         round_ = snapshot([job(1, 1)], nodes={1: 8})
         with pytest.raises(ValueError, match="job 2 is in the snapshot, but no ACTIVE"):
             decide_round(replace(round_, jobs=(job(1, 1), job(2, 1))))
 
 
 class TestSharesAndPrices:
-    def test_a_share_says_what_was_deserved_held_and_got(self) -> None:
+    def test_share_shows_deserved_held_and_granted_gpus(self) -> None:
         jobs = [job(1, 4), job(2, 2), job(3, 6, tenant=2)]
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (1, 2), expires_us=AT_US + 1)]
         round_ = snapshot(jobs, leases, nodes={1: 8}, quotas=[BORROWER, LENDER])
@@ -255,13 +253,13 @@ class TestSharesAndPrices:
         deserved = second.fair_gpu_us + 4 * HOUR_US
         assert second.rho_after == 6 * HOUR_US / deserved
 
-    def test_rho_after_counts_what_the_tenant_could_use_of_its_quota(self) -> None:
+    def test_rho_after_counts_only_usable_quota(self) -> None:
         round_ = snapshot([job(1, 1)], nodes={1: 8}, quotas=[BORROWER])
         (share,) = decide_round(round_).shares
         assert (share.quota, share.deserved) == (4, 1)
         assert share.rho_after == HOUR_US / (share.fair_gpu_us + HOUR_US)
 
-    def test_prices_follow_from_the_use_after_the_round(self) -> None:
+    def test_posts_price_for_use_after_round(self) -> None:
         decision = decide_round(snapshot([job(1, 4)], nodes={1: 8}, price_micro=77))
         (price,) = decision.prices
         assert (price.used, price.capacity, price.price_micro) == (4, 8, 414_214)

@@ -25,19 +25,19 @@ SUBMITTED_US = 1_700_000_000 * REWARD_MICRO + 17
 TRACES = st.lists(st.integers(MINUTE_US, 1000 * HOUR_US), min_size=1, max_size=16, unique=True)
 
 
-class TestSteps:
-    def test_of_the_class_are_those_of_the_paper(self) -> None:
+class TestDeclaredSteps:
+    def test_soft_class_matches_steps_of_paper(self) -> None:
         steps = read_steps([(100, 100), (110, 80), (120, 50), (150, 20)])
         end_us = SUBMITTED_US + HOUR_US
         own = dated_steps(SUBMITTED_US, end_us, DeadlineClass.SOFT, steps)
         assert own == dated_steps(SUBMITTED_US, end_us, DeadlineClass.SOFT)
         assert [tuple(step) for step in own] == list(soft_deadlines(SUBMITTED_US, end_us))
 
-    def test_of_a_strict_deadline_are_one(self) -> None:
+    def test_strict_deadline_has_one_step(self) -> None:
         (step,) = dated_steps(0, HOUR_US, DeadlineClass.STRICT)
         assert step == (HOUR_US, 100 * REWARD_MICRO)
 
-    def test_are_written_shortest(self) -> None:
+    def test_texts_have_no_trailing_zeros(self) -> None:
         steps = read_steps([("100.000", "100.0"), (Decimal("112.50"), Decimal("80.50"))])
         assert step_texts(steps) == [["100", "100"], ["112.5", "80.5"]]
         assert read_steps(step_texts(steps)) == steps
@@ -62,7 +62,9 @@ class TestSteps:
             ([("100", "\u0661")], 0),
         ],
     )
-    def test_that_cannot_be_say_which_is_wrong(self, pairs: list[tuple[int]], place: int) -> None:
+    def test_error_names_position_of_invalid_step(
+        self, pairs: list[tuple[int]], place: int
+    ) -> None:
         with pytest.raises(StepError) as raised:
             read_steps(pairs)
         assert raised.value.place == place
@@ -71,16 +73,14 @@ class TestSteps:
         ("end_us", "kind"),
         [(0, DeadlineClass.STRICT), (-1, DeadlineClass.SOFT), (5, DeadlineClass.BEST_EFFORT)],
     )
-    def test_of_no_deadline_are_refused(self, end_us: int, kind: DeadlineClass) -> None:
+    def test_rejects_steps_without_deadline(self, end_us: int, kind: DeadlineClass) -> None:
         with pytest.raises(ValueError, match="deadline"):
             dated_steps(0, end_us, kind)
 
 
-class TestValuesOfATrace:
+class TestTraceValues:
     @given(TRACES, st.data())
-    def test_keep_their_instants_and_proportions(
-        self, instants: list[int], data: st.DataObject
-    ) -> None:
+    def test_keep_instants_and_proportions(self, instants: list[int], data: st.DataObject) -> None:
         instants.sort()
         values = sorted(
             data.draw(
@@ -100,18 +100,18 @@ class TestValuesOfATrace:
         assert [step.reward_micro for step in steps] == expected[: len(steps)]
         assert all(one.reward_micro > then.reward_micro for one, then in pairwise(steps))
 
-    def test_of_equal_ones_the_last_instant_counts(self) -> None:
+    def test_equal_values_use_last_instant(self) -> None:
         rows = steps_of_values([(HOUR_US, 5), (2 * HOUR_US, 5), (3 * HOUR_US, 1)])
         assert rows == (
             (2 * HOUR_US, DeclaredStep(Decimal(100), 100 * REWARD_MICRO)),
             (3 * HOUR_US, DeclaredStep(Decimal(150), 20 * REWARD_MICRO)),
         )
 
-    def test_that_are_too_small_or_too_late_are_no_steps(self) -> None:
+    def test_ignore_too_small_or_too_late_values(self) -> None:
         assert len(steps_of_values([(HOUR_US, 2**31), (2 * HOUR_US, 1)])) == 1
         assert len(steps_of_values([(MINUTE_US, 2), (60 * 10_000 * MINUTE_US, 1)])) == 1
         assert steps_of_values([]) == ()
 
-    def test_at_the_submission_itself_are_of_its_first_second(self) -> None:
+    def test_values_at_submission_count_for_first_second(self) -> None:
         rows = steps_of_values([(0, 3), (5, 2), (HOUR_US, 1)])
         assert [at_us for at_us, _ in rows] == [REWARD_MICRO, HOUR_US]

@@ -48,22 +48,22 @@ def speeds_line(found: Certificate) -> CertificateItem:
     return line(found, SPEEDS)
 
 
-class TestAnOverclaim:
+class TestOverclaim:
     SNAPSHOT = asked(measured(1, 4500, 2000), measured(2, 5000, 5000))
 
-    def test_is_a_note_with_by_how_much_and_whose(self) -> None:
+    def test_is_noted_with_excess_and_tenant(self) -> None:
         found = certified(self.SNAPSHOT)
         row = speeds_line(found)
         assert (row.verdict, row.basis, found.violated) == (Verdict.NOTED, Basis.SPEEDS, ())
         assert (row.checked, row.count, row.broken) == (2, 1, (1,))
         assert (row.worst, row.tenant, row.tolerance) == (1.25, 1, 0.05)
 
-    def test_is_named_with_its_type_and_the_count_of_its_reports(self) -> None:
+    def test_lists_gpu_type_and_report_count(self) -> None:
         found = certified(self.SNAPSHOT)
         assert found.overclaims == (Overclaim(1, 1, FAST, 4500, 2000, 1250, 50, 12),)
         assert read(plain(found)) == found
 
-    def test_comes_after_a_larger_one(self) -> None:
+    def test_larger_overclaims_come_first(self) -> None:
         found = certified(asked(measured(1, 2400, 2000), measured(2, 10_000, 5000)))
         assert [(row.profile, row.excess_milli) for row in found.overclaims] == [
             (2, 1000),
@@ -72,55 +72,55 @@ class TestAnOverclaim:
         row = speeds_line(found)
         assert (row.count, row.broken, row.worst, row.tenant) == (2, (1, 2), 1.0, 2)
 
-    def test_is_none_within_what_the_spreads_explain(self) -> None:
+    def test_ignores_excess_within_measured_spread(self) -> None:
         found = certified(asked(measured(1, 2390, 2000, spread=100)))
         assert (speeds_line(found).verdict, found.overclaims) == (Verdict.HOLDS, ())
         assert speeds_line(found).checked == 1
         found = certified(asked(measured(1, 2410, 2000, spread=100)))
         assert found.overclaims[0].excess_milli == 205
 
-    def test_is_none_where_less_was_declared(self) -> None:
+    def test_ignores_understated_speed(self) -> None:
         assert speeds_line(certified(asked(measured(1, 1500, 2000)))).verdict is Verdict.HOLDS
 
 
-class TestTheLine:
-    def test_is_violated_where_the_round_used_what_was_declared(self) -> None:
+class TestMeasuredSpeedsProperty:
+    def test_is_violated_if_round_used_declared_speeds(self) -> None:
         """The job type's speed in the snapshot is 2, though 1.2 was measured."""
         found = certified(asked(measured(1, 2000, 1200), measured(2, 5000, 5000)))
         row = speeds_line(found)
         assert found.violated == (SPEEDS,)
         assert (row.verdict, row.checked, row.count, row.broken) == (Verdict.VIOLATED, 2, 1, (1,))
 
-    def test_names_a_tenant_of_several_job_types_once(self) -> None:
+    def test_lists_tenant_of_several_job_types_once(self) -> None:
         row = declared_item(DeclaredCheck(3, (), (2, 1, 2)))
         assert (row.verdict, row.count, row.broken) == (Verdict.VIOLATED, 3, (1, 2))
 
-    def test_counts_a_job_type_of_two_overclaims_once(self) -> None:
+    def test_counts_job_type_with_two_overclaims_once(self) -> None:
         claims = tuple(Overclaim(1, 7, name, 4500, 2000, 1250, 50, 12) for name in ("a100", FAST))
         assert declared_item(DeclaredCheck(2, claims, ())).count == 1
 
-    def test_does_not_apply_where_one_gpu_type_alone_was_measured(self) -> None:
+    def test_does_not_apply_with_one_measured_gpu_type(self) -> None:
         one = MeasuredProfile(1, ((SLOW, 1000), (FAST, 9000)), ((FAST, MeasuredSpeed(1000, 1, 9)),))
         row = speeds_line(certified(asked(one)))
         assert (row.verdict, row.checked) == (Verdict.NOT_APPLICABLE, 0)
         assert "two GPU types" in row.why
 
-    def test_is_not_there_where_the_policy_reads_no_speeds(self) -> None:
+    def test_is_absent_if_policy_reads_no_speeds(self) -> None:
         snapshot = asked(measured(1, 4500, 2000), policy="ltgf")
         found = certify_round(snapshot, answer({}))
         assert SPEEDS not in {row.name for row in found.findings}
         assert (found.version, found.overclaims) == (VERSION, ())
 
 
-class TestRoundsOfBefore:
-    def test_have_no_line_of_it(self) -> None:
+class TestRoundsWithoutMeasurements:
+    def test_have_no_measured_speeds_property(self) -> None:
         before = asked()
         found = certified(before)
         assert SPEEDS not in {row.name for row in found.findings}
         assert found.version == VERSION  # the version that its lines of misreports require
         assert "overclaims" not in plain(found)
 
-    def test_have_the_same_bytes(self) -> None:
+    def test_keep_old_encoding(self) -> None:
         before = asked(schema=2)
         data = canonical_bytes(before)
         assert data.endswith(b"]]]")  # the profiles are the last encoded field
@@ -128,7 +128,7 @@ class TestRoundsOfBefore:
         # Nine empty fields, then the new one.
         assert canonical_bytes(after).startswith(data[:-1] + b",[]" * 9 + b",[[1,")
 
-    def test_decide_the_same_with_measurements_beside(self) -> None:
+    def test_decision_is_unaffected_by_measurements(self) -> None:
         rows = (measured(1, 4500, 2000), measured(2, 5000, 5000))
         assert decide_round(asked()) == decide_round(asked(*rows))
         assert certified(asked(*rows)).version == VERSION

@@ -104,15 +104,15 @@ def begin(asked: EnvyFree) -> Watched:
     return model
 
 
-class TestRowsOfEnvy:
+class TestEnvyRows:
     @pytest.mark.parametrize("seed", range(6))
-    def test_are_dropped_where_they_bind_nothing_and_have_much_slack(self, seed: int) -> None:
+    def test_slack_rows_are_dropped(self, seed: int) -> None:
         model = begin(random_program(seed))
         model.optimum()
         assert model.dropped_at
 
     @pytest.mark.parametrize(("speedups", "capacity", "weights"), WITH_A_PAUSE)
-    def test_are_dropped_only_while_the_total_falls(
+    def test_rows_are_dropped_only_while_total_falls(
         self, speedups: list[list[int]], capacity: list[int], weights: list[int]
     ) -> None:
         """Otherwise the same rows could be added and dropped forever."""
@@ -125,7 +125,7 @@ class TestRowsOfEnvy:
         assert model.dropped_at == expected
 
     @pytest.mark.parametrize("seed", range(6))
-    def test_that_are_missing_at_the_end_are_kept_all_the_same(self, seed: int) -> None:
+    def test_result_satisfies_rows_missing_from_program(self, seed: int) -> None:
         """The program has only a few rows, but the result satisfies all envy rows."""
         asked = random_program(seed)
         found = solve(asked, name="fast").shares
@@ -133,10 +133,10 @@ class TestRowsOfEnvy:
         assert (seen - seen.diagonal()[:, None]).max() <= 1e-7
 
 
-class TestTheRowsAtTheStart:
+class TestInitialRows:
     """The number of solves measures the quality of the guess, and is deterministic."""
 
-    def test_are_nearly_all_that_bind_where_ratios_are_ordered(self) -> None:
+    def test_ordered_ratios_need_at_most_two_solves(self) -> None:
         for seed in range(4):
             model = Watched(ordered_program(seed, 60))
             model.add(adjacent(model.envious))
@@ -144,7 +144,7 @@ class TestTheRowsAtTheStart:
             assert len(model.totals) <= 2
 
     @pytest.mark.parametrize("tenants", [60, 120], ids=["nearest", "of a sample"])
-    def test_are_most_that_bind_among_any_tenants(self, tenants: int) -> None:
+    def test_random_programs_need_at_most_eight_solves(self, tenants: int) -> None:
         assert 60 <= SMALL < 120, "both ways to start"
         for seed in (0, 1, 5):
             asked = random_program(seed, tenants)

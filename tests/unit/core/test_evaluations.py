@@ -36,7 +36,7 @@ def whole(history: dict[int, float]) -> list[MetricPoint]:
 
 class TestMerging:
     @given(history=HISTORIES, seed=st.integers(0, 2**32))
-    def test_gives_the_same_in_any_parts_and_order_and_however_often(
+    def test_is_independent_of_parts_order_and_repetition(
         self, history: dict[int, float], seed: int
     ) -> None:
         rng = random.Random(seed)  # noqa: S311 - the order of a test
@@ -54,9 +54,7 @@ class TestMerging:
         assert merge_evaluations(kept, kept, TARGET) == kept
 
     @given(history=HISTORIES)
-    def test_keeps_few_among_them_the_first_the_newest_and_that_which_met(
-        self, history: dict[int, float]
-    ) -> None:
+    def test_keeps_first_newest_and_target_meeting_point(self, history: dict[int, float]) -> None:
         points = whole(history)
         kept = thinned(points, TARGET)
         assert len(kept) <= HISTORY_MAX
@@ -68,7 +66,7 @@ class TestMerging:
 
     @given(history=HISTORIES)
     @settings(max_examples=some())
-    def test_is_what_the_runtime_in_the_job_does(self, history: dict[int, float]) -> None:
+    def test_matches_thinning_of_client(self, history: dict[int, float]) -> None:
         points = whole(history)
         said = thinned_by_client(
             [(at, metric) for at, metric in points], Criterion("accuracy", True, 0.9)
@@ -81,12 +79,12 @@ class TestMerging:
         gaps = {b.iteration - a.iteration for a, b in pairwise(kept[1:-1])}
         assert gaps == {512}
 
-    def test_keeps_the_first_of_two_at_one_iteration(self) -> None:
+    def test_keeps_first_of_two_points_at_same_iteration(self) -> None:
         before = [MetricPoint(5, 0.5)]
         kept = merge_evaluations(before, [MetricPoint(5, 0.7), MetricPoint(9, 0.6)], TARGET)
         assert kept == (MetricPoint(5, 0.5), MetricPoint(9, 0.6))
 
-    def test_forecasts_the_same_in_any_order(self) -> None:
+    def test_forecast_is_independent_of_order(self) -> None:
         points = [MetricPoint(50 * n, 0.95 - 0.8 / (1 + n / 6)) for n in range(1, 25)]
         kept: tuple[MetricPoint, ...] = ()
         for part in (points[10:], points[:15], points[3:7], points):
@@ -94,7 +92,7 @@ class TestMerging:
         assert estimate_stop(kept, TARGET) == estimate_stop(points, TARGET)
 
 
-class TestAReport:
+class TestReport:
     @pytest.mark.parametrize(
         ("points", "why"),
         [
@@ -109,9 +107,9 @@ class TestAReport:
             ([(1, -float(METRIC_MOST))], "has a metric at iteration 1"),
         ],
     )
-    def test_that_cannot_be_says_why(self, points: Any, why: str) -> None:
+    def test_invalid_report_is_rejected_with_reason(self, points: Any, why: str) -> None:
         assert refusal_of([MetricPoint(*one) for one in points]).startswith(why)
 
-    def test_that_can_be_says_nothing(self) -> None:
+    def test_valid_report_is_not_rejected(self) -> None:
         assert refusal_of([]) == ""
         assert refusal_of([MetricPoint(1, -1e11), MetricPoint(2**53 - 1, 0.0)]) == ""

@@ -171,8 +171,8 @@ def checked(asked: Snapshot) -> Decision:
 
 
 @every_policy
-class TestARound:
-    def test_obeys_every_rule_in_every_pool(self, policy: str) -> None:
+class TestRound:
+    def test_overfills_no_node_and_gives_one_reason_per_job(self, policy: str) -> None:
         """In addition to the checks of `decide_round`, the round overfills no node."""
         waits = 0
         for seed in SEEDS:
@@ -194,7 +194,7 @@ class TestARound:
             waits += len(reasons)
         assert waits > 50
 
-    def test_touches_no_lease_that_is_protected(self, policy: str) -> None:
+    def test_keeps_protected_leases(self, policy: str) -> None:
         for seed in SEEDS:
             asked, decision = decided(policy, seed)
             touched = {row.lease for row in decision.ends}
@@ -202,7 +202,7 @@ class TestARound:
             safe = {row.id for row in asked.leases if row.protected_until_us > asked.at_us}
             assert not touched & safe
 
-    def test_is_pure(self, policy: str) -> None:
+    def test_is_deterministic_and_keeps_snapshot(self, policy: str) -> None:
         for seed in SEEDS:
             asked, decision = decided(policy, seed)
             before, first = canonical_bytes(asked), canonical_bytes(decision)
@@ -211,7 +211,7 @@ class TestARound:
             assert canonical_bytes(decide_round(decode(before, Snapshot))) == first
             assert canonical_bytes(decode(first, Decision)) == first
 
-    def test_does_not_look_at_the_order_of_rows(self, policy: str) -> None:
+    def test_is_independent_of_row_order(self, policy: str) -> None:
         names = ("nodes", "tenants", "entitlements", "jobs", "leases", "profiles",
                  "node_resources", "job_resources", "deadlines", "estimates")  # fmt: skip
         for seed in SEEDS:
@@ -223,13 +223,13 @@ class TestARound:
             mixed = replace(asked, **{name: tuple(some) for name, some in rows.items()})
             assert canonical_bytes(decide_round(mixed)) == canonical_bytes(decide_round(asked))
 
-    def test_knows_ids_by_their_order_alone(self, policy: str) -> None:
+    def test_uses_only_order_of_ids(self, policy: str) -> None:
         for seed in SEEDS:
             asked, decision = decided(policy, seed)
             other = decide_round(renamed(asked))
             assert outline(other) == [renamed_row(row) for row in outline(decision)]
 
-    def test_has_a_queue_of_jobs_that_are_there_or_none(self, policy: str) -> None:
+    def test_queue_order_lists_existing_jobs_once(self, policy: str) -> None:
         for seed in SEEDS:
             asked, decision = decided(policy, seed)
             order = queue_order(asked, decision.service)
@@ -288,31 +288,31 @@ NOTHING: dict[str, tuple[Any, ...]] = {"tenants": (), "entitlements": (), "jobs"
 
 
 @every_policy
-class TestAnOddPool:
+class TestUnusualPool:
     def odd(self, policy: str, jobs: list[Job], **fields: Any) -> Snapshot:
         fields = {"nodes": {1: 8}, "policy": policy, **fields}
         return snapshot(jobs, policy_version=POLICIES[policy].version, **fields)
 
-    def test_without_tenants_jobs_or_nodes_gets_an_empty_answer(self, policy: str) -> None:
+    def test_returns_empty_decision_for_empty_pool(self, policy: str) -> None:
         empty = replace(self.odd(policy, []), **NOTHING, changes=(), service=Service(at_us=0))
         for asked in (empty, replace(empty, nodes=()), self.odd(policy, [])):
             decision = checked(asked)
             assert (*decision.grants, *decision.renewals, *decision.ends) == ()
             assert decision.skips == ()
 
-    def test_tells_a_job_that_is_larger_than_the_pool_why_it_waits(self, policy: str) -> None:
+    def test_reports_job_larger_than_pool(self, policy: str) -> None:
         decision = checked(self.odd(policy, [job(1, 99), job(2, 4)]))
         assert [row.job for row in decision.grants] == [2]
         (skip,) = decision.skips
         assert (skip.jobs, skip.reason) == ((1,), Reason.TOO_LARGE)
 
-    def test_has_jobs_of_tenants_without_quota(self, policy: str) -> None:
+    def test_accepts_jobs_of_tenants_without_quota(self, policy: str) -> None:
         """Some of them have a quota of 0 GPUs, others have no row."""
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 0))
         jobs = [job(number, 2, tenant=number % 4) for number in range(1, 8)]
         checked(self.odd(policy, jobs, quotas=quotas))
 
-    def test_goes_on_where_a_node_is_lost_or_gone(self, policy: str) -> None:
+    def test_avoids_lost_and_removed_nodes(self, policy: str) -> None:
         """Leases on the node are not renewed when they end, and nothing starts there."""
         jobs = [job(1, 4), job(2, 4), job(3, 2), job(4, 8)]
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (2, 4))]
@@ -328,7 +328,7 @@ class TestAnOddPool:
         assert not decision.grants
 
     @pytest.mark.parametrize(("tenant", "most"), [(1, 4), (3, 2)])
-    def test_lends_nothing_that_is_reserved(self, policy: str, tenant: int, most: int) -> None:
+    def test_does_not_lend_reserved_quota(self, policy: str, tenant: int, most: int) -> None:
         """The second tenant reserves its 4 GPUs, and the third may not borrow."""
         quotas = (
             Entitlement(1, "v100", 2),
@@ -338,7 +338,7 @@ class TestAnOddPool:
         jobs = [job(number, 1, tenant=tenant) for number in range(1, 17)]
         assert len(checked(self.odd(policy, jobs, quotas=quotas)).grants) <= most
 
-    def test_refuses_what_costs_too_much(self, policy: str) -> None:
+    def test_rejects_jobs_above_price_or_credit(self, policy: str) -> None:
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 0))
         jobs = [job(1, 2, max_price_micro=5), job(2, 2, tenant=2)]
         asked = self.odd(policy, jobs, quotas=quotas, price_micro=10, credit={2: 1})
@@ -350,10 +350,10 @@ class TestAnOddPool:
 
 
 @every_policy
-class TestALife:
+class TestConsecutiveRounds:
     """Consecutive rounds while nodes come and go; the state passes through JSON."""
 
-    def test_is_the_same_with_the_memory_through_json(self, policy: str) -> None:
+    def test_state_through_json_gives_same_decisions(self, policy: str) -> None:
         plain, stored = self.state(policy), self.state(policy)
         for number in range(60):
             at_us = number * 60 * SECOND_US
@@ -395,7 +395,7 @@ class TestALife:
         return tuple(rows)
 
 
-def test_tenants_are_told_by_the_pools() -> None:
+def test_drawn_pools_cover_documented_features() -> None:
     """The pools of this file have the documented features."""
     asked = [drawn("fifo", seed) for seed in SEEDS]
     assert any(row.spendable_micro is not None for one in asked for row in one.tenants)

@@ -38,22 +38,22 @@ def quotas(first: int) -> list[Entitlement]:
     ]
 
 
-class TestAnExchange:
-    def test_takes_place_where_nothing_forbids_it(self) -> None:
+class TestExchange:
+    def test_completes_without_conflicting_limit(self) -> None:
         terms = settle(snapshot(JOBS, LEASES, nodes={1: 4, 2: 4}, quotas=quotas(6)), ANSWER)
         assert [grant.job for grant in terms.grants] == [4, 2, 3]
         assert terms.preemptions == ANSWER.preemptions
         assert terms.ends == ANSWER.ends
         assert terms.skips == ANSWER.skips
 
-    def test_is_called_off_where_a_limit_withdraws_its_job(self) -> None:
+    def test_is_cancelled_if_limit_withdraws_its_job(self) -> None:
         """Job 4 uses the quota first, so job 2 would have to borrow, which its tenant may not."""
         terms = settle(snapshot(JOBS, LEASES, nodes={1: 4, 2: 4}, quotas=quotas(4)), ANSWER)
         assert [grant.job for grant in terms.grants] == [4, 3]
         assert (terms.preemptions, terms.ends) == ((), ())
         assert [(skip.reason, skip.jobs) for skip in terms.skips] == [(Reason.QUOTA_LIMIT, (2,))]
 
-    def test_is_called_off_where_a_moved_job_may_not_go_on(self) -> None:
+    def test_is_cancelled_if_moved_job_may_not_continue(self) -> None:
         """The moved job needs a new term, and none is granted above its maximum price."""
         jobs = [replace(JOBS[0], gpus=1, max_price_micro=5), *JOBS[1:]]
         leases = [lease(1, 1, (1, 1), tenant=2, expires_us=LATER_US, own=0, borrowed=1)]

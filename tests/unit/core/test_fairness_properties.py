@@ -33,28 +33,28 @@ COOPERATIVE6 = arr((1, 0.25), (0, 0.75))
 
 
 class TestEnvy:
-    def test_of_the_papers_cooperative_optimum_is_nobodys(self) -> None:
+    def test_papers_cooperative_optimum_is_envy_free(self) -> None:
         envy = envy_matrix(W6, COOPERATIVE6, np.ones(2))
         # The first row is indifferent, 2 x 0.75 = 1 + 2 x 0.25; the second is far from envy.
         assert envy == pytest.approx(arr((0, 0), (-1.5, 0)))
 
-    def test_is_what_a_row_would_gain_with_anothers_share(self) -> None:
+    def test_equals_gain_with_other_rows_share(self) -> None:
         envy = envy_matrix(W6, arr((1, 0), (0, 1)), np.ones(2))
         assert envy.tolist() == [[0, 1], [-4, 0]]
 
-    def test_is_by_unit_of_weight(self) -> None:
+    def test_is_measured_per_unit_of_weight(self) -> None:
         """A tenant with twice the weight may hold twice the share without envy."""
         envy = envy_matrix(arr((1,), (1,)), arr((2,), (1,)), arr(2, 1))
         assert envy.tolist() == [[0, 0], [0, 0]]
 
-    def test_is_no_more_than_a_row_could_use_of_anothers_share(self) -> None:
+    def test_counts_only_usable_part_of_other_share(self) -> None:
         """The first row can use one GPU only: the fast one, without the second row's other two."""
         shares = arr((1, 0), (2, 1))
         assert envy_matrix(W6, shares, np.ones(2)).tolist() == [[0, 3], [-6, 0]]
         limited = envy_matrix(W6, shares, np.ones(2), limits=arr(1, 9))
         assert limited.tolist() == [[0, 1], [-6, 0]]
 
-    def test_of_equal_shares_is_zero_whatever_the_speeds(self) -> None:
+    def test_is_zero_for_equal_shares(self) -> None:
         assert not envy_matrix(W6, arr((0.5, 0.5), (0.5, 0.5)), np.ones(2)).any()
 
     @pytest.mark.parametrize(
@@ -66,9 +66,7 @@ class TestEnvy:
             (arr((1, np.nan)), arr((1, 2)), arr(1)),
         ],
     )
-    def test_is_not_measured_where_arrays_make_no_sense(
-        self, speedups: Array, shares: Array, weights: Array
-    ) -> None:
+    def test_rejects_invalid_arrays(self, speedups: Array, shares: Array, weights: Array) -> None:
         with pytest.raises(ShapeError):
             envy_matrix(speedups, shares, weights)
 
@@ -78,26 +76,26 @@ class TestSharingIncentive:
         got, alone = sharing_incentive(W6, COOPERATIVE6, M6, np.ones(2))
         assert (got.tolist(), alone.tolist()) == ([1.5, 3.75], [1.5, 3.0])
 
-    def test_of_a_greater_weight_asks_for_more(self) -> None:
+    def test_greater_weight_raises_equal_split(self) -> None:
         _, alone = sharing_incentive(W6, COOPERATIVE6, M6, arr(1, 3))
         assert alone.tolist() == [0.75, 4.5]
 
-    def test_counts_no_more_gpus_than_a_row_can_use_the_fastest_first(self) -> None:
+    def test_limits_equal_split_to_fastest_usable_gpus(self) -> None:
         w, m, pi = arr((1, 2), (1, 5)), arr(8, 8), np.ones(2)
         _, alone = sharing_incentive(w, np.zeros((2, 2)), m, pi, limits=arr(5, 100))
         assert alone.tolist() == [4 * 2 + 1, 4 + 4 * 5]
 
-    def test_of_nobody_is_empty(self) -> None:
+    def test_is_empty_without_rows(self) -> None:
         none = np.zeros((0, 2))
         got, alone = sharing_incentive(none, none, M6, np.zeros(0))
         assert got.size == alone.size == 0
 
 
 class TestParetoSlack:
-    def test_of_an_efficient_allocation_is_zero(self) -> None:
+    def test_is_zero_for_efficient_allocation(self) -> None:
         assert pareto_slack(W6, COOPERATIVE6, M6) == pytest.approx(0, abs=1e-7)
 
-    def test_of_the_papers_counterexample_is_what_it_leaves(self) -> None:
+    def test_matches_papers_counterexample(self) -> None:
         """Cooperative OEF is not Pareto-efficient: E = (1, 8, 10) can be (1, 8, 10.6667)."""
         w = arr((1, 1, 1), (1, 4, 12), (1, 4, 16))
         assert pareto_slack(w, arr((1, 0, 0), (0, 1, 1 / 3), (0, 0, 2 / 3)), np.ones(3)) < 1e-7
@@ -109,16 +107,16 @@ class TestParetoSlack:
     def test_counts_idle_gpus(self) -> None:
         assert pareto_slack(arr((1, 2)), arr((1, 0)), arr(1, 3)) == pytest.approx(6)
 
-    def test_leaves_out_what_a_row_could_not_use(self) -> None:
+    def test_ignores_gpus_beyond_usable_limit(self) -> None:
         found = pareto_slack(arr((1, 2)), arr((1, 0)), arr(1, 3), limits=arr(1))
         assert found == pytest.approx(1)
 
-    def test_of_more_than_there_is_is_still_a_number(self) -> None:
+    def test_is_zero_for_shares_above_capacity(self) -> None:
         assert pareto_slack(arr((1, 2)), arr((2, 5)), arr(1, 3)) == pytest.approx(0, abs=1e-7)
 
     @settings(max_examples=some())
     @given(st.integers(0, 2**32 - 1))
-    def test_is_never_negative_and_never_above_the_best_total(self, seed: int) -> None:
+    def test_is_between_zero_and_best_total(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
         n, k = rng.integers(1, 6), rng.integers(1, 4)
         w = 1 + 4 * rng.random((n, k))
@@ -128,23 +126,23 @@ class TestParetoSlack:
         assert 0 <= slack <= float((w.max(axis=0) * m).sum() - throughputs(w, x).sum()) + 1e-6
 
 
-class TestSpreadAndUse:
-    def test_of_equal_throughputs_per_weight_is_zero(self) -> None:
+class TestThroughputSpreadAndCapacityUse:
+    def test_spread_is_zero_for_equal_throughput_per_weight(self) -> None:
         w, x = arr((1, 2), (1, 5)), arr((1, 1 / 3), (0, 2 / 3))
         assert throughput_spread(w, x, arr(1, 2)) == pytest.approx(0)
         assert throughput_spread(w, x, arr(1, 1)) == pytest.approx(0.5)
 
-    def test_sums_what_is_given_by_type(self) -> None:
+    def test_capacity_use_sums_shares_by_type(self) -> None:
         assert capacity_use(COOPERATIVE6).tolist() == [1, 1]
 
 
-class TestAMisreport:
-    def test_moves_every_type_but_the_slowest(self) -> None:
+class TestMisreport:
+    def test_scales_all_types_except_slowest(self) -> None:
         assert misreport(arr(1, 2, 4), 1.5).tolist() == [1, 3, 6]
 
-    def test_never_says_slower_than_the_slowest(self) -> None:
+    def test_is_never_below_slowest_type(self) -> None:
         assert misreport(arr(1, 2, 4), 0.4).tolist() == [1, 1, 1.6]
 
-    def test_leaves_a_type_that_cannot_run(self) -> None:
+    def test_keeps_zero_speed_of_unusable_type(self) -> None:
         assert misreport(arr(0, 2, 4), 2).tolist() == [0, 2, 8]
         assert misreport(arr(0, 0), 2).tolist() == [0, 0]

@@ -38,18 +38,18 @@ def bent(stored: Disclosed, **fields: Any) -> Disclosed:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-class TestAHistory:
-    def test_of_one_day_follows(self, policy: str) -> None:
+class TestHistory:
+    def test_rounds_of_one_day_have_no_breaks(self, policy: str) -> None:
         rounds = [disclosed(stored) for stored in history(policy)]
         assert [breaks(*two) for two in pairwise(rounds)] == [(), (), ()]
 
-    def test_across_days_follows(self, policy: str) -> None:
+    def test_rounds_across_days_have_no_breaks(self, policy: str) -> None:
         rounds = [disclosed(stored, f"day{n}") for n, stored in enumerate(history(policy))]
         assert [breaks(*two) for two in pairwise(rounds)] == [(), (), ()]
 
 
 @pytest.mark.parametrize("days", [("", ""), ("one", "two")])
-class TestABend:
+class TestManipulation:
     """A manipulation is reported, whether or not both rounds have the names of one day."""
 
     def pair(self, days: tuple[str, str], number: int = 2) -> tuple[Disclosed, Disclosed]:
@@ -57,7 +57,7 @@ class TestABend:
         before, after = rounds[number - 2], rounds[number - 1]
         return disclosed(before, days[0]), disclosed(after, days[1])
 
-    def test_of_sums_is_named(self, days: tuple[str, str]) -> None:
+    def test_reports_changed_sums(self, days: tuple[str, str]) -> None:
         before, after = self.pair(days)
         first, second = after.snapshot.service.claims
         claims = (first, replace(second, fair_gpu_us=7))
@@ -65,7 +65,7 @@ class TestABend:
         (found,) = breaks(before, bent(after, service=service))
         assert found.startswith(f"The sums of tenant {days[1]}t2 for v100 are not those that")
 
-    def test_that_changes_whose_sums_they_are_is_named(self, days: tuple[str, str]) -> None:
+    def test_reports_swapped_sums_of_two_jobs(self, days: tuple[str, str]) -> None:
         """The sums of two jobs are exchanged: the same rows, except for their ids."""
         before, after = self.pair(days)
         one, two, *rest = after.snapshot.service.jobs
@@ -74,13 +74,13 @@ class TestABend:
         found = breaks(before, bent(after, service=service))
         assert any(text.startswith(f"The sums of job {days[1]}j11 are not") for text in found)
 
-    def test_of_a_lease_is_named(self, days: tuple[str, str]) -> None:
+    def test_reports_changed_lease(self, days: tuple[str, str]) -> None:
         before, after = self.pair(days, 3)
         (lease,) = after.snapshot.leases
         (found,) = breaks(before, bent(after, leases=(replace(lease, own=0, borrowed=2),)))
         assert found.startswith(f"The lease of job {days[1]}j12 is not as round 2 left it: own 0")
 
-    def test_of_the_order_of_arrival_is_named(self, days: tuple[str, str]) -> None:
+    def test_reports_changed_arrival_order(self, days: tuple[str, str]) -> None:
         before, after = self.pair(days)
         jobs = tuple(
             replace(row, submitted_us=1) if row.submitted_us == 13 else row
@@ -89,13 +89,13 @@ class TestABend:
         (found,) = breaks(before, bent(after, jobs=jobs))
         assert found.startswith(f"Job {days[1]}j13 is another one than in round 1: submitted_us 1")
 
-    def test_of_the_memory_is_named(self, days: tuple[str, str]) -> None:
+    def test_reports_changed_memory(self, days: tuple[str, str]) -> None:
         before, after = self.pair(days, 3)
         ((job, at_us),) = after.snapshot.memory["passed"].items()
         (found,) = breaks(before, bent(after, memory={"passed": {job: at_us + 1}}))
         assert found.startswith("The policy's memory is not what round 2 left")
 
-    def test_that_removes_rows_is_named(self, days: tuple[str, str]) -> None:
+    def test_reports_removed_rows(self, days: tuple[str, str]) -> None:
         before, after = self.pair(days)
         service = after.snapshot.service
         service = replace(service, jobs=service.jobs[1:], claims=service.claims[1:])

@@ -105,11 +105,11 @@ def histories(draw: st.DrawFn) -> list[Change]:
     return changes
 
 
-class TestAgainstFractions:
+class TestExactFractions:
     """The sums equal a recomputation by definition in exact fractions."""
 
     @given(histories(), st.integers(0, 1000), st.data())
-    def test_integrals_are_exact_within_the_stated_bound(
+    def test_integrals_match_exact_fractions_within_bound(
         self, changes: list[Change], rest_us: int, data: st.DataObject
     ) -> None:
         end_us = changes[-1].at_us + rest_us
@@ -142,29 +142,29 @@ class TestAgainstFractions:
 
 
 class TestAdvance:
-    def test_a_change_older_than_the_sums_counts_from_them(self) -> None:
+    def test_change_older_than_sums_counts_from_their_instant(self) -> None:
         service = advance(Service(at_us=0), [quota(0, 4)], 100)
         service = advance(service, [active(40, 1, 2)], 200)
         assert service.claims[0].fair_gpu_us == 2 * 100
 
-    def test_a_finished_job_stops_what_its_tenant_deserves_and_receives(self) -> None:
+    def test_finished_job_stops_deserved_and_received_time(self) -> None:
         hold, gone = Change(0, HOLD, 1, 1, 2), Change(50, INACTIVE, 1, 1)
         service = advance(Service(at_us=0), [quota(0, 4), active(0, 1, 2), hold, gone], 200)
         claim = service.claims[0]
         assert (claim.fair_gpu_us, claim.alloc_gpu_us, claim.held, claim.demand) == (100, 100, 0, 0)
         assert (service.classes, service.jobs) == ((), ())
 
-    def test_jobs_that_do_not_change_are_not_rebuilt(self) -> None:
+    def test_unchanged_jobs_are_not_rebuilt(self) -> None:
         service = advance(Service(at_us=0), [quota(0, 4), active(0, 1, 2)], 100)
         assert advance(service, [active(150, 2, 1)], 200).jobs[0] is service.jobs[0]
 
-    def test_a_weighted_job_deserves_by_its_weight(self) -> None:
+    def test_job_deserves_gpu_time_by_weight(self) -> None:
         """Eq. (13): weights 3 and 1 on 4 GPUs give 3 and 1."""
         changes = [quota(0, 4), active(0, 1, 4, weight=3), active(0, 2, 4)]
         view = ServiceView(advance(Service(at_us=0), changes, 100))
         assert (view.job_deserved(1), view.job_deserved(2)) == (300, 100)
 
-    def test_reads_a_later_instant_as_if_nothing_changed(self) -> None:
+    def test_rho_at_later_instant_matches_advance_without_changes(self) -> None:
         changes = [quota(0, 3), active(0, 1, 2), Change(0, HOLD, 1, 1, 2), active(0, 2, 4)]
         view = ServiceView(advance(Service(at_us=0), changes, 100))
         later = ServiceView(advance(view.service, [], 300))
@@ -172,7 +172,7 @@ class TestAdvance:
             assert view.job_rho(job, 300) == later.job_rho(job)
         assert view.tenant_rho(1, "v100", 300) == later.tenant_rho(1, "v100")
 
-    def test_rho_is_undefined_while_nothing_was_deserved(self) -> None:
+    def test_rho_is_none_if_nothing_was_deserved(self) -> None:
         view = ServiceView(advance(Service(at_us=0), [quota(0, 0), active(0, 1, 2)], 100))
         assert view.tenant_rho(1, "v100") is None
         assert view.tenant_rho(2, "v100") is None
@@ -193,26 +193,26 @@ class TestClaimedType:
     @pytest.mark.parametrize(
         ("types", "claimed"), [(("a",), "a"), (("a", "b"), "b"), ((), "b"), (("c", "a"), "c")]
     )
-    def test_goes_where_rho_is_least(self, types: tuple[str, ...], claimed: str) -> None:
+    def test_has_lowest_rho(self, types: tuple[str, ...], claimed: str) -> None:
         service = advance(Service(at_us=0), [*self.BASE, active(50, 3, 1, types)], 100)
         assert service.jobs[2].gpu_type == claimed
 
-    def test_goes_first_where_quota_is_not_asked_for(self) -> None:
+    def test_prefers_type_with_unclaimed_quota(self) -> None:
         # On a, rho stays 1. On b it is lower, but the demand there already fills the quota.
         changes = [*self.BASE, active(20, 3, 2, ("b",)), Change(30, INACTIVE, 1, 1)]
         service = advance(Service(at_us=0), [*changes, active(50, 4, 2, ("a", "b"))], 100)
         assert [job.gpu_type for job in service.jobs if job.job == 4] == ["a"]
 
-    def test_equal_rho_goes_by_name(self) -> None:
+    def test_breaks_ties_by_name(self) -> None:
         changes = [quota(0, 4, gpu_type="b"), quota(0, 4, gpu_type="a"), active(0, 1, 1, ())]
         assert advance(Service(at_us=0), changes, 10).jobs[0].gpu_type == "a"
 
-    def test_avoids_a_type_that_is_too_small_for_the_gang(self) -> None:
+    def test_avoids_type_that_is_too_small_for_gang(self) -> None:
         changes = [*self.BASE, active(50, 3, 16, ())]
         service = advance(Service(at_us=0), changes, 100, capacity={"a": 16, "b": 8})
         assert service.jobs[2].gpu_type == "a"
 
-    def test_fails_clearly_when_the_pool_has_no_type(self) -> None:
+    def test_raises_if_pool_has_no_gpu_type(self) -> None:
         with pytest.raises(ValueError, match="the pool has none"):
             advance(Service(at_us=0), [active(0, 1, 1, ())], 10)
 
@@ -235,13 +235,13 @@ class TestContradictions:
             (Change(11, INACTIVE, 1, 1), "after the round"),
         ],
     )
-    def test_names_the_change(self, change: Change, problem: str) -> None:
+    def test_error_names_contradictory_change(self, change: Change, problem: str) -> None:
         base = [quota(0, 4), active(0, 1, 2), active(0, 2, 2), Change(0, HOLD, 1, 1, 2)]
         with pytest.raises(ValueError, match=problem) as caught:
             advance(Service(at_us=0), [*base, change], 10)
         assert change.kind.value in str(caught.value).lower()
 
-    def test_time_does_not_run_backwards(self) -> None:
+    def test_rejects_decreasing_time(self) -> None:
         with pytest.raises(ValueError, match="cannot go back"):
             advance(Service(at_us=10), [], 9)
         with pytest.raises(ValueError, match="out of time order"):
@@ -249,7 +249,7 @@ class TestContradictions:
 
 
 class TestFairnessWindow:
-    def test_forgets_what_is_older(self) -> None:
+    def test_forgets_use_before_window(self) -> None:
         """The tenant held 4 of 4 GPUs for one window, then none for two: rho falls from 1 to 0."""
         window_us = 1600
         changes = [quota(0, 4), active(0, 1, 4), Change(0, HOLD, 1, 1, 4)]
@@ -265,7 +265,7 @@ class TestFairnessWindow:
         assert rhos[-1] == 0.0
         assert len(service.claims[0].marks) <= 18
 
-    def test_without_a_window_nothing_is_kept(self) -> None:
+    def test_keeps_no_marks_without_window(self) -> None:
         service = advance(Service(at_us=0), [quota(0, 4)], 10, window_us=100)
         assert service.claims[0].marks
         assert not advance(service, [], 20).claims[0].marks

@@ -110,15 +110,15 @@ def undeclared(root: type) -> set[str]:
 
 class TestFields:
     @pytest.mark.parametrize("root", [Snapshot, Decision])
-    def test_with_whole_numbers_are_ids_or_known_to_be_plain(self, root: type) -> None:
+    def test_integer_fields_are_declared_as_ids_or_plain(self, root: type) -> None:
         assert undeclared(root) == set()
 
-    def test_of_certificates_are_ids_by_name_or_plain(self) -> None:
+    def test_certificate_fields_are_declared_as_ids_or_plain(self) -> None:
         left = {place.rpartition(".")[2] for place in undeclared(Certificate)}
         assert left == set(CERTIFICATE_IDS) | {"broken"}
         assert set(BROKEN) <= set(Property)
 
-    def test_that_are_forgotten_are_noticed(self) -> None:
+    def test_finds_undeclared_integer_field(self) -> None:
         class Forgotten(Value, frozen=True, array_like=True):
             job: JobId
             rival: int
@@ -127,7 +127,7 @@ class TestFields:
         assert undeclared(Forgotten) == {"Forgotten.rival"}
 
     @pytest.mark.parametrize("root", [Snapshot, Decision])
-    def test_that_are_objects_have_keys_that_are_known(self, root: type) -> None:
+    def test_dict_fields_have_declared_keys(self, root: type) -> None:
         objects = {
             f"{place.owner}.{place.name}"
             for place in places(root, set())
@@ -140,8 +140,8 @@ def owners(root: type) -> set[str]:
     return {place.owner for place in places(root, set())}
 
 
-class TestAShape:
-    def test_is_that_of_a_values_fields(self) -> None:
+class TestShape:
+    def test_lists_id_fields_of_job(self) -> None:
         shape = shape_of(Job)
         assert isinstance(shape, Row)
         ids = {
@@ -151,13 +151,13 @@ class TestAShape:
         }
         assert ids == {"id": IdKind.JOB, "tenant": IdKind.TENANT, "profile": IdKind.PROFILE}
 
-    def test_of_nothing_with_ids_is_none(self) -> None:
+    def test_is_none_for_types_without_ids(self) -> None:
         assert shape_of(int) is None
         assert shape_of(tuple[tuple[str, int], ...]) is None
         assert shape_of(tuple[TenantId, ...] | None) == Each(IdKind.TENANT)
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_of_a_policys_memory_is_of_known_keys(self, policy: str) -> None:
+    def test_policy_memory_declares_fields(self, policy: str) -> None:
         assert isinstance(POLICIES[policy].memory_ids, Fields)
 
 
@@ -180,28 +180,28 @@ class TestRenaming:
             (Fields({"a": IdKind.JOB, "b": None}), {"a": 9, "b": 9}, {"a": 1, "b": 9}),
         ],
     )
-    def test_changes_ids_and_nothing_else(self, shape: Shape, data: Any, new: Any) -> None:
+    def test_changes_only_ids(self, shape: Shape, data: Any, new: Any) -> None:
         seen = collected(msgspec.json.decode(msgspec.json.encode(data)), plan_of(shape))
         assert all(set(ids) <= set(self.IDS[kind]) for kind, ids in seen.items())
         assert renamed(data, plan_of(shape), self.IDS) == new
 
-    def test_collects_what_it_would_change(self) -> None:
+    def test_collects_ids_to_rename(self) -> None:
         skip = Skip(Reason.TENANT_PASSED_OVER, 7, (30, 4), 2, {"first_job": 5, "needed": 1})
         seen = collected(msgspec.to_builtins(skip), plan_of(shape_of(Skip)))
         assert seen[IdKind.JOB] == (4, 5, 30)
         assert seen[IdKind.TENANT] == (7,)
 
-    def test_refuses_a_key_that_nobody_declared(self) -> None:
+    def test_rejects_undeclared_key(self) -> None:
         skip = Skip(Reason.BUDGET, 5, (9,), 2, {"rival": 10})
         with pytest.raises(UndeclaredError, match="rival"):
             renamed(msgspec.to_builtins(skip), plan_of(shape_of(Skip)), self.IDS)
         assert "rival" not in NUMBERS
 
-    def test_refuses_an_id_that_is_not_known(self) -> None:
+    def test_rejects_unknown_id(self) -> None:
         with pytest.raises(UnknownIdError, match="11"):
             renamed([11], plan_of(Each(IdKind.JOB)), self.IDS)
 
-    def test_of_a_certificate_knows_all_of_its_fields(self) -> None:
+    def test_certificate_shape_covers_all_fields(self) -> None:
         shape = certificate_shape()
         assert isinstance(shape, Fields)
         assert set(shape.parts) == set(Certificate.__struct_fields__)

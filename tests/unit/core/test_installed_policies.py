@@ -32,8 +32,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class TestAnOutsidePolicy:
-    def test_decides_and_is_certified(
+class TestExternalPolicy:
+    def test_decides_certifiable_round(
         self, installed: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         install_policy(installed)
@@ -49,7 +49,7 @@ class TestAnOutsidePolicy:
         verdicts = {row.name: row.verdict for row in certify_round(snapshot, decision).findings}
         assert verdicts[Property.CAPACITY] == verdicts[Property.PARETO] == Verdict.HOLDS
 
-    def test_is_simulated_by_the_command_beside_the_cores(self, tmp_path: Path) -> None:
+    def test_cli_simulates_it_with_core_policies(self, tmp_path: Path) -> None:
         # A policy may import modules that decide rounds, in any order.
         uses = "\nfrom evenshare_core.policies.base import decide_round\n"
         install_policy(tmp_path, code=SMALLEST.read_text() + uses)
@@ -65,7 +65,7 @@ class TestAnOutsidePolicy:
         assert toy["sha256"] != fifo["sha256"]
 
 
-class TestAPackageThatIsWrong:
+class TestFaultyPackage:
     @pytest.mark.parametrize(
         ("code", "name", "why"),
         [
@@ -77,7 +77,7 @@ class TestAPackageThatIsWrong:
             (None, "tiniest", "ValueError: acme_policies:POLICY is named 'smallest'"),
         ],
     )
-    def test_is_named_with_what_is_wrong(
+    def test_fault_names_package_and_cause(
         self, installed: Path, code: str | None, name: str, why: str
     ) -> None:
         install_policy(installed, name=name, code=code)
@@ -91,7 +91,7 @@ class TestAPackageThatIsWrong:
         assert faults[name].startswith(wanted)
         assert "largest" in policies
 
-    def test_whose_entry_points_cannot_be_read_declares_nothing(self, installed: Path) -> None:
+    def test_ignores_package_with_unreadable_entry_points(self, installed: Path) -> None:
         install_policy(installed)
         (installed / "broken-1.dist-info").mkdir()
         (installed / "broken-1.dist-info" / "METADATA").write_text("Name: broken\nVersion: 1\n")
@@ -102,7 +102,7 @@ class TestAPackageThatIsWrong:
         assert "smallest" in policies
         assert not faults
 
-    def test_does_not_replace_a_policy_of_the_core(self, installed: Path) -> None:
+    def test_does_not_replace_core_policy(self, installed: Path) -> None:
         install_policy(installed)
         policies, faults = read_policies(["smallest"])
         assert "smallest" not in policies
@@ -110,7 +110,7 @@ class TestAPackageThatIsWrong:
             "policy 'smallest' of acme-policies 1.2 is skipped: the core has one of this name"
         )
 
-    def test_does_not_replace_one_of_another_package(self, installed: Path) -> None:
+    def test_skips_name_declared_by_two_packages(self, installed: Path) -> None:
         install_policy(installed)
         install_policy(installed, "other-policies")
         policies, faults = read_policies(())
@@ -120,21 +120,19 @@ class TestAPackageThatIsWrong:
             " policy names must be unique"
         )
 
-    def test_is_what_the_registry_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_registry_error_shows_fault(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(registry.FAULTS, "smallest", "policy 'smallest' does not load: why")
         with pytest.raises(registry.UnknownPolicyError, match="does not load: why"):
             registry.policy("smallest")
 
 
-class TestBaselines:
-    def test_are_told_with_the_package_that_brings_them(self) -> None:
+class TestResearchPolicies:
+    def test_providing_package_matches_its_entry_points(self) -> None:
         project = tomllib.loads((HERE / "research" / "pyproject.toml").read_text())["project"]
         declared = project["entry-points"][GROUP]
         assert dict.fromkeys(declared, project["name"]) == BROUGHT_BY
 
-    def test_that_are_not_installed_say_what_brings_them(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_error_names_package_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(registry.POLICIES, "themis")
         with pytest.raises(registry.UnknownPolicyError) as raised:
             registry.policy("themis")
@@ -144,7 +142,7 @@ class TestBaselines:
         )
 
 
-class TestTheEnvironment:
-    def test_has_no_policy_that_does_not_load(self) -> None:
+class TestEnvironment:
+    def test_all_installed_policies_load(self) -> None:
         assert registry.FAULTS == {}
         assert {entry.name for entry in entry_points(group=GROUP)} <= registry.POLICIES.keys()

@@ -136,15 +136,15 @@ PLANTED: list[tuple[str, str, Decision]] = [
 
 
 class TestViolations:
-    def test_a_good_decision_has_none(self) -> None:
+    def test_valid_decision_has_no_violations(self) -> None:
         assert violations(ROUND, GOOD) == []
 
     @pytest.mark.parametrize(("rule", "detail", "decision"), PLANTED)
-    def test_finds_what_is_planted(self, rule: str, detail: str, decision: Decision) -> None:
+    def test_finds_planted_violation(self, rule: str, detail: str, decision: Decision) -> None:
         found = violations(ROUND, decision)
         assert [row for row in found if row.rule == rule and detail in row.detail]
 
-    def test_trades_are_good_and_swaps_count_as_quota(self) -> None:
+    def test_accepts_trades_and_counts_swaps_as_quota(self) -> None:
         undone = replace(TRADE, rate_micro=-TRADE.rate_micro)
         assert violations(ROUND, replace(GOOD, trades=(TRADE, undone))) == []
         own = replace(GRANT, own=4, borrowed=0, price_micro=0)
@@ -156,33 +156,31 @@ class TestViolations:
     def test_every_rule_has_a_planted_violation(self) -> None:
         assert {rule for rule, _, _ in PLANTED} == set(RULES)
 
-    def test_a_type_that_the_job_does_not_accept(self) -> None:
+    def test_rejects_gpu_type_not_accepted_by_job(self) -> None:
         jobs = tuple(
             replace(row, gpu_types=("a100",)) if row.id == 3 else row for row in ROUND.jobs
         )
         assert "does not accept v100" in violations(replace(ROUND, jobs=jobs), GOOD)[0].detail
 
-    def test_a_type_that_the_profile_cannot_run_on(self) -> None:
+    def test_rejects_gpu_type_that_profile_cannot_run_on(self) -> None:
         jobs = tuple(replace(row, profile=7) if row.id in (2, 3) else row for row in ROUND.jobs)
         profiles = (Profile(7, 1, (("k80", 1000),)),)
         found = violations(replace(ROUND, jobs=jobs, profiles=profiles), GOOD)
         # Job 2's lease is only renewed, and renewals do not check the profile.
         assert [row.detail for row in found] == ["job 3 cannot run on v100"]
 
-    def test_a_node_that_lost_gpus_is_no_violation_while_nothing_is_put_there(self) -> None:
+    def test_allows_running_leases_on_drained_node(self) -> None:
         drained = tuple(Node(n.id, n.gpu_type, 0) if n.id == 3 else n for n in ROUND.nodes)
         assert violations(replace(ROUND, nodes=drained), GOOD) == []
 
-    def test_an_ended_job_may_be_placed_anew_in_the_same_round(self) -> None:
+    def test_allows_new_grant_for_job_ended_in_same_round(self) -> None:
         moved = Grant(1, 2, 1, "v100", ((3, 4),), KEY, 4, 0, 0)
         decision = replace(ended(2, 2), renewals=(), grants=(moved, GRANT))
         assert violations(ROUND, decision) == []
 
 
 class TestDecideRound:
-    def test_refuses_a_decision_that_breaks_them_and_names_all(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_raises_with_all_violated_rules(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Careless(Policy):
             name = version = "careless"
 

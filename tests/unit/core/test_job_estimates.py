@@ -39,7 +39,7 @@ def known(claims: JobClaims, record: TypeRecord, gpus: int = 1) -> WorkEstimate:
     return found
 
 
-class TestByACurve:
+class TestCurveEstimate:
     """The job type takes 100 ms per iteration, known to 1 %, and at most 1,000 iterations."""
 
     RECORD = TypeRecord(SPEEDS, (time("k80", 100),))
@@ -48,26 +48,26 @@ class TestByACurve:
         declared_us = None if declared_s is None else declared_s * SECOND_US
         return known(JobClaims(1000, True, declared_us, stop), self.RECORD)
 
-    def test_is_the_iterations_that_it_says_and_as_sure_as_both(self) -> None:
+    def test_combines_iterations_and_errors_of_curve_and_time(self) -> None:
         found = self.by(Estimate(600, 75, EstimateSource.FITTED))
         assert found.work.amount == 60 * SECOND_US
         # The error is sqrt(75^2 + 10^2), rounded up.
         assert (found.work.source, found.work.error_milli) == (EstimateSource.FITTED, 76)
 
-    def test_is_as_sure_as_the_time_where_the_target_was_met(self) -> None:
+    def test_has_only_error_of_time_if_target_was_met(self) -> None:
         found = self.by(Estimate(600, 0, EstimateSource.MEASURED))
         assert (found.work.source, found.work.error_milli) == (EstimateSource.MEASURED, 10)
 
-    def test_never_passes_the_cap(self) -> None:
+    def test_is_limited_by_cap(self) -> None:
         assert self.by(Estimate(1500, 75, EstimateSource.FITTED)).work.amount == 100 * SECOND_US
 
-    def test_that_says_the_cap_is_that(self) -> None:
+    def test_cap_is_used_without_usable_forecast(self) -> None:
         for stop in (None, Estimate(1000, 30, EstimateSource.CAP)):
             found = self.by(stop)
             assert found.work.amount == 100 * SECOND_US
             assert (found.work.source, found.work.error_milli) == (EstimateSource.CAP, ONE_MILLI)
 
-    def test_gives_way_to_what_is_surer(self) -> None:
+    def test_yields_to_declared_estimate_with_smaller_error(self) -> None:
         past = {1: (PastRun(50 * SECOND_US, 40 * SECOND_US),)}
         record = TypeRecord(SPEEDS, (time("k80", 100),), runs=past)
         for error, source in ((200, EstimateSource.FITTED), (300, EstimateSource.DECLARED)):
@@ -75,14 +75,14 @@ class TestByACurve:
             found = known(JobClaims(1000, True, 90 * SECOND_US, stop), record)
             assert found.work.source is source
 
-    def test_is_fitted_though_its_band_is_of_no_width(self) -> None:
+    def test_zero_error_curve_is_still_fitted(self) -> None:
         found = self.by(Estimate(600, 0, EstimateSource.FITTED))
         assert (found.work.source, found.work.error_milli) == (EstimateSource.FITTED, 10)
 
     @pytest.mark.parametrize(
         ("declared_s", "source"), [(100, EstimateSource.DECLARED), (101, EstimateSource.FITTED)]
     )
-    def test_gives_way_to_nothing_that_is_above_the_cap(
+    def test_does_not_yield_to_declared_estimate_above_cap(
         self, declared_s: int, source: EstimateSource
     ) -> None:
         """The declared estimate has a smaller error, but a thousand iterations take only 100 s."""
@@ -93,8 +93,8 @@ class TestByACurve:
         assert known(claims, record).work.source is source
 
 
-class TestByIterations:
-    def test_is_their_number_by_the_measured_time_on_the_slowest_type(self) -> None:
+class TestIterationEstimate:
+    def test_multiplies_iterations_by_time_on_slowest_type(self) -> None:
         # 250 ms on a V100 are 1 s on a K80.
         record = TypeRecord(SPEEDS, (time("v100", 250),))
         found = known(JobClaims(3600), record)
@@ -102,7 +102,7 @@ class TestByIterations:
         assert (found.work.source, found.work.error_milli) == (EstimateSource.MEASURED, 10)
         assert found.basis == 20
 
-    def test_is_fitted_where_this_size_was_not_measured(self) -> None:
+    def test_is_fitted_for_unmeasured_size(self) -> None:
         # T_comp is 100 ms and T1 is 20 ms, so an iteration on four GPUs takes 160 ms by (2).
         record = TypeRecord(SPEEDS, (time("k80", 100), time("k80", 120, gpus=2)))
         found = known(JobClaims(1000), record, gpus=4)
@@ -111,48 +111,48 @@ class TestByIterations:
         # The ring model gives 130 ms. The difference of the two models is part of the error.
         assert found.work.error_milli >= 187
 
-    def test_prefers_what_was_measured_at_this_size(self) -> None:
+    def test_prefers_measurement_at_same_size(self) -> None:
         rows = (time("k80", 100), time("k80", 120, gpus=2), time("v100", 50, gpus=4))
         found = known(JobClaims(1000), TypeRecord(SPEEDS, rows), gpus=4)
         assert (found.work.amount, found.work.source) == (200 * SECOND_US, EstimateSource.MEASURED)
 
-    def test_of_two_types_takes_one_that_the_job_accepts(self) -> None:
+    def test_uses_accepted_gpu_type(self) -> None:
         record = TypeRecord(SPEEDS, (time("k80", 110), time("v100", 25)))
         for kind, milliseconds in (("k80", 110), ("v100", 100)):
             size = size_record(record, 1, (kind,))
             assert size.iteration is not None
             assert size.iteration.time.amount == milliseconds * MILLISECOND_NS
 
-    def test_of_few_reports_is_no_surer_than_speeds_may_spread(self) -> None:
+    def test_few_reports_increase_error(self) -> None:
         errors = [
             known(JobClaims(9), TypeRecord(SPEEDS, (time("k80", 9, reports=n),))).work.error_milli
             for n in (1, 4, 5)
         ]
         assert errors == [100, 50, 10]
 
-    def test_on_one_number_of_gpus_says_nothing_of_another(self) -> None:
+    def test_returns_none_if_only_other_size_was_measured(self) -> None:
         record = TypeRecord(SPEEDS, (time("k80", 100, gpus=4),))
         assert estimate_work(JobClaims(10), size_record(record, 8)) is None
 
-    def test_on_one_gpu_says_nothing_of_communication(self) -> None:
+    def test_returns_none_if_only_one_gpu_was_measured(self) -> None:
         record = TypeRecord(SPEEDS, (time("k80", 100),))
         assert estimate_work(JobClaims(10), size_record(record, 8)) is None
 
-    def test_without_a_record_nobody_knows(self) -> None:
+    def test_returns_none_without_record(self) -> None:
         assert estimate_work(JobClaims(10), None) is None
         assert estimate_work(JobClaims(10), size_record(TypeRecord(SPEEDS), 1)) is None
 
-    def test_leaves_out_types_that_cannot_run_it(self) -> None:
+    def test_ignores_types_that_cannot_run_job(self) -> None:
         record = TypeRecord((("k80", 1000), ("v100", 0)), (time("v100", 10),))
         assert size_record(record, 1).iteration is None
 
-    def test_needs_a_gpu(self) -> None:
+    def test_rejects_zero_gpus(self) -> None:
         with pytest.raises(ValueError, match="gpus: must be at least 1"):
             size_record(TypeRecord(SPEEDS), 0)
 
 
-class TestByOthers:
-    def test_is_the_median_of_earlier_runs_of_the_same_size(self) -> None:
+class TestHistoryAndDeclaredEstimate:
+    def test_is_median_of_past_runs_of_same_size(self) -> None:
         hours = (1, 2, 3, 4, 30)
         runs = tuple(PastRun(n * HOUR_US) for n in hours)
         record = TypeRecord(SPEEDS, runs={2: runs, 1: (PastRun(1),)})
@@ -163,19 +163,19 @@ class TestByOthers:
         assert found.work.error_milli == 542
         assert found.work.source is EstimateSource.HISTORY
 
-    def test_is_what_its_owner_says_before_what_others_took(self) -> None:
+    def test_declared_estimate_takes_precedence_over_history(self) -> None:
         record = TypeRecord(SPEEDS, runs={1: (PastRun(HOUR_US),)})
         found = known(JobClaims(declared_us=9), record)
         assert (found.work.amount, found.work.source) == (9, EstimateSource.DECLARED)
         assert found.work.error_milli == ONE_MILLI
 
-    def test_is_as_wrong_as_what_its_owner_said_before(self) -> None:
+    def test_declared_error_equals_error_of_past_declarations(self) -> None:
         # The estimates were wrong by +30 % and -40 %: the root of the mean square is 35.35 %.
         runs = {1: (PastRun(130, 100), PastRun(5)), 8: (PastRun(60, 100),)}
         found = known(JobClaims(declared_us=100), TypeRecord(SPEEDS, runs=runs))
         assert found.work.error_milli == 353
 
-    def test_a_declared_one_without_a_job_type_stays_as_it_is(self) -> None:
+    def test_declared_estimate_is_kept_without_job_type(self) -> None:
         found = estimate_work(JobClaims(declared_us=100), None)
         assert found is not None
         assert found.work.amount == 100
@@ -183,14 +183,14 @@ class TestByOthers:
             7, EstimateSource.DECLARED, ONE_MILLI, is_profiled=False
         )
 
-    def test_is_the_cap_of_a_metric_where_nothing_else_is_known(self) -> None:
+    def test_uses_cap_of_metric_job_without_other_data(self) -> None:
         record = TypeRecord(SPEEDS, (time("k80", 1000),))
         found = known(JobClaims(60, has_metric=True), record)
         assert found.work.amount == 60 * SECOND_US
         assert (found.work.source, found.work.error_milli) == (EstimateSource.CAP, ONE_MILLI)
 
     @pytest.mark.parametrize(("seconds", "source"), [(59, "history"), (61, "cap")])
-    def test_is_never_above_the_cap(self, seconds: int, source: str) -> None:
+    def test_history_is_limited_by_cap(self, seconds: int, source: str) -> None:
         runs = {1: (PastRun(seconds * SECOND_US),)}
         record = TypeRecord(SPEEDS, (time("k80", 1000),), runs=runs)
         found = known(JobClaims(60, has_metric=True), record)
@@ -198,8 +198,8 @@ class TestByOthers:
         assert found.work.source == source
 
 
-class TestBeside:
-    def test_are_the_times_to_suspend_and_to_resume(self) -> None:
+class TestOverheadAndSpread:
+    def test_overhead_is_suspend_plus_resume_time(self) -> None:
         record = TypeRecord(
             SPEEDS, (time("k80", 100),), resume=Average(3, 700), suspend=Average(2, 50)
         )
@@ -208,7 +208,7 @@ class TestBeside:
             7, EstimateSource.MEASURED, 10, 750, ONE_MILLI, True
         )
 
-    def test_is_the_speed_on_several_nodes_over_that_on_one(self) -> None:
+    def test_spread_is_ratio_of_multi_node_to_one_node_speed(self) -> None:
         rows = (time("k80", 100, gpus=2), time("k80", 125, gpus=2, several=True))
         assert size_record(TypeRecord(SPEEDS, rows), 2).spread_milli == 800
         # By (2): 100 + 20 on one node, 100 + 60 on two. Two more GPUs make it 160 and 280.
@@ -217,7 +217,7 @@ class TestBeside:
         )  # fmt: skip
         assert size_record(TypeRecord(SPEEDS, fitted), 4).spread_milli == 160 * ONE_MILLI // 280
 
-    def test_counts_once_where_several_nodes_alone_were_measured(self) -> None:
+    def test_spread_is_one_if_only_multi_node_was_measured(self) -> None:
         rows = (
             time("k80", 100), time("k80", 120, gpus=2), time("k80", 800, gpus=16, several=True),
         )  # fmt: skip
@@ -228,31 +228,31 @@ class TestBeside:
 
 
 class TestSettle:
-    def test_stays_until_it_has_moved_by_more_than_2_percent(self) -> None:
+    def test_keeps_value_until_change_exceeds_2_percent(self) -> None:
         used = Average(40, 1000, 3)
         assert settle(used, Average(90, 1020, 3)) == used
         assert settle(used, Average(90, 1021, 3)) == Average(90, 1021, 3)
         assert settle(used, Average(90, 979, 3)) == Average(90, 979, 3)
 
-    def test_becomes_surer_with_twice_as_many_reports(self) -> None:
+    def test_updates_after_twice_as_many_reports(self) -> None:
         assert settle(Average(8, 1000, 9), Average(15, 1001, 3)) == Average(8, 1000, 9)
         assert settle(Average(8, 1000, 9), Average(16, 1001, 3)) == Average(16, 1001, 3)
         assert settle(Average(2, 1000, 9), Average(3, 1001, 3)) == Average(2, 1000, 9)
         assert settle(Average(4, 1000, 9), Average(5, 1001, 3)) == Average(5, 1001, 3)
         assert settle(Average(2 * RECENT, 1000, 9), Average(99, 1000)).reports == 2 * RECENT
 
-    def test_one_that_starts_anew_is_used_once_it_has_enough_reports(self) -> None:
+    def test_restarted_average_is_used_after_enough_reports(self) -> None:
         used = Average(40, 1000, 3)
         assert settle(used, Average(4, 2000)) == used
         assert settle(used, Average(5, 2000)) == Average(5, 2000)
 
-    def test_begins_with_what_there_is(self) -> None:
+    def test_first_value_is_used_immediately(self) -> None:
         assert settle(Average(), Average()) == Average()
         assert settle(Average(), Average(1, 7)) == Average(1, 7)
         assert settle(Average(3, 7), Average()) == Average(3, 7)
 
     @given(st.lists(st.integers(900, 1100), min_size=1, max_size=80))
-    def test_is_near_the_newest_once_that_has_enough_reports(self, reports: list[int]) -> None:
+    def test_stays_close_to_newest_average(self, reports: list[int]) -> None:
         used = newest = Average()
         moves = 0
         for value in reports:
@@ -278,12 +278,12 @@ past = st.lists(
 ).map(tuple)  # fmt: skip
 
 
-class TestAlways:
+class TestInvariants:
     @given(
         st.lists(times, max_size=6), st.dictionaries(st.integers(1, 64), past, max_size=3),
         st.integers(1, 64), claims,
     )  # fmt: skip
-    def test_whatever_is_known_the_answer_is_whole_and_has_an_error(
+    def test_estimate_is_integer_with_error_for_any_record(
         self, rows: list[IterationTime], runs: dict[int, tuple[PastRun, ...]], gpus: int,
         said: JobClaims,
     ) -> None:  # fmt: skip
@@ -301,6 +301,6 @@ class TestAlways:
         if said.declared_us is not None and not said.has_metric:
             assert found.work.source in {"measured", "fitted", "declared"}
 
-    def test_two_types_need_not_have_the_same_sizes(self) -> None:
+    def test_returns_none_if_shapes_were_measured_at_other_sizes(self) -> None:
         rows = (time("k80", 100, gpus=4), time("k80", 90, gpus=8, several=True))
         assert iteration_time(rows, 2, several_nodes=False) is None

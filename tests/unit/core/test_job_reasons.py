@@ -38,9 +38,9 @@ def alone(round_: Snapshot, number: int, *others: int) -> OwnReason:
     return reason_at(replace(round_, jobs=kept, changes=changes), number)
 
 
-class TestAJob:
+class TestJobReason:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_has_its_own_need(self, policy: str) -> None:
+    def test_shows_gpus_needed_by_job(self, policy: str) -> None:
         """Jobs of 4, 6 and 400 GPUs wait behind a job that holds all 8, under each policy."""
         jobs = [job(1, 8), job(2, 4), job(3, 6), job(4, 400), job(5, 4)]
         round_ = snapshot(jobs, [FULL], nodes={1: 8}, policy=policy)
@@ -50,7 +50,7 @@ class TestAJob:
         assert needs == {2: 4, 3: 6, 4: 400, 5: 4}
 
     @pytest.mark.parametrize("gpus", [4, 6])
-    def test_has_the_cost_of_its_own_term(self, gpus: int) -> None:
+    def test_shows_cost_of_jobs_own_term(self, gpus: int) -> None:
         round_ = snapshot(
             [job(2, 4), job(3, 6)], nodes={1: 8}, quotas=[BORROWER, LENDER],
             price_micro=3_600_000_000, credit={1: 5}, lease_us=600 * SECOND_US,
@@ -61,18 +61,18 @@ class TestAJob:
         assert (row.reason, row.numbers["needed_micro"]) == (Reason.BUDGET, cost)
         assert row == alone(round_, number, 5 - number)._replace(jobs=2)
 
-    def test_has_its_own_highest_price(self) -> None:
+    def test_shows_jobs_own_maximum_price(self) -> None:
         jobs = [job(2, 4, max_price_micro=7), job(3, 4, max_price_micro=9)]
         round_ = snapshot(jobs, nodes={1: 8}, quotas=[BORROWER, LENDER], price_micro=20)
         for number, most in ((2, 7), (3, 9)):
             numbers = reason_at(round_, number).numbers
             assert (numbers["price_micro"], numbers["max_price_micro"]) == (20, most)
 
-    def test_that_runs_has_no_reason(self) -> None:
+    def test_is_none_for_running_job(self) -> None:
         round_ = snapshot([job(1, 8)], [FULL], nodes={1: 8})
         assert reason_of(round_, decide_round(round_), 1) is None
 
-    def test_has_no_number_that_is_not_known(self) -> None:
+    def test_omits_unknown_numbers(self) -> None:
         """Only one policy ranks by rho; for the others, nulls would read as zeros."""
         jobs = [job(1, 8), job(2, 8)]
         for policy in POLICIES:
@@ -83,7 +83,7 @@ class TestAJob:
                 assert None not in numbers.values()
 
 
-class TestTheDefaultPolicysTurn:
+class TestEvenshareTurn:
     """The numbers that rank a tenant: received, deserved, and their ratio."""
 
     QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
@@ -101,7 +101,7 @@ class TestTheDefaultPolicysTurn:
         assert row.reason is Reason.LEASE_TURN
         return row.numbers
 
-    def test_tells_its_sums_and_the_ratio_of_who_was_served(self) -> None:
+    def test_shows_sums_with_own_and_served_ratio(self) -> None:
         numbers = self.turn()
         assert numbers["needed"] == 8
         assert numbers["received_gpu_us"] == 9_000 * SECOND_US
@@ -112,7 +112,7 @@ class TestTheDefaultPolicysTurn:
         assert numbers["served_ratio"] == pytest.approx(5_000 / (10_000 + 300 * 4))
         assert not {"own_rho", "served_rho"} & set(numbers)
 
-    def test_counts_what_the_round_granted_to_its_tenant(self) -> None:
+    def test_counts_gpus_granted_to_tenant_in_round(self) -> None:
         round_ = pool(
             [job(1, 2), job(2, 6, tenant=2), job(3, 6)], nodes={1: 8}, quotas=self.QUOTAS,
             sums={1: (1_000, 10_000), 2: (1_500, 10_000)}, policy_version=POLICY.version,
@@ -121,19 +121,19 @@ class TestTheDefaultPolicysTurn:
         granted = 2 * LEASE_US / SECOND_US
         assert numbers["own_ratio"] == pytest.approx((1_000 + granted) / (10_000 + 300 * 4))
 
-    def test_tells_gpus_held_with_the_tight_preset(self) -> None:
+    def test_shows_held_gpus_with_tight_preset(self) -> None:
         numbers = self.turn(2, preset="tight", guarantee=False)
         assert (numbers["held"], numbers["share"]) == (0, 4)
         assert "received_gpu_us" not in numbers
 
-    def test_is_left_out_of_a_round_of_another_version(self) -> None:
+    def test_is_omitted_for_other_policy_version(self) -> None:
         round_ = pool([job(1, 8), job(2, 8)], nodes={1: 8}, policy_version=POLICY.version)
         decision = decide_round(round_)
         other = replace(round_, policy_version="0")
         assert turns_of(round_, decision)
         assert not turns_of(other, decision)
 
-    def test_tells_a_preempted_job_why(self) -> None:
+    def test_marks_preempted_job(self) -> None:
         round_ = pool(
             [job(1, 4), job(2, 4), job(3, 4, tenant=2)],
             [running(1, 1, 4), running(2, 1, 4)],

@@ -90,9 +90,9 @@ def kept(round_: Snapshot) -> int:
     return sum(count - row.lendable(count) for row, count in idle.items())
 
 
-class TestKeptQuota:
+class TestReservedQuota:
     @every_policy
-    def test_goes_to_no_borrower(self, policy: str) -> None:
+    def test_is_never_lent(self, policy: str) -> None:
         given = refused = 0
         for seed in SEEDS:
             round_ = drawn(seed, policy)

@@ -60,8 +60,8 @@ def started_lease(**granted: Any) -> LeaseEvents:
     return story
 
 
-class TestATermWithoutARound:
-    def test_is_not_charged_past_its_expiry(self) -> None:
+class TestTermDuringOutage:
+    def test_is_not_charged_after_expiry(self) -> None:
         story = started_lease()
         story.add("stop_asked", OUTAGE_S)
         story.round(OUTAGE_S)
@@ -71,7 +71,7 @@ class TestATermWithoutARound:
         assert term.charged_until_us == LEASE_S * SECOND_US
         assert term.ends_us == OUTAGE_S * SECOND_US
 
-    def test_pays_its_lenders_for_all_of_its_time_from_the_operator(self) -> None:
+    def test_operator_pays_lenders_for_time_after_expiry(self) -> None:
         story = started_lease()
         story.round(OUTAGE_S)
         story.add("ended", OUTAGE_S, started=True)
@@ -81,14 +81,14 @@ class TestATermWithoutARound:
         assert [(one.lender, one.amount_micro) for one in term.shares] == [(2, whole)]
 
     @pytest.mark.parametrize("ends_s", [LEASE_S + 1, LEASE_S + LATE_S, OUTAGE_S])
-    def test_may_end_by_itself_meanwhile(self, ends_s: int) -> None:
+    def test_charge_is_same_if_job_ends_during_outage(self, ends_s: int) -> None:
         story = started_lease()
         story.round(OUTAGE_S)
         story.add("ended", ends_s, started=True)
         (term,) = story.closed()
         assert (term.amount_micro, term.ends_us) == (QUARTER, ends_s * SECOND_US)
 
-    def test_that_is_renewed_late_begins_its_next_term_then(self) -> None:
+    def test_late_renewal_is_charged_from_its_own_instant(self) -> None:
         """The gap belongs to no term: the renewal is charged from its own instant on."""
         story = started_lease()
         story.add("renewed", OUTAGE_S, term=2)
@@ -99,7 +99,7 @@ class TestATermWithoutARound:
         assert [first.amount_micro, second.amount_micro] == [QUARTER, QUARTER]
         assert second.starts_us == OUTAGE_S * SECOND_US
 
-    def test_leaves_the_remainder_of_what_it_was_charged(self) -> None:
+    def test_carries_remainder_of_charged_amount(self) -> None:
         story = started_lease(price="0.000361")
         story.add("renewed", OUTAGE_S, term=2)
         first, _ = (*story.closed(), None)
@@ -109,7 +109,7 @@ class TestATermWithoutARound:
         whole, _ = term_charge(1, 361, OUTAGE_S * SECOND_US, 0)
         assert first.amount_micro + first.borne_micro == whole
 
-    def test_that_started_after_its_expiry_costs_nothing(self) -> None:
+    def test_costs_nothing_if_started_after_expiry(self) -> None:
         story = LeaseEvents([])
         story.add("granted", 0)
         story.round(0)
@@ -121,8 +121,8 @@ class TestATermWithoutARound:
         assert term.borne_micro > 0
 
 
-class TestATermIsChargedForItsTime:
-    def test_where_the_next_round_on_time_ends_it(self) -> None:
+class TestChargeForFullTime:
+    def test_applies_if_next_round_is_on_time(self) -> None:
         """A round within two intervals after the expiry is on time."""
         story = started_lease()
         story.round(LEASE_S + LATE_S)
@@ -131,7 +131,7 @@ class TestATermIsChargedForItsTime:
         assert term.charged_until_us == term.ends_us
         assert (term.amount_micro, term.borne_micro) == (PRICE * (LEASE_S + LATE_S) // 3600, 0)
 
-    def test_where_its_process_took_long_to_stop(self) -> None:
+    def test_applies_if_process_stops_slowly(self) -> None:
         """Rounds were on time: a job that ignores its notice pays for its time."""
         story = started_lease()
         story.add("stop_asked", LEASE_S)
@@ -141,7 +141,7 @@ class TestATermIsChargedForItsTime:
         (term,) = story.closed()
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
-    def test_where_it_was_asked_to_stop_before_its_expiry_and_no_round_came_since(self) -> None:
+    def test_applies_if_stop_was_requested_before_expiry(self) -> None:
         story = started_lease()
         story.add("stop_asked", LEASE_S - 30)
         story.round(LEASE_S - 30)
@@ -150,7 +150,7 @@ class TestATermIsChargedForItsTime:
         (term,) = story.closed()
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
-    def test_where_rounds_came_and_let_it_go_on(self) -> None:
+    def test_applies_if_rounds_continued_the_lease(self) -> None:
         """A round decided that the lease continues, so the job is charged."""
         story = started_lease()
         story.round(LEASE_S)
@@ -159,7 +159,7 @@ class TestATermIsChargedForItsTime:
         (term,) = story.closed()
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
-    def test_until_its_protection_is_over(self) -> None:
+    def test_applies_until_protection_ends(self) -> None:
         """A minimum runtime counts from the start, and no round may end the lease earlier."""
         story = LeaseEvents([])
         story.add("granted", 0, protected_us=1800 * SECOND_US)
@@ -171,7 +171,7 @@ class TestATermIsChargedForItsTime:
         (term,) = story.closed()
         assert term.charged_until_us == 1830 * SECOND_US
 
-    def test_if_it_began_before_this_rule(self) -> None:
+    def test_applies_to_events_without_expiry(self) -> None:
         story = started_lease()
         rule = ("expires_us", "late_us")
         old = [
@@ -216,11 +216,9 @@ def lives(draw: st.DrawFn) -> list[Event]:
     return story.events
 
 
-class TestAnyLife:
+class TestRandomEvents:
     @given(lives(), st.integers(1, 5))
-    def test_is_charged_the_same_in_batches_of_any_size(
-        self, events: list[Event], cut: int
-    ) -> None:
+    def test_charges_are_independent_of_batch_size(self, events: list[Event], cut: int) -> None:
         whole, parts = Sweep(), Sweep()
         expected, closed = [], []
         for index, event in enumerate(events, start=1):
@@ -232,7 +230,7 @@ class TestAnyLife:
         assert parts.to_state() == whole.to_state()
 
     @given(lives())
-    def test_pays_lenders_as_before_and_charges_no_more(self, events: list[Event]) -> None:
+    def test_lenders_receive_charge_plus_operators_part(self, events: list[Event]) -> None:
         """Shares cover the whole time; the operator pays what the borrower does not."""
         sweep, before = Sweep(), Sweep()
         for event in events:

@@ -30,7 +30,7 @@ def figures(*cases: Case) -> list[LengthFigures]:
     ]
 
 
-class TestTheRecommendation:
+class TestRecommendation:
     @pytest.mark.parametrize(
         ("cases", "expected"),
         [
@@ -49,7 +49,7 @@ class TestTheRecommendation:
             (((3600, 5000, 1.0),), 3600),
         ],
     )
-    def test_is_the_fairest_of_those_that_are_nearly_as_fast_as_the_fastest(
+    def test_is_fairest_of_nearly_fastest_lengths(
         self, cases: tuple[Case, ...], expected: int
     ) -> None:
         assert recommend_length(figures(*cases)).lease_s == expected
@@ -62,9 +62,7 @@ class TestTheRecommendation:
             (((300, None, None), (600, 1, None)), "give its tenants quotas"),
         ],
     )
-    def test_is_refused_where_there_is_nothing_to_compare(
-        self, cases: tuple[Case, ...], says: str
-    ) -> None:
+    def test_raises_without_comparable_runs(self, cases: tuple[Case, ...], says: str) -> None:
         with pytest.raises(NoRecommendationError, match=says):
             recommend_length(figures(*cases))
 
@@ -75,7 +73,7 @@ class TestTheRecommendation:
         ),
         st.randoms(use_true_random=False),
     )  # fmt: skip
-    def test_is_beaten_by_no_other_in_whatever_order(
+    def test_is_optimal_in_any_order(
         self, drawn: list[tuple[int, int, int]], random: object
     ) -> None:
         rows = figures(*((lease, jct, loss / 20) for lease, jct, loss in drawn))
@@ -88,7 +86,7 @@ class TestTheRecommendation:
 
 
 class TestOverhead:
-    def test_is_a_share_of_the_gpu_time_of_leases(self) -> None:
+    def test_is_fraction_of_gpu_time_of_leases(self) -> None:
         books = Books(
             leases=[
                 LeaseRecord(1, 1, 1, "gpu", (), 0, 100, "not_renewed", 10),
@@ -99,7 +97,7 @@ class TestOverhead:
         assert overhead_share(Books(), {}) is None
 
 
-class TestARunAtALength:
+class TestRunLength:
     """Two jobs of 200 s of one tenant on one GPU; a third job is larger than the pool."""
 
     @pytest.mark.parametrize(
@@ -115,7 +113,7 @@ class TestARunAtALength:
             (100, 0, 10, LengthFigures(100, 2, 430.0, 40 / 440, 0.5, 4, 1)),
         ],
     )
-    def test_counts_what_its_leases_lose(
+    def test_counts_time_lost_by_leases(
         self, lease_s: int, cold_s: int, checkpoint_s: int, expected: LengthFigures
     ) -> None:
         jobs = tuple(

@@ -48,16 +48,16 @@ def random_case(seed: int) -> tuple[Search, SlotUse]:
     return Search(one, quota, HOUR_US, first, counts_itself=by_lease), use
 
 
-class TestARefusal:
+class TestRefusal:
     @given(SEEDS)
-    def test_says_a_price_above_what_was_needed(self, seed: int) -> None:
+    def test_lowest_price_exceeds_needed_value(self, seed: int) -> None:
         search, use = random_case(seed)
         if search.is_hopeless(use) or search.best(use) is None:
             refusal = search.refusal(use)
             assert refusal is None or 0 <= refusal.needed_micro < refusal.lowest_micro
 
     @given(SEEDS)
-    def test_is_of_the_start_that_loses_least(self, seed: int) -> None:
+    def test_uses_start_with_smallest_loss(self, seed: int) -> None:
         """Compared with all starts, in plain sums. A loss of a micro-credit is rounding."""
         search, use = random_case(seed)
         refusal = None if search.is_hopeless(use) else search.refusal(use)
@@ -75,7 +75,7 @@ class TestARefusal:
                 losses.append((price - worth, min(max(0, worth), price - 1), price))
         assert refusal == min(losses, key=lambda row: row[0])
 
-    def test_of_one_that_costs_what_it_is_worth_needs_less(self) -> None:
+    def test_needs_less_if_price_equals_worth(self) -> None:
         use = SlotUse(8, 1, price_curve(CREDIT_MICRO, 2000, 8), 0, [Hold(2, 4, 4, 1, 1)])
         price = int(use.curve[6])
         one = JobOnType(job(1, 2), "v100", HOUR_US, 0, Utility(1, UtilityKind.BID, price))
@@ -87,11 +87,11 @@ class TestARefusal:
         assert (refusal.needed_micro, refusal.lowest_micro) == (price - 1, price)
 
 
-class TestUsesThatComeAgain:
+class TestCachedSlotUse:
     """Values derived from a use of GPUs are cached for other jobs and rounds."""
 
     @given(st.lists(st.integers(0, 40), min_size=2, max_size=8))
-    def test_have_the_same_starts_refusals_and_own_starts(self, seeds: list[int]) -> None:
+    def test_returns_same_starts_and_refusals(self, seeds: list[int]) -> None:
         store: Store = {}
         for seed in [*seeds, *seeds]:
             search, use = random_case(seed)
@@ -105,7 +105,7 @@ class TestUsesThatComeAgain:
             gang = (2, 4, 1, search.slots_on(use), 0)
             assert again.own_start(*gang) == use.own_start(*gang)
 
-    def test_are_others_once_somebody_is_planned(self) -> None:
+    def test_is_invalidated_by_planned_hold(self) -> None:
         use = SlotUse(8, 4, price_curve(CREDIT_MICRO, 2000, 8), 0, [])
         use.keep_in({})
         assert use.own_start(1, 8, 8, 2, 0) == 0
@@ -129,7 +129,7 @@ def plain_price(search: Search, use: SlotUse, start: int) -> int:
     return max(needed, -(-total // (slots * gpus)))
 
 
-def test_a_job_of_no_worth_is_told_so() -> None:
+def test_worthless_job_is_refused_with_zero_needed_value() -> None:
     """A linear utility below 0 accepts no price above 0."""
     use = SlotUse(8, 24, price_curve(CREDIT_MICRO, 2000, 8), 5, [])
     worthless = Utility(1, UtilityKind.LINEAR, 1, -CREDIT_MICRO)

@@ -32,40 +32,40 @@ def speeds(*rows: IterationTime, **before: int) -> dict[str, int]:
 
 
 class TestMeasuredSpeeds:
-    def test_are_ratios_of_times_at_the_same_gpus_and_shape(self) -> None:
+    def test_are_ratios_of_times_of_same_size_and_shape(self) -> None:
         assert speeds(time("k80", 4000), time("v100", 1000)) == {"k80": 1000, "v100": 4000}
 
-    def test_need_two_types_of_one_shape(self) -> None:
+    def test_require_two_types_of_same_shape(self) -> None:
         assert speeds(time("k80", 4000)) == {}
         assert speeds(time("k80", 4000), time("v100", 1000, gpus=2)) == {}
         assert speeds(time("k80", 4000, gpus=8), time("v100", 1, gpus=8, several=True)) == {}
 
-    def test_need_enough_reports_that_agree(self) -> None:
+    def test_require_enough_consistent_reports(self) -> None:
         few = time("v100", 1000, reports=LEAST_REPORTS - 1)
         wide = time("v100", 1000, deviation=101)
         assert speeds(time("k80", 4000), few) == speeds(time("k80", 4000), wide) == {}
         enough = time("v100", 1000, reports=LEAST_REPORTS, deviation=100)
         assert speeds(time("k80", 4000), enough) == {"k80": 1000, "v100": 4000}
 
-    def test_of_other_shapes_add_what_the_first_lacks(self) -> None:
+    def test_other_shapes_add_missing_types(self) -> None:
         rows = (
             time("k80", 4000), time("v100", 1000),
             time("p100", 100, gpus=4), time("v100", 50, gpus=4),
         )  # fmt: skip
         assert speeds(*rows) == {"k80": 1000, "p100": 2000, "v100": 4000}
 
-    def test_keep_what_was_measured_before_of_other_types(self) -> None:
+    def test_keep_previous_speeds_of_other_types(self) -> None:
         rows = (time("k80", 6000), time("v100", 1000))
         assert speeds(*rows, k80=1000, p100=2000, v100=4000) == {
             "k80": 1000, "p100": 2000, "v100": 6000,
         }  # fmt: skip
 
-    def test_stay_while_they_differ_little(self) -> None:
+    def test_keep_previous_speed_if_difference_is_small(self) -> None:
         assert speeds(time("k80", 4079), time("v100", 1000), k80=1000, v100=4000)["v100"] == 4000
         assert speeds(time("k80", 4081), time("v100", 1000), k80=1000, v100=4000)["v100"] == 4081
         assert speeds(k80=1000, v100=4000) == {"k80": 1000, "v100": 4000}
 
-    def test_that_no_gpu_can_have_are_not_taken(self) -> None:
+    def test_ignore_implausible_ratio(self) -> None:
         assert speeds(time("k80", 1_001_000), time("v100", 1000)) == {}
         assert speeds(time("k80", 1_000_000), time("v100", 1000))["v100"] == 1_000_000
 
@@ -79,9 +79,7 @@ class TestMeasuredSpeeds:
         ),
         st.randoms(use_true_random=False),
     )  # fmt: skip
-    def test_do_not_depend_on_the_order_of_rows(
-        self, rows: list[IterationTime], chance: Random
-    ) -> None:
+    def test_are_independent_of_row_order(self, rows: list[IterationTime], chance: Random) -> None:
         once = list({row[:3]: row for row in rows}.values())
         mixed = list(once)
         chance.shuffle(mixed)
@@ -89,26 +87,26 @@ class TestMeasuredSpeeds:
 
 
 class TestUsedSpeedups:
-    def test_are_as_declared_without_a_ratio(self) -> None:
+    def test_are_declared_values_without_measured_ratio(self) -> None:
         declared = {"k80": 1000, "v100": 4810}
         assert used_speedups(declared, {}) == declared
         assert used_speedups(declared, {"k80": MeasuredSpeed(1000, 0, 9)}) == declared
 
-    def test_are_measured_where_there_is_one(self) -> None:
+    def test_measured_values_replace_declared_ones(self) -> None:
         declared = {"k80": 1000, "p100": 3000, "v100": 9000}
         measured = {"k80": MeasuredSpeed(1000, 0, 9), "v100": MeasuredSpeed(4000, 0, 9)}
         assert used_speedups(declared, measured) == {"k80": 1000, "p100": 3000, "v100": 4000}
 
-    def test_are_bounded_where_declared_and_measured_ones_are_mixed(self) -> None:
+    def test_mixed_values_are_bounded(self) -> None:
         declared = {"k80": 1000, "p100": 1000, "v100": 10**6}
         measured = {"k80": MeasuredSpeed(10**6, 0, 9), "p100": MeasuredSpeed(1000, 0, 9)}
         assert used_speedups(declared, measured) == {"k80": 10**6, "p100": 1000, "v100": 10**6}
 
-    def test_leave_out_types_that_are_not_declared_any_more(self) -> None:
+    def test_ignore_measured_types_that_are_not_declared(self) -> None:
         measured = {"k80": MeasuredSpeed(1000, 0, 9), "v100": MeasuredSpeed(4000, 0, 9)}
         assert used_speedups({"v100": 1000, "p100": 2000}, measured) == {"v100": 1000, "p100": 2000}
 
-    def test_make_the_slowest_1_again(self) -> None:
+    def test_rescale_to_slowest_type(self) -> None:
         measured = {"k80": MeasuredSpeed(4000, 0, 9), "v100": MeasuredSpeed(1000, 0, 9)}
         assert used_speedups({"k80": 1000, "v100": 2000}, measured) == {"k80": 4000, "v100": 1000}
 
@@ -116,7 +114,7 @@ class TestUsedSpeedups:
         st.dictionaries(st.sampled_from(NAMES), st.integers(1000, 10**6), min_size=1),
         st.dictionaries(st.sampled_from(NAMES), st.integers(1000, 10**6)),
     )
-    def test_have_the_declared_types_a_slowest_of_1_and_a_bound(
+    def test_keep_declared_types_and_stay_within_bounds(
         self, declared: dict[str, int], measured: dict[str, int]
     ) -> None:
         rows = {kind: MeasuredSpeed(milli, 0, 9) for kind, milli in measured.items()}
@@ -126,8 +124,8 @@ class TestUsedSpeedups:
         assert max(used.values()) <= 1000 * MOST_RATIO
 
 
-class TestAComparison:
-    def test_tells_an_overclaim_beyond_the_spreads(self) -> None:
+class TestComparison:
+    def test_detects_overclaim_beyond_spread(self) -> None:
         declared = {"k80": 1000, "p100": 2100, "v100": 8000}
         measured = {
             "k80": MeasuredSpeed(1000, 30, 9),
@@ -140,9 +138,9 @@ class TestAComparison:
         assert (v100.declared_milli, v100.measured_milli) == (8000, 4000)
         assert (v100.excess_milli, v100.tolerance_milli, v100.is_overclaim) == (1000, 50, True)
 
-    def test_calls_no_understatement_an_overclaim(self) -> None:
+    def test_ignores_understatement(self) -> None:
         measured = {"k80": MeasuredSpeed(1000, 0, 9), "v100": MeasuredSpeed(9000, 0, 9)}
         assert not any(row.is_overclaim for row in compare({"k80": 1000, "v100": 4000}, measured))
 
-    def test_needs_a_ratio(self) -> None:
+    def test_is_empty_without_measured_ratio(self) -> None:
         assert compare({"k80": 1000, "v100": 4000}, {"k80": MeasuredSpeed(1000, 0, 9)}) == ()

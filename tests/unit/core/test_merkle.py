@@ -94,13 +94,13 @@ def big() -> Tree:
     return Tree([b"%d" % number for number in range(MOST)])
 
 
-class TestTheKnownTree:
+class TestKnownTree:
     @pytest.mark.parametrize(("size", "root"), ROOTS.items())
-    def test_has_the_known_roots(self, size: int, root: str) -> None:
+    def test_matches_known_roots(self, size: int, root: str) -> None:
         assert sample().root(size).hex() == root
 
     @pytest.mark.parametrize(("asked", "path"), PATHS.items())
-    def test_has_the_known_audit_paths(self, asked: tuple[int, int], path: list[str]) -> None:
+    def test_matches_known_audit_paths(self, asked: tuple[int, int], path: list[str]) -> None:
         found = merkle.inclusion_proof(*asked, sample().read)
         assert [step.hex() for step in found] == path
         merkle.verify_inclusion(
@@ -108,7 +108,7 @@ class TestTheKnownTree:
         )
 
     @pytest.mark.parametrize(("asked", "path"), GROWTH.items())
-    def test_has_the_known_consistency_proofs(
+    def test_matches_known_consistency_proofs(
         self, asked: tuple[int, int], path: list[str]
     ) -> None:
         found = merkle.consistency_proof(*asked, sample().read)
@@ -117,12 +117,12 @@ class TestTheKnownTree:
         merkle.verify_consistency(*asked, found, first, second)
 
 
-class TestEverySize:
-    def test_has_the_root_of_the_definition(self) -> None:
+class TestAllSizes:
+    def test_root_matches_definition(self) -> None:
         for size in range(1, MOST + 1):
             assert big().root(size) == mth(big().leaves[:size])
 
-    def test_is_reached_by_any_batches(self) -> None:
+    def test_batch_size_does_not_change_tree(self) -> None:
         whole = big()
         for batch in (2, 3, 7, 64, MOST):
             tree = Tree([])
@@ -131,7 +131,7 @@ class TestEverySize:
                 tree.nodes |= merkle.completed(size, leaves, tree.read)
             assert tree.nodes == whole.nodes
 
-    def test_proves_every_leaf(self) -> None:
+    def test_proves_inclusion_of_every_leaf(self) -> None:
         tree = big()
         for size in range(1, MOST + 1):
             root = tree.root(size)
@@ -140,7 +140,7 @@ class TestEverySize:
                 assert len(path) <= (size - 1).bit_length()
                 merkle.verify_inclusion(tree.leaves[index], index, size, path, root)
 
-    def test_proves_that_it_begins_with_every_smaller_one(self) -> None:
+    def test_proves_consistency_with_every_smaller_tree(self) -> None:
         tree = big()
         roots = [tree.root(size) for size in range(MOST + 1)]
         for second in range(MOST + 1):
@@ -148,7 +148,7 @@ class TestEverySize:
                 path = merkle.consistency_proof(first, second, tree.read)
                 merkle.verify_consistency(first, second, path, roots[first], roots[second])
 
-    def test_adds_a_leaf_by_log_n_hashes(self) -> None:
+    def test_adds_leaf_with_log_n_hashes(self) -> None:
         asked: list[Place] = []
 
         def read(places: Sequence[Place]) -> list[bytes]:
@@ -179,9 +179,11 @@ def damaged(path: Sequence[bytes], damage: str, at: int) -> list[bytes]:
     return steps
 
 
-class TestAForgedProof:
+class TestForgedProof:
     @given(SIZES, st.integers(0, MOST), DAMAGES, st.integers(0, 9))
-    def test_of_inclusion_is_refused(self, size: int, index: int, damage: str, at: int) -> None:
+    def test_rejects_damaged_inclusion_proof(
+        self, size: int, index: int, damage: str, at: int
+    ) -> None:
         tree, index = big(), index % size
         path = merkle.inclusion_proof(index, size, tree.read)
         forged = damaged(path, damage, at)
@@ -190,7 +192,7 @@ class TestAForgedProof:
                 merkle.verify_inclusion(tree.leaves[index], index, size, forged, tree.root(size))
 
     @given(SIZES, SIZES, st.integers(0, MOST - 1), st.integers(0, MOST - 1))
-    def test_of_another_leaf_place_or_tree_is_refused(
+    def test_rejects_proof_of_other_leaf_index_or_tree(
         self, size: int, other: int, index: int, elsewhere: int
     ) -> None:
         tree, index = big(), index % size
@@ -205,7 +207,9 @@ class TestAForgedProof:
                 merkle.verify_inclusion(tree.leaves[index], index, size, path, tree.root(other))
 
     @given(SIZES, SIZES, DAMAGES, st.integers(0, 9))
-    def test_of_growth_is_refused(self, one: int, other: int, damage: str, at: int) -> None:
+    def test_rejects_damaged_consistency_proof(
+        self, one: int, other: int, damage: str, at: int
+    ) -> None:
         tree, (first, second) = big(), sorted([one, other])
         path = merkle.consistency_proof(first, second, tree.read)
         forged = damaged(path, damage, at)
@@ -216,7 +220,7 @@ class TestAForgedProof:
                 )
 
     @given(SIZES, SIZES, st.integers(0, MOST - 1))
-    def test_hides_no_entry_that_was_altered(self, one: int, other: int, altered: int) -> None:
+    def test_rejects_log_with_altered_entry(self, one: int, other: int, altered: int) -> None:
         """A log rebuilt with one entry changed cannot prove that it continues the first."""
         tree, (first, second) = big(), sorted([one, other])
         entries = [b"%d" % number for number in range(second)]
@@ -227,7 +231,7 @@ class TestAForgedProof:
             merkle.verify_consistency(first, second, path, tree.root(first), again.root(second))
         assert again.root(first) != tree.root(first)
 
-    def test_of_sizes_that_cannot_be_is_refused(self) -> None:
+    def test_rejects_impossible_sizes_and_hashes(self) -> None:
         root = sample().root(8)
         for index, size in ((8, 8), (-1, 8), (0, 0)):
             with pytest.raises(ProofError, match="has no leaf"):

@@ -30,37 +30,37 @@ AMOUNTS = st.integers(min_value=-LIMIT_MICRO + 1, max_value=LIMIT_MICRO - 1)
 
 class TestConversion:
     @given(AMOUNTS)
-    def test_there_and_back_is_the_same(self, micro: int) -> None:
+    def test_round_trips(self, micro: int) -> None:
         assert to_micro(to_credits(micro)) == micro
 
     @given(AMOUNTS)
-    def test_has_six_places(self, micro: int) -> None:
+    def test_has_six_decimal_places(self, micro: int) -> None:
         assert to_credits(micro).as_tuple().exponent == -6
         assert Fraction(to_credits(micro)) == Fraction(micro, 1_000_000)
 
     @given(st.integers(-LIMIT_MICRO * 1000, LIMIT_MICRO * 1000))
-    def test_of_a_sum_is_the_same_however_large_it_is(self, micro: int) -> None:
+    def test_sum_round_trips_at_any_size(self, micro: int) -> None:
         credits_ = sum_to_credits(micro)
         assert Fraction(credits_) == Fraction(micro, 1_000_000)
         assert (sum_to_micro(credits_), credits_.as_tuple().exponent) == (micro, -6)
 
     @pytest.mark.parametrize("amount", [0.1, 1, "1", None, True])
-    def test_of_anything_but_a_decimal_is_an_error(self, amount: Any) -> None:
+    def test_to_micro_rejects_non_decimal(self, amount: Any) -> None:
         with pytest.raises(TypeError):
             to_micro(amount)
 
     @pytest.mark.parametrize("micro", [0.0, 1.5, Decimal(1), "1", True])
-    def test_of_anything_but_an_int_is_an_error(self, micro: Any) -> None:
+    def test_to_credits_rejects_non_int(self, micro: Any) -> None:
         with pytest.raises(TypeError):
             to_credits(micro)
 
     @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "0.0000001", "1e14", "-1e14"])
-    def test_of_what_the_column_cannot_hold_is_an_error(self, text: str) -> None:
+    def test_rejects_amount_that_column_cannot_hold(self, text: str) -> None:
         with pytest.raises(ValueError):
             to_micro(Decimal(text))
 
     @pytest.mark.parametrize("text", ["1.50", "1.5000000000", "1E+2", "-0.000001"])
-    def test_takes_every_spelling(self, text: str) -> None:
+    def test_accepts_every_decimal_notation(self, text: str) -> None:
         assert Fraction(to_micro(Decimal(text)), 1_000_000) == Fraction(text)
 
 
@@ -84,23 +84,23 @@ class TestCharge:
         assert charge_micro(gpus, price_micro, held_us) == expected
 
     @given(st.integers(0, 10_000), st.integers(0, 10**12), st.integers(0, 10**15))
-    def test_is_within_half_a_unit_of_the_exact_product(
+    def test_is_within_half_unit_of_exact_product(
         self, gpus: int, price_micro: int, held_us: int
     ) -> None:
         exact = Fraction(gpus * price_micro * held_us, HOUR_US)
         assert abs(charge_micro(gpus, price_micro, held_us) - exact) <= Fraction(1, 2)
 
     @pytest.mark.parametrize("factors", [(-1, 1, 1), (1, -1, 1), (1, 1, -1)])
-    def test_of_less_than_nothing_is_an_error(self, factors: tuple[int, int, int]) -> None:
+    def test_rejects_negative_factors(self, factors: tuple[int, int, int]) -> None:
         with pytest.raises(ValueError):
             charge_micro(*factors)
 
-    def test_by_a_float_is_an_error(self) -> None:
+    def test_rejects_float(self) -> None:
         with pytest.raises(TypeError):
             charge_micro(1, 1.5, 1)  # type: ignore[arg-type]  # the error under test
 
     @given(st.integers(-(10**12), 10**12), st.integers(1, 10**6))
-    def test_rounds_as_decimals_do(self, numerator: int, denominator: int) -> None:
+    def test_rounds_half_to_even(self, numerator: int, denominator: int) -> None:
         assert round_half_even(numerator, denominator) == round(Fraction(numerator, denominator))
 
 
@@ -110,9 +110,9 @@ FEW = st.integers(0, 3)
 HALVES = st.tuples(FEW, FEW, st.sampled_from([0, HOUR_US // 2, HOUR_US]))
 
 
-class TestTheChargeOfATerm:
+class TestTermCharge:
     @given(st.lists(FACTORS | HALVES, max_size=8))
-    def test_brings_a_lease_to_its_exact_cost_rounded_once(
+    def test_terms_add_up_to_exact_cost_rounded_once(
         self, terms: list[tuple[int, int, int]]
     ) -> None:
         cost, charged, carried = Fraction(0), 0, 0
@@ -124,7 +124,7 @@ class TestTheChargeOfATerm:
             assert charged == floor(cost + Fraction(1, 2))
             assert Fraction(carried, HOUR_US) == cost - charged
 
-    def test_of_a_million_seconds_adds_up(self) -> None:
+    def test_million_small_terms_add_up(self) -> None:
         """Each term costs a tenth of a micro-credit, which rounds to 0."""
         charged, carried = 0, 0
         for _ in range(10**6):
@@ -134,18 +134,18 @@ class TestTheChargeOfATerm:
         assert charge_micro(1, 360, SECOND_US) == 0
 
     @pytest.mark.parametrize("carried", [-HOUR_US // 2 - 1, HOUR_US // 2])
-    def test_takes_over_no_more_than_half_a_unit(self, carried: int) -> None:
+    def test_rejects_remainder_above_half_unit(self, carried: int) -> None:
         with pytest.raises(ValueError):
             term_charge(1, 1, 1, carried)
 
-    def test_by_a_float_is_an_error(self) -> None:
+    def test_rejects_float(self) -> None:
         with pytest.raises(TypeError):
             term_charge(1, 1, 1.5, 0)  # type: ignore[arg-type]  # the error under test
 
 
-class TestTheWorstCaseOfATerm:
+class TestWorstCaseCost:
     @given(st.integers(0, 10**4), st.integers(0, 10**9), st.integers(0, 10**12), st.floats(0, 1))
-    def test_is_never_below_what_any_part_of_it_costs(
+    def test_is_at_least_cost_of_any_part(
         self, gpus: int, price_micro: int, lease_us: int, part: float
     ) -> None:
         worst = worst_case_micro(gpus, price_micro, lease_us)
@@ -173,7 +173,7 @@ class TestLargestRemainder:
         st.lists(st.integers(0, 10**6), min_size=1, max_size=6, unique=True),
         st.randoms(),
     )
-    def test_does_not_depend_on_the_order_of_different_weights(
+    def test_is_independent_of_order_of_different_weights(
         self, total: int, weights: list[int], random: Any
     ) -> None:
         # Different weights can have equal remainders; then only the index decides.
@@ -185,10 +185,10 @@ class TestLargestRemainder:
         by_weight = dict(zip(weights, largest_remainder(total, weights), strict=True))
         assert dict(zip(shuffled, largest_remainder(total, shuffled), strict=True)) == by_weight
 
-    def test_gives_what_is_left_to_the_earlier_of_equals(self) -> None:
+    def test_gives_remainder_to_earlier_of_equal_weights(self) -> None:
         assert largest_remainder(2, [1, 1, 1]) == [1, 1, 0]
 
     @pytest.mark.parametrize(("total", "weights"), [(-1, [1]), (1, [1, -1])])
-    def test_of_negatives_is_an_error(self, total: int, weights: list[int]) -> None:
+    def test_rejects_negative_values(self, total: int, weights: list[int]) -> None:
         with pytest.raises(ValueError):
             largest_remainder(total, weights)

@@ -35,7 +35,7 @@ PRICES = st.integers(0, 9)
 
 class TestNarrow:
     @given(QUOTAS, OWN, OFFERS, PRICES)
-    def test_is_never_looser_than_either(
+    def test_applies_stricter_of_both_limits(
         self, bounds: Entitlement, own: OwnSharing, offers: list[Offer], price: int
     ) -> None:
         row = narrow(bounds, own, offers, price)
@@ -50,40 +50,40 @@ class TestNarrow:
         assert row.may_borrow == min(limits, default=None)
 
     @given(QUOTAS)
-    def test_without_own_settings_changes_nothing(self, bounds: Entitlement) -> None:
+    def test_keeps_entitlement_without_own_settings(self, bounds: Entitlement) -> None:
         assert narrow(bounds, OwnSharing(), [Offer(1, 0)], 5) == bounds
 
     @given(QUOTAS, OWN, OFFERS, PRICES, PRICES)
-    def test_lends_no_less_at_a_higher_price(
+    def test_higher_price_never_lends_less(
         self, bounds: Entitlement, own: OwnSharing, offers: list[Offer], one: int, other: int
     ) -> None:
         low, high = (narrow(bounds, own, offers, price) for price in sorted((one, other)))
         assert low.lendable(bounds.gpus) <= high.lendable(bounds.gpus)
 
-    def test_lends_at_its_floor_and_not_below(self) -> None:
+    def test_lends_only_at_or_above_floor_price(self) -> None:
         bounds, own = Entitlement(1, "v100", 8), OwnSharing(by_offer=True)
         offers = [Offer(2, 300), Offer(3, 500)]
         lends = [narrow(bounds, own, offers, price).lendable(8) for price in (299, 300, 499, 500)]
         assert lends == [0, 2, 2, 5]
 
 
-class TestThePromise:
-    def test_is_the_present_where_nobody_borrows(self) -> None:
+class TestReturnTime:
+    def test_is_now_without_borrowers(self) -> None:
         assert back_by_us([], at_us=7, round_us=10, notice_us=5, within_us=3) == 7
 
-    def test_waits_for_the_last_lease_a_round_and_its_notice(self) -> None:
+    def test_adds_round_and_notice_to_last_expiry(self) -> None:
         by = back_by_us([40, 90], at_us=7, round_us=10, notice_us=5, within_us=None)
         assert by == 105
         # An expired lease ends at the next round.
         assert back_by_us([3], at_us=7, round_us=10, notice_us=5, within_us=None) == 22
 
-    def test_is_what_comes_first_where_running_leases_may_end(self) -> None:
+    def test_is_earlier_of_expiry_and_preemption(self) -> None:
         lengths = {"at_us": 7, "round_us": 10, "notice_us": 5}
         assert back_by_us([90], within_us=20, **lengths) == 27
         assert back_by_us([9], within_us=20, **lengths) == 24
 
 
-class TestTheHighestPrice:
-    def test_is_the_lower_of_the_jobs_and_its_tenants(self) -> None:
+class TestMaximumPrice:
+    def test_is_lower_of_job_and_tenant_price(self) -> None:
         pairs = [(None, None), (5, None), (None, 4), (5, 4), (3, 4), (0, 4)]
         assert [lower_price(*pair) for pair in pairs] == [None, 5, 4, 4, 3, 0]

@@ -17,5 +17,5 @@ from evenshare_core.domain.plurals import plural
         (2, ("entry", "entries"), "2 entries"),
     ],
 )
-def test_one_is_no_plural(count: int, forms: tuple[str, ...], expected: str) -> None:
+def test_plural_uses_singular_for_one(count: int, forms: tuple[str, ...], expected: str) -> None:
     assert plural(count, *forms) == expected

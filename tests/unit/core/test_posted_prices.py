@@ -25,7 +25,7 @@ class TestPostedPrice:
             (0, 2000, 4, 8, 0),
         ],
     )
-    def test_worked_examples(
+    def test_matches_worked_examples(
         self, base: int, theta_milli: int, used: int, capacity: int, expected: int
     ) -> None:
         assert posted_price_micro(base, theta_milli, used, capacity) == expected
@@ -36,13 +36,13 @@ class TestPostedPrice:
         st.integers(1, 5000),
         st.integers(0, 5000),
     )
-    def test_never_falls_as_the_pool_fills(
+    def test_never_falls_as_use_grows(
         self, base: int, theta_milli: int, capacity: int, used: int
     ) -> None:
         price = posted_price_micro(base, theta_milli, used, capacity)
         assert 0 <= price <= posted_price_micro(base, theta_milli, used + 1, capacity)
 
     @pytest.mark.parametrize("bad", [(-1, 2000, 0, 8), (1, 999, 0, 8), (1, 2000, -1, 8)])
-    def test_refuses_what_makes_no_price(self, bad: tuple[int, int, int, int]) -> None:
+    def test_rejects_invalid_parameters(self, bad: tuple[int, int, int, int]) -> None:
         with pytest.raises(ValueError, match="must be"):
             posted_price_micro(*bad)

@@ -91,28 +91,28 @@ PLANTED: list[tuple[str, Decision]] = [
 ]
 
 
-class TestADecisionThatPreempts:
-    def test_is_good(self) -> None:
+class TestPreemptingDecision:
+    def test_valid_decision_has_no_violations(self) -> None:
         assert violations(ROUND, GOOD) == []
 
     @pytest.mark.parametrize(("detail", "decision"), PLANTED)
-    def test_finds_what_is_planted(self, detail: str, decision: Decision) -> None:
+    def test_finds_planted_violation(self, detail: str, decision: Decision) -> None:
         matches = [row.detail for row in violations(ROUND, decision) if row.rule == "preemptions"]
         assert [one for one in matches if detail in one], violations(ROUND, decision)
 
-    def test_may_not_touch_a_protected_lease(self) -> None:
+    def test_rejects_preemption_of_protected_lease(self) -> None:
         leases = (replace(ROUND.leases[0], protected_until_us=LATER_US), *ROUND.leases[1:])
         rows = violations(replace(ROUND, leases=leases), GOOD)
         assert [row.rule for row in rows] == ["running_leases"]
         assert "lease 1 is not expired and must not be touched" in rows[0].detail
 
-    def test_moves_no_more_jobs_than_the_gang_has_gpus(self) -> None:
+    def test_rejects_moving_more_jobs_than_gang_has_gpus(self) -> None:
         jobs = tuple(replace(one, gpus=1) if one.id == 6 else one for one in ROUND.jobs)
         grants = (*GRANTS[:3], replace(GRANTS[3], placement=((2, 1),), own=1))
         rows = violations(replace(ROUND, jobs=jobs), replace(GOOD, grants=grants))
         assert "2 jobs are moved for job 6, which has 1 GPUs" in [row.detail for row in rows]
 
-    def test_may_have_needed_what_a_limit_gave_back_afterwards(self) -> None:
+    def test_counts_gpus_of_withdrawn_picks_as_occupied(self) -> None:
         """A pick that was withdrawn later held one GPU of node 1 when job 5 was picked."""
         nodes = tuple(replace(node, gpus=8) if node.id == 1 else node for node in ROUND.nodes)
         round_ = replace(ROUND, nodes=nodes)

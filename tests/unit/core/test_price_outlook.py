@@ -54,18 +54,18 @@ def outlook(
 
 
 class TestQuantiles:
-    def test_are_of_a_draw_more(self) -> None:
+    def test_are_ranks_2_10_and_18_of_19_runs(self) -> None:
         assert quantiles(range(1, RUNS + 1)) == (2, 10, 18)
 
     @given(st.lists(st.integers(0, 10**9), min_size=RUNS, max_size=RUNS))
-    def test_are_values_in_order(self, values: list[int]) -> None:
+    def test_are_ordered_input_values(self, values: list[int]) -> None:
         low, middle, high = quantiles(values)
         assert low <= middle <= high
         assert {low, middle, high} <= set(values)
 
 
 class TestBands:
-    def test_are_of_equal_steps_and_the_same_for_the_same_draws(self) -> None:
+    def test_have_equal_steps_and_are_deterministic_per_seed(self) -> None:
         found = outlook(asked())
         assert found.reason is None
         (bands,) = found.bands.values()
@@ -74,18 +74,18 @@ class TestBands:
         assert found == outlook(asked())
         assert any(outlook(asked(), seed=seed) != found for seed in range(2, 7))
 
-    def test_know_that_jobs_end(self) -> None:
+    def test_price_falls_as_jobs_end(self) -> None:
         """No work takes longer than 20 minutes, so at the end all GPUs are free and cost 0."""
         (bands,) = outlook(asked()).bands.values()
         assert bands[-1].p90_micro == 0
         assert bands[0].p90_micro == CREDIT_MICRO
 
-    def test_have_what_the_queue_adds(self) -> None:
+    def test_include_surcharge(self) -> None:
         with_queue = replace(asked(), surcharges=(Surcharge("v100", 50, 3000),))
         (bands,) = outlook(with_queue).bands.values()
         assert bands[0].p90_micro > CREDIT_MICRO
 
-    def test_end_where_the_first_run_was_cut(self) -> None:
+    def test_end_at_first_stopped_run(self) -> None:
         whole = outlook(asked())
         cut = outlook(asked(), stop_after=40)
         assert cut.reason is NoPriceBand.TOO_MUCH_WORK or (
@@ -94,11 +94,11 @@ class TestBands:
         assert outlook(asked(), stop_after=0).reason is NoPriceBand.TOO_MUCH_WORK
 
     @pytest.mark.parametrize("ended", [0, 3])
-    def test_are_none_where_nobody_knows_how_long_jobs_take(self, ended: int) -> None:
+    def test_are_empty_with_too_few_ended_jobs(self, ended: int) -> None:
         found = outlook(asked(), ended=ended)
         assert (found.bands, found.reason) == ({}, NoPriceBand.TOO_LITTLE_KNOWN)
 
-    def test_are_none_where_nobody_knows_who_comes(self) -> None:
+    def test_empty_pool_has_no_bands_with_too_few_ended_jobs(self) -> None:
         """The pool is empty, but the durations of arrivals are unknown."""
         empty = replace(asked(), jobs=(), leases=())
         assert outlook(empty, ended=3).reason is NoPriceBand.TOO_LITTLE_KNOWN

@@ -27,8 +27,8 @@ def by_hand(key: bytes, message: bytes) -> bytes:
     return hashlib.sha256(bytes(one ^ 0x5C for one in padded) + inner).digest()
 
 
-class TestNames:
-    def test_are_those_of_the_rule(self) -> None:
+class TestPseudonyms:
+    def test_match_hmac_computed_by_hand(self) -> None:
         key = by_hand(DAY_KEY, b"tenant:7")
         assert tenant_key(DAY_KEY, 7) == key
         assert tenant_name(key) == by_hand(key, b"tenant").hex()[:16]
@@ -37,7 +37,7 @@ class TestNames:
         assert profile_name(key, "résumé") == by_hand(key, "profile:résumé".encode()).hex()[:16]
         assert own_salt(key, "philly", 3) == by_hand(key, b"own:philly:3")
 
-    def test_of_another_day_or_tenant_are_others(self) -> None:
+    def test_differ_between_days_and_tenants(self) -> None:
         names = {
             lease_name(tenant_key(day, tenant), 5)
             for day in (DAY_KEY, DAY_KEY[::-1])

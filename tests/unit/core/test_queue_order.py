@@ -116,21 +116,21 @@ def assert_order_is_that_of_picks(asked: Snapshot) -> None:
     assert list(queue_order(asked, decision.service) or ()) == picked
 
 
-class TestTheOrder:
+class TestQueueOrder:
     @pytest.mark.parametrize("policy", sorted(OPTIONS))
-    def test_is_that_of_the_picks_where_everybody_fits(self, policy: str) -> None:
+    def test_matches_picks_if_all_jobs_fit(self, policy: str) -> None:
         for options in OPTIONS[policy]:
             for seed in range(10):
                 assert_order_is_that_of_picks(with_room(policy, options, seed))
 
     @pytest.mark.parametrize("policy", sorted(OPTIONS))
-    def test_passes_over_what_no_round_may_start(self, policy: str) -> None:
+    def test_matches_picks_with_jobs_that_can_never_start(self, policy: str) -> None:
         for options in OPTIONS[policy]:
             for seed in range(30):
                 assert_order_is_that_of_picks(with_hopeless(policy, options, seed))
 
     @pytest.mark.parametrize("policy", sorted(OPTIONS.keys() - DRIFTS))
-    def test_is_that_in_which_the_rounds_then_start_them(self, policy: str) -> None:
+    def test_matches_starts_in_later_rounds(self, policy: str) -> None:
         """The pool has two GPUs; each job takes slightly less than its lease, so all are equal."""
         for seed in range(5):
             rng = Random(seed)  # noqa: S311 - a test's seed
@@ -154,7 +154,7 @@ class TestTheOrder:
                 started.sort(key=by_id.__getitem__)
             assert started == order
 
-    def test_is_told_by_every_policy_that_has_one(self) -> None:
+    def test_exists_for_every_policy_without_a_program(self) -> None:
         decided = {name: decide_round(with_room(name, {}, 1)).service for name in POLICIES}
         ordered = {
             name
@@ -169,25 +169,25 @@ class TestTheOrder:
         }
         assert ordered == set(POLICIES) - programs, "who shares by a program has no queue"
 
-    def test_charges_a_tenant_for_what_comes_before(self) -> None:
+    def test_counts_tenants_earlier_jobs(self) -> None:
         jobs = [job(number, 1, tenant=1) for number in (1, 2, 3)] + [job(4, 1, tenant=2)]
         quotas = [Entitlement(tenant, "v100", 2) for tenant in (1, 2)]
         asked = snapshot(jobs, nodes={1: 4}, quotas=quotas)
         assert queue_order(asked, decide_round(asked).service) == (1, 4, 2, 3)
 
-    def test_leaves_out_what_may_not_start(self) -> None:
+    def test_omits_jobs_that_may_not_start(self) -> None:
         jobs = [job(1, 9), job(2, 1), job(3, 1), job(4, 1, gpu_types=("t4",))]
         asked = snapshot(jobs, nodes={1: 8})
         asked = replace(asked, schema=3, backoffs=(Backoff(3, AT_US + 1, 2),))
         assert queue_order(asked, decide_round(asked).service) == (2,)
 
-    def test_begins_with_a_gang_that_nodes_are_held_back_for(self) -> None:
+    def test_gang_with_held_back_nodes_comes_first(self) -> None:
         jobs = [job(1, 1), job(2, 4)]
         memory = {"passed": {"2": 1}, "reserved": {"v100": {"job": 2, "holds": [[1, 4]]}}}
         asked = snapshot(jobs, nodes={1: 4}, memory=memory)
         assert queue_order(asked, decide_round(asked).service) == (2, 1)
 
-    def test_charges_a_held_back_gang_before_anybody_else_is_served(self) -> None:
+    def test_counts_held_back_gang_before_other_jobs(self) -> None:
         jobs = [job(1, 1), job(2, 4), job(3, 1, tenant=2), job(4, 1, tenant=2)]
         quotas = [Entitlement(tenant, "v100", 3) for tenant in (1, 2)]
         memory = {"passed": {"2": -(10**12)}}
@@ -197,7 +197,7 @@ class TestTheOrder:
         assert queue_order(asked, decision.service) == (2, 3, 4, 1)
 
 
-class TestTheSizeOfAPool:
+class TestFitsPool:
     @pytest.mark.parametrize(
         ("gpus", "types", "fits"),
         [
@@ -209,10 +209,10 @@ class TestTheSizeOfAPool:
             (1, ("a100",), False),
         ],
     )
-    def test_is_that_of_one_accepted_type(
+    def test_compares_with_capacity_of_one_accepted_type(
         self, gpus: int, types: tuple[str, ...], *, fits: bool
     ) -> None:
         assert fits_pool(gpus, types, {"v100": 8, "t4": 4}) is fits
 
-    def test_of_a_pool_without_nodes_is_nothing(self) -> None:
+    def test_is_false_for_pool_without_nodes(self) -> None:
         assert not fits_pool(1, (), {})

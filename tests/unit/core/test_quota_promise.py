@@ -18,31 +18,31 @@ def promised(**options: Any) -> QuotaPromise:
     return quota_promise("evenshare", options, LENGTHS)
 
 
-class TestTheGuarantee:
-    def test_is_there_within_minimum_runtime_round_and_notice(self) -> None:
+class TestGuarantee:
+    def test_time_limit_is_minimum_runtime_plus_round_plus_notice(self) -> None:
         promise = promised()
         assert promise.kind is QuotaPromiseKind.GUARANTEED
         assert [part.length_us // SECOND_US for part in promise.parts] == [300, 10, 30]
         assert promise.within_us == 340 * SECOND_US
         assert promised(min_runtime_s=900).within_us == 940 * SECOND_US
 
-    def test_needs_no_round_where_each_event_has_one(self) -> None:
+    def test_time_limit_has_no_round_if_events_trigger_rounds(self) -> None:
         promise = quota_promise("evenshare", {}, LENGTHS._replace(round_us=0))
         assert promise.within_us == 330 * SECOND_US
 
-    def test_asks_what_was_received_before_unless_the_preset_is_tight(self) -> None:
+    def test_requires_low_past_use_unless_preset_is_tight(self) -> None:
         standard, tight = promised(), promised(preset="tight")
         assert tight.within_us == (60 + 10 + 30) * SECOND_US
         (owed,) = set(standard.conditions) - set(tight.conditions)
         assert "less than 95 % of its fair share" in owed
         assert len(tight.conditions) == 2
 
-    def test_is_a_target_where_it_is_switched_off(self) -> None:
+    def test_is_long_term_target_if_option_is_off(self) -> None:
         promise = promised(guarantee=False)
         assert promise.kind is QuotaPromiseKind.LONG_TERM
         assert (promise.within_us, promise.parts, promise.conditions) == (None, (), ())
 
-    def test_is_what_new_pools_have(self) -> None:
+    def test_applies_to_default_policy(self) -> None:
         assert quota_promise(DEFAULT, {}, LENGTHS).kind is QuotaPromiseKind.GUARANTEED
 
 
@@ -57,20 +57,20 @@ class TestTheGuarantee:
         ("srtf", QuotaPromiseKind.NOT_GUARANTEED),
     ],
 )
-def test_of_other_policies_has_no_time(policy: str, kind: QuotaPromiseKind) -> None:
+def test_other_policies_have_no_time_limit(policy: str, kind: QuotaPromiseKind) -> None:
     promise = quota_promise(policy, {}, LENGTHS)
     assert (promise.kind, promise.within_us) == (kind, None)
     assert promise.text == POLICIES[policy].quota_text
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_is_said_in_sentences(name: str) -> None:
+def test_texts_are_sentences(name: str) -> None:
     promise = quota_promise(name, {}, LENGTHS)
     assert all(text.endswith(".") for text in (promise.text, *promise.conditions))
     assert bool(promise.parts) == (promise.kind is QuotaPromiseKind.GUARANTEED)
 
 
-def test_of_wrong_settings_is_refused() -> None:
+def test_rejects_invalid_settings() -> None:
     with pytest.raises(OptionError, match="min_runtime_s"):
         promised(min_runtime_s=-1)
     with pytest.raises(UnknownPolicyError):

@@ -12,12 +12,12 @@ from evenshare_core.money.quota_use import EntitledStep, QuotaUse, UseStep, quot
 from evenshare_core.money.revenue import OPERATOR, IdleSums, LendableQuota, weights_between
 
 
-class TestAWorkedExample:
+class TestWorkedExamples:
     """Tenant a has quota 4 and lends at most 2, b has quota 4; of 10 GPUs two are unallocated."""
 
     QUOTAS = (EntitledStep(0, 10, {1: (4, 2), 2: (4, None)}),)
 
-    def test_of_a_tenant_that_keeps_a_part(self) -> None:
+    def test_splits_quota_of_tenant_that_lends_a_part(self) -> None:
         # a uses 1, so 3 are idle: 2 lendable, 1 kept. b uses all 4. In total 4 are lendable, with
         # the 2 unallocated. 3 are borrowed: a lends 2/4 of them, and 2/4 of the free GPU are a's.
         uses = (UseStep(0, 1, 1, 0), UseStep(0, 2, 4, 3))
@@ -25,12 +25,12 @@ class TestAWorkedExample:
             quota_us=40, own_us=10, kept_us=10, lent_us=Fraction(15), free_us=Fraction(5)
         )
 
-    def test_of_the_operator(self) -> None:
+    def test_operator_lends_unallocated_gpus(self) -> None:
         uses = (UseStep(0, 1, 1, 0), UseStep(0, 2, 4, 3))
         result = quota_use(OPERATOR, self.QUOTAS, uses, since_us=0, until_us=10)
         assert result == QuotaUse(quota_us=20, lent_us=Fraction(15), free_us=Fraction(5))
 
-    def test_of_quota_without_gpus(self) -> None:
+    def test_counts_quota_without_gpus_during_outage(self) -> None:
         """Four of eight GPUs are out of service, so idle quota has no GPUs."""
         quotas = (
             EntitledStep(0, 8, {1: (4, None), 2: (4, None)}),
@@ -40,12 +40,12 @@ class TestAWorkedExample:
         result = quota_use(1, quotas, uses, since_us=0, until_us=10)
         assert result == QuotaUse(quota_us=40, free_us=Fraction(20), without_gpu_us=Fraction(20))
 
-    def test_counts_what_lies_in_the_time_alone(self) -> None:
+    def test_counts_only_the_requested_period(self) -> None:
         uses = (UseStep(-5, 1, 4, 0), UseStep(8, 1, -4, 0), UseStep(30, 2, 4, 0))
         result = quota_use(1, self.QUOTAS, uses, since_us=6, until_us=10)
         assert (result.quota_us, result.own_us) == (16, 8)
 
-    def test_refuses_a_time_that_ends_before_it_begins(self) -> None:
+    def test_rejects_period_that_ends_before_it_begins(self) -> None:
         with pytest.raises(ValueError, match="ends before"):
             quota_use(1, (), (), since_us=1, until_us=0)
 
@@ -80,7 +80,7 @@ def terms(rows: list[tuple[int, int, int, int, int]]) -> list[UseStep]:
 
 class TestProperties:
     @given(quotas=QUOTAS, rows=STEPS, since=st.integers(0, 20), span=st.integers(0, 20))
-    def test_parts_sum_to_the_quota(
+    def test_parts_add_up_to_quota(
         self,
         quotas: list[tuple[int, int, dict[int, LendableQuota]]],
         rows: list[tuple[int, int, int, int, int]],
@@ -99,7 +99,7 @@ class TestProperties:
             assert result.quota_us == quota_time(kept, **times).get(tenant, 0)
 
     @given(rows=STEPS, cut=st.integers(0, 30))
-    def test_two_times_in_a_row_are_one(
+    def test_adjacent_periods_add_up(
         self, rows: list[tuple[int, int, int, int, int]], cut: int
     ) -> None:
         quotas, uses = (EntitledStep(0, 9, {1: (4, 3), 2: (3, None)}),), terms(rows)
@@ -110,7 +110,7 @@ class TestProperties:
             assert getattr(first, name) + getattr(rest, name) == getattr(whole, name)
 
     @given(rows=STEPS)
-    def test_lends_in_the_parts_by_which_it_is_paid(
+    def test_lent_time_matches_revenue_weights(
         self, rows: list[tuple[int, int, int, int, int]]
     ) -> None:
         """A GPU is borrowed all the time, so a tenant lends the part that is its weight in eq.

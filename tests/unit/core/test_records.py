@@ -23,27 +23,27 @@ ROUND = RoundRecord(1, "evenshare/es/rounds/p", 7, 1_000_000, A, B, (A, B))
 LEDGER = LedgerRecord(1, "evenshare/es/ledger/main", 3, 5, "", (B, A))
 
 
-class TestARecord:
-    def test_is_read_back_from_its_bytes(self) -> None:
+class TestRecord:
+    def test_round_trips(self) -> None:
         assert read_record(record_bytes(ROUND)) == ROUND
         assert read_ledger_record(record_bytes(LEDGER)) == LEDGER
 
-    def test_is_json_that_anybody_reads(self) -> None:
+    def test_encoding_is_canonical_json(self) -> None:
         assert record_bytes(ROUND).decode() == (
             '{"schema":1,"log":"evenshare/es/rounds/p","round":7,"at_us":1000000,'
             f'"previous":"{A}","bundle":"{B}","own":["{A}","{B}"],"breaks":[],"damage":""}}'
         )
 
-    def test_is_what_the_next_one_names(self) -> None:
+    def test_hash_is_merkle_leaf_hash(self) -> None:
         data = record_bytes(ROUND)
         assert record_hash(data) == leaf_hash(data).hex()
 
-    def test_of_a_damaged_round_has_no_bundle(self) -> None:
+    def test_damaged_round_has_no_bundle(self) -> None:
         damaged = msgspec.structs.replace(ROUND, bundle="", own=(), damage="snapshot: other bytes")
         assert read_record(record_bytes(damaged)) == damaged
 
 
-class TestOtherBytes:
+class TestInvalidRecord:
     @pytest.mark.parametrize(
         ("change", "field"),
         [
@@ -55,9 +55,7 @@ class TestOtherBytes:
             ({"own": ("x",)}, "own"),
         ],
     )
-    def test_of_a_field_are_refused_by_its_name(
-        self, change: dict[str, object], field: str
-    ) -> None:
+    def test_error_names_invalid_field(self, change: dict[str, object], field: str) -> None:
         with pytest.raises(RecordError) as caught:
             read_record(record_bytes(msgspec.structs.replace(ROUND, **change)))
         assert caught.value.field == field
@@ -75,19 +73,19 @@ class TestOtherBytes:
             record_bytes(LEDGER),
         ],
     )
-    def test_are_no_record_of_a_round(self, data: bytes) -> None:
+    def test_rejects_other_bytes(self, data: bytes) -> None:
         with pytest.raises(RecordError):
             read_record(data)
 
-    def test_are_no_record_of_transfers(self) -> None:
+    def test_rejects_invalid_ledger_fields(self) -> None:
         with pytest.raises(RecordError, match="first"):
             read_ledger_record(record_bytes(msgspec.structs.replace(LEDGER, first=-1)))
         with pytest.raises(RecordError, match="transfers"):
             read_ledger_record(record_bytes(msgspec.structs.replace(LEDGER, transfers=("",))))
 
 
-class TestADigest:
-    def test_covers_salt_and_every_field(self) -> None:
+class TestTransferDigest:
+    def test_depends_on_salt_and_every_field(self) -> None:
         body = TransferBody("t", "main", "usage", 1, 2, None, "", 3, 4, "{}", A, ((1, -5), (2, 5)))
         others = [
             msgspec.structs.replace(body, **{field: value})

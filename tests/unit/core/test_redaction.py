@@ -79,9 +79,9 @@ def tells(data: bytes, figure: int) -> bool:
     return str(figure).encode() in data
 
 
-class TestWhatJobsSay:
+class TestPrivateJobData:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_is_in_the_bundle_only_where_it_is_read(self, policy: str) -> None:
+    def test_bundle_contains_only_data_read_by_policy(self, policy: str) -> None:
         reads = POLICIES[policy].reads(POLICIES[policy].options_type())
         data = bundle_of(private_round(policy))
         shown = {part for part, figure in FIGURES.items() if tells(data, figure)}
@@ -97,18 +97,18 @@ class TestWhatJobsSay:
             ("evenshare", {"estimates": "deadlines"}, {Private.ESTIMATE, Private.DEADLINES}),
         ],
     )
-    def test_may_be_read_by_an_option(
+    def test_bundle_contains_data_read_by_option(
         self, policy: str, options: dict[str, Any], more: set[Private]
     ) -> None:
         data = bundle_of(private_round(policy, options))
         assert {part for part, figure in FIGURES.items() if tells(data, figure)} == more
 
-    def test_leaves_no_trace_in_the_version(self) -> None:
+    def test_schema_version_depends_only_on_remaining_data(self) -> None:
         assert redacted(private_round("ltgf")).schema == 2
         assert redacted(private_round("market")).schema == 6
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_that_was_not_read_changes_no_decision(self, policy: str) -> None:
+    def test_redaction_does_not_change_decision(self, policy: str) -> None:
         asked = private_round(policy)
         assert canonical_bytes(decide_round(redacted(asked))) == canonical_bytes(
             decide_round(asked)
@@ -126,17 +126,17 @@ def kept_limit(asked: Snapshot) -> int | None:
     return redacted(asked).jobs[0].max_price_micro
 
 
-class TestAHighestPrice:
+class TestMaximumPrice:
     @pytest.mark.parametrize(
         ("most_micro", "kept"),
         [(None, None), (PRICE - 1, PRICE - 1), (PRICE, None), (9 * PRICE, None)],
     )
-    def test_stays_where_a_posted_price_is_above_it(
+    def test_is_kept_if_posted_price_exceeds_it(
         self, most_micro: int | None, kept: int | None
     ) -> None:
         assert kept_limit(limited(most_micro)) == kept
 
-    def test_counts_the_types_that_the_job_accepts(self) -> None:
+    def test_compares_only_accepted_gpu_types(self) -> None:
         prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
         anywhere = limited(3 * PRICE, prices=prices)
         assert kept_limit(anywhere) == 3 * PRICE
@@ -144,7 +144,7 @@ class TestAHighestPrice:
         narrow = replace(anywhere, jobs=(replace(first, gpu_types=("v100",)), other))
         assert kept_limit(narrow) is None
 
-    def test_counts_the_types_that_it_holds_or_claims_and_accepts_no_more(self) -> None:
+    def test_compares_held_and_claimed_types_no_longer_accepted(self) -> None:
         """A job may restrict its accepted types, but its lease and its claim do not change."""
         prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
         asked = limited(3 * PRICE, prices=prices)
@@ -156,13 +156,13 @@ class TestAHighestPrice:
         service = replace(narrow.service, jobs=(claim,))
         assert kept_limit(replace(narrow, service=service)) == 3 * PRICE
 
-    def test_that_is_the_price_of_its_type_refuses_nothing(self) -> None:
+    def test_is_removed_if_equal_to_posted_price(self) -> None:
         prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
         asked = limited(PRICE, prices=prices)
         first, other = asked.jobs
         assert kept_limit(replace(asked, jobs=(replace(first, gpu_types=("v100",)), other))) is None
 
-    def test_is_a_bid_of_a_policy_that_asks_what_jobs_are_worth(self) -> None:
+    def test_is_kept_as_bid_under_market_policy(self) -> None:
         assert kept_limit(replace(limited(9 * PRICE), policy="market")) == 9 * PRICE
 
 
@@ -170,14 +170,14 @@ class TestCredit:
     @pytest.mark.parametrize(
         ("spendable_micro", "kept"), [(None, False), (1, True), (0, True), (CREDIT, False)]
     )
-    def test_stays_where_it_may_bind(self, spendable_micro: int | None, kept: bool) -> None:
+    def test_is_kept_if_it_may_bind(self, spendable_micro: int | None, kept: bool) -> None:
         tenants = (Tenant(1, spendable_micro), Tenant(2))
         asked = private_round("ltgf", tenants=tenants)
         first = redacted(asked).tenants[0]
         assert (first.spendable_micro is not None) is kept
         assert not tells(bundle_of(asked), CREDIT)
 
-    def test_that_covers_the_whole_pool_does_not_bind_whatever_waits(self) -> None:
+    def test_is_removed_if_it_covers_whole_pool(self) -> None:
         """A long queue would cost more than all GPUs of the pool; queued jobs move surcharges."""
         jobs = tuple(Job(number, 1, 2, number, ("v100",)) for number in range(1, 100))
         asked = replace(

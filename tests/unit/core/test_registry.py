@@ -16,7 +16,7 @@ class TestPolicy:
     def test_is_found_by_name(self) -> None:
         assert registry.policy("ltgf").name == "ltgf"
 
-    def test_unknown_names_list_the_known(self) -> None:
+    def test_unknown_name_error_lists_known_names(self) -> None:
         with pytest.raises(registry.UnknownPolicyError, match="'lottery'; known are "):
             registry.policy("lottery")
 
@@ -26,7 +26,7 @@ class TestOptions:
         options = registry.options("ltgf", {})
         assert options == LtgfOptions(work_conserving=True, reserve_after_leases=2)
 
-    def test_the_papers_settings_are_a_preset(self) -> None:
+    def test_papers_settings_are_a_preset(self) -> None:
         raw = {
             "work_conserving": False,
             "tenant_share": "quota",
@@ -55,6 +55,6 @@ class TestOptions:
         with pytest.raises(OptionError, match=re.escape(message)):
             registry.options("ltgf", raw)
 
-    def test_a_window_in_seconds_is_micro_seconds_inside(self) -> None:
+    def test_window_is_converted_to_microseconds(self) -> None:
         assert LtgfOptions(fairness_window_s=2).fairness_window_us == 2_000_000
         assert LtgfOptions().fairness_window_us == 0

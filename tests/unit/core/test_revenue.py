@@ -69,7 +69,7 @@ def lowest(mark: Mark) -> dict[int, Fraction]:
 
 class TestIdleSums:
     @given(st.lists(USES | QUOTAS, max_size=12))
-    def test_equal_the_sums_over_slots(self, changes: list[tuple[int, object, int]]) -> None:
+    def test_match_slot_by_slot_model(self, changes: list[tuple[int, object, int]]) -> None:
         fast, slow, now, marks = IdleSums(has_history=True), Slots(), 0, {0: Mark(1, {})}
         for gap, what, number in changes:
             slow.pass_(gap)
@@ -96,7 +96,7 @@ class TestIdleSums:
             assert lowest(again) == lowest(mark)
         assert fast.rates() == {lender: gpus for lender, gpus in slow.idle().items() if gpus}
 
-    def test_weights_are_the_difference_of_two_marks(self) -> None:
+    def test_weights_are_difference_of_two_marks(self) -> None:
         sums = IdleSums()
         sums.entitle(0, 8, {1: (4, None), 2: (2, 1)})
         before = sums.mark(10)
@@ -111,7 +111,7 @@ class TestIdleSums:
             OPERATOR: 5 * Fraction(2, 7) + 5 * Fraction(2, 3),
         }
 
-    def test_time_does_not_run_backwards(self) -> None:
+    def test_earlier_use_counts_from_start_of_quota(self) -> None:
         sums = IdleSums()
         sums.entitle(10, 4, {1: (4, None)})
         sums.use(5, 1, 4)
@@ -121,7 +121,7 @@ class TestIdleSums:
 
 
 class TestSplit:
-    def test_is_exact_and_fair_to_the_unit_10000_times(self) -> None:
+    def test_is_exact_and_fair_for_10000_seeded_cases(self) -> None:
         random = Random(5)  # noqa: S311 - examples, not secrets
         for _ in range(10_000):
             lenders = random.sample(range(12), random.randint(0, 8))
@@ -129,7 +129,7 @@ class TestSplit:
             self.check(random.randint(0, 10**13), random.randint(0, 10**15), weights)
 
     @given(st.integers(0, 10**13), st.integers(0, 10**15), WEIGHTS)
-    def test_is_exact_and_fair_to_the_unit(
+    def test_is_exact_and_fair_for_generated_cases(
         self, amount: int, gpu_us: int, weights: dict[int, int]
     ) -> None:
         self.check(amount, gpu_us, weights)
@@ -147,13 +147,13 @@ class TestSplit:
             assert not total or abs(distance) < total
 
     @given(st.integers(0, 10**9), WEIGHTS, st.randoms())
-    def test_does_not_depend_on_the_order_of_lenders(
+    def test_is_independent_of_order_of_lenders(
         self, amount: int, weights: dict[int, int], random: object
     ) -> None:
         turned = dict(reversed(weights.items()))
         assert split_charge(amount, 0, weights) == split_charge(amount, 0, turned)
 
-    def test_ties_go_by_tenant_id_and_the_operator_last(self) -> None:
+    def test_breaks_ties_by_tenant_id_with_operator_last(self) -> None:
         shares = split_charge(2, 0, {OPERATOR: 1, 9: 1, 3: 1})
         assert [(share.lender, share.amount_micro) for share in shares] == [
             (3, 1),
@@ -161,5 +161,5 @@ class TestSplit:
             (OPERATOR, 0),
         ]
 
-    def test_where_nothing_was_idle_the_operator_earns_all(self) -> None:
+    def test_operator_earns_all_without_idle_quota(self) -> None:
         assert split_charge(7, 3, {4: 0}) == (ChargeShare(OPERATOR, 0, 7, 3),)

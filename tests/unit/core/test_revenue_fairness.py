@@ -23,35 +23,35 @@ CASE_B = {
 HALVES = {1: (4, 2), 2: (4, 2)}
 
 
-class TestTheGain:
-    def test_counts_a_payment_to_oneself_as_cost_and_as_income(self) -> None:
+class TestGain:
+    def test_counts_payment_to_oneself_as_cost_and_income(self) -> None:
         assert [row.gain for row in CASE_B.values()] == [180, 100]
 
-    def test_of_all_is_the_utility_of_all_jobs(self) -> None:
+    def test_total_equals_utility_of_all_jobs(self) -> None:
         assert sum(row.gain for row in CASE_B.values()) == 96 + 92 + 92
 
-    def test_of_floats_is_exact(self) -> None:
+    def test_is_exact_for_floats(self) -> None:
         assert TenantRevenue(own_utility=0.1, income=0.2).gain == Fraction(0.1) + Fraction(0.2)
 
 
 class TestAlpha:
-    def test_of_case_b_is_the_part_of_the_gain_over_a_half(self) -> None:
+    def test_matches_case_b_of_paper(self) -> None:
         gains = {tenant: row.gain for tenant, row in CASE_B.items()}
         assert revenue_fairness(gains, HALVES) == {1: Fraction(9, 7), 2: Fraction(5, 7)}
 
-    def test_takes_the_mean_of_the_parts_of_workers_and_of_parameter_servers(self) -> None:
+    def test_uses_mean_of_worker_and_parameter_server_parts(self) -> None:
         quotas = {1: (3, 1), 2: (1, 1)}
         assert resource_parts(quotas) == {1: Fraction(5, 8), 2: Fraction(3, 8)}
         assert revenue_fairness({1: 5, 2: 3}, quotas) == {1: 1, 2: 1}
 
-    def test_leaves_out_a_kind_of_which_nobody_has_any(self) -> None:
+    def test_ignores_resource_without_quota(self) -> None:
         assert revenue_fairness({1: 1, 2: 1}, {1: (3, 0), 2: (1, 0)}) == {1: Fraction(2, 3), 2: 2}
 
-    def test_is_none_without_quota_and_without_revenue(self) -> None:
+    def test_is_none_without_quota_or_revenue(self) -> None:
         assert revenue_fairness({1: 4, 2: 1}, {1: (2,), 2: (0,)}) == {1: Fraction(4, 5), 2: None}
         assert revenue_fairness({}, {1: (2,)}) == {1: None}
 
-    def test_takes_a_total_in_which_others_have_a_part(self) -> None:
+    def test_uses_given_total(self) -> None:
         assert revenue_fairness({0: 2, 1: 8}, {1: (2,)}, total=10) == {1: Fraction(4, 5)}
 
     @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ class TestAlpha:
             ({0: 1}, {1: (1,)}, "give the total"),
         ],
     )
-    def test_refuses_what_makes_no_sense(
+    def test_rejects_invalid_input(
         self, gains: dict[int, int], quotas: dict[int, tuple[int, ...]], reason: str
     ) -> None:
         with pytest.raises(ValueError, match=reason):
@@ -74,9 +74,7 @@ class TestAlpha:
             min_size=1, max_size=8,
         )
     )  # fmt: skip
-    def test_weighted_by_the_parts_of_resources_sums_to_one(
-        self, rows: list[tuple[int, int, int]]
-    ) -> None:
+    def test_weighted_sum_over_tenants_is_one(self, rows: list[tuple[int, int, int]]) -> None:
         quotas = {tenant: row[:2] for tenant, row in enumerate(rows, start=1)}
         gains = {tenant: row[2] for tenant, row in enumerate(rows, start=1)}
         alphas = revenue_fairness(gains, quotas)

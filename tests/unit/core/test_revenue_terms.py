@@ -68,18 +68,14 @@ def histories(draw: st.DrawFn) -> list[Event]:
 
 class TestSweep:
     @given(histories(), st.integers(1, 7))
-    def test_gives_the_same_terms_in_batches_of_any_size(
-        self, events: list[Event], cut: int
-    ) -> None:
+    def test_terms_are_independent_of_batch_size(self, events: list[Event], cut: int) -> None:
         whole, sweep = run(events)
         cut_up, other = run(events, cut=cut)
         assert cut_up == whole
         assert other.to_state() == sweep.to_state()
 
     @given(histories())
-    def test_closes_every_term_once_and_holds_it_no_less_than_nothing(
-        self, events: list[Event]
-    ) -> None:
+    def test_closes_every_term_once_with_nonnegative_time(self, events: list[Event]) -> None:
         closed, sweep = run(events)
         closed += sweep.rest(10**9)
         keys = [(term.lease, term.term) for term in closed]
@@ -90,7 +86,7 @@ class TestSweep:
         assert sweep.anomalies == []
 
     @given(histories())
-    def test_weighs_no_lender_by_more_than_its_quota(self, events: list[Event]) -> None:
+    def test_limits_weight_of_lender_to_its_quota(self, events: list[Event]) -> None:
         sweep = Sweep(by_integrals=True)
         for term in [term for one in events for term in sweep.feed(one)]:
             limits = {1: 4, 2: 2, 0: 10}
@@ -98,11 +94,11 @@ class TestSweep:
                 assert 0 < weight <= limits[lender] * max(term.held_us, 1)
 
     @given(histories())
-    def test_weighs_in_lowest_terms(self, events: list[Event]) -> None:
+    def test_reduces_weights_to_lowest_terms(self, events: list[Event]) -> None:
         for term in run(events)[0]:
             assert gcd(*term.weights.values()) == bool(term.weights)
 
-    def test_forgets_what_is_over(self) -> None:
+    def test_drops_state_of_closed_terms(self) -> None:
         events = [
             quotas(1, 0, {"1": [4, None]}),
             event(2, "granted", 0, lease=1),
@@ -115,7 +111,7 @@ class TestSweep:
         state = sweep.to_state()
         assert [state[key] for key in ("open", "marks", "pending", "last_us")] == [{}, [], [], {}]
 
-    def test_a_term_reported_late_from_start_to_end_is_split_by_what_is_idle_then(self) -> None:
+    def test_splits_late_reported_term_by_idle_quota_at_its_time(self) -> None:
         events = [
             quotas(1, 0, {"2": [3, None]}),
             event(2, "granted", 0, lease=1, own=0),
@@ -151,7 +147,9 @@ class TestSweep:
             ),
         ],
     )
-    def test_names_what_contradicts_its_contract(self, events: list[Event], what: str) -> None:
+    def test_records_contradictory_events_as_anomalies(
+        self, events: list[Event], what: str
+    ) -> None:
         _, sweep = run(events)
         assert [text for _, text in sweep.anomalies] == [what]
 
@@ -212,7 +210,7 @@ AFTER = [
 ]
 
 
-class TestAStateOfTheRuleBefore:
+class TestStateOfPreviousRule:
     def sweeps(self) -> list[Sweep]:
         stored = Sweep.from_state(json.loads(json.dumps(STATE_1)))
         anew = Sweep(by_integrals=True)
@@ -220,14 +218,14 @@ class TestAStateOfTheRuleBefore:
         anew.change_rule()
         return [stored, anew, Sweep.from_state(json.loads(json.dumps(anew.to_state())))]
 
-    def test_goes_on_as_a_sweep_whose_rule_changed(self) -> None:
+    def test_continues_like_sweep_with_changed_rule(self) -> None:
         stored, anew, again = self.sweeps()
         assert stored.to_state() == anew.to_state() == again.to_state()
         closed = [[term for one in AFTER for term in s.feed(one)] for s in (stored, anew, again)]
         assert closed[0] == closed[1] == closed[2]
         assert stored.to_state() == anew.to_state() == again.to_state()
 
-    def test_closes_what_had_begun_by_that_rule_and_what_begins_by_the_present_one(self) -> None:
+    def test_old_terms_use_previous_rule_and_new_terms_current(self) -> None:
         sweep = self.sweeps()[0]
         terms = {(term.lease, term.term): term for one in AFTER for term in sweep.feed(one)}
         first = terms[1, 1]
@@ -246,10 +244,10 @@ class TestAStateOfTheRuleBefore:
 
 
 class TestPrice:
-    def test_is_decimal_text_or_whole_credits(self) -> None:
+    def test_accepts_decimal_text_and_integer_credits(self) -> None:
         assert (price_to_micro("1.250000"), price_to_micro(2)) == (1_250_000, 2_000_000)
 
     @pytest.mark.parametrize("price", [1.25, True, None])
-    def test_is_never_a_float(self, price: Any) -> None:
+    def test_rejects_float(self, price: Any) -> None:
         with pytest.raises(TypeError):
             price_to_micro(price)

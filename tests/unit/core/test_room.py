@@ -16,7 +16,7 @@ def pick(order: int, *placement: tuple[int, int], renewed: bool = False) -> Pick
 
 
 class TestRoom:
-    def test_is_known_at_each_moment(self) -> None:
+    def test_returns_last_moment_at_which_gang_fits(self) -> None:
         """Two nodes have 4 free GPUs each.
 
         Picks take two, then four, then one, which leaves one.
@@ -30,18 +30,18 @@ class TestRoom:
         assert [room.last(gpus) for gpus in (5, 6, 7, 8, 9)] == [2, 2, 1, 1, 0]
         assert (room.fits_at_start(8), room.fits_at_start(9)) == (True, False)
 
-    def test_of_gangs_that_may_be_spread_is_the_total(self) -> None:
+    def test_spread_gangs_use_total_of_free_gpus(self) -> None:
         room = Room((4, 4), {1: 2, 2: 2}, [pick(1, (1, 1))], spread=True)
         assert [room.last(gpus) for gpus in (1, 3, 4, 5)] == [2, 2, 1, 0]
 
-    def test_is_less_by_what_was_withdrawn_nobody_knows_where(self) -> None:
+    def test_subtracts_withdrawn_gpus_from_every_node(self) -> None:
         """After the round 4 and 2 GPUs are free; before, a withdrawn term held two of them."""
         free = {1: 4, 2: 2}
         assert [Room((4, 4), free, []).last(gpus) for gpus in (2, 3, 4)] == [1, 1, 1]
         room = Room((4, 4), free, [], withdrawn=2)
         assert [room.last(gpus) for gpus in (2, 3, 4)] == [1, 0, 0]
 
-    def test_is_what_was_surely_there_where_places_may_have_changed(self) -> None:
+    def test_is_lower_bound_if_renewal_may_have_moved(self) -> None:
         """The renewed job may first have been placed on node 2, with the grant on node 1."""
         terms = [pick(1, (2, 2)), pick(2, (1, 2), renewed=True), pick(3, (3, 4))]
         room = Room((2, 2, 4), {1: 2, 2: 2, 3: 4}, terms)
@@ -49,7 +49,7 @@ class TestRoom:
         assert [room.last(gpus) for gpus in (1, 2, 3, 4)] == [3, 3, 3, 3]
 
     @pytest.mark.parametrize("seed", range(30))
-    def test_is_never_more_than_there_was(self, seed: int) -> None:
+    def test_matches_free_gpus_pick_by_pick(self, seed: int) -> None:
         """Compared with the free GPUs of nodes, pick by pick."""
         rng = random.Random(seed)  # noqa: S311 - a seeded case, not a secret
         free = {node: rng.randint(0, 8) for node in range(1, 6)}

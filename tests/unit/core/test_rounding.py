@@ -20,7 +20,7 @@ def want(*gpus: str, gangs: tuple[int, ...] | None = None, most: int = 99) -> Sh
     return ShareRequest(wants, gangs or (1,) * len(gpus), most)
 
 
-class TestOneType:
+class TestSingleRound:
     @pytest.mark.parametrize(
         ("wants", "capacity", "real"),
         [
@@ -33,40 +33,40 @@ class TestOneType:
             (("3", "0"), 4, [4, 0]),  # a row that wants nothing gets nothing
         ],
     )
-    def test_gives_whole_gpus_and_the_rest_by_largest_remainder(
+    def test_gives_remaining_gpus_by_largest_remainder(
         self, wants: tuple[str, ...], capacity: int, real: list[int]
     ) -> None:
         found = round_shares([want(one) for one in wants], [capacity], UNIT)
         assert [gpus for (gpus,) in found] == real
 
-    def test_stops_at_what_a_row_can_use(self) -> None:
+    def test_limits_row_to_usable_gpus(self) -> None:
         rows = [want("2.5", "2.5", most=5), want("0.5", "0.5")]
         assert round_shares(rows, [3, 3], UNIT) == [(2, 3), (1, 0)]
         assert round_shares([want("0.5", most=1), want("0.2", most=2)], [8], UNIT) == [(1,), (2,)]
 
 
-class TestSmallGangs:
-    def test_are_set_to_zero_and_leave_their_gpus_to_the_next(self) -> None:
+class TestGangs:
+    def test_row_below_gang_size_passes_gpus_to_next(self) -> None:
         rows = [want("1.6", gangs=(2,)), want("1.2", gangs=(4,)), want("1.2")]
         # Rounding gives 2, 1, 1. The second is below its gang of 4, and the third still wants 0.2.
         assert round_shares(rows, [4], UNIT) == [(2,), (0,), (2,)]
 
-    def test_of_which_one_fits_are_not_all_set_to_zero(self) -> None:
+    def test_one_of_two_competing_gangs_runs(self) -> None:
         rows = [want("1", gangs=(2,)), want("1", gangs=(2,))]
         rows = [ShareRequest((2 * UNIT,), one.gangs, one.most) for one in rows]
         assert round_shares(rows, [2], UNIT) == [(2,), (0,)]
 
-    def test_are_not_taken_apart_where_others_can_do_without(self) -> None:
+    def test_surplus_is_taken_from_rows_without_gangs(self) -> None:
         """With one GPU less, the gang could not run at all. So one of the others gets no GPU."""
         rows = [want("4.5", gangs=(4,)), want("1.9"), want("1.9")]
         assert round_shares(rows, [5], UNIT) == [(4,), (1,), (0,)]
 
-    def test_are_compared_type_by_type(self) -> None:
+    def test_gang_does_not_mix_gpu_types(self) -> None:
         """A GPU of each type cannot hold a gang of 2: a lease has one GPU type."""
         rows = [want("1", "1", gangs=(2, 2)), want("1", "1")]
         assert round_shares(rows, [2, 2], UNIT) == [(0, 0), (2, 2)]
 
-    def test_do_not_run_where_they_may_not(self) -> None:
+    def test_gang_gets_no_gpus_of_unusable_type(self) -> None:
         assert round_shares([want("2", "2", gangs=(0, 1))], [4, 4], UNIT) == [(0, 4)]
 
 
@@ -145,9 +145,9 @@ ROW = st.builds(
 )
 
 
-class TestTheRules:
+class TestRules:
     @given(st.lists(ROW, min_size=1, max_size=6), st.tuples(st.integers(0, 12), st.integers(0, 12)))
-    def test_give_what_they_give_when_every_row_is_looked_at(
+    def test_shares_match_plain_implementation(
         self, rows: list[ShareRequest], capacity: tuple[int, int]
     ) -> None:
         assert round_shares(rows, capacity, UNIT) == plain_shares(rows, capacity, UNIT)
@@ -156,17 +156,17 @@ class TestTheRules:
         ("before", "ideal", "real", "after"),
         [(2, 3, 4, 1), (2, 9, 4, 5), (-2, 1, 4, -5), (0, 0, 0, 0), (-5, 5, 0, 0)],
     )
-    def test_owe_what_was_not_given_within_a_bound(
+    def test_deviation_carries_difference_within_bound(
         self, before: int, ideal: int, real: int, after: int
     ) -> None:
         assert deviation(before, ideal, real, bound=5) == after
 
 
 class TestManyRounds:
-    def test_alternate_where_two_halves_want_one_gpu(self) -> None:
+    def test_two_halves_alternate_on_one_gpu(self) -> None:
         assert play([UNIT // 2, UNIT // 2], [1, 1], 1, 10)[0] == [5, 5]
 
-    def test_let_a_gang_save_until_it_fits(self) -> None:
+    def test_gang_accumulates_share_until_it_fits(self) -> None:
         assert play([UNIT // 4, UNIT * 7 // 4], [2, 1], 2, 80)[0] == [20, 140]
 
     @given(
@@ -174,7 +174,7 @@ class TestManyRounds:
                  max_size=6),
         st.integers(4, 16),
     )  # fmt: skip
-    def test_average_what_is_ideal_within_one_gang(
+    def test_average_stays_within_three_gangs_of_ideal(
         self, tenants: list[tuple[int, int]], capacity: int
     ) -> None:
         """The ideals use all GPUs of the type. Limiting the deviations adds an error."""

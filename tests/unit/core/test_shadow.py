@@ -76,8 +76,8 @@ UNFAIR = (
 )
 
 
-class TestWhatWasObserved:
-    def test_is_told_as_it_was(self) -> None:
+class TestObservedSide:
+    def test_reports_waits_gpu_time_and_utilisation(self) -> None:
         watched = pool(*UNFAIR)
         side = observed_side(watched, "Slurm")
         waits = {watched.jobs[key].name: row.waited_us for key, row in side.jobs.items()}
@@ -88,11 +88,11 @@ class TestWhatWasObserved:
         assert gpu_s == {"bio": 4 * 4800, "physics": 4 * 600}
         assert side.figures.utilisation == pytest.approx((4800 + 600) / (2 * 3600))
 
-    def test_takes_jobs_of_one_instant_in_the_order_of_their_numbers(self) -> None:
+    def test_orders_simultaneous_jobs_by_number(self) -> None:
         watched = pool(job("10", "bio"), job("9", "bio"), job("9_2", "bio"), seconds=60)
         assert [row.name for row in watched.jobs.values()] == ["9", "9_2", "10"]
 
-    def test_leaves_out_what_ended_before_the_watch_but_for_its_run_time(self) -> None:
+    def test_uses_only_run_time_of_jobs_ended_before_watch(self) -> None:
         watched = pool(
             job("old", "bio", ready=-500, start=-400, end=-100),
             job("new", "bio", ready=10),
@@ -101,8 +101,8 @@ class TestWhatWasObserved:
         assert watched.sims[1].duration_us == 300 * SECOND_US
 
 
-class TestThePolicy:
-    def test_gives_a_tenant_below_its_share_what_a_lease_leaves(self) -> None:
+class TestPolicySide:
+    def test_expired_lease_yields_to_tenant_below_share(self) -> None:
         watched = pool(*UNFAIR)
         side = policy_side(watched, rules())
         names = {row.name: key for key, row in watched.jobs.items()}
@@ -115,25 +115,25 @@ class TestThePolicy:
         assert before is not None
         assert side.figures.deficit < before
 
-    def test_waits_for_a_lease_that_is_not_over(self) -> None:
+    def test_waits_for_unexpired_lease(self) -> None:
         young = (replace(one, started_us=at(-100)) for one in UNFAIR[:2])
         watched = pool(*young, UNFAIR[2])
         side = policy_side(watched, rules())
         assert side.jobs[3].started_us == at(500)
 
-    def test_decides_now_from_what_is_there_now(self) -> None:
+    def test_decide_now_uses_current_state(self) -> None:
         decision = decide_now(pool(*UNFAIR, seconds=600), rules())
         assert [row.job for row in decision.grants] == [3]
         assert len(decision.ends) == 1
         assert decision.ends[0].job in {1, 2}
         assert decide_now(pool(*UNFAIR), rules()).grants == ()
 
-    def test_counts_a_job_of_no_length(self) -> None:
+    def test_accepts_job_of_zero_length(self) -> None:
         watched = pool(*UNFAIR, job("quick", "bio", 1, ready=3100, start=3100, end=3100))
         assert decide_now(watched, rules()).at_us == at(3600)
         assert observed_side(watched, "Slurm").jobs[4].held_us == 0
 
-    def test_runs_no_job_that_was_taken_back(self) -> None:
+    def test_does_not_run_cancelled_job(self) -> None:
         young = (replace(one, started_us=at(-100)) for one in UNFAIR[:2])
         watched = pool(*young, job("gone", "bio", ready=-30, end=5), seconds=60)
         side = policy_side(watched, rules())
@@ -142,14 +142,14 @@ class TestThePolicy:
         assert side.jobs[3].waited_us == 35 * SECOND_US
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_may_be_any(self, policy: str) -> None:
+    def test_supports_every_policy(self, policy: str) -> None:
         watched = pool(*UNFAIR, job("p2", "physics", 2, ready=700, start=2400, end=2500))
         side = policy_side(watched, rules(policy))
         assert side.jobs.keys() == watched.jobs.keys()
         assert decide_now(watched, rules(policy)).at_us == at(3600)
 
 
-class TestWorkOfAJobThatHasNotEnded:
+class TestUnfinishedWork:
     @pytest.mark.parametrize(
         ("unfinished", "work_s"),
         [
@@ -162,7 +162,7 @@ class TestWorkOfAJobThatHasNotEnded:
         ],
         ids=["of its tenant", "of all", "its limit", "twice", "at most its limit", "a second more"],
     )
-    def test_is_guessed(self, unfinished: ObservedJob, work_s: int) -> None:
+    def test_is_guessed_for_unfinished_jobs(self, unfinished: ObservedJob, work_s: int) -> None:
         watched = pool(job("p", "physics", start=0, end=100), unfinished, seconds=600)
         assert watched.sims[2].duration_us == work_s * SECOND_US
         assert watched.guessed == {2}
@@ -179,17 +179,17 @@ class TestWorkOfAJobThatHasNotEnded:
             ([6], [6], 6),
         ],
     )
-    def test_counts_those_that_run_by_their_length_so_far(
+    def test_median_counts_running_jobs_by_elapsed_time(
         self, ended: list[int], running: list[int], median: int
     ) -> None:
         assert median_length(ended, running) == median
 
-    def test_is_an_hour_where_nothing_has_ended(self) -> None:
+    def test_is_one_hour_if_no_job_has_ended(self) -> None:
         assert pool(job("x", "bio"), seconds=60).sims[1].duration_us == HOUR_US
 
 
-class TestAJobThatCannotBePlaced:
-    def test_is_left_out_on_both_sides_and_named(self) -> None:
+class TestUnplaceableJob:
+    def test_is_omitted_and_listed_in_report(self) -> None:
         watched = pool(
             job("b1", "bio", start=0, end=900),
             job("twice", "bio", start=0, end=900),
@@ -203,8 +203,8 @@ class TestAJobThatCannotBePlaced:
         assert "3 (cpus, elsewhere, twice)" in text
 
 
-class TestTheReport:
-    def test_names_every_job_on_both_sides_and_what_it_cannot_know(self) -> None:
+class TestReport:
+    def test_lists_jobs_of_both_sides_and_unknowns(self) -> None:
         watched = pool(*UNFAIR)
         sides = [observed_side(watched, "Slurm"), policy_side(watched, rules())]
         text = shadow_report("Watch", watched, sides, ["Looks that failed: 2."])
@@ -216,24 +216,24 @@ class TestTheReport:
         rows = csv.DictReader(io.StringIO(shadow_csv(watched, sides)))
         assert {row["job"]: row["Slurm_waited_s"] for row in rows}["p1"] == "1860"
 
-    def test_of_a_hostile_name_stays_a_table(self) -> None:
+    def test_escapes_markup_in_job_names(self) -> None:
         watched = pool(job("a|b<script>", "bio"), seconds=60)
         text = shadow_report("t", watched, [observed_side(watched, "Slurm")])
         assert "a\\|b&lt;script>" in text
         assert "1 job of 1 tenant on 8 GPUs of 2 nodes, from " in text
 
-    def test_of_nothing_is_one_too(self) -> None:
+    def test_is_written_without_jobs(self) -> None:
         watched = pool(seconds=60)
         sides = [observed_side(watched, "Slurm"), policy_side(watched, rules())]
         assert "No job would have been asked" in shadow_report("t", watched, sides)
 
 
-class TestASchedulerThatDecidesAsThePolicy:
+class TestIdenticalScheduler:
     """All its jobs end within the watch, so nothing is guessed and nothing may differ."""
 
     @pytest.mark.parametrize("hours", [0, 2, 3.5])
     @pytest.mark.parametrize("seed", [1, 2])
-    def test_looks_the_same_from_any_instant_on(self, seed: int, hours: float) -> None:
+    def test_both_sides_are_equal_from_any_instant(self, seed: int, hours: float) -> None:
         workload = synthetic(seed=seed, jobs=120, tenants=3, hours=4)
         nodes = tuple(NamedNode(f"n{index}", Node(index, "gpu", 8)) for index in range(1, 5))
         same = Rules("fifo", round_us=10 * SECOND_US, lease_us=FOREVER_US)

@@ -55,11 +55,13 @@ def envy(asked: ShareProblem, found: Array) -> Array:
     return np.asarray(seen - seen.diagonal()[:, None])
 
 
-class TestTheFormulations:
+class TestFormulations:
     @pytest.mark.parametrize("backend", CHECKS)
     @pytest.mark.parametrize("rule", PROGRAMS)
     @pytest.mark.parametrize("capped", [False, True], ids=["free", "capped"])
-    def test_agree_with_the_fast_one(self, rule: ShareRule, backend: str, capped: bool) -> None:
+    def test_backends_agree_with_fast_backend(
+        self, rule: ShareRule, backend: str, capped: bool
+    ) -> None:
         for seed in range(8):
             asked = problem(seed, capped=capped)
             fast, other = (solve_shares(asked, rule, name) for name in ("fast", backend))
@@ -69,7 +71,7 @@ class TestTheFormulations:
                 continue  # On the slowest type all speeds are equal: several shares are optimal.
             np.testing.assert_allclose(fast.throughputs, other.throughputs, rtol=1e-6, atol=1e-7)
 
-    def test_agree_where_ratios_are_ordered_and_types_are_missing(self) -> None:
+    def test_agree_for_ordered_ratios_and_missing_types(self) -> None:
         for seed in range(30):
             chance = np.random.default_rng(seed)
             ratios = np.sort(chance.uniform(1, 2, (7, 3)), axis=0)
@@ -84,14 +86,14 @@ class TestTheFormulations:
                 np.testing.assert_allclose(fast.throughputs, full.throughputs, rtol=1e-6)
 
     @pytest.mark.parametrize("rule", [ShareRule.COOPERATIVE, ShareRule.NONCOOPERATIVE])
-    def test_of_many_tenants_agree(self, rule: ShareRule) -> None:
+    def test_agree_for_many_tenants(self, rule: ShareRule) -> None:
         """More tenants than `SMALL`, so a sample is solved first."""
         asked = problem(3, tenants=100, types=4)
         fast, full = (solve_shares(asked, rule, name) for name in ("fast", "highs"))
         assert (fast.backend, full.backend) == ("fast", "highs")
         np.testing.assert_allclose(fast.throughputs, full.throughputs, rtol=1e-6)
 
-    def test_price_what_one_more_gpu_adds(self) -> None:
+    def test_price_equals_gain_of_additional_gpu(self) -> None:
         for rule in (ShareRule.NONCOOPERATIVE, ShareRule.COOPERATIVE, ShareRule.MAX_EFFICIENCY):
             asked = problem(5)
             found = solve_shares(asked, rule)
@@ -102,7 +104,7 @@ class TestTheFormulations:
                 assert (grown.total - found.total) / 1e-3 == pytest.approx(price, rel=1e-3)
 
     @pytest.mark.parametrize("order", list(permutations(["highs", "ortools", "pyomo"])))
-    def test_live_in_one_process_in_any_order(self, order: tuple[str, ...]) -> None:
+    def test_backends_load_in_one_process_in_any_order(self, order: tuple[str, ...]) -> None:
         """OR-Tools and highspy contain two versions of one library."""
         program = (
             "import sys; from evenshare_core.formulations.shares import *\n"
@@ -118,7 +120,7 @@ class TestTheFormulations:
 
 class TestEveryRule:
     @given(data=st.data(), rule=st.sampled_from(list(ShareRule)))
-    def test_keeps_to_capacity_caps_and_what_can_run(
+    def test_respects_capacity_caps_and_zero_speeds(
         self, data: st.DataObject, rule: ShareRule
     ) -> None:
         tenants = data.draw(st.integers(1, 6))
@@ -143,9 +145,7 @@ class TestEveryRule:
         assert not found.shares[asked.speedups == 0].any()
 
     @pytest.mark.parametrize("rule", list(ShareRule))
-    def test_gives_the_same_bytes_twice_and_the_same_shares_in_another_order(
-        self, rule: ShareRule
-    ) -> None:
+    def test_is_deterministic_and_independent_of_row_order(self, rule: ShareRule) -> None:
         for seed in range(10):
             asked = problem(seed, capped=seed % 2 == 1)
             order = np.random.default_rng(seed).permutation(5)
@@ -155,7 +155,7 @@ class TestEveryRule:
             np.testing.assert_allclose(other.shares, first.shares[order], rtol=1e-9, atol=1e-12)
 
     @pytest.mark.parametrize("rule", list(ShareRule))
-    def test_asks_only_for_the_ratio_of_weights(self, rule: ShareRule) -> None:
+    def test_depends_only_on_ratio_of_weights(self, rule: ShareRule) -> None:
         """Multiplying by powers of two does not round, so the bits are equal."""
         for seed in range(5):
             asked = problem(seed, capped=seed % 2 == 1)
@@ -167,27 +167,27 @@ class TestEveryRule:
                 assert (found.status, found.fallback) == ("optimal", "")
 
     @pytest.mark.parametrize("rule", list(ShareRule))
-    def test_gives_equals_equal_throughput_by_weight(self, rule: ShareRule) -> None:
+    def test_equal_rows_get_throughput_by_weight(self, rule: ShareRule) -> None:
         asked = ask([[1, 2], [1, 3], [1, 2], [1, 2]], [3, 2], [1, 1, 1, 2])
         found = solve_shares(asked, rule).throughputs
         assert found[0] == pytest.approx(found[2], rel=1e-9)
         assert found[3] == pytest.approx(2 * found[0], rel=1e-9)
 
-    def test_leaves_out_who_can_use_nothing(self) -> None:
+    def test_gives_nothing_to_rows_without_usable_gpus(self) -> None:
         asked = ask([[1, 2], [0, 3], [0, 0], [1, 5]], [4, 0], caps=[9, 9, 9, 0])
         for rule in ShareRule:
             np.testing.assert_allclose(
                 solve_shares(asked, rule).shares, [[4, 0], [0, 0], [0, 0], [0, 0]], atol=1e-9
             )
 
-    def test_has_nothing_to_share_without_gpus(self) -> None:
+    def test_total_is_zero_without_gpus(self) -> None:
         for rule in ShareRule:
             found = solve_shares(ask([[1, 2]], [0, 0]), rule)
             assert (found.total, found.status) == (0.0, "optimal")
 
 
 class TestCaps:
-    def test_fill_like_water_in_the_noncooperative_rule(self) -> None:
+    def test_noncooperative_rule_raises_uncapped_tenants(self) -> None:
         """A capped tenant keeps its throughput.
 
         The others stay equal to each other, and rise further.
@@ -199,7 +199,7 @@ class TestCaps:
         assert found.throughputs[1] == pytest.approx(found.throughputs[2], rel=1e-6)
         np.testing.assert_allclose(found.shares.sum(axis=0), [6, 6], rtol=1e-6)
 
-    def test_leave_envy_freeness_and_incentive_to_the_others(self) -> None:
+    def test_uncapped_tenants_keep_envy_freeness_and_incentive(self) -> None:
         for seed in range(25):
             asked = problem(seed, capped=True)
             found = solve_shares(asked, ShareRule.COOPERATIVE)
@@ -210,13 +210,13 @@ class TestCaps:
             split = asked.speedups @ asked.capacity * asked.pi / asked.pi.sum()
             assert (found.throughputs[free] >= split[free] * (1 - 1e-6)).all()
 
-    def test_give_a_capped_tenant_what_it_can_use_of_the_equal_split(self) -> None:
+    def test_capped_tenant_gets_usable_part_of_equal_split(self) -> None:
         """Without this floor, the most efficient shares would give the slowest tenant nothing."""
         asked = ask([[1, 1.1], [1, 9]], [4, 4], caps=[1, np.inf])
         found = solve_shares(asked, ShareRule.COOPERATIVE)
         assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
 
-    def test_are_levelled_up_under_gavel_as_far_as_they_can_be(self) -> None:
+    def test_gavel_raises_lowest_level_up_to_caps(self) -> None:
         """A cap does not change the equal split: the second tenant gets all that it can use."""
         found = solve_shares(
             ask(
@@ -235,19 +235,17 @@ class TestCaps:
         assert found.shares[2].sum() == pytest.approx(10)
 
 
-class TestABackendThatFails:
+class TestFailingBackend:
     def failing(self, *_: Any, **__: Any) -> Any:
         raise SolverError("HiGHS ended with 'Time limit reached'")
 
-    def test_is_followed_by_highs_and_the_solution_says_so(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_falls_back_to_highs_and_records_reason(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(oef_cooperative, "solve", self.failing)
         found = solve_shares(problem(1), ShareRule.COOPERATIVE)
         assert (found.backend, found.status) == ("highs", "optimal")
         assert found.fallback == "fast: HiGHS ended with 'Time limit reached'"
 
-    def test_leaves_the_equal_split_where_highs_fails_too(
+    def test_falls_back_to_equal_split_if_highs_fails(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(oef_highs.Highs, "levels", self.failing)
@@ -258,9 +256,7 @@ class TestABackendThatFails:
         split = solve_shares(asked, ShareRule.MAX_MIN)
         assert found.shares.tobytes() == split.shares.tobytes()
 
-    def test_is_not_believed_where_its_shares_break_the_constraints(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rejects_shares_that_break_constraints(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """OR-Tools has returned only zeros without an error; other backends may exceed capacity."""
         honest = shares._max_efficiency
 
@@ -276,13 +272,13 @@ class TestABackendThatFails:
         assert "exceed the capacity" in found.fallback
 
 
-class TestSpeedsThatDifferMuch:
+class TestExtremeSpeeds:
     """Problems found at random.
 
     On the first, the interior point method cycled around the optimum.
     """
 
-    def test_end_by_simplex_where_interior_point_does_not_end(self) -> None:
+    def test_simplex_solves_problem_if_interior_point_cycles(self) -> None:
         asked = ask(
             [
                 [0.002914091818866565, 138.08637973210443, 0.07803828280483557],
@@ -298,7 +294,7 @@ class TestSpeedsThatDifferMuch:
         np.testing.assert_allclose(found.throughputs, checked.throughputs, rtol=1e-5)
 
     @pytest.mark.parametrize("rule", [ShareRule.NONCOOPERATIVE, ShareRule.GAVEL])
-    def test_are_no_error_where_floats_cannot_add_them_up(self, rule: ShareRule) -> None:
+    def test_accepts_speeds_beyond_float_precision(self, rule: ShareRule) -> None:
         found = solve_shares(
             ask([[1e-2, 1e2], [1, 1e-9], [1e6, 1e-9]], [0.1, 200], [1e-6, 1e-3, 1]), rule
         )
@@ -306,7 +302,7 @@ class TestSpeedsThatDifferMuch:
         found = solve_shares(ask([[1, 1e12], [1, 1e-12]], [1, 1], [1e-12, 1e12]), rule)
         assert found.status in {"optimal", "fallback"}
 
-    def test_are_no_error_where_an_optimum_has_no_duals(self) -> None:
+    def test_accepts_optimum_without_duals(self) -> None:
         found = solve_shares(
             ask(
                 [[2e-6, 611812], [1e-3, 2559], [0, 2e-3], [8e-3, 2e-5], [4e-9, 73073]],
@@ -318,8 +314,8 @@ class TestSpeedsThatDifferMuch:
         assert found.status in {"optimal", "fallback"}
 
 
-class TestWhatTolerancesLeft:
-    def test_is_taken_away(self) -> None:
+class TestClean:
+    def test_removes_solver_tolerances(self) -> None:
         """Tiny and negative shares are removed. Shares above a type's GPUs are scaled down."""
         left = np.array([[3.0, 1e-12, -1e-10], [1.0, 2.5, 1.0]]) * (1 + 1e-9)
         cleaned = oef_highs.clean(left, np.array([4.0, 2.5, 2.0]))
@@ -328,7 +324,7 @@ class TestWhatTolerancesLeft:
         assert cleaned[1, 2] == left[1, 2], "below its type's GPUs: as it was"
 
 
-class TestAProblem:
+class TestShareProblem:
     @pytest.mark.parametrize(
         ("fields", "field", "reason"),
         [
@@ -348,13 +344,15 @@ class TestAProblem:
             ({"caps": [1, 2, 3]}, "caps", "3 values for 2 tenants"),
         ],
     )
-    def test_is_refused_by_its_field(self, fields: dict[str, Any], field: str, reason: str) -> None:
+    def test_error_names_invalid_field(
+        self, fields: dict[str, Any], field: str, reason: str
+    ) -> None:
         good = {"speedups": [[1, 2], [1, 3]], "capacity": [1, 1]}
         with pytest.raises(ShareError, match=reason) as caught:
             ShareProblem(**{**good, **fields})
         assert caught.value.field == field
 
-    def test_needs_a_rule_and_a_backend_that_exist(self) -> None:
+    def test_rejects_unknown_rule_and_backend(self) -> None:
         asked = problem(1)
         with pytest.raises(ShareError, match="none of cooperative") as caught:
             solve_shares(asked, "fair")
@@ -363,7 +361,7 @@ class TestAProblem:
             solve_shares(asked, "max_min", "glpk")
         assert caught.value.field == "backend"
 
-    def test_divides_a_tenants_weight_over_its_job_types_by_priority(self) -> None:
+    def test_divides_tenant_weight_by_job_type_priority(self) -> None:
         rows, weights, owners = virtual_tenants(
             [[[1, 2], [1, 3]], [], [[1, 5]]], weights=[3, 1, 2], priorities=[[2, 1], [], [1]]
         )

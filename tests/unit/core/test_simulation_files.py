@@ -34,24 +34,24 @@ TYPES = st.sampled_from(("k80", "p100", "v100"))
 LIMITS = st.none() | st.integers(0, 99)
 
 
-class TestATable:
+class TestTable:
     @given(st.text(max_size=200))
-    def test_of_any_text_is_read_or_refused(self, text: str) -> None:
+    def test_any_text_is_read_or_raises_table_error(self, text: str) -> None:
         with suppress(TableError):
             for row in read_table(text, "rows", required=("a",), optional=("b",)):
                 assert "a" in row.cells
 
     @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=5))
-    def test_that_was_written_is_read(self, rows: list[tuple[str, str]]) -> None:
+    def test_round_trips(self, rows: list[tuple[str, str]]) -> None:
         found = read_table(write_table(("a", "b"), rows), "rows", required=("a", "b"))
         assert [(row.text("a"), row.text("b")) for row in found] == rows
 
-    def test_of_json_that_is_nested_too_deep_is_refused(self) -> None:
+    def test_rejects_deeply_nested_json(self) -> None:
         with pytest.raises(TableError, match="is no JSON"):
             read_table("[" * 100_000, "rows", required=("a",))
 
 
-class TestAPool:
+class TestPoolFiles:
     @given(
         st.dictionaries(
             st.tuples(NAMES, TYPES),
@@ -60,7 +60,7 @@ class TestAPool:
             max_size=6,
         )
     )
-    def test_has_the_quotas_that_were_written(
+    def test_quotas_round_trip(
         self, quotas: dict[tuple[str, str], tuple[int, Mode, int | None, int | None]]
     ) -> None:
         rows = [(name, Entitlement(0, kind, *rest)) for (name, kind), rest in quotas.items()]
@@ -75,22 +75,20 @@ class TestAPool:
             max_size=6,
         )
     )
-    def test_has_the_nodes_that_were_written(
-        self, nodes: dict[str, tuple[str, int, int, int]]
-    ) -> None:
+    def test_nodes_round_trip(self, nodes: dict[str, tuple[str, int, int, int]]) -> None:
         rows = [
             NamedNode(name, Node(index, kind, gpus), *resources)
             for index, (name, (kind, gpus, *resources)) in enumerate(nodes.items(), start=1)
         ]
         assert read_nodes(nodes_csv(rows)) == rows
 
-    def test_of_nodes_that_say_no_cpus_has_no_column_for_them(self) -> None:
+    def test_omits_resource_columns_and_rejects_excessive_memory(self) -> None:
         rows = [NamedNode("n1", Node(1, "v100", 4))]
         assert nodes_csv(rows) == "name,gpu_type,gpus\nn1,v100,4\n"
         with pytest.raises(TableError, match="line 2, memory_mb is out of bounds"):
             read_nodes("name,gpu_type,gpus,memory_mb\nn1,v100,4,200000000\n")
 
-    def test_numbers_tenants_of_quotas_first_and_those_without_jobs_too(self) -> None:
+    def test_numbers_tenants_with_quota_first(self) -> None:
         jobs = tuple(SimJob(id_, id_, 1, 0, 1) for id_ in (1, 2, 3))
         workload = Workload(jobs, {1: "a", 2: "b", 3: "c"})
         found = number_tenants(workload, ["c", "z", "a"])
@@ -112,7 +110,7 @@ TIMES = ProfiledModel(
 )
 
 
-class TestAProfile:
+class TestProfiles:
     @pytest.mark.parametrize(
         ("gpus", "v100", "spread"),
         [
@@ -123,7 +121,7 @@ class TestAProfile:
             (8, 818, (("k80", 417), ("v100", 205))),
         ],
     )
-    def test_is_unischeds_second_equation(
+    def test_fit_matches_unisched_equation_2(
         self, gpus: int, v100: int, spread: tuple[tuple[str, int], ...]
     ) -> None:
         speedups = dict(TIMES.speedups(gpus, {"k80": 4, "v100": 4}))
@@ -132,7 +130,7 @@ class TestAProfile:
         assert speedups["v100"] * 1000 // speedups["k80"] == v100
         assert TIMES.spread(gpus) == spread
 
-    def test_is_one_per_job_type_tenant_and_speeds(self) -> None:
+    def test_fits_one_profile_per_job_type_tenant_and_speeds(self) -> None:
         jobs = (job(1, 4), job(2, 1), job(3, 1, tenant=2), job(4, 1), job(5, 1, ""))
         fitted, profiles = fit_profiles(jobs, {1: "a", 2: "b"}, [TIMES], {"k80": 4, "v100": 4})
         assert [one.profile for one in fitted] == [1, 2, 3, 2, 0]
@@ -143,9 +141,7 @@ class TestAProfile:
             NAMES, st.dictionaries(TYPES, st.integers(1000, 9_999), min_size=1), min_size=1
         )
     )
-    def test_that_was_declared_has_the_same_thousandths_when_it_is_read(
-        self, declared: dict[str, dict[str, int]]
-    ) -> None:
+    def test_declared_profiles_round_trip(self, declared: dict[str, dict[str, int]]) -> None:
         for speedups in declared.values():
             speedups[min(speedups)] = 1000  # the slowest type, to which the others are relative
         rows = [("a", model, speedups, 3) for model, speedups in declared.items()]

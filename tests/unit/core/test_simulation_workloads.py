@@ -38,7 +38,7 @@ def chronus(chosen: str) -> Workload:
 
 
 class TestChronus:
-    def test_takes_one_set_in_minutes(self) -> None:
+    def test_reads_chosen_set_with_times_in_minutes(self) -> None:
         workload = chronus("SLO")
         assert len(workload.jobs) == 16
         assert not workload.bad
@@ -48,13 +48,13 @@ class TestChronus:
         assert first.duration_us == 211 * MINUTE_US
         assert first.deadline_us == (12_198 + 282) * MINUTE_US
 
-    def test_knows_best_effort_jobs_by_their_class(self) -> None:
+    def test_recognizes_best_effort_jobs_by_class(self) -> None:
         # In the file, best-effort jobs have a deadline too: the minute of their submission.
         classes = {job.name: job.job_class for job in chronus("MIX1").jobs}
         assert classes["chronus-2"] == "best_effort"
         assert set(classes.values()) == {"best_effort", "strict_slo"}
 
-    def test_gives_a_soft_job_what_it_is_worth_until_when(self) -> None:
+    def test_reads_values_of_soft_deadline(self) -> None:
         job = next(job for job in chronus("MIX2").jobs if job.name == "chronus-0")
         after = [
             ((until_us - job.submitted_us) // MINUTE_US, value) for until_us, value in job.values
@@ -63,12 +63,12 @@ class TestChronus:
         assert job.job_class == "soft_slo"
         assert job.deadline_us == job.values[0][0]
 
-    def test_leaves_jobs_without_gpus_out(self) -> None:
+    def test_skips_job_without_gpus(self) -> None:
         with (DATA / "chronus_slice.csv").open("rb") as file:
             lines = list(trace_lines(file, chosen="SLO")[1])
         assert sum(isinstance(line, LeftOut) for line in lines) == 1
 
-    def test_needs_a_set_and_only_where_there_are_some(self) -> None:
+    def test_requires_set_only_for_files_with_sets(self) -> None:
         with pytest.raises(HeaderError, match="choose one with --set"):
             chronus("")
         with pytest.raises(HeaderError, match="no column for sets"):
@@ -79,7 +79,7 @@ class TestChronus:
         [("20-10", "2-1", "deadline_s"), ("10-20", "2", "values"), ("10-20", "1-2", "values"),
          ("10", "0", "values"), ("x", "1", "deadline_s")],
     )  # fmt: skip
-    def test_tells_of_deadlines_that_are_none(
+    def test_reports_field_of_invalid_deadline(
         self, deadlines: str, values: str, field: str
     ) -> None:
         text = f"tenant,gpus,submit_s,duration_s,deadline_s,values\na,1,0,1,{deadlines},{values}\n"
@@ -88,30 +88,30 @@ class TestChronus:
         assert line.field == field
 
 
-class TestTheValueThatIsLost:
+class TestLostValue:
     SOFT = SimJob(1, 1, 1, 0, 1, deadline_us=10, values=((10, 10), (20, 8), (30, 2)))
 
     @pytest.mark.parametrize(
         ("end_us", "lost"), [(10, 0), (11, 0.2), (20, 0.2), (30, 0.8), (31, 1), (None, 1)]
     )
-    def test_of_a_soft_deadline_grows(self, end_us: int | None, lost: float) -> None:
+    def test_grows_after_soft_deadline(self, end_us: int | None, lost: float) -> None:
         assert self.SOFT.value_lost(end_us) == pytest.approx(lost)
 
-    def test_of_a_strict_one_is_all_or_nothing(self) -> None:
+    def test_is_all_or_nothing_for_strict_deadline(self) -> None:
         strict = replace(self.SOFT, values=())
         assert [strict.value_lost(end_us) for end_us in (10, 11)] == [0, 1]
 
-    def test_is_nothing_without_a_deadline(self) -> None:
+    def test_is_zero_without_deadline(self) -> None:
         assert SimJob(1, 1, 1, 0, 1).value_lost(None) == 0
 
 
-class TestAFileOfAWorkload:
+class TestWorkloadFile:
     @pytest.mark.parametrize("chosen", ["SLO", "MIX1", "MIX2"])
-    def test_holds_deadlines_and_values(self, chosen: str) -> None:
+    def test_round_trips_deadlines_and_values(self, chosen: str) -> None:
         workload = chronus(chosen)
         assert again(workload) == replace(workload, remarks=())
 
-    def test_holds_failures_cancellations_and_models(self) -> None:
+    def test_round_trips_failures_cancellations_and_models(self) -> None:
         workload = synthetic(
             seed=3, jobs=300, tenants=12, hours=4, failed=0.2, cancelled=0.2, models=("a", "b c")
         )
@@ -120,7 +120,7 @@ class TestAFileOfAWorkload:
         assert {job.model for job in workload.jobs} == {"a", "b c"}
         assert again(workload) == workload
 
-    def test_holds_every_other_field(self) -> None:
+    def test_round_trips_other_fields(self) -> None:
         job = SimJob(
             1, 1, 4, 1_500_000, 2_000_001, ("k80", "v100"), 3, 1_250_000, estimate_us=7 * SECOND_US,
             name="odd, name", cpus=12, memory_mb=65_536,
@@ -130,7 +130,7 @@ class TestAFileOfAWorkload:
 
 
 class TestSynthetic:
-    def test_draws_the_same_jobs_with_and_without_models(self) -> None:
+    def test_draws_same_jobs_with_and_without_models(self) -> None:
         plain = synthetic(seed=1, jobs=50, tenants=3, hours=2)
         modelled = synthetic(seed=1, jobs=50, tenants=3, hours=2, models="abcdefgh")
         assert tuple(replace(job, model="") for job in modelled.jobs) == plain.jobs
@@ -150,7 +150,7 @@ class TestChurn:
         gpus |= {change.node: change.gpus for change in changes if change.at_us <= at_us}
         return sum(count > 0 for count in gpus.values())
 
-    def test_takes_place_when_the_file_says_gaps_included(self) -> None:
+    def test_follows_file_including_gaps(self) -> None:
         changes = self.history()
         assert self.up(changes, 0) == 42 * 313 // 420
         # From 14:00 on, ten hours have no line; then an outage lasts until 18:06.
@@ -159,13 +159,13 @@ class TestChurn:
         assert self.up(changes, 21 * HOUR_US // 2) == 0
         assert self.up(changes, 57 * HOUR_US // 2 + 6 * MINUTE_US) == 42 * 248 // 420
 
-    def test_may_begin_in_the_middle_of_a_history(self) -> None:
+    def test_can_start_in_middle_of_history(self) -> None:
         changes = self.history(datetime(2017, 10, 26, 18, 6, tzinfo=UTC))
         assert self.up(changes, 0) == 42 * 248 // 420
         assert len({change.node for change in changes if change.at_us == 0}) == 42 - 24
         assert self.up(changes, 6 * HOUR_US - 6 * MINUTE_US) == 42 * 307 // 420
 
-    def test_returns_the_node_first_that_was_lost_last(self) -> None:
+    def test_restores_last_lost_node_first(self) -> None:
         text = ["time,active,total", "0,3,3", "1,2,3", "2,1,3", "3,2,3"]
         nodes = (Node(1, "gpu", 8), Node(2, "gpu", 8), Node(3, "gpu", 8))
         changes = read_churn(text, nodes, 5)
@@ -183,6 +183,6 @@ class TestChurn:
             (["time,active,total", "0,1"], "line 2"),
         ],
     )
-    def test_tells_what_is_wrong_where(self, lines: list[str], says: str) -> None:
+    def test_error_names_invalid_line(self, lines: list[str], says: str) -> None:
         with pytest.raises(ValueError, match=says):
             read_churn(lines, self.NODES, 1)

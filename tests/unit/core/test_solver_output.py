@@ -19,8 +19,10 @@ def output_flag(highs: highspy.Highs) -> bool:
     return bool(value)
 
 
-class TestASolver:
-    def test_is_silent_before_the_library_may_greet(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestSolver:
+    def test_output_is_off_before_callbacks_are_enabled(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """HiGHS 1.16 prints a banner when callbacks are set, unless output is off."""
         seen: list[bool] = []
         whole = highspy.Highs.enableCallbacks
@@ -39,7 +41,7 @@ class TestASolver:
         highs.run()
         assert capfd.readouterr() == ("", "")
 
-    def test_is_made_in_one_place(self) -> None:
+    def test_no_module_creates_plain_highs(self) -> None:
         made = [
             path.relative_to(SOURCES).as_posix()
             for path in SOURCES.rglob("*.py")

@@ -22,32 +22,32 @@ def lease(job: int, *places: tuple[int, int]) -> Lease:
     return Lease(100 + job, job, 1, "v100", places, 0, 10, 1, 0, 0, 0)
 
 
-class TestStaying:
-    def test_exchanges_the_places_of_two_picks(self) -> None:
+class TestKeepPlacements:
+    def test_swaps_placements_of_two_picks(self) -> None:
         grants, renewals = keep_placements(
             [grant(1, 1, (7, 2)), grant(2, 2, (8, 2))], [], [lease(2, (7, 2))]
         )
         assert grants == [grant(1, 1, (8, 2))]
         assert [(renewal.order, renewal.lease) for renewal in renewals] == [(2, 102)]
 
-    def test_sends_several_small_jobs_to_the_place_of_a_large_one(self) -> None:
+    def test_moves_small_jobs_to_placement_of_large_job(self) -> None:
         small = [grant(i, i, (7, 1)) for i in (1, 2, 3, 4)]
         grants, renewals = keep_placements([*small, grant(5, 5, (8, 4))], [], [lease(5, (7, 4))])
         assert {one.placement for one in grants} == {((8, 1),)}
         assert [renewal.job for renewal in renewals] == [5]
 
-    def test_lets_two_jobs_that_took_each_others_place_both_stay(self) -> None:
+    def test_keeps_two_jobs_that_swapped_placements(self) -> None:
         grants, renewals = keep_placements(
             [grant(1, 1, (8, 2)), grant(2, 2, (7, 2))], [], [lease(1, (7, 2)), lease(2, (8, 2))]
         )
         assert grants == []
         assert {renewal.job for renewal in renewals} == {1, 2}
 
-    def test_leaves_a_job_to_move_whose_gpus_went_to_a_larger_gang(self) -> None:
+    def test_job_moves_if_larger_gang_took_its_gpus(self) -> None:
         picks = [grant(1, 1, (7, 8)), grant(2, 2, (8, 1))]
         assert keep_placements(picks, [], [lease(2, (7, 1))]) == (picks, [])
 
-    def test_leaves_gangs_over_several_nodes_alone(self) -> None:
+    def test_does_not_change_gangs_over_several_nodes(self) -> None:
         picks = [grant(1, 1, (7, 8)), grant(2, 2, (8, 8), (9, 8))]
         assert keep_placements(picks, [], [lease(2, (7, 8), (9, 8))]) == (picks, [])
 
@@ -65,7 +65,7 @@ def rounds(draw: st.DrawFn) -> tuple[list[Grant], list[Lease]]:
 
 
 @given(rounds())
-def test_use_per_node_and_the_picks_are_unchanged(case: tuple[list[Grant], list[Lease]]) -> None:
+def test_keeps_use_per_node_and_set_of_picks(case: tuple[list[Grant], list[Lease]]) -> None:
     picks, leases = case
     grants, renewals = keep_placements(picks, [], leases)
     before: Counter[int] = Counter()
@@ -84,6 +84,6 @@ def test_use_per_node_and_the_picks_are_unchanged(case: tuple[list[Grant], list[
 
 
 @given(rounds())
-def test_the_order_of_leases_does_not_matter(case: tuple[list[Grant], list[Lease]]) -> None:
+def test_is_independent_of_lease_order(case: tuple[list[Grant], list[Lease]]) -> None:
     picks, leases = case
     assert keep_placements(picks, [], leases) == keep_placements(picks, [], leases[::-1])

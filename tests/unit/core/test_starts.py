@@ -54,14 +54,14 @@ def forecast(asked: Snapshot, past: list[EndedJob], **options: object) -> Foreca
     return estimate_starts(Start(asked, work), history, **given)  # type: ignore[arg-type]  # as given
 
 
-class TestWhatIsLeft:
-    def test_is_drawn_from_those_that_lasted_longer(self) -> None:
+class TestRemainingTime:
+    def test_is_drawn_from_jobs_that_lasted_longer(self) -> None:
         chance = draws()
         of = Survival([10, 20, 30, 40, 50], [])
         drawn = {of.draw_left(25, chance, least=1) for _ in range(200)}
         assert drawn == {5, 15, 25}
 
-    def test_counts_those_that_have_not_ended_as_longer(self) -> None:
+    def test_counts_running_jobs_as_longer(self) -> None:
         """Five of ten ended at 10, and five have run for 90: most last longer than 10."""
         chance = draws()
         of = Survival([10] * 5 + [100], [90] * 5)
@@ -69,21 +69,21 @@ class TestWhatIsLeft:
         assert 0.4 < sum(one == 10 for one in lasted) / 2000 < 0.5
         assert {one for one in lasted if one < 100} == {10}
 
-    def test_beyond_all_is_as_long_again_in_the_median_and_never_for_ever(self) -> None:
+    def test_doubles_elapsed_time_in_median_beyond_all_jobs(self) -> None:
         chance = draws()
         of = Survival([10, 20], [])
         lasted = [of.draw_left(1000, chance, least=1) for _ in range(2000)]
         assert 900 < median(lasted) < 1100
         assert max(lasted) <= 19 * 1000 + 1
 
-    def test_of_an_estimate_is_as_much_longer_as_past_ones(self) -> None:
+    def test_scales_estimate_by_past_estimate_errors(self) -> None:
         past = ended(2 * HOUR_US, estimate_us=HOUR_US)
         one = job(1, 1, estimate_us=10 * MINUTE_US)
         assert Durations(past, [], draws()).left_us(one, 0) == 20 * MINUTE_US
         assert Durations(past, [], draws()).left_us(one, 15 * MINUTE_US) == 5 * MINUTE_US
         assert Durations([], [], draws()).left_us(one, 4 * MINUTE_US) == 6 * MINUTE_US
 
-    def test_without_one_is_its_tenants_then_the_pools(self) -> None:
+    def test_uses_tenants_then_pools_jobs_without_estimate(self) -> None:
         past = [*ended(HOUR_US), *ended(2 * HOUR_US, 3, tenant=2)]
         durations = Durations(past, [], draws())
         assert durations.left_us(job(1, 1), 0) == HOUR_US
@@ -91,8 +91,8 @@ class TestWhatIsLeft:
         assert drawn == {HOUR_US, 2 * HOUR_US}
 
 
-class TestAForecast:
-    def test_is_when_the_jobs_before_it_end(self) -> None:
+class TestForecast:
+    def test_start_follows_end_of_earlier_jobs(self) -> None:
         """All jobs take an hour; the job on the GPU has just started."""
         made = forecast(busy(job(1, 1), job(2, 1), job(3, 1)), ended(HOUR_US))
         second, third = made.starts[2], made.starts[3]
@@ -102,7 +102,7 @@ class TestAForecast:
         assert made.until_us == AT_US + 24 * HOUR_US
         assert 1 not in made.starts, "it runs"
 
-    def test_has_its_tenth_and_eighteenth_of_nineteen_starts(self) -> None:
+    def test_p50_and_p90_spread_with_uncertain_durations(self) -> None:
         past = [EndedJob(1, minutes * MINUTE_US) for minutes in range(10, 510, 10)]
         made = forecast(busy(job(1, 1), job(2, 1)), past)
         alone = [
@@ -113,7 +113,7 @@ class TestAForecast:
         one = made.starts[2]
         assert (one.p50_us or 0) < (one.p90_us or 0) <= 500 * MINUTE_US + 2 * ROUND_US
 
-    def test_expects_others_to_submit_as_they_did(self) -> None:
+    def test_assumes_arrivals_at_past_rate(self) -> None:
         """Small jobs that arrive later go first under SRTF."""
         asked = busy(job(1, 1, estimate_us=HOUR_US), job(2, 1, estimate_us=5 * HOUR_US))
         asked = replace(asked, policy="srtf")
@@ -130,7 +130,7 @@ class TestAForecast:
         later = crowded.starts[2]
         assert later.reason is NoEstimate.BEYOND or (later.p50_us or 0) > 4 * HOUR_US
 
-    def test_expects_jobs_of_others_to_be_worth_what_they_were(self) -> None:
+    def test_draws_arrivals_with_past_utilities(self) -> None:
         """Without their values, all jobs of the forecast would bid the minimum."""
         past = [job(AT_US - one, 1, estimate_us=HOUR_US) for one in (1, 2)]
         bid = Utility(AT_US - 1, UtilityKind.BID, 900_000)
@@ -143,13 +143,13 @@ class TestAForecast:
         assert len(coming) == 2 * len(said) >= 4
         assert all(row.utility == replace(bid, id=row.id) for row in said)
 
-    def test_is_the_same_from_the_same_seed_and_another_from_another(self) -> None:
+    def test_is_deterministic_per_seed(self) -> None:
         past = [EndedJob(1, minutes * MINUTE_US) for minutes in range(10, 510, 10)]
         asked = busy(job(1, 1), job(2, 1), job(3, 1))
         assert forecast(asked, past) == forecast(asked, past)
         assert forecast(asked, past) != forecast(asked, past, rng=draws(2))
 
-    def test_is_corrected_and_keeps_what_was_drawn(self) -> None:
+    def test_applies_correction_and_keeps_raw_quantiles(self) -> None:
         plain = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US)).starts[2]
         factors = Factors(0.5, 2.0, 20)
         by = Correction(MINUTE_US, Factors(), factors)
@@ -160,7 +160,7 @@ class TestAForecast:
 
 
 class TestNoEstimate:
-    def test_of_what_can_never_start_or_may_not_yet(self) -> None:
+    def test_reports_job_that_never_fits_or_backs_off(self) -> None:
         asked = busy(job(1, 1), job(2, 2), job(3, 1), job(4, 1))
         asked = replace(asked, schema=3, backoffs=(Backoff(3, AT_US + HOUR_US, 2),))
         starts = forecast(asked, ended(HOUR_US)).starts
@@ -168,18 +168,18 @@ class TestNoEstimate:
         assert starts[3] == EstimatedStart(None, reason=NoEstimate.BACKING_OFF)
         assert starts[4].reason is None
 
-    def test_where_nothing_says_how_long_jobs_take(self) -> None:
+    def test_reports_unknown_durations(self) -> None:
         made = forecast(busy(job(1, 1), job(2, 1, estimate_us=HOUR_US)), ended(HOUR_US, 9))
         assert made.starts[2].reason is NoEstimate.TOO_LITTLE_KNOWN
         assert made.runs == 0
 
-    def test_where_the_runs_end_before_it_starts(self) -> None:
+    def test_reports_start_beyond_horizon(self) -> None:
         asked = busy(job(1, 1), job(2, 1))
         made = forecast(asked, ended(HOUR_US), until_us=AT_US + MINUTE_US)
         assert made.starts[2].reason is NoEstimate.BEYOND
 
     @pytest.mark.parametrize("is_cut", [False, True])
-    def test_where_its_maximum_price_keeps_it_out(self, is_cut: bool) -> None:
+    def test_reports_price_above_maximum(self, is_cut: bool) -> None:
         """Regression: the reason was the queue's length, though no queue would be short enough."""
         asked = busy(job(1, 1), job(2, 1, max_price_micro=5), job(3, 1, max_price_micro=5))
         asked = replace(asked, prices=(PoolPrice("v100", 6, 1, 1, 6, 2000),))
@@ -190,14 +190,12 @@ class TestNoEstimate:
         made = forecast(asked, ended(48 * HOUR_US), stop=lambda _: is_cut)
         assert made.starts[2].reason in {NoEstimate.BEYOND, NoEstimate.TOO_MUCH_WORK}
 
-    def test_where_the_runs_are_cut(self) -> None:
+    def test_reports_stopped_runs(self) -> None:
         made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda _: True)
         assert made.starts[2].reason is NoEstimate.TOO_MUCH_WORK
         assert made.until_us < AT_US + HOUR_US
 
-    def test_where_the_runs_are_over_before_they_begin(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_reports_runs_stopped_before_first_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """In a large pool, the first simulated round takes longer than the remaining time."""
         draw = Futures.draw
         drawn: list[int] = []
@@ -211,7 +209,7 @@ class TestNoEstimate:
         assert (len(drawn), made.runs, made.until_us) == (1, 19, AT_US)
         assert made.starts[2].reason is NoEstimate.TOO_MUCH_WORK
 
-    def test_of_p90_alone_where_two_runs_of_nineteen_are_cut(self) -> None:
+    def test_omits_only_p90_if_two_of_nineteen_runs_are_stopped(self) -> None:
         made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run >= 17)
         one = made.starts[2]
         assert (one.p50_us is None, one.p90_us, one.reason) == (False, None, None)

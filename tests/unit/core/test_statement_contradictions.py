@@ -13,7 +13,7 @@ from tests.unit.core import test_statement_verification as verification
 
 Row = dict[str, Any]
 HOUR, CLOSES, LATER = verification.HOUR, verification.CLOSES, "1970-01-01T02:00:00.000000Z"
-USAGE: Row = {**verification.TestOneField.usage, "transfer": "t"}
+USAGE: Row = {**verification.TestSingleField.usage, "transfer": "t"}
 ENTRY: Row = {
     "transfer": "t", "code": "usage", "hour": HOUR, "effective_at": CLOSES,
     "paid": "0.000004", "earned": "0.000000", "earned_borne": "0.000000",
@@ -21,7 +21,7 @@ ENTRY: Row = {
 IDLE: Row = {"gpu_type": "v100", "at": HOUR, "own": 1, "total": 2}
 # Rounds were late: the borrower paid 4 of 8 micro-credits, and the operator paid 2 of the 4 earned.
 LATE: Row = {
-    **verification.TestOneField.income,
+    **verification.TestSingleField.income,
     "price": "0.000008", "charge": "0.000008", "earned": "0.000004", "transfer": "t",
     "charged_until": verification.instant(1_800_000_000),
     "borne": "0.000004", "earned_borne": "0.000002",
@@ -33,8 +33,8 @@ SECOND: Row = {**USAGE, "term": 2, "starts_at": CLOSES, "ends_at": LATER, "amoun
 found_in = verification.found_in
 
 
-class TestACharge:
-    def test_that_was_settled_once_is_right(self) -> None:
+class TestCharge:
+    def test_single_settlement_is_consistent(self) -> None:
         assert found_in(usage=[USAGE], entries=[ENTRY]) == set()
         both = {**ENTRY, "paid": "0.000008"}
         assert found_in(usage=[USAGE, SECOND], entries=[both]) == set()
@@ -46,34 +46,34 @@ class TestACharge:
             ({**ENTRY, "transfer": "another"}, "settlement of charges"),
         ],
     )
-    def test_that_was_settled_twice_is_found(self, more: Row, what: str) -> None:
+    def test_finds_charge_settled_twice(self, more: Row, what: str) -> None:
         assert what in found_in(usage=[USAGE], entries=[ENTRY, more])
 
-    def test_of_another_transfer_than_its_hour_is_found(self) -> None:
+    def test_finds_transfer_that_differs_from_settlement_of_hour(self) -> None:
         row = {**USAGE, "transfer": "another"}
         assert found_in(usage=[row], entries=[ENTRY]) == {"settlement of charges"}
 
-    def test_that_was_settled_before_its_hour_closed_is_found(self) -> None:
+    def test_finds_settlement_before_end_of_hour(self) -> None:
         row = {**ENTRY, "effective_at": HOUR}
         assert found_in(usage=[USAGE], entries=[row]) == {"settlement"}
 
-    def test_of_one_term_that_is_listed_twice_is_found(self) -> None:
+    def test_finds_term_listed_twice(self) -> None:
         open_ = {**USAGE, "transfer": None}
         assert found_in(usage=[open_, open_]) == {"usage"}
 
     @pytest.mark.parametrize("starts_at", [verification.instant(1), LATER])
-    def test_of_terms_that_overlap_or_leave_a_gap_is_found(self, starts_at: str) -> None:
+    def test_finds_terms_with_overlap_or_gap(self, starts_at: str) -> None:
         """All other fields may agree, with more time and more credits."""
         row = {**SECOND, "starts_at": starts_at}
         assert "times of a term" in found_in(usage=[USAGE, row])
 
-    def test_that_says_the_operator_paid_although_no_round_was_late_is_found(self) -> None:
+    def test_finds_operator_payment_without_late_round(self) -> None:
         row = {**USAGE, "borne": "0.000001"}
         assert found_in(usage=[row], entries=[ENTRY]) == {"late rounds"}
 
 
-class TestAnIncome:
-    def test_of_which_the_operator_paid_a_part_is_right(self) -> None:
+class TestIncome:
+    def test_income_partly_paid_by_operator_is_consistent(self) -> None:
         assert found_in(income=[LATE], idle=[IDLE], entries=[EARNED]) == set()
         hidden = {**LATE, "lenders": None}
         assert found_in(income=[hidden], idle=[IDLE], entries=[EARNED]) == set()
@@ -95,11 +95,11 @@ class TestAnIncome:
             {"charge": "-0.000008"},
         ],
     )
-    def test_that_says_otherwise_is_found(self, change: Row, lenders: object) -> None:
+    def test_finds_inconsistent_fields(self, change: Row, lenders: object) -> None:
         row = {**LATE, "lenders": lenders, **change}
         assert found_in(income=[row], idle=[IDLE], entries=[EARNED])
 
-    def test_says_of_all_rows_what_the_operator_paid_or_of_none(self) -> None:
+    def test_finds_operator_payment_in_only_some_rows(self) -> None:
         """Older portals state it in no row."""
         fields = ("charged_until", "borne", "earned_borne")
         income, entry = (

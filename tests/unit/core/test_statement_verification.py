@@ -110,9 +110,9 @@ def income_rows(sweep: FactorSweep, term: ClosedTerm, tenant: int) -> list[Row]:
     ]  # fmt: skip
 
 
-class TestAnyHistory:
+class TestRandomHistory:
     @given(histories())
-    def test_gives_statements_that_verify(self, history: History) -> None:
+    def test_valid_statements_verify(self, history: History) -> None:
         for tenant in range(A, C + 1):
             stated = statement_of(history, tenant)
             report = verify_statement(read_statement(stated))
@@ -121,7 +121,7 @@ class TestAnyHistory:
             assert report.recomputed["weight"] == len(stated["income"])
 
     @given(histories())
-    def test_has_weights_that_slots_one_by_one_give(self, history: History) -> None:
+    def test_weights_match_slot_by_slot_model(self, history: History) -> None:
         sweep, _ = swept(history)
         for lender in range(OPERATOR, C + 1):
             steps = sweep.steps("v100", lender, 0, LAST_US)
@@ -138,7 +138,7 @@ class TestAnyHistory:
                     )
 
     @given(histories(), st.data())
-    def test_betrays_an_income_a_charge_or_a_total_that_was_moved(
+    def test_finds_changed_income_charge_or_idle_total(
         self, history: History, data: st.DataObject
     ) -> None:
         tenant = data.draw(st.integers(A, C))
@@ -169,7 +169,7 @@ def _counts(row: Row, idle: list[Row], index: int) -> bool:
 
 
 class TestLongWeights:
-    def test_are_right_to_18_places_and_wrong_one_place_further(self) -> None:
+    def test_weight_tolerance_is_one_unit_of_18_places(self) -> None:
         part = Fraction(1, 3)
         noted = int(part * WEIGHT_LIMIT)
         row: Row = {
@@ -194,7 +194,7 @@ def found_in(**rows: list[Row]) -> set[str]:
     return {one.what for one in verify_statement(read_statement(answers | rows)).findings}
 
 
-class TestOneField:
+class TestSingleField:
     """Fields that only one rule checks."""
 
     income: Row = {
@@ -211,14 +211,14 @@ class TestOneField:
     }  # fmt: skip
     idle: tuple[Row, ...] = ({"gpu_type": "v100", "at": instant(0), "own": 1, "total": 2},)
 
-    def test_as_it_is_is_right(self) -> None:
+    def test_unchanged_rows_have_no_findings(self) -> None:
         assert found_in(income=[self.income], usage=[self.usage], idle=[*self.idle]) == set()
 
-    def test_of_a_share_without_a_remainder_is_not_rounded_up(self) -> None:
+    def test_finds_rounding_up_without_remainder(self) -> None:
         row = {**self.income, "rounded_up": True, "earned": "0.000003"}
         assert found_in(income=[row], idle=[*self.idle]) == {"income"}
 
-    def test_of_lenders_whose_weights_are_not_all_is_wrong(self) -> None:
+    def test_finds_incomplete_sum_of_lender_weights(self) -> None:
         lenders = [
             {"name": "a", "weight": "1", "is_you": True},
             {"name": "b", "weight": "2", "is_you": False},
@@ -226,17 +226,17 @@ class TestOneField:
         row = {**self.income, "lenders": lenders}
         assert "sum of the weights" in found_in(income=[row], idle=[*self.idle])
 
-    def test_of_a_first_term_carries_nothing(self) -> None:
+    def test_finds_carried_remainder_in_first_term(self) -> None:
         assert found_in(usage=[{**self.usage, "carried": 5}]) == {"carried remainder"}
 
-    def test_of_a_term_whose_lease_began_before_says_what_would_show_it(self) -> None:
+    def test_carried_remainder_of_earlier_lease_is_not_recomputed(self) -> None:
         answers: Row = {"income": [], "idle": [], "prices": [], "entries": []}
         row = {**self.usage, "term": 2, "carried": 5}
         report = verify_statement(read_statement({**answers, "usage": [row]}))
         assert report.not_recomputed[EARLIER] == 1
         assert report.recomputed["charge"] == 1
 
-    def test_of_a_term_after_one_that_is_missing_is_not_proven(self) -> None:
+    def test_term_after_missing_term_is_not_proven(self) -> None:
         answers: Row = {"income": [], "idle": [], "prices": [], "entries": []}
         rows = [{**self.usage, "term": term} for term in (1, 2, 4)]
         report = verify_statement(read_statement({**answers, "usage": rows}))
@@ -246,14 +246,14 @@ class TestOneField:
         assert Gap.ROWS not in {row.gap for row in whole.unproven}
 
     @pytest.mark.parametrize("field", ["price", "amount"])
-    def test_of_own_gpus_costs_nothing(self, field: str) -> None:
+    def test_finds_cost_of_own_gpus(self, field: str) -> None:
         free = {"meter": "own", "price": "0.000000", "amount": "0.000000", "carried": None}
         assert found_in(usage=[{**self.usage, **free}]) == set()
         row = {**self.usage, **free, field: "0.000001"}
         assert found_in(usage=[row]) == {"own GPUs are free"}
 
 
-class TestThePriceOfATerm:
+class TestTermPrice:
     PRICE: Row = {
         "gpu_type": "v100", "price": "2.000000", "used": 1, "capacity": 1, "base": "2.000000",
         "theta": "2.000", "surcharge": None, "valid_from_round": 2,
@@ -264,12 +264,12 @@ class TestThePriceOfATerm:
         [(1, "0.000000", None), (1, "2.000000", "0.000000"), (2, "2.000000", None),
          (3, "0.000000", "2.000000")],
     )  # fmt: skip
-    def test_is_the_one_posted_before_its_round_and_0_where_none_was(
+    def test_is_last_price_posted_before_round_or_zero(
         self, round_: int, price: str, again: str | None
     ) -> None:
-        usage = {**TestOneField.usage, "round": round_, "price": price, "amount": price}
+        usage = {**TestSingleField.usage, "round": round_, "price": price, "amount": price}
         income = {
-            **TestOneField.income, "round": round_, "price": price, "charge": price,
+            **TestSingleField.income, "round": round_, "price": price, "charge": price,
             "earned": "0.000000", "weight": "0", "weights": "0", "counts_from": None,
         }  # fmt: skip
         answers: Row = {"usage": [usage], "income": [income], "idle": [], "entries": []}
@@ -281,21 +281,21 @@ class TestThePriceOfATerm:
         ] * (2 if again else 0)
 
 
-class TestSteps:
+class TestIdleSteps:
     STEPS = (IdleStep(0, 1, 2), IdleStep(10, 0, 0), IdleStep(20, 3, 3))
 
-    def test_make_parts_and_integrals(self) -> None:
+    def test_give_parts_and_integrals(self) -> None:
         assert part_of(self.STEPS, 5, 25) == Fraction(5, 2) + 5
         assert part_of(self.STEPS, 5, 25, is_operator=True) == Fraction(5, 2) + 10 + 5
         assert integrals_of(self.STEPS, 5, 25) == (5 + 15, 10 + 15)
         assert part_of(self.STEPS, 25, 25) == 0
 
-    def test_that_begin_later_are_refused(self) -> None:
+    def test_reject_steps_that_begin_too_late(self) -> None:
         with pytest.raises(ValueError, match="reach back"):
             part_of(self.STEPS[1:], 5, 25)
 
 
-class TestRowsThatCannotBeRead:
+class TestUnreadableRows:
     GOOD: Row = {"usage": [], "income": [], "idle": [], "prices": [], "entries": []}
 
     @pytest.mark.parametrize(
@@ -309,6 +309,6 @@ class TestRowsThatCannotBeRead:
              r"idle\[1\]"),
         ],
     )  # fmt: skip
-    def test_are_named(self, part: Row, field: str) -> None:
+    def test_error_names_field(self, part: Row, field: str) -> None:
         with pytest.raises(StatementError, match=field):
             read_statement({**self.GOOD, **part})

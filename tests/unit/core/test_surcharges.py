@@ -39,7 +39,7 @@ FIVE_PERCENT, THRICE = 50, 3000
 ON = Surcharge("v100", FIVE_PERCENT, THRICE)
 
 
-class TestTheTarget:
+class TestTarget:
     @pytest.mark.parametrize(
         ("theta_milli", "used", "queued", "capacity", "expected"),
         [
@@ -55,7 +55,7 @@ class TestTheTarget:
             (2000, 0, 8, 0, 0),  # no GPUs
         ],
     )
-    def test_worked_examples(
+    def test_matches_worked_examples(
         self, theta_milli: int, used: int, queued: int, capacity: int, expected: int
     ) -> None:
         target = surcharge_target_micro(
@@ -63,7 +63,7 @@ class TestTheTarget:
         )
         assert target == expected
 
-    def test_is_the_same_formula_beyond_a_full_pool(self) -> None:
+    def test_price_plus_target_follows_formula_beyond_full_pool(self) -> None:
         """Price plus target is eq. (8) for the total demand."""
         price = posted_price_micro(CREDIT_MICRO, 2000, 480, 480)
         price += surcharge_target_micro(CREDIT_MICRO, 2000, 480, 480, queued=400, cap_milli=THRICE)
@@ -75,7 +75,7 @@ class TestTheTarget:
         st.integers(0, 10**6),
         st.integers(0, 999_999),
     )  # fmt: skip
-    def test_never_falls_when_a_gpu_is_queued_and_stays_within_the_cap(
+    def test_grows_with_queued_gpus_up_to_cap(
         self, price: tuple[int, int, int, int], queued: int, cap: int
     ) -> None:
         target = surcharge_target_micro(*price, queued=queued, cap_milli=cap)
@@ -87,18 +87,18 @@ class TestTheTarget:
         [((-1, 2000, 0, 8), 0, 0), ((1, 999, 0, 8), 0, 0), ((1, 2000, 0, 8), -1, 0),
          ((1, 2000, 0, 8), 0, -1)],
     )  # fmt: skip
-    def test_refuses_what_makes_none(
+    def test_rejects_invalid_parameters(
         self, price: tuple[int, int, int, int], queued: int, cap: int
     ) -> None:
         with pytest.raises(ValueError, match="must be"):
             surcharge_target_micro(*price, queued=queued, cap_milli=cap)
 
 
-class TestAStep:
+class TestStep:
     @given(
         st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**8), st.integers(0, 10**9)
     )
-    def test_goes_towards_the_target_and_no_further_than_it_may(
+    def test_moves_towards_target_by_at_most_one_step(
         self, before: int, target: int, step: int, cap: int
     ) -> None:
         target = min(target, cap)
@@ -108,7 +108,7 @@ class TestAStep:
             assert abs(after - before) <= max(1, step)
             assert abs(target - after) == max(0, abs(target - before) - max(1, step))
 
-    def test_falls_to_a_cap_that_was_lowered_at_once(self) -> None:
+    def test_falls_to_lowered_cap_immediately(self) -> None:
         assert next_surcharge_micro(900, 900, step_micro=1, cap_micro=100) == 100
 
 
@@ -122,18 +122,18 @@ def moved(*, elapsed_us: int = 60, round_us: int = 60, **fields: int) -> Surchar
     return row
 
 
-class TestTheNextOne:
-    def test_moves_by_a_part_of_the_base_per_round(self) -> None:
+class TestNextSurcharge:
+    def test_moves_by_fraction_of_base_per_round(self) -> None:
         assert moved() == replace(ON, queued=8, surcharge_micro=50_000)
         assert moved(surcharge_micro=1_990_000).surcharge_micro == 2_000_000
         assert moved(surcharge_micro=2_400_000).surcharge_micro == 2_350_000
 
-    def test_moves_no_faster_in_rounds_on_demand(self) -> None:
+    def test_scales_step_by_elapsed_time(self) -> None:
         assert moved(elapsed_us=6).surcharge_micro == 5_000
         assert moved(elapsed_us=600).surcharge_micro == 50_000
         assert moved(elapsed_us=0).surcharge_micro == 1
 
-    def test_moves_by_a_step_where_rounds_have_no_length(self) -> None:
+    def test_moves_by_full_step_without_round_length(self) -> None:
         assert moved(elapsed_us=1, round_us=0).surcharge_micro == 50_000
 
 
@@ -159,35 +159,33 @@ def wanted(
 
 
 class TestGpusQueuedForBorrowing:
-    def test_are_those_beyond_the_quota_that_is_left(self) -> None:
+    def test_counts_gpus_beyond_remaining_quota(self) -> None:
         assert wanted(job(1, 4), job(2, 4)) == 8
         assert wanted(job(1, 4), job(2, 4), quota=6) == 2
         assert wanted(job(1, 4), job(2, 4), quota=6, own=5) == 7
         assert wanted(job(1, 4), job(2, 4), quota=8) == 0
         assert wanted(job(1, 4), quota=2, own=3) == 4  # the quota has become smaller than its use
 
-    def test_leave_out_who_would_not_pay_the_price(self) -> None:
+    def test_ignores_jobs_with_maximum_price_below_price(self) -> None:
         dear, cheap = job(1, 4, max_price_micro=CREDIT_MICRO), job(2, 2, max_price_micro=999_999)
         assert wanted(dear, cheap) == 4
         assert wanted(dear, cheap, price_micro=CREDIT_MICRO + 1) == 0
 
-    def test_leave_out_a_gang_that_the_type_never_holds(self) -> None:
+    def test_ignores_gang_larger_than_gpu_type(self) -> None:
         assert wanted(job(1, 17), job(2, 16)) == 16
 
-    def test_end_at_the_borrow_limit(self) -> None:
+    def test_is_limited_by_borrow_limit(self) -> None:
         assert wanted(job(1, 8), limit=6, borrowed=1) == 5
         assert wanted(job(1, 8), limit=2, borrowed=3) == 0
         assert wanted(job(1, 8), mode=Mode.LEND) == 0
 
-    def test_end_where_credit_for_a_lease_does(self) -> None:
+    def test_is_limited_by_credit_for_one_lease(self) -> None:
         assert wanted(job(1, 8), credit=3 * CREDIT_MICRO + 1) == 3
         assert wanted(job(1, 8), credit=-1) == 0
         assert wanted(job(1, 8), credit=0, price_micro=0) == 8
 
     @given(st.permutations([(1, 4, None), (2, 8, 5), (3, 1, None), (4, 2, CREDIT_MICRO)]))
-    def test_do_not_depend_on_the_order_of_jobs(
-        self, rows: list[tuple[int, int, int | None]]
-    ) -> None:
+    def test_is_independent_of_job_order(self, rows: list[tuple[int, int, int | None]]) -> None:
         jobs = [job(id_, gpus, max_price_micro=most) for id_, gpus, most in rows]
         assert wanted(*jobs, quota=3) == 4
 
@@ -210,14 +208,14 @@ def asked(price_micro: int = 0, surcharges: tuple[Surcharge, ...] = (ON,), **res
     return snapshot(jobs, [held], **{**fields, **rest})
 
 
-class TestARound:
-    def test_posts_a_step_of_what_the_queue_would_borrow(self) -> None:
+class TestRound:
+    def test_posts_one_step_for_queued_gpus(self) -> None:
         decision = decide_round(asked())
         assert decision.prices == (PoolPrice("v100", 1_050_000, 8, 8, CREDIT_MICRO, 2000),)
         # 16 GPUs beyond quota: tenant 1 would borrow for its second job too.
         assert decision.surcharges == (replace(ON, queued=16, surcharge_micro=50_000),)
 
-    def test_goes_on_from_what_was_posted_and_back_when_the_queue_is_gone(self) -> None:
+    def test_continues_from_posted_value_and_falls_without_queue(self) -> None:
         before = replace(ON, queued=16, surcharge_micro=80_000)
         up = decide_round(asked(1_080_000, (before,)))
         assert up.surcharges[0].surcharge_micro == 130_000
@@ -229,7 +227,7 @@ class TestARound:
         assert down.surcharges == (replace(ON, queued=0, surcharge_micro=30_000),)
         assert down.prices[0].price_micro == 1_030_000
 
-    def test_without_the_setting_is_as_before_to_the_byte(self) -> None:
+    def test_keeps_old_encoding_without_setting(self) -> None:
         without = asked(surcharges=())
         decision = decide_round(without)
         assert decision.surcharges == ()
@@ -240,14 +238,14 @@ class TestARound:
             assert len(json.loads(data)) == len(value.__struct_fields__) - len(value.newest)
         assert without.schema == 2
 
-    def test_has_a_version_of_its_own_with_utilities_or_without(self) -> None:
+    def test_uses_schema_version_7_with_or_without_utilities(self) -> None:
         """A reader of version 6, which has utilities, must refuse it."""
         worth = (Utility(1, UtilityKind.BID, CREDIT_MICRO),)
         assert schema_of((), utilities=worth) == 6
         assert schema_of((), surcharges=(ON,)) == 7
         assert schema_of((), utilities=worth, surcharges=(ON,)) == 7 < SCHEMA_VERSION
 
-    def test_of_a_policy_whose_prices_clear_adds_nothing(
+    def test_policy_with_clearing_prices_adds_no_surcharge(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(type(POLICIES["ltgf"]), "traits", Traits(clears_prices=True))
@@ -255,7 +253,7 @@ class TestARound:
         assert decision.surcharges == ()
         assert decision.prices[0].price_micro == CREDIT_MICRO
 
-    def test_knows_the_credit_that_its_own_terms_take(self) -> None:
+    def test_subtracts_credit_used_by_its_own_terms(self) -> None:
         """Tenant 2 borrows 4 GPUs in this round, and has credit for one more."""
         jobs = (job(2, 4, tenant=2), job(3, 4, tenant=2), job(4, 4, tenant=2))
         round_ = snapshot(
@@ -267,8 +265,8 @@ class TestARound:
         assert decision.surcharges[0].queued == 1
 
 
-class TestRoundsInARow:
-    def test_settle_within_a_step_of_what_the_last_who_waits_would_pay(self) -> None:
+class TestConsecutiveRounds:
+    def test_price_settles_within_one_step_of_maximum_price(self) -> None:
         """A job with a maximum price leaves the queue when the price is above it, and comes back.
 
         So the surcharge oscillates by a step around the price at which the job would still queue.

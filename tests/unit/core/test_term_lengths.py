@@ -69,8 +69,8 @@ def pool(credit_micro: int | None = None) -> Snapshot:
     )  # fmt: skip
 
 
-class TestALength:
-    def test_is_told_of_grants_and_renewals(self) -> None:
+class TestTermLength:
+    def test_is_listed_for_grants_and_renewals(self) -> None:
         decision = decide_round(pool())
         assert {row.job for row in decision.grants} == {1, 2, 3}
         assert {row.job for row in decision.renewals} == {4}
@@ -79,10 +79,10 @@ class TestALength:
             TermLength(1, most), TermLength(3, least), TermLength(4, most),
         )  # fmt: skip
 
-    def test_is_the_pools_where_a_policy_may_choose_none(self) -> None:
+    def test_is_pools_lease_length_without_bounds(self) -> None:
         assert decide_round(replace(pool(), lease_bounds_us=())).lengths == ()
 
-    def test_counts_in_the_worst_case_of_its_term(self) -> None:
+    def test_determines_worst_case_cost_of_term(self) -> None:
         least, most = BOUNDS_US
         whole = sum(
             worst_case_micro(gpus, PRICE_MICRO, lasts_us)
@@ -105,7 +105,7 @@ def decided(*lengths: TermLength) -> Decision:
     return replace(decide_round(pool()), lengths=lengths)
 
 
-class TestADecision:
+class TestDecision:
     @pytest.mark.parametrize(
         ("lengths", "detail"),
         [
@@ -118,15 +118,17 @@ class TestADecision:
             ((TermLength(1, 60_000_000),) * 2, "job 1 has 2 lengths"),
         ],
     )
-    def test_out_of_bounds_is_refused(self, lengths: tuple[TermLength, ...], detail: str) -> None:
+    def test_rejects_length_out_of_bounds(
+        self, lengths: tuple[TermLength, ...], detail: str
+    ) -> None:
         rows = [row for row in violations(pool(), decided(*lengths)) if row.rule == "lengths"]
         assert [row for row in rows if detail in row.detail], rows
 
-    def test_at_a_bound_is_good(self) -> None:
+    def test_accepts_length_at_bound(self) -> None:
         at_both = decided(TermLength(1, BOUNDS_US[0]), TermLength(4, BOUNDS_US[1]))
         assert violations(pool(), at_both) == []
 
-    def test_of_another_length_is_refused_where_the_pool_has_no_bounds(
+    def test_rejects_other_length_if_pool_has_no_bounds(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def decide(snapshot: Snapshot) -> Decision:
@@ -139,8 +141,8 @@ class TestADecision:
             decide_round(replace(pool(), lease_bounds_us=()))
 
 
-class TestBytes:
-    def test_without_the_newest_fields_are_those_of_before(self) -> None:
+class TestEncoding:
+    def test_decision_without_newest_fields_keeps_old_encoding(self) -> None:
         """Decisions stored before these fields existed keep their bytes."""
         fields = Decision.__struct_fields__
         newest = Decision.newest
@@ -163,7 +165,7 @@ class TestBytes:
             assert data == b"[" + b",".join(values) + b"]"
             assert decode(data, Decision) == decision
 
-    def test_of_a_snapshot_name_its_version(self) -> None:
+    def test_snapshot_fields_determine_schema_version(self) -> None:
         bounded = pool()
         bounded = replace(bounded, schema=schema_of(bounded.backoffs, bounded.lease_bounds_us))
         assert bounded.schema == 4
@@ -188,7 +190,7 @@ class TestBytes:
     @pytest.mark.parametrize(
         ("least", "most", "bounds"), [(0, 0, ()), (3, 0, (3, 9)), (0, 20, (9, 20)), (3, 9, (3, 9))]
     )
-    def test_of_bounds_that_say_nothing_are_none(
+    def test_bounds_are_empty_or_completed_by_lease_length(
         self, least: int, most: int, bounds: tuple[int, ...]
     ) -> None:
         assert lease_bounds_of(9, least, most) == bounds

@@ -26,18 +26,18 @@ def job(id_: int, gpus: int, model: str, **fields: object) -> SimJob:
 
 
 class TestSpeedups:
-    def test_are_thousandths_over_the_slowest_type_of_the_cluster(self) -> None:
+    def test_are_thousandths_relative_to_slowest_type(self) -> None:
         # 0.6190282202246573, 2.6194694075770055 and 4.394774823323071 steps per second.
         name = "ResNet-50 (batch size 64)"
         assert gavel().speedups(name, 1, TYPES) == (("k80", 1000), ("p100", 4232), ("v100", 7099))
         assert gavel().speedups(name, 1, ("v100", "p100")) == (("p100", 1000), ("v100", 1678))
 
-    def test_leave_out_types_on_which_it_cannot_run(self) -> None:
+    def test_omit_types_that_cannot_run_model(self) -> None:
         found = gavel().speedups(LARGE, 2, TYPES)
         assert found[0] == ("p100", 1000)
         assert dict(found).keys() == {"p100", "v100"}
 
-    def test_take_the_largest_measured_scale_up_to_the_gang(self) -> None:
+    def test_use_largest_measured_scale_up_to_gang_size(self) -> None:
         assert [gavel().scale(LARGE, gpus) for gpus in (1, 3, 16)] == [1, 2, 8]
         assert gavel().scale("A3C", 16) == 1
 
@@ -53,7 +53,7 @@ class TestSpeedups:
             (HEAD + "a,1,nan,1\n", "line 2: 'nan' is not a throughput"),
         ],
     )
-    def test_of_a_file_that_is_none_are_refused(self, text: str, says: str) -> None:
+    def test_reject_invalid_file(self, text: str, says: str) -> None:
         with pytest.raises(SpeedsError, match=says):
             read_speeds(text.splitlines(keepends=True))
 
@@ -65,7 +65,7 @@ class TestProfiles:
         assert [one.profile for one in jobs] == [1, 1, 2, 3, 0]
         assert {row.tenant for row in profiles.values()} == {1}
 
-    def test_let_a_job_accept_only_types_on_which_it_runs(self) -> None:
+    def test_restrict_job_to_types_that_can_run_it(self) -> None:
         rows = [job(1, 1, LARGE), job(2, 2, LARGE), job(3, 2, LARGE, gpu_types=("k80", "v100"))]
         jobs, _ = make_profiles(rows, gavel(), TYPES)
         assert [one.gpu_types for one in jobs] == [(), ("p100", "v100"), ("v100",)]
@@ -77,10 +77,10 @@ class TestProfiles:
             (job(1, 2, LARGE, gpu_types=("k80",)), "job 'j1'"),
         ],
     )
-    def test_that_do_not_fit_are_told(self, wrong: SimJob, says: str) -> None:
+    def test_error_names_mismatch_of_job(self, wrong: SimJob, says: str) -> None:
         with pytest.raises(SpeedsError, match=says):
             make_profiles([wrong], gavel(), TYPES)
 
-    def test_need_a_type_on_which_the_model_runs(self) -> None:
+    def test_require_a_type_that_can_run_model(self) -> None:
         with pytest.raises(SpeedsError, match="runs on none of k80"):
             make_profiles([job(1, 2, LARGE)], gavel(), ("k80",))

@@ -84,10 +84,10 @@ def lexicographic_levels(problem: ShareProblem, total: float) -> Array:
     return np.array([stuck[tenant] for tenant in range(tenants)])
 
 
-class TestATie:
+class TestTie:
     @pytest.mark.parametrize("backend", ["fast", "highs"])
     @pytest.mark.parametrize(("rows", "capacity", "weights", "expected"), TIED)
-    def test_goes_to_the_least_far_ahead(
+    def test_is_broken_in_favor_of_lowest_throughput(
         self,
         rows: list[list[int]],
         capacity: list[int],
@@ -100,14 +100,14 @@ class TestATie:
         np.testing.assert_allclose(found.throughputs, expected, rtol=1e-6)
 
     @pytest.mark.parametrize("seed", range(40))
-    def test_is_broken_as_a_program_per_stage_does(self, seed: int) -> None:
+    def test_matches_lexicographic_programs(self, seed: int) -> None:
         asked = tied_problem(seed)
         found = solve_shares(asked, ShareRule.COOPERATIVE)
         expected = lexicographic_levels(asked, found.total)
         np.testing.assert_allclose(found.throughputs / asked.pi, expected, atol=1e-5)
 
 
-class TestTheOrderOfRows:
+class TestSortedRows:
     @given(
         st.integers(1, 3).flatmap(
             lambda width: st.lists(
@@ -117,6 +117,6 @@ class TestTheOrderOfRows:
             )
         )
     )
-    def test_is_that_of_lists_and_equals_keep_theirs(self, rows: list[list[float]]) -> None:
+    def test_is_stable_lexicographic_order(self, rows: list[list[float]]) -> None:
         expected = sorted(range(len(rows)), key=lambda place: (rows[place], place))
         assert sorted_rows(np.array(rows)).tolist() == expected

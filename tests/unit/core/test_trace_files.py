@@ -20,24 +20,24 @@ GOOD = {
 }  # fmt: skip
 
 
-class TestALineOfNoGpu:
+class TestLineWithoutGpus:
     @pytest.mark.parametrize("none", ["0", "0.0", "0.000000000000"])
     @pytest.mark.parametrize("form", [form for form in FORMATS if form != "chronus"])
-    def test_is_left_out_and_counted_in_every_format(self, form: str, none: str) -> None:
+    def test_is_skipped_and_counted_in_every_format(self, form: str, none: str) -> None:
         columns = FORMATS[form]
         cells = [{**GOOD, "gpus": none}.get(field, "") for field in columns.values()]
         trace = Trace(f"{','.join(columns)}\n{','.join(cells)}\n", form=form)
         assert (trace.jobs, trace.bad) == ([], [])
         assert trace.sentences == ["1 line requests no GPU and is skipped (line 2)"]
 
-    def test_is_one_of_pandas(self) -> None:
+    def test_is_recognized_in_pandas_output(self) -> None:
         trace = Trace.of("helios_pandas.csv")
         assert trace.summary() == [("helios-2", "vcA", 1, 0, 3600, 0)]
         assert trace.sentences == ["1 line requests no GPU and is skipped (line 2)"]
 
 
-class TestAFractionOfAGpu:
-    def test_is_rounded_up_and_counted(self) -> None:
+class TestFractionalGpus:
+    def test_are_rounded_up_and_counted(self) -> None:
         trace = Trace(OWN + "a,t,0.25,0,1\nb,t,1.5,0,1\nc,t,2.0,0,1\n")
         assert [job.gpus for job in trace.jobs] == [1, 2, 2]
         assert trace.sentences == [
@@ -45,8 +45,8 @@ class TestAFractionOfAGpu:
         ]
 
 
-class TestADouble:
-    def test_is_told_and_kept(self) -> None:
+class TestDuplicate:
+    def test_is_reported_and_kept(self) -> None:
         trace = Trace(OWN + "a,t,1,0,1\na,t,1,0,1\na,t,2,0,1\nb,t,1,0,1\n")
         assert [job.name for job in trace.jobs] == ["a", "a", "a", "b"]
         assert trace.sentences == [
@@ -54,12 +54,12 @@ class TestADouble:
             "1 line equals an earlier one, and is kept as another job (line 3)",
         ]
 
-    def test_without_names_is_found_by_its_line(self) -> None:
+    def test_is_found_by_its_line_without_names(self) -> None:
         trace = Trace("tenant,gpus,submit_s,duration_s\nt,1,0,1\nt,2,0,1\nt,1,0,1\n")
         assert [one.remarks for one in trace.jobs] == [(), (), (Remark.DOUBLED_LINE,)]
 
 
-class TestAnEnd:
+class TestEndState:
     @pytest.mark.parametrize(
         ("state", "code", "remark"),
         [
@@ -79,7 +79,7 @@ class TestAnEnd:
             ("odd", 0, Remark.UNKNOWN_STATE),
         ],
     )
-    def test_is_a_success_only_if_it_was(
+    def test_determines_exit_code_and_remark(
         self, state: str, code: int, remark: Remark | None
     ) -> None:
         (job,) = Trace(STATES + f"a,t,1,0,1,{state}\n").jobs
@@ -87,7 +87,7 @@ class TestAnEnd:
         assert job.remarks == (() if remark is None else (remark,))
 
 
-class TestAFileThatCannotBeRead:
+class TestUnreadableFile:
     @pytest.mark.parametrize(
         ("content", "says"),
         [
@@ -117,7 +117,7 @@ class TestAFileThatCannotBeRead:
             (b"", "the first line cannot be read: empty"),
         ],
     )
-    def test_is_refused_in_a_sentence(self, content: bytes, says: str) -> None:
+    def test_raises_one_line_error(self, content: bytes, says: str) -> None:
         for packed in (content, gzip.compress(content)):
             with pytest.raises(HeaderError) as raised:
                 Trace(packed)
@@ -126,7 +126,7 @@ class TestAFileThatCannotBeRead:
 
     @pytest.mark.parametrize("form", FORMS)
     @pytest.mark.parametrize("name", ["helios_like.csv", "philly_log.json", "two_jobs.swf"])
-    def test_in_a_wrong_format_is_refused_or_has_bad_lines(self, form: str, name: str) -> None:
+    def test_wrong_format_raises_header_error_or_reports_lines(self, form: str, name: str) -> None:
         try:
             trace = Trace((DATA / name).read_bytes(), form=form)
         except HeaderError:
@@ -134,19 +134,19 @@ class TestAFileThatCannotBeRead:
         assert trace.bad or trace.jobs
 
 
-class TestAMapping:
-    def test_of_a_format_without_columns_is_refused(self) -> None:
+class TestMapping:
+    def test_is_rejected_for_format_without_columns(self) -> None:
         with pytest.raises(HeaderError, match="JSON has no columns to map"):
             Trace.of("philly_log.json", mapping={"vc": "tenant"})
 
-    def test_may_name_a_utility(self) -> None:
+    def test_reads_utility_column(self) -> None:
         header = OWN.strip() + ",utility\n"
         (job,) = Trace(header + "a,t,1,0,1,linear k=-2 g=100\n").jobs
         assert "utility" in job.extra
 
 
-class TestPhillysLog:
-    def test_is_read_attempt_by_attempt(self) -> None:
+class TestPhillyLog:
+    def test_reads_attempts_of_jobs(self) -> None:
         trace = Trace.of("philly_log.json")
         assert trace.columns.format == "philly_json"
         assert trace.summary() == [("application_1_1", "vc1", 2, 0, 74, 1)]
@@ -163,7 +163,7 @@ class TestPhillysLog:
             "submitted_time": "2017-10-07 00:00:00", "attempts": [{**times, "detail": gpus}],
         } | fields  # fmt: skip
 
-    def test_on_many_lines_has_the_lines_of_its_jobs(self) -> None:
+    def test_reports_line_numbers_in_indented_json(self) -> None:
         jobs = [
             self.job(jobid="wide"),
             self.job(jobid=""),
@@ -190,13 +190,13 @@ class TestPhillysLog:
             "1 line equals an earlier one, and is kept as another job",
         ]
 
-    def test_is_read_in_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_result_is_independent_of_chunk_size(self, monkeypatch: pytest.MonkeyPatch) -> None:
         content = json.dumps([self.job(jobid=f"é{n}") for n in range(30)], ensure_ascii=False)
         whole = Trace(content).summary()
         monkeypatch.setattr("evenshare_core.simulation.trace_json.CHUNK", 7)
         assert Trace(content).summary() == whole
 
-    def test_that_is_torn_gives_what_came_before(self) -> None:
+    def test_truncated_file_keeps_complete_jobs(self) -> None:
         trace = Trace(json.dumps([self.job()] * 3)[:-40])
         assert len(trace.jobs) == 2
         assert "is not JSON from here on" in trace.bad[0].reason

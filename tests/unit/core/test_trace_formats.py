@@ -38,7 +38,7 @@ def bad(content: bytes) -> list[tuple[int, str]]:
 
 
 class TestPhilly:
-    def test_is_known_by_its_header_and_unpacked(self) -> None:
+    def test_is_recognized_by_header_and_decompressed(self) -> None:
         columns, lines = read((DATA / "philly_slice.csv.gz").read_bytes())
         assert columns.format == "philly"
         assert len(lines) == 60
@@ -46,7 +46,7 @@ class TestPhilly:
             4, "philly-17316", "ee9e8c", 8, 1072_000_000, 159721_000_000, {}
         )
 
-    def test_reads_the_same_when_it_is_not_packed(self) -> None:
+    def test_uncompressed_file_reads_the_same(self) -> None:
         packed = (DATA / "philly_slice.csv.gz").read_bytes()
         assert read(gzip.decompress(packed)) == read(packed)
 
@@ -54,7 +54,7 @@ class TestPhilly:
 class TestHelios:
     LINES = read((DATA / "helios_like.csv").read_bytes())
 
-    def test_takes_the_virtual_cluster_as_tenant(self) -> None:
+    def test_uses_virtual_cluster_as_tenant(self) -> None:
         columns, lines = self.LINES
         assert columns.format == "helios"
         jobs = [line for line in lines if isinstance(line, TraceLine)]
@@ -65,26 +65,26 @@ class TestHelios:
         ]
         assert [job.submit_us - jobs[0].submit_us for job in jobs] == [0, 105_000_000, 195_000_000]
 
-    def test_leaves_out_what_asks_for_no_gpu(self) -> None:
+    def test_skips_jobs_without_gpus(self) -> None:
         assert LeftOut(3) in self.LINES[1]
 
-    def test_lets_fail_what_failed_and_lasts_a_second_at_least(self) -> None:
+    def test_reads_exit_codes_and_minimum_duration(self) -> None:
         jobs = [line for line in self.LINES[1] if isinstance(line, TraceLine)]
         assert [job.extra.get("exit_code") for job in jobs] == [None, 1, 143]
         assert jobs[2].duration_us == 1_000_000
 
 
-class TestABrokenFile:
+class TestDamagedFile:
     CONTENT = (DATA / "own_broken.csv").read_bytes()
 
-    def test_loses_no_good_line(self) -> None:
+    def test_keeps_all_valid_lines(self) -> None:
         jobs = [line for line in read(self.CONTENT)[1] if isinstance(line, TraceLine)]
         names = [job.name for job in jobs]
         assert names == ["good-1", "good-2", "stranger", "odd-type", "good-3"]
         assert jobs[1].submit_us == 30_500_000
         assert jobs[1].extra == {"weight": 3, "gpu_types": ["v100"]}
 
-    def test_names_line_and_field_of_each_bad_one(self) -> None:
+    def test_reports_line_and_field_of_bad_lines(self) -> None:
         assert bad(self.CONTENT) == [
             (4, "gpus"),
             (5, ""),
@@ -114,13 +114,13 @@ class TestABrokenFile:
             (b"a" * (LINE_MAX * 3) + b"\n", ""),
         ],
     )
-    def test_reports_each_kind_between_two_good_ones(self, line: bytes, field: str) -> None:
+    def test_reports_bad_line_between_valid_lines(self, line: bytes, field: str) -> None:
         content = OWN + GOOD + line + GOOD
         assert bad(content) == [(3, field)]
         jobs = [one for one in read(content)[1] if isinstance(one, TraceLine)]
         assert [job.line for job in jobs] == [2, 4]
 
-    def test_that_is_torn_gives_what_came_before(self) -> None:
+    def test_truncated_file_keeps_lines_before_damage(self) -> None:
         packed = gzip.compress(OWN + GOOD * 3000, mtime=0)
         _, lines = read(packed[:-40])
         assert isinstance(lines[-1], BadLine)
@@ -128,19 +128,19 @@ class TestABrokenFile:
         assert all(isinstance(line, TraceLine) for line in lines[:-1])
 
     @given(st.lists(st.binary(max_size=60).filter(lambda b: b"\n" not in b), max_size=8))
-    def test_never_costs_the_good_line_behind_it(self, junk: list[bytes]) -> None:
+    def test_keeps_valid_line_after_random_bytes(self, junk: list[bytes]) -> None:
         content = OWN + b"\n".join([*junk, b"last,north,1,0,60"]) + b"\n"
         lines = read(content)[1]
         assert isinstance(lines[-1], TraceLine)
         assert lines[-1].name == "last"
 
 
-class TestAHeader:
-    def test_that_is_unknown_says_what_to_map(self) -> None:
+class TestHeader:
+    def test_unknown_header_error_lists_columns_to_map(self) -> None:
         with pytest.raises(HeaderError, match=r"tenant, submit, duration.*team, begin, run_h"):
             read(b"team,gpus,begin,run_h\nx,1,0,1\n")
 
-    def test_is_mapped(self) -> None:
+    def test_maps_columns(self) -> None:
         content = "\ufeffteam,gpus,begin,run\r\nx,2.0,2020-01-01T00:00:00+02:00,1\r\n\r\n".encode()
         mapping = {"team": "tenant", "begin": "submit", "run": "duration"}
         columns, lines = read(content, mapping=mapping)
@@ -149,7 +149,7 @@ class TestAHeader:
             TraceLine(2, "line-2", "x", 2, 1577829600_000_000, 1_000_000, {}),
         ]
 
-    def test_is_mapped_against_its_own_format(self) -> None:
+    def test_mapping_overrides_columns_of_format(self) -> None:
         header = b"name,tenant,team,gpus,submit_s,duration_s\n"
         _, lines = read(header + b"a,north,south,1,0,1\n", mapping={"team": "tenant"})
         assert isinstance(lines[0], TraceLine)
@@ -166,6 +166,8 @@ class TestAHeader:
             (OWN, {"name": "tenant", "tenant": "tenant"}),
         ],
     )
-    def test_is_refused(self, header: bytes, mapping: dict[str, str]) -> None:
+    def test_rejects_invalid_header_or_mapping(
+        self, header: bytes, mapping: dict[str, str]
+    ) -> None:
         with pytest.raises(HeaderError):
             read(header, mapping=mapping)

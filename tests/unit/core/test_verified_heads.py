@@ -63,8 +63,8 @@ def texts(finding: HeadFinding) -> list[str]:
     return [f"{problem.check.value}: {problem.text}" for problem in finding.problems]
 
 
-class TestTheFirstHead:
-    def test_is_trusted_with_its_keys_and_says_so(self, pool: StagedPool) -> None:
+class TestFirstHead:
+    def test_is_trusted_with_remark_to_compare_keys(self, pool: StagedPool) -> None:
         finding = head(pool, 6)
         assert finding.problems == []
         [remark] = finding.remarks
@@ -73,39 +73,39 @@ class TestTheFirstHead:
         assert (finding.pin.size, finding.pin.keys) == (6, (FIRST,))
         assert read_pin(msgspec.json.encode(finding.pin)) == finding.pin
 
-    def test_by_another_key_than_the_one_given_is_refused(self, pool: StagedPool) -> None:
+    def test_rejects_key_other_than_given(self, pool: StagedPool) -> None:
         finding = head(pool, 6, given=(SECOND,))
         assert finding.pin is None
         assert [problem.check for problem in finding.problems] == [HeadCheck.KEY]
         assert f"signed only by {short_key(FIRST)}" in finding.problems[0].text
 
-    def test_whose_text_was_changed_is_refused(self, pool: StagedPool) -> None:
+    def test_rejects_changed_text(self, pool: StagedPool) -> None:
         note = pool.note(6).replace("\n6\n", "\n7\n")
         finding = verify_head(note, LOG, (FIRST,))
         assert texts(finding)[0].startswith("signature: the head is not signed by a known key")
 
 
-class TestALaterHead:
+class TestLaterHead:
     @pytest.mark.parametrize("size", [1, 5, 8, 9, 10])
-    def test_that_grew_is_kept(self, pool: StagedPool, size: int) -> None:
+    def test_accepts_proven_growth(self, pool: StagedPool, size: int) -> None:
         finding = head(pool, 10, pinned(pool, size))
         assert (finding.problems, finding.remarks) == ([], [])
         assert finding.pin is not None
         assert finding.pin.size == 10
 
-    def test_without_a_proof_is_not_proven(self, pool: StagedPool) -> None:
+    def test_is_not_proven_without_proof(self, pool: StagedPool) -> None:
         finding = verify_head(pool.note(), LOG, (FIRST,), pin=pinned(pool, 4))
         assert finding.problems == []
         text = "there is no proof that the head of 10 rounds begins with that of 4"
         assert finding.unproven == [Unproven(Gap.HEAD, text)]
         assert finding.pin is None, "what nothing proves must not take the place of what was proven"
 
-    def test_of_fewer_rounds_is_a_shortened_history(self, pool: StagedPool) -> None:
+    def test_reports_shortened_history(self, pool: StagedPool) -> None:
         finding = head(pool, 7, pinned(pool, 10))
         assert texts(finding) == ["history: the history was shortened: 7 rounds now, pinned are 10"]
         assert finding.pin is None
 
-    def test_of_other_rounds_is_a_rewritten_history(self, pool: StagedPool) -> None:
+    def test_reports_rewritten_history(self, pool: StagedPool) -> None:
         pin = pinned(pool, 6)
         rewritten(pool, 4)
         finding = head(pool, 10, pin)
@@ -114,20 +114,20 @@ class TestALaterHead:
         )
         assert finding.pin is None
 
-    def test_of_the_same_size_and_another_root_is_a_fork(self, pool: StagedPool) -> None:
+    def test_reports_fork_of_same_size(self, pool: StagedPool) -> None:
         pin = pinned(pool, 10)
         rewritten(pool, 10)
         assert texts(head(pool, 10, pin))[0].startswith(
             "history: the history was forked: two heads"
         )
 
-    def test_of_another_log_is_refused(self, pool: StagedPool) -> None:
+    def test_rejects_head_of_other_log(self, pool: StagedPool) -> None:
         pin = msgspec.structs.replace(pinned(pool, 3), log="evenshare/test/rounds/other")
         assert [problem.check for problem in head(pool, 10, pin).problems] == [HeadCheck.LOG]
 
 
-class TestAKey:
-    def test_that_joins_beside_a_known_one_is_trusted_from_then_on(self, pool: StagedPool) -> None:
+class TestKey:
+    def test_new_key_is_trusted_after_signing_with_known_key(self, pool: StagedPool) -> None:
         pin = pinned(pool, 4)
         pool.keys = [key_of("first"), key_of("second")]
         both = head(pool, 8, pin)
@@ -141,13 +141,13 @@ class TestAKey:
         assert alone.pin is not None
         assert alone.pin.keys == (SECOND,)
 
-    def test_that_is_offered_and_signs_nothing_is_not_trusted(self, pool: StagedPool) -> None:
+    def test_offered_key_without_signature_is_not_trusted(self, pool: StagedPool) -> None:
         """Otherwise a portal could offer a new key today, and sign only with it tomorrow."""
         first = verify_head(pool.note(), LOG, [FIRST, SECOND], given=(FIRST,))
         assert first.pin is not None
         assert first.pin.keys == (FIRST,)
 
-    def test_that_changed_without_an_overlap_is_named(self, pool: StagedPool) -> None:
+    def test_reports_key_change_without_overlap(self, pool: StagedPool) -> None:
         pin = pinned(pool, 4)
         pool.keys = [key_of("second")]
         finding = head(pool, 10, pin)
@@ -158,7 +158,7 @@ class TestAKey:
         )
         assert finding.pin is None
 
-    def test_that_the_reader_gives_counts_instead(self, pool: StagedPool) -> None:
+    def test_given_key_replaces_pinned_keys(self, pool: StagedPool) -> None:
         pin = pinned(pool, 4)
         pool.keys = [key_of("second")]
         finding = head(pool, 10, pin, given=(SECOND,))
@@ -167,15 +167,15 @@ class TestAKey:
         assert finding.pin.keys == (SECOND,)
 
 
-class TestTwoReaders:
-    def test_of_one_history_agree(self, pool: StagedPool) -> None:
+class TestCompareHeads:
+    def test_readers_of_one_history_agree(self, pool: StagedPool) -> None:
         mine, other = pinned(pool, 10), pinned(pool, 7)
         assert compare_heads(mine, other, proof(pool, 7, 10)) == ()
         assert compare_heads(other, mine, proof(pool, 7, 10)) == ()
         assert compare_heads(mine, mine, None) == ()
 
     @pytest.mark.parametrize("size", [7, 10])
-    def test_of_a_fork_find_it(self, pool: StagedPool, size: int) -> None:
+    def test_finds_fork(self, pool: StagedPool, size: int) -> None:
         mine = pinned(pool, 10)
         rewritten(pool, 3)
         other = pinned(pool, size)
@@ -183,23 +183,23 @@ class TestTwoReaders:
         assert problem.check is HeadCheck.HISTORY
         assert "forked" in problem.text
 
-    def test_without_a_proof_are_not_called_agreed(self, pool: StagedPool) -> None:
+    def test_reports_missing_proof(self, pool: StagedPool) -> None:
         [problem] = compare_heads(pinned(pool, 10), pinned(pool, 7), None)
         assert problem.text.startswith("there is no proof")
 
-    def test_take_no_head_that_the_log_did_not_sign(self, pool: StagedPool) -> None:
+    def test_rejects_head_not_signed_by_log(self, pool: StagedPool) -> None:
         mine = pinned(pool, 10)
         pool.keys = [key_of("third")]
         [problem] = compare_heads(mine, pinned(pool, 7), proof(pool, 7, 10))
         assert problem.check is HeadCheck.SIGNATURE
 
 
-class TestRecordsUnderAHead:
-    def test_are_proven_by_the_newest(self, pool: StagedPool) -> None:
+class TestRecordsUnderHead:
+    def test_newest_record_proves_earlier_ones(self, pool: StagedPool) -> None:
         files = pool.files(4, 8)
         assert RoundHistory(files.get).head().problems == []
 
-    def test_are_hashed_where_all_are_there(self, pool: StagedPool) -> None:
+    def test_complete_log_needs_no_inclusion_proof(self, pool: StagedPool) -> None:
         files = pool.files()
         del files["inclusion.json"]
         assert RoundHistory(files.get).head().problems == []
@@ -213,7 +213,7 @@ class TestRecordsUnderAHead:
             ("records.json", lambda rows: rows.pop(2), "entry 4 of the log is missing, before 5"),
         ],
     )
-    def test_that_do_not_fit_are_named(
+    def test_reports_mismatched_files(
         self, pool: StagedPool, name: str, edit: Callable[..., object], text: str
     ) -> None:
         files = pool.files(4, 8)
@@ -224,7 +224,7 @@ class TestRecordsUnderAHead:
         assert any(text in problem for problem in texts(finding)), texts(finding)
         assert finding.pin is None
 
-    def test_begin_where_the_log_begins(self, pool: StagedPool) -> None:
+    def test_reports_later_record_without_previous_hash(self, pool: StagedPool) -> None:
         """A log may begin at any round; every entry except the first names the previous one."""
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
@@ -235,7 +235,7 @@ class TestRecordsUnderAHead:
         assert text in texts(RoundHistory(files.get).head())
 
     @pytest.mark.parametrize("place", [0, 2, 4])
-    def test_of_which_one_is_not_named_by_the_next_is_not_under_it(
+    def test_reports_record_with_hash_not_in_next_record(
         self, pool: StagedPool, place: int
     ) -> None:
         """A path proves the newest record; the next record's hash proves each other one."""
@@ -251,7 +251,7 @@ class TestRecordsUnderAHead:
         assert text in texts(finding)
         assert finding.pin is None
 
-    def test_of_an_edited_record_are_not_under_it(self, pool: StagedPool) -> None:
+    def test_reports_edited_newest_record(self, pool: StagedPool) -> None:
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
         record = read_record(rows[-1]["record"].encode())

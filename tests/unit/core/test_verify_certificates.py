@@ -45,21 +45,21 @@ def last_line(findings: list[RoundFinding]) -> str:
     return summary(tally)
 
 
-class TestACertificate:
-    def test_that_is_missing_is_wrong(self, pool: StagedPool) -> None:
+class TestCertificate:
+    def test_missing_certificate_is_wrong(self, pool: StagedPool) -> None:
         row = pool.rounds[2]
         pool.rounds[2] = StagedRound(row.snapshot, row.decision, None)
         pool.seal()
         assert wrong(verified(pool)) == {3: [f"certificate: {NONE}"]}
 
-    def test_of_an_older_version_than_one_before_it_is_wrong(self, pool: StagedPool) -> None:
+    def test_older_version_than_previous_round_is_wrong(self, pool: StagedPool) -> None:
         certified(pool, 5, version=3)
         text = f"its version is 3; {VERSION} is due, and a round before it has {VERSION}"
         assert wrong(verified(pool)) == {5: [f"certificate: {text}"]}
         # The result is the same if the previous round is not verified itself.
         assert wrong(verified(pool, first=5)) == {5: [f"certificate: {text}"]}
 
-    def test_of_an_older_version_by_itself_is_counted(self, pool: StagedPool) -> None:
+    def test_older_version_is_not_proven(self, pool: StagedPool) -> None:
         """An older portal may have made it, which could not measure more lines."""
         for number in range(1, 5):
             certified(pool, number, version=3)
@@ -70,13 +70,13 @@ class TestACertificate:
         assert gaps(findings[3]) == {Gap.CERTIFICATE: [text]}
         assert last_line(findings) == "4 of 8 rounds proven; 4 not proven (1, 2, 3, 4)"
 
-    def test_of_a_version_that_is_not_known_here_is_counted(self, pool: StagedPool) -> None:
+    def test_unknown_version_is_not_proven(self, pool: StagedPool) -> None:
         certified(pool, 5, version=99)
         findings = verified(pool)
         assert wrong(findings) == {}
         assert last_line(findings) == "7 of 8 rounds proven; 1 not proven (5)"
 
-    def test_of_a_version_that_its_lines_do_not_make_is_wrong(
+    def test_version_that_contradicts_its_lines_is_wrong(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("evenshare_core.verification.certificates.VERSION", VERSION + 1)
@@ -85,11 +85,11 @@ class TestACertificate:
         assert wrong(verified(pool)) == {5: [f"certificate: {text}"]}
 
     @pytest.mark.parametrize("version", [None, "6", True, 0])
-    def test_of_no_version_is_wrong(self, pool: StagedPool, version: object) -> None:
+    def test_invalid_version_is_wrong(self, pool: StagedPool, version: object) -> None:
         certified(pool, 5, version=version)
         assert wrong(verified(pool)) == {5: ["certificate: its version is no number"]}
 
-    def test_of_another_policy_version_may_have_other_lines(
+    def test_other_policy_version_may_have_different_lines(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         certified(pool, 5, version=3)
@@ -98,7 +98,7 @@ class TestACertificate:
         assert [row for row in finding.problems if row.check is RoundCheck.CERTIFICATE] == []
         assert finding.lacks_certificate
 
-    def test_of_another_solver_may_have_failed(self) -> None:
+    def test_older_version_is_allowed_if_other_solver_failed(self) -> None:
         """The certificate then has fewer lines and an older version."""
         pool = StagedPool(staged_rounds(6, policy="oef"))
         row = pool.rounds[4]
@@ -115,7 +115,7 @@ class TestACertificate:
             assert (RoundCheck.CERTIFICATE in checks) is broken
             assert finding.lacks_certificate is not broken
 
-    def test_that_cannot_be_made_here_is_wrong(
+    def test_is_wrong_if_recomputation_raises(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refused(*_: object) -> None:
@@ -128,8 +128,8 @@ class TestACertificate:
         assert verified(pool)[4].lacks_certificate
 
 
-class TestAnOwnTenant:
-    def test_under_a_name_of_nobodys_is_missing(self, pool: StagedPool) -> None:
+class TestOwnTenant:
+    def test_tenant_under_unknown_name_is_reported_missing(self, pool: StagedPool) -> None:
         """If a portal hides a tenant by renaming it and all its jobs, no other check fails."""
 
         own = RoundHistory(pool.files().get).own(day_of(BEGIN_US))
@@ -148,7 +148,7 @@ class TestAnOwnTenant:
         assert wrong(findings) == {}
         assert last_line(findings) == "4 of 8 rounds proven; 4 not proven (5, 6, 7, 8)"
 
-    def test_that_had_quota_before_is_missing_without_any_job(self, pool: StagedPool) -> None:
+    def test_tenant_with_earlier_quota_is_reported_missing(self, pool: StagedPool) -> None:
         def hidden(number: int, data: bytes) -> bytes:
             return data if number < 5 else data.replace(own, b"f" * 16)
 
@@ -158,7 +158,7 @@ class TestAnOwnTenant:
         findings = list(RoundHistory(files.get).rounds(lambda _: ""))
         assert [row.round for row in findings if row.absent] == [5]
 
-    def test_with_neither_jobs_nor_quota_is_not_missed(self, pool: StagedPool) -> None:
+    def test_tenant_without_jobs_and_quota_is_not_expected(self, pool: StagedPool) -> None:
         """The reader has a key of a tenant that has nothing in the pool."""
         files = pool.files()
         for name in [name for name in files if name.startswith("names/")]:
@@ -170,8 +170,8 @@ class TestAnOwnTenant:
         assert wrong(findings) == {}
 
 
-class TestAJobType:
-    def test_under_anothers_pseudonym_is_named(self, pool: StagedPool) -> None:
+class TestJobType:
+    def test_reports_swapped_pseudonyms(self, pool: StagedPool) -> None:
         def swap(number: int, data: bytes) -> bytes:
             document = json.loads(data)
             names = document["names"]["profiles"]
@@ -184,7 +184,7 @@ class TestAJobType:
         assert named
         assert all(" of ada is of the job type p1, " in text for text in named)
 
-    def test_that_is_not_told_is_not_compared(self, pool: StagedPool) -> None:
+    def test_ignores_undisclosed_job_type(self, pool: StagedPool) -> None:
         files = pool.files()
         jobs = json.loads(files["jobs.json"])
         jobs["jobs"] = [{**row, "profile": None} for row in jobs["jobs"]]
@@ -192,13 +192,13 @@ class TestAJobType:
         assert wrong(list(RoundHistory(files.get).rounds(lambda _: ""))) == {}
 
 
-class TestTheNewestRecord:
+class TestNewestRecord:
     def held_back(self, pool: StagedPool, newest: int) -> dict[str, bytes]:
         """An answer that presents an older round as the newest, with a proof for it."""
         chain = {**pool.chain(), "round": newest}
         return {**pool.files(last=5), "chain.json": json.dumps(chain).encode()}
 
-    def test_that_is_held_back_is_named(self, pool: StagedPool) -> None:
+    def test_reports_withheld_records(self, pool: StagedPool) -> None:
         head = RoundHistory(self.held_back(pool, 5).get).head()
         (problem,) = head.problems
         assert problem.check is HeadCheck.RECORDS
@@ -208,17 +208,17 @@ class TestTheNewestRecord:
         )
         assert head.pin is None
 
-    def test_that_is_older_than_a_record_is_named(self, pool: StagedPool) -> None:
+    def test_reports_newest_round_older_than_records(self, pool: StagedPool) -> None:
         problems = RoundHistory(self.held_back(pool, 4).get).head().problems
         assert problems[-1].text == "round 5 is in it; the portal calls 4 its newest"
 
-    def test_may_be_of_after_the_head(self, pool: StagedPool) -> None:
+    def test_may_be_newer_than_head(self, pool: StagedPool) -> None:
         """A round may be sealed between two requests."""
         assert RoundHistory(self.held_back(pool, 9).get).head().problems == []
 
 
 class TestRecords:
-    def test_are_verified_without_deciding(self, pool: StagedPool) -> None:
+    def test_are_verified_without_recomputing_decisions(self, pool: StagedPool) -> None:
         files = pool.files()
         del files["bundles/4.json"]
         findings = list(RoundHistory(files.get).records())
@@ -230,7 +230,7 @@ class TestRecords:
             RoundCheck.BYTES,
         }
 
-    def test_say_what_the_portal_owns_up_to_and_what_is_bent(self, pool: StagedPool) -> None:
+    def test_report_admitted_damage_and_manipulated_bytes(self, pool: StagedPool) -> None:
         files = pool.files()
         files["bundles/6.json"] = files["bundles/6.json"].replace(b'"day":', b'"day" :', 1)
         rows = json.loads(files["records.json"])
@@ -246,7 +246,7 @@ class TestRecords:
         assert named[5][0].startswith("record: its record names ")
         assert named[6][0].startswith("bytes: the record commits to the SHA-256 ")
 
-    def test_of_own_rows_are_checked_by_their_digests(self, pool: StagedPool) -> None:
+    def test_own_rows_are_checked_by_digest(self, pool: StagedPool) -> None:
         pool.visibility = "own"
         files = pool.files()
         findings = list(RoundHistory(files.get).records())

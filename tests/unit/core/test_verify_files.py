@@ -24,8 +24,8 @@ def pool() -> StagedPool:
     return StagedPool()
 
 
-class TestOwnRowsAlone:
-    def test_are_checked_by_their_digest_and_the_rest_is_said(self, pool: StagedPool) -> None:
+class TestOwnRows:
+    def test_are_checked_by_digest_and_leave_rest_unproven(self, pool: StagedPool) -> None:
         pool.visibility = "own"
         findings = verified(pool)
         assert wrong(findings) == {}
@@ -33,7 +33,7 @@ class TestOwnRowsAlone:
         assert findings[3].remarks
         assert set(gaps(findings[3])) == {Gap.OWN_ROWS}
 
-    def test_that_were_not_answered_are_not_said_to_be_checked(self, pool: StagedPool) -> None:
+    def test_missing_own_rows_are_not_proven(self, pool: StagedPool) -> None:
         pool.visibility = "own"
         files = pool.files()
         answer = json.loads(files["bundles/4.json"])
@@ -42,7 +42,7 @@ class TestOwnRowsAlone:
         assert finding.recomputed == [RoundCheck.RECORD]
         assert gaps(finding)[Gap.NAMES] == ["the portal gave no rows of ada"]
 
-    def test_beside_another_record_are_named(self, pool: StagedPool) -> None:
+    def test_reports_record_that_differs_from_log(self, pool: StagedPool) -> None:
         pool.visibility = "own"
         files = pool.files()
         answer = json.loads(files["bundles/4.json"])
@@ -52,7 +52,7 @@ class TestOwnRowsAlone:
         text = "bytes: the record sent with its own rows differs from the record of the log"
         assert wrong(findings) == {4: [text]}
 
-    def test_that_were_changed_are_named(self, pool: StagedPool) -> None:
+    def test_reports_changed_rows(self, pool: StagedPool) -> None:
         pool.visibility = "own"
         files = pool.files()
         answer = json.loads(files["bundles/4.json"])
@@ -64,9 +64,7 @@ class TestOwnRowsAlone:
 
     @pytest.mark.parametrize("part", ["record", "excerpt"])
     @pytest.mark.parametrize("value", [b'"\xff"', b"1e999"])
-    def test_that_no_reader_of_json_takes_are_named(
-        self, pool: StagedPool, part: str, value: bytes
-    ) -> None:
+    def test_reports_unreadable_json(self, pool: StagedPool, part: str, value: bytes) -> None:
         pool.visibility = "own"
         files = pool.files()
         answer = json.loads(files["bundles/4.json"])
@@ -78,7 +76,7 @@ class TestOwnRowsAlone:
 
 
 class TestFiles:
-    def test_that_are_missing_or_wrong_are_named(self, pool: StagedPool) -> None:
+    def test_error_names_missing_or_invalid_file(self, pool: StagedPool) -> None:
         files = pool.files()
         for name, data, text in (
             ("chain.json", None, "chain.json is missing"),
@@ -90,7 +88,7 @@ class TestFiles:
             with pytest.raises(EvidenceError, match=text):
                 RoundHistory(broken.get)
 
-    def test_whose_values_no_policy_takes_are_findings(self, pool: StagedPool) -> None:
+    def test_reports_options_rejected_by_policy(self, pool: StagedPool) -> None:
         files = dict(pool.files(1))
         document = json.loads(files["bundles/5.json"])
         document["snapshot"]["options"] = {"none": 1}
@@ -98,18 +96,18 @@ class TestFiles:
         found = wrong(list(RoundHistory(files.get).rounds(lambda _: "")))
         assert any("cannot be recomputed: OptionError" in text for text in found[6])
 
-    def test_on_no_day_of_a_calendar_are_no_records(self, pool: StagedPool) -> None:
+    def test_rejects_record_with_impossible_date(self, pool: StagedPool) -> None:
         record = read_record(pool.records[-1])
         with pytest.raises(RecordError, match="at_us: is 10"):
             read_record(record_bytes(replace(record, at_us=10**18)))
 
-    def test_nested_without_end_are_named(self, pool: StagedPool) -> None:
+    def test_rejects_deeply_nested_json(self, pool: StagedPool) -> None:
         files = {**pool.files(1), "chain.json": b"[" * 100_000 + b"]" * 100_000}
         with pytest.raises(EvidenceError, match=r"chain\.json"):
             RoundHistory(files.get)
         assert not is_excerpt(b'{"a":' * 100_000)
 
-    def test_are_summed_up_in_the_last_line(self) -> None:
+    def test_summary_counts_verdicts_and_head(self) -> None:
         proven, wrong, left = ProofVerdict.PROVEN, ProofVerdict.WRONG, ProofVerdict.NOT_PROVEN
         fine = Tally(rows=[(1, proven), (2, proven)])
         assert summary(fine) == "2 rounds proven"
@@ -119,7 +117,7 @@ class TestFiles:
             "1 of 3 rounds proven; 1 wrong (2); 1 not proven (3); the head is WRONG"
         )
 
-    def test_have_one_sentence_a_gap(self, pool: StagedPool) -> None:
+    def test_gap_lines_have_one_sentence_per_gap(self, pool: StagedPool) -> None:
         del pool.bundles[4], pool.bundles[5]
         tally = Tally(accepted=["before"])
         for finding in verified(pool):
@@ -131,7 +129,7 @@ class TestFiles:
         assert (tally.verdict, tally.not_decided) == (ProofVerdict.NOT_PROVEN, 2)
         assert summary(tally) == "6 of 8 rounds proven; 2 not proven (4, 5)"
 
-    def test_under_a_head_that_nothing_joins_to_the_pin_are_not_proven(self) -> None:
+    def test_rounds_under_unproven_head_are_not_proven(self) -> None:
         tally = Tally(rows=[(1, ProofVerdict.PROVEN)])
         tally.add_head(HeadFinding(LOG, unproven=[Unproven(Gap.HEAD, "no proof")]))
         assert tally.verdict is ProofVerdict.NOT_PROVEN

@@ -73,11 +73,11 @@ def gaps(finding: RoundFinding) -> dict[Gap, list[str]]:
     return texts
 
 
-class TestAnHonestRound:
+class TestValidRound:
     @pytest.mark.parametrize(
         "policy", ["ltgf", "evenshare", "oef", "unisched", "gandiva_fair", "fifo"]
     )
-    def test_is_recomputed_whole(self, policy: str) -> None:
+    def test_is_recomputed_completely(self, policy: str) -> None:
         findings = verified(StagedPool(staged_rounds(6, policy=policy)))
         assert wrong(findings) == {}
         assert [row.round for row in findings] == [1, 2, 3, 4, 5, 6]
@@ -85,7 +85,7 @@ class TestAnHonestRound:
         assert all(row.remarks == [] for row in findings)
         assert {row.verdict() for row in findings} == {ProofVerdict.PROVEN}
 
-    def test_that_could_not_be_certified_fails_alike_under_other_ids(
+    def test_certificate_failure_is_independent_of_ids(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fails(snapshot: Snapshot, *_: object) -> None:
@@ -98,7 +98,7 @@ class TestAnHonestRound:
         stored = [row.disclosed.certificate for row in findings if row.disclosed]
         assert [row and row["failure"] for row in stored] == ["LookupError"] * 3
 
-    def test_tells_what_was_recomputed_in_numbers(self, pool: StagedPool) -> None:
+    def test_shows_recomputed_figures(self, pool: StagedPool) -> None:
         finding = verified(pool)[3]
         row = pool.rounds[3]
         figures = finding.figures
@@ -115,19 +115,19 @@ class TestAnHonestRound:
         assert f"{ADA} fast rho" in line
         assert line.endswith(": ok")
 
-    def test_of_another_day_has_other_names_and_still_follows(self) -> None:
+    def test_is_verified_across_change_of_day(self) -> None:
         begin_us = BEGIN_US - BEGIN_US % DAY_US + DAY_US - 3 * ROUND_US
         pool = StagedPool(staged_rounds(6, begin_us=begin_us))
         days = {read_record(data).at_us // DAY_US for data in pool.records}
         assert len(days) == 2
         assert wrong(verified(pool)) == {}
 
-    def test_is_verified_from_the_one_before_it(self, pool: StagedPool) -> None:
+    def test_first_verified_round_follows_previous_one(self, pool: StagedPool) -> None:
         findings = verified(pool, first=5)
         assert [row.round for row in findings] == [5, 6, 7, 8]
         assert all(RoundCheck.FOLLOWS in row.recomputed for row in findings)
 
-    def test_whose_bytes_are_gone_keeps_its_place_in_the_chain(self, pool: StagedPool) -> None:
+    def test_missing_bundle_keeps_chain_intact(self, pool: StagedPool) -> None:
         del pool.bundles[4]
         findings = verified(pool)
         assert wrong(findings) == {}
@@ -152,8 +152,8 @@ def edited(pool: StagedPool, number: int, edit: Callable[[dict[str, Any]], None]
     pool.bundles[number] = msgspec.json.encode(document)
 
 
-class TestAPlant:
-    def test_of_other_bytes_is_named_with_both_hashes(self, pool: StagedPool) -> None:
+class TestManipulation:
+    def test_reports_changed_bundle_bytes(self, pool: StagedPool) -> None:
         def dearer(document: dict[str, Any]) -> None:
             document["decision"]["prices"][0]["price_micro"] += 1
 
@@ -163,7 +163,7 @@ class TestAPlant:
         assert "decision: prices[0].price_micro: " in broken[4][1]
         assert "price of fast" in broken[5][0]
 
-    def test_of_a_price_changed_after_posting_is_named(self, pool: StagedPool) -> None:
+    def test_reports_price_changed_after_posting(self, pool: StagedPool) -> None:
         """The portal seals again, so hashes match, but the next round has the posted price."""
         row = pool.rounds[3]
         prices = row.decision.prices
@@ -176,7 +176,7 @@ class TestAPlant:
         assert any(text.startswith("decision: prices[0].price_micro: ") for text in broken[4])
         assert any("price of fast" in text for text in broken[5])
 
-    def test_of_a_round_with_sums_that_do_not_follow_is_named(self, pool: StagedPool) -> None:
+    def test_reports_sums_that_do_not_follow(self, pool: StagedPool) -> None:
         """The round is decided again from lowered sums, so it replays to the same bytes."""
         snapshot = pool.rounds[4].snapshot
         claims = snapshot.service.claims
@@ -189,7 +189,7 @@ class TestAPlant:
         assert any(text.startswith("follows: the portal says: ") for text in broken[5])
         assert not any(text.startswith("decision") for text in broken[5])
 
-    def test_of_a_certificate_upgraded_is_named(self, pool: StagedPool) -> None:
+    def test_reports_upgraded_certificate_verdict(self, pool: StagedPool) -> None:
         row = pool.rounds[2]
         assert row.certificate is not None
         certificate = json.loads(json.dumps(row.certificate))
@@ -202,7 +202,7 @@ class TestAPlant:
         text = f"certificate: {line['name']}: holds there, {before} here"
         assert wrong(verified(pool)) == {3: [text]}
 
-    def test_of_a_certificates_number_is_named(self, pool: StagedPool) -> None:
+    def test_reports_changed_certificate_number(self, pool: StagedPool) -> None:
         """A number of the certificate is changed so that all verdicts stay equal."""
         row = pool.rounds[4]
         assert row.certificate is not None
@@ -212,12 +212,12 @@ class TestAPlant:
         pool.seal()
         assert any("77,777" in text or "77777" in text for text in wrong(verified(pool))[5])
 
-    def test_of_a_bundle_of_another_pool_is_named(self, pool: StagedPool) -> None:
+    def test_reports_bundle_of_other_pool(self, pool: StagedPool) -> None:
         pool.seal(lambda _, data: data.replace(b'"pool":"lab"', b'"pool":"lub"', 1))
         text = "record: pool is lub in the bundle, lab is due"
         assert wrong(verified(pool))[5] == [text]
 
-    def test_of_a_lease_that_is_not_its_jobs_tenants_is_named(self, pool: StagedPool) -> None:
+    def test_reports_lease_with_other_tenant_than_job(self, pool: StagedPool) -> None:
         read = read_bundle(pool.bundles[5])
         first, *rest = read.snapshot.leases
         other = 1 + first.tenant % 3
@@ -226,7 +226,7 @@ class TestAPlant:
         (text,) = name_breaks(bent, OwnNames({}, {}))
         assert text == f"the lease {read.names.leases[0]} is of another tenant than its job"
 
-    def test_of_a_pseudonym_swapped_is_named(self, pool: StagedPool) -> None:
+    def test_reports_swapped_job_pseudonyms(self, pool: StagedPool) -> None:
         """An own job gets the pseudonym of another row, and hashes match."""
 
         def swap(number: int, data: bytes) -> bytes:
@@ -245,7 +245,7 @@ class TestAPlant:
         assert any("of ada has the pseudonym of another tenant" in text for text in named)
         assert any("is said to be of ada, which has none of this name" in text for text in named)
 
-    def test_of_the_tenants_pseudonym_swapped_is_named(self, pool: StagedPool) -> None:
+    def test_reports_swapped_tenant_pseudonyms(self, pool: StagedPool) -> None:
         def swap(_: int, data: bytes) -> bytes:
             document = json.loads(data)
             names = document["names"]["tenants"]
@@ -256,7 +256,7 @@ class TestAPlant:
         broken = wrong(verified(pool))
         assert any("of ada has the pseudonym of another" in text for text in broken[5])
 
-    def test_of_a_job_that_asks_for_fewer_gpus_is_named(self, pool: StagedPool) -> None:
+    def test_reports_job_with_fewer_gpus_than_requested(self, pool: StagedPool) -> None:
         mine = next(job for job in pool.rounds[5].snapshot.jobs if job.tenant == 1)
         files = pool.files()
         jobs = json.loads(files["jobs.json"])
@@ -266,7 +266,7 @@ class TestAPlant:
         broken = wrong(list(RoundHistory(files.get).rounds(lambda _: "")))
         assert any(f"asked for {mine.gpus + 1} GPUs" in text for text in broken[6])
 
-    def test_of_a_job_that_came_later_is_named(self, pool: StagedPool) -> None:
+    def test_reports_job_with_changed_submission_time(self, pool: StagedPool) -> None:
         mine = next(job for job in pool.rounds[5].snapshot.jobs if job.tenant == 1)
         files = pool.files()
         jobs = json.loads(files["jobs.json"])
@@ -276,7 +276,7 @@ class TestAPlant:
         broken = wrong(list(RoundHistory(files.get).rounds(lambda _: "")))
         assert any(f"asked for {mine.gpus} GPUs at " in text for text in broken[6])
 
-    def test_of_a_job_left_out_is_said(self, pool: StagedPool) -> None:
+    def test_remarks_omitted_own_job(self, pool: StagedPool) -> None:
         """It is a remark, not a problem: a round may leave jobs out."""
         files = pool.files()
         jobs = json.loads(files["jobs.json"])
@@ -292,14 +292,14 @@ class TestAPlant:
         assert findings[6].remarks == ["own jobs that are not in it: 00000000"]
         assert findings[7].remarks == []
 
-    def test_of_a_record_edited_breaks_the_chain(self, pool: StagedPool) -> None:
+    def test_edited_record_breaks_chain(self, pool: StagedPool) -> None:
         record = read_record(pool.records[3])
         pool.records[3] = record_bytes(replace(record, at_us=record.at_us + 1))
         broken = wrong(verified(pool))
         assert any("at_us is" in text for text in broken[4])
         assert broken[5][0].startswith("record: its record names ")
 
-    def test_of_another_round_before_it_is_named(self, pool: StagedPool) -> None:
+    def test_reports_changed_previous_bundle(self, pool: StagedPool) -> None:
         """The previous round is not verified itself, but it must be the sealed one."""
         files = pool.files(4)
         bundle = json.loads(files["bundles/3.json"])
@@ -308,20 +308,20 @@ class TestAPlant:
         findings = list(RoundHistory(files.get).rounds(lambda _: ""))
         assert wrong(findings) == {4: [f"bytes: {OTHER_BEFORE}"]}
 
-    def test_of_a_round_removed_breaks_the_chain(self, pool: StagedPool) -> None:
+    def test_removed_record_breaks_chain(self, pool: StagedPool) -> None:
         del pool.records[3]
         history = RoundHistory(pool.files().get)
         broken = wrong(list(history.rounds(lambda _: "")))
         assert broken[5][0] == "record: the round before it in the log is 3"
         assert broken[5][1].startswith("record: its record names ")
 
-    def test_that_the_portal_owns_up_to_is_named(self, pool: StagedPool) -> None:
+    def test_reports_damage_admitted_by_portal(self, pool: StagedPool) -> None:
         record = replace(read_record(pool.records[7]), damage="its snapshot is gone", bundle="")
         finding = verify_round(None, record, read_record(pool.records[6]), None)
         assert [problem.check for problem in finding.problems] == [RoundCheck.DAMAGE]
         assert finding.remarks == []
 
-    def test_of_no_bundle_at_all_is_named(self, pool: StagedPool) -> None:
+    def test_reports_invalid_bundle(self, pool: StagedPool) -> None:
         pool.bundles[6] = b"{}"
         broken = wrong(verified(pool))
         assert broken[6][1].startswith("bytes: is no bundle: ")
@@ -329,7 +329,7 @@ class TestAPlant:
 
 class TestEveryPolicy:
     @pytest.mark.parametrize("policy", sorted(registry.POLICIES))
-    def test_has_its_rounds_recomputed_and_what_follows_from_its_picks(self, policy: str) -> None:
+    def test_rounds_and_outcomes_are_recomputed(self, policy: str) -> None:
         rounds = staged_rounds(6, policy=policy)
         assert all(with_outcomes(row.snapshot, row.decision) == row.decision for row in rounds)
         assert wrong(verified(StagedPool(rounds))) == {}

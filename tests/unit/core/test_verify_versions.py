@@ -29,7 +29,7 @@ def pool() -> StagedPool:
     return StagedPool()
 
 
-class TestAnotherVersion:
+class TestOtherVersion:
     def solved(self, pool: StagedPool) -> RoundFinding:
         """A round of a policy with a program, whose ideals differ here."""
         return verified(pool, versions=lambda name: "1.16" if name == "highspy" else "")[4]
@@ -68,13 +68,13 @@ class TestAnotherVersion:
         pool.seal(renamed)
         return pool
 
-    def test_of_a_solver_that_answers_the_same_is_no_matter(self, programs: StagedPool) -> None:
+    def test_other_solver_with_same_result_is_proven(self, programs: StagedPool) -> None:
         finding = self.solved(self.sealed(programs, highspy="1.15"))
         assert finding.ok
         assert RoundCheck.DECISION in finding.recomputed
         assert finding.remarks == []
 
-    def test_of_a_solver_has_its_plan_checked_and_says_so(self, programs: StagedPool) -> None:
+    def test_other_solver_plan_is_checked_but_not_proven(self, programs: StagedPool) -> None:
         self.moved(programs, 1e-9)
         finding = self.solved(self.sealed(programs, highspy="1.15"))
         assert RoundCheck.PLAN in finding.recomputed
@@ -83,7 +83,7 @@ class TestAnotherVersion:
         assert finding.verdict() is ProofVerdict.NOT_PROVEN
         assert [row for row in finding.problems if row.check is RoundCheck.PLAN] == []
 
-    def test_of_a_solver_excuses_no_worse_objective(self, programs: StagedPool) -> None:
+    def test_other_solver_does_not_excuse_worse_objective(self, programs: StagedPool) -> None:
         self.moved(programs, 1e-9, objective=-0.5)
         finding = self.solved(self.sealed(programs, highspy="1.15"))
         assert any("plan: the objective is" in line for line in wrong([finding])[5])
@@ -99,7 +99,7 @@ class TestAnotherVersion:
             ("solved, gap 7.2 %", 0.05, False),
         ],
     )
-    def test_of_a_solver_may_earn_less_within_the_gap_that_is_told(
+    def test_other_solver_may_be_worse_within_reported_gap(
         self, programs: StagedPool, said: str, objective: float, is_fine: bool
     ) -> None:
         solve = programs.rounds[4].decision.solve
@@ -119,24 +119,24 @@ class TestAnotherVersion:
             text = gaps(finding)[Gap.VERSION][0]
             assert f"there ({said}), {solve.objective:.9g} here ({solve.status})" in text
 
-    def test_of_a_solver_excuses_nothing_that_does_not_fit(self, programs: StagedPool) -> None:
+    def test_other_solver_does_not_excuse_infeasible_plan(self, programs: StagedPool) -> None:
         self.moved(programs, 50.0)
         finding = self.solved(self.sealed(programs, highspy="1.15"))
         assert any(line.startswith("plan: ") for line in wrong([finding])[5])
 
-    def test_of_a_solver_that_decided_nothing_is_no_excuse(self, programs: StagedPool) -> None:
+    def test_unused_solver_version_is_no_excuse(self, programs: StagedPool) -> None:
         self.moved(programs, 1e-9)
         self.sealed(programs, ortools="9.15")
         finding = verified(programs)[4]
         assert RoundCheck.PLAN not in finding.recomputed
         assert any(line.startswith("decision: ") for line in wrong([finding])[5])
 
-    def test_is_no_excuse_where_it_is_the_same_here(self, programs: StagedPool) -> None:
+    def test_same_solver_version_is_no_excuse(self, programs: StagedPool) -> None:
         self.moved(programs, 1e-9)
         findings = verified(self.sealed(programs, highspy="1.15"), versions=lambda _: "1.15")
         assert any(line.startswith("decision: ideals[0].gpus") for line in wrong(findings)[5])
 
-    def test_is_no_excuse_where_nothing_is_solved(self, pool: StagedPool) -> None:
+    def test_solver_version_is_no_excuse_for_policy_without_solver(self, pool: StagedPool) -> None:
         self.reordered(pool)
         findings = verified(self.sealed(pool, highspy="1.15"), versions=lambda _: "1.16")
         assert any(
@@ -144,7 +144,9 @@ class TestAnotherVersion:
             for line in wrong(findings)[5]
         )
 
-    def test_of_the_policy_is_said(self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_reports_other_policy_version(
+        self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.reordered(pool)
         pool.seal()
         there = pool.rounds[4].snapshot.policy_version
@@ -153,7 +155,7 @@ class TestAnotherVersion:
         assert [row for row in finding.problems if row.check is not RoundCheck.FOLLOWS] == []
         assert gaps(finding) == {Gap.VERSION: [f"{PLAN}ltgf {there} there, 99 here"]}
 
-    def test_of_the_policy_excuses_no_shares_that_do_not_follow(
+    def test_other_policy_version_does_not_excuse_wrong_shares(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         row = pool.rounds[4]
@@ -174,7 +176,7 @@ class TestAnotherVersion:
         decision = replace(row.decision, grants=grants)
         pool.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
 
-    def test_of_a_solver_is_read_from_the_policys_too(
+    def test_reads_solver_version_from_policy_version(
         self, programs: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.moved(programs, 1e-9, objective=-0.5)
@@ -185,7 +187,7 @@ class TestAnotherVersion:
         assert f"{PLAN}highspy {solver} there, 9.9 here" in gaps(finding)[Gap.VERSION]
         assert any("plan: the objective is" in line for line in wrong([finding])[5])
 
-    def test_that_knows_no_such_policy_cannot_read_the_bundle_and_says_so(
+    def test_unknown_policy_is_not_proven_and_names_package(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The ids in an unknown policy's memory are not declared, so the round is not proven."""

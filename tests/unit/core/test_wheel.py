@@ -91,8 +91,8 @@ def here(*arguments: str) -> str:
     return out.getvalue()
 
 
-class TestTheWheel:
-    def test_holds_the_library_and_no_data(self, wheel: Path) -> None:
+class TestWheel:
+    def test_contains_only_library_files(self, wheel: Path) -> None:
         held = [path for path in wheel.rglob("*") if path.is_file()]
         assert {path.relative_to(wheel).parts[0].partition("-")[0] for path in held} == {
             "evenshare_core"
@@ -101,7 +101,7 @@ class TestTheWheel:
         odd = {path.name for path in inside if path.suffix != ".py"}
         assert odd <= {"py.typed", "LICENSE", "METADATA", "RECORD", "WHEEL", "entry_points.txt"}
 
-    def test_simulates_as_the_portal_does(self, elsewhere: Elsewhere) -> None:
+    def test_simulation_matches_portal(self, elsewhere: Elsewhere) -> None:
         done = elsewhere(*DRAWN, "--json")
         assert done.returncode == 0, done.stderr
         prompt = [json.loads(text)["results"] for text in (done.stdout, here(*DRAWN, "--json"))]
@@ -110,7 +110,7 @@ class TestTheWheel:
         assert len(set(hashes[0])) == 2
 
     @pytest.mark.parametrize("snapshot", [PLAIN, MIXED], ids=["ltgf", "oef"])
-    def test_decides_as_the_portal_does(
+    def test_decision_matches_portal(
         self, elsewhere: Elsewhere, tmp_path: Path, snapshot: Snapshot
     ) -> None:
         path = tmp_path / "snapshot.json"
@@ -121,12 +121,10 @@ class TestTheWheel:
         sha256 = sha256_hex(canonical_bytes(decide_round(snapshot)))
         assert f"sha256: {sha256}\n" in done.stdout
 
-    def test_tells_shares_as_the_portal_does(self, elsewhere: Elsewhere) -> None:
+    def test_shares_match_portal(self, elsewhere: Elsewhere) -> None:
         assert elsewhere(*SHARES, "--json").stdout == here(*SHARES, "--json")
 
-    def test_needs_the_extra_for_other_solvers_and_says_so(
-        self, elsewhere: Elsewhere, tmp_path: Path
-    ) -> None:
+    def test_other_solvers_require_extra(self, elsewhere: Elsewhere, tmp_path: Path) -> None:
         path = tmp_path / "snapshot.json"
         path.write_bytes(canonical_bytes(MIXED))
         drawn = ("simulate", "--synthetic", "9,2,1", "--nodes", "1", "--policy", "oef")
@@ -143,7 +141,7 @@ class TestTheWheel:
                 assert repr(backend) in done.stderr
                 assert "Traceback" not in done.stderr
 
-    def test_ends_with_2_where_the_command_line_is_wrong(self, elsewhere: Elsewhere) -> None:
+    def test_exits_with_2_for_invalid_command_line(self, elsewhere: Elsewhere) -> None:
         done = elsewhere("lottery")
         assert done.returncode == 2
         assert "invalid choice: 'lottery'" in done.stderr

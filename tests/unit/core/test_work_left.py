@@ -19,7 +19,7 @@ def hazard(z: float) -> float:
 
 
 @pytest.mark.parametrize("z", [-2.5, -1.1, 0.0, 0.6, 1.3, 2.0, 3.9])
-def test_it_is_the_mean_and_deviation_of_the_truncated_normal(z: float) -> None:
+def test_matches_truncated_normal_distribution(z: float) -> None:
     """With a standard error of a tenth, the correction for the job's start is negligible."""
     error_us = WHOLE_US // 10
     ran_us = round(WHOLE_US + z * error_us)
@@ -31,27 +31,27 @@ def test_it_is_the_mean_and_deviation_of_the_truncated_normal(z: float) -> None:
 
 
 @pytest.mark.parametrize("error_milli", [1, 100, 577, 1000, 30_000])
-def test_at_its_start_a_job_takes_its_estimate_and_may_be_off_by_its_error(
+def test_new_job_has_its_estimate_and_error(
     error_milli: int,
 ) -> None:
     left = work_left(WHOLE_US, 0, error_milli)
     assert left == (WHOLE_US, WHOLE_US * error_milli // 1000)
 
 
-def test_where_the_error_is_nothing_it_is_the_rest_and_a_twentieth_at_least() -> None:
+def test_zero_error_leaves_remainder_of_at_least_5_percent() -> None:
     assert work_left(WHOLE_US, HOUR_US) == (9 * HOUR_US, 0)
     assert work_left(WHOLE_US, WHOLE_US + HOUR_US) == (30 * MINUTE_US, 0)
     assert work_left(1, 7) == (1, 0)
 
 
-def test_a_job_that_reaches_its_estimate_is_not_taken_to_end() -> None:
+def test_job_at_its_estimate_has_work_left() -> None:
     """With a standard error of a quarter, 0.8 standard errors of work are left on average."""
     left = work_left(WHOLE_US, WHOLE_US, 250)
     assert left.mean_us == WHOLE_US // 4 * 798 // 1000
     assert left.deviation_us == WHOLE_US // 4 * 603 // 1000
 
 
-def test_much_later_it_is_taken_to_need_as_much_as_at_four_errors() -> None:
+def test_work_left_is_constant_beyond_four_errors() -> None:
     late = work_left(WHOLE_US, WHOLE_US * 2, 250)
     assert work_left(WHOLE_US, WHOLE_US * 50, 250) == late
     assert late.mean_us == WHOLE_US // 4 * 226 // 1000
@@ -62,7 +62,7 @@ def test_much_later_it_is_taken_to_need_as_much_as_at_four_errors() -> None:
     shares=st.lists(st.integers(0, 5000), min_size=2, max_size=2).map(sorted),
     error_milli=st.integers(0, 100_000),
 )
-def test_the_end_that_is_expected_never_comes_nearer(
+def test_expected_end_never_moves_earlier(
     whole_us: int, shares: list[int], error_milli: int
 ) -> None:
     """Further running never makes a job shorter, beyond a microsecond of rounding."""
@@ -79,6 +79,6 @@ def test_the_end_that_is_expected_never_comes_nearer(
 
 
 @pytest.mark.parametrize("numbers", [(-1, 0, 0), (0, -1, 0), (0, 0, -1)])
-def test_negative_numbers_are_refused(numbers: tuple[int, int, int]) -> None:
+def test_rejects_negative_numbers(numbers: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="must be at least 0"):
         work_left(*numbers)

@@ -33,7 +33,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 @pytest.mark.parametrize("name", sorted(app.conf.beat_schedule))
 @pytest.mark.parametrize("jump_s", [-600, 3600])
-def test_sends_each_message_at_its_interval_over_a_jump(
+def test_sends_messages_at_interval_after_clock_jump(
     clocks: Clocks, name: str, jump_s: int
 ) -> None:
     entry = ScheduleEntry(name=name, app=app, **app.conf.beat_schedule[name])
@@ -53,7 +53,7 @@ def scheduler(folder: Path) -> Iterator[beat.SteadyScheduler]:
     made.close()
 
 
-def test_does_not_believe_what_it_sent_after_now(tmp_path: Path) -> None:
+def test_ignores_last_run_in_future(tmp_path: Path) -> None:
     """The clock was set back, and beat restarted."""
     with scheduler(tmp_path) as before:
         for entry in before.schedule.values():
@@ -62,7 +62,7 @@ def test_does_not_believe_what_it_sent_after_now(tmp_path: Path) -> None:
         assert all(after.schedule[name].is_due().is_due for name in app.conf.beat_schedule)
 
 
-def test_keeps_what_it_sent_over_a_restart(clocks: Clocks, tmp_path: Path) -> None:
+def test_keeps_last_runs_after_restart(clocks: Clocks, tmp_path: Path) -> None:
     with scheduler(tmp_path):
         pass
     clocks.passed_s += 100
@@ -72,5 +72,5 @@ def test_keeps_what_it_sent_over_a_restart(clocks: Clocks, tmp_path: Path) -> No
     assert "housekeeping" not in due
 
 
-def test_is_the_scheduler_of_the_application() -> None:
+def test_is_configured_as_scheduler() -> None:
     assert app.conf.beat_scheduler == "portal.site.beat:SteadyScheduler"

@@ -24,11 +24,11 @@ def closest(tenant: str, other: str) -> str:
     )  # fmt: skip
 
 
-class TestTheClosestPair:
+class TestClosestPair:
     def test_of_two_tenants(self) -> None:
         assert closest("red", "blue") == "Closest of 6 pairs: red would do the same with blue's."
 
-    def test_of_one_tenants_job_types_is_told_as_such(self) -> None:
+    def test_of_two_job_types_of_one_tenant(self) -> None:
         told = "Closest of 6 pairs: red would do the same with that of another of its job types."
         assert closest("red", "red") == told
 
@@ -42,21 +42,21 @@ def market_line(name: Property, **fields: Any) -> str:
     return _sentence(CertificateItemView(name=name, **row))
 
 
-class TestTheOrder:
+class TestOrderLine:
     ORDER = Property.LONG_TERM_ORDER
 
-    def test_says_with_whom_picks_were_compared(self) -> None:
+    def test_names_jobs_compared_with_picks(self) -> None:
         assert market_line(self.ORDER, checked=5, total=1.0, tenant=None) == (
             "5 picks compared with the 1 job that was left queued: no tenant further below its"
             " share could have been served before, and none could use the idle GPUs."
         )
 
-    def test_of_before_says_no_more_than_it_was(self) -> None:
+    def test_of_older_certificate_reports_only_replay(self) -> None:
         assert market_line(self.ORDER, checked=5, total=None, tenant=None) == (
             "5 picks replayed in order: each was its turn."
         )
 
-    def test_says_who_was_passed_over(self) -> None:
+    def test_names_overtaken_tenants(self) -> None:
         broken = {"verdict": Verdict.VIOLATED, "count": 1}
         assert market_line(self.ORDER, **broken, other=seen("blue")) == (
             "blue was served before red, which was further below its share and could have been"
@@ -74,7 +74,7 @@ class TestTheOrder:
 class TestMisreports:
     OVER, UNDER = Property.OVERSTATING, Property.UNDERSTATING
 
-    def test_are_the_best_that_was_found(self) -> None:
+    def test_show_best_result_of_search(self) -> None:
         tried = {"of": 15, "factor": 2.0, "gpu_type": "v100"}
         start = "Best of 2 out of 15 misreports of red tried here:"
         assert market_line(self.OVER, **tried, worst=0.339, count=1) == (
@@ -84,7 +84,7 @@ class TestMisreports:
             f"{start} \N{MULTIPLICATION SIGN}0.25 on all but the slowest type loses 1.00 of 3.00."
         )
 
-    def test_are_exact_only_where_a_bound_is_known(self) -> None:
+    def test_are_exact_only_with_known_bound(self) -> None:
         tried = {"of": 15, "factor": 2.0, "gpu_type": "v100", "worst": 0.0}
         text = market_line(self.OVER, **tried, bound="OEF, theorem 5.4")
         assert text.endswith("No overstating gains at all: exact, by OEF, theorem 5.4.")
@@ -93,16 +93,16 @@ class TestMisreports:
         gained = market_line(self.OVER, **tried | {"worst": 1.0}, count=1, bound="a theorem")
         assert "theorem" not in gained
 
-    def test_of_before_are_not_called_a_search(self) -> None:
+    def test_of_older_certificate_are_not_called_best(self) -> None:
         assert market_line(self.OVER, checked=1, worst=0.0) == (
             "1 misreport of red tried: none of them gains over 3.00."
         )
 
 
-class TestAMarket:
+class TestMarketLines:
     QUOTAS, WORTH = Property.QUOTA_GUARANTEE, Property.INDIVIDUAL_RATIONALITY
 
-    def test_says_by_when_a_node_is_clear(self) -> None:
+    def test_quota_line_shows_when_node_is_free(self) -> None:
         way = "no borrowing lease started or went on in their way"
         assert market_line(self.QUOTAS, worst=600.0) == (
             f"2 queued jobs are owed GPUs of a quota: {way}. A node is free for red within 10 min."
@@ -113,21 +113,21 @@ class TestAMarket:
         nobody = "No tenant waits for GPUs of its quota, and no own quota was charged."
         assert market_line(self.QUOTAS, checked=0) == nobody
 
-    def test_says_before_whom_a_borrower_went(self) -> None:
+    def test_quota_line_names_overtaken_tenant(self) -> None:
         said = market_line(self.QUOTAS, count=1, named=(seen("blue"),))
         assert said == "A borrowing lease was ahead of blue, or own quota was charged."
 
-    def test_says_how_close_the_price_is(self) -> None:
+    def test_value_line_shows_smallest_margin(self) -> None:
         said = market_line(self.WORTH, worst=0.25)
         assert said == (
             "2 new terms borrow: to each job, a GPU-hour is worth at least 0.25 credits more than"
             " the price."
         )
 
-    def test_says_it_without_the_number_that_is_anothers(self) -> None:
+    def test_value_line_hides_numbers_of_other_tenants(self) -> None:
         said = market_line(self.WORTH, checked=1, hidden=True, tenant=None)
         assert said == "1 new term borrows, none above the value of a GPU-hour to its job."
 
-    def test_says_who_borrowed_at_a_loss(self) -> None:
+    def test_value_line_counts_tenants_borrowing_at_loss(self) -> None:
         said = market_line(self.WORTH, count=2, hidden=True)
         assert said == "2 tenants borrowed above the value of a GPU-hour to the job."

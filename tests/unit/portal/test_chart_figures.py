@@ -52,13 +52,13 @@ def bars() -> PageChart:
     return PageChart("k", "t", "x", (line,), (-1.0, 1.0), "GPUs", "f")
 
 
-class TestAFigure:
+class TestFigure:
     @pytest.mark.parametrize("chart", [alphas, coverage, metric, prices, bars])
-    def test_has_attributes_of_plotly_alone(self, chart: Callable[[], PageChart]) -> None:
+    def test_uses_only_plotly_attributes(self, chart: Callable[[], PageChart]) -> None:
         assert drawn(chart()).data
 
     @pytest.mark.parametrize("kind", ["line", "area", "bar"])
-    def test_of_a_misspelt_look_is_refused(self, kind: str) -> None:
+    def test_rejects_invalid_colour(self, kind: str) -> None:
         look = type(OWN)("no colour", fill="no colour either")
         line = Series("n", "n", [T0], [1], look, kind=kind)
         with pytest.raises(ValueError, match="color"):

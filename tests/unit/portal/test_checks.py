@@ -244,20 +244,20 @@ def refusals(monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]) -> list[s
     return list(settings_problems(SimpleNamespace(**read)))
 
 
-class TestAnEnvironment:
+class TestEnvironment:
     @pytest.mark.parametrize(("changed", "line"), UNSAFE.values(), ids=UNSAFE)
-    def test_that_is_unsafe_gets_its_line(
+    def test_unsafe_setting_is_reported(
         self, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], line: str
     ) -> None:
         assert refusals(monkeypatch, changed) == [line]
 
     @pytest.mark.parametrize("changed", ALSO_SAFE.values(), ids=ALSO_SAFE)
-    def test_that_is_safe_gets_none(
+    def test_safe_settings_are_accepted(
         self, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]
     ) -> None:
         assert refusals(monkeypatch, changed) == []
 
-    def test_with_the_key_of_the_demo_of_this_folder_gets_its_line(
+    def test_secret_key_of_demo_folder_is_reported(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         """Older demos did not mark their keys as such."""
@@ -265,10 +265,10 @@ class TestAnEnvironment:
         (line,) = refusals(monkeypatch, {"EVENSHARE_DATA_DIR": str(tmp_path)})
         assert line == UNSAFE["the key of a demo"][1]
 
-    def test_with_two_problems_gets_two_lines(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_two_problems_give_two_lines(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(refusals(monkeypatch, {"DEBUG": "1", "ALLOWED_HOSTS": "*"})) == 2
 
-    def test_tells_no_secret(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_lines_contain_no_secrets(self, monkeypatch: pytest.MonkeyPatch) -> None:
         changed = {name: change[name] for change, _ in UNSAFE.values() for name in change}
         changed |= {"EVENSHARE_MODE": "production", "METRICS_TOKEN": "", "SECRET_KEY": "canary-1"}
         changed |= {"DATABASE_URL": "postgres://postgres:canary-2@db/x", "DATABASE_POOL_SIZE": "1"}
@@ -279,7 +279,7 @@ class TestAnEnvironment:
         assert "canary" not in "".join(lines)
 
     @pytest.mark.parametrize("name", ["SECURE_SSL_REDIRECT", "SESSION_COOKIE_SECURE"])
-    def test_whose_code_was_weakened_gets_a_line(
+    def test_weakened_setting_in_code_is_reported(
         self, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         assert refusals(monkeypatch, {}) == []
@@ -288,7 +288,7 @@ class TestAnEnvironment:
         assert line == f"{name} is off in portal/site/settings.py: plain HTTP is served; turn it on"
 
 
-class TestEveryProcess:
+class TestProcesses:
     """Web, workers, beat and commands: each is refused before it imports most of the portal."""
 
     @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ class TestEveryProcess:
         ],
         ids=["prepare", "asgi", "migrate", "shell", "worker", "beat"],
     )
-    def test_ends_with_a_line_per_problem(self, words: list[str]) -> None:
+    def test_exit_with_line_per_problem(self, words: list[str]) -> None:
         unsafe = {"DEBUG": "1", "BEHIND_TLS_PROXY": "0"}
         done = subprocess.run(
             [sys.executable, *words],
@@ -318,7 +318,7 @@ class TestEveryProcess:
         wanted = [f"refused: {UNSAFE[key][1]}" for key in ("debug pages", "no TLS in front")]
         assert done.stderr.splitlines() == wanted
 
-    def test_of_a_mode_that_there_is_not_ends_with_one_line(self) -> None:
+    def test_exit_with_one_line_for_unknown_mode(self) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "portal.site.prepare", "--check"],
             cwd=ROOT,
@@ -334,14 +334,14 @@ class TestEveryProcess:
         )
 
 
-def test_django_has_nothing_to_say_of_the_addresses() -> None:
+def test_url_checks_pass() -> None:
     assert run_checks(tags=[Tags.urls]) == []
 
 
-def test_a_policy_that_does_not_load_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_that_fails_to_load_is_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.FAULTS, "toy", "policy 'toy' of acme 1.2 does not load: why")
     assert [warning.msg for warning in policies_load()] == list(registry.FAULTS.values())
 
 
-def test_nothing_found_refuses_nothing() -> None:
+def test_no_findings_refuse_nothing() -> None:
     refuse_unsafe([])

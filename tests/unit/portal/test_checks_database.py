@@ -90,14 +90,14 @@ ROLES: dict[str, tuple[str, str, str]] = {
 }
 
 
-class TestADatabase:
+class TestDatabase:
     @pytest.fixture
     def superuser(self, committed_db: str, services: Services) -> Iterator[psycopg.Connection]:
         with services.postgres.connect(committed_db) as connection:
             yield connection
 
     @pytest.mark.parametrize(("do", "undo", "line"), ROLES.values(), ids=ROLES)
-    def test_with_an_app_role_that_may_too_much_is_refused(
+    def test_with_overprivileged_app_role_is_refused(
         self, superuser: psycopg.Connection, do: str, undo: str, line: str
     ) -> None:
         assert list(database_problems()) == []
@@ -109,7 +109,7 @@ class TestADatabase:
             superuser.execute(undo)
 
     @pytest.mark.usefixtures("committed_db")
-    def test_with_a_pool_of_local_jobs_is_refused(self) -> None:
+    def test_with_local_executor_pool_is_refused(self) -> None:
         lab = cluster({"a": 1})
         assert list(database_problems()) == []
         lab.pool.executor = "local"
@@ -122,7 +122,7 @@ class TestADatabase:
         ]
 
     @pytest.mark.usefixtures("committed_db")
-    def test_with_engines_of_others_wants_a_name_of_its_own(self, settings: Settings) -> None:
+    def test_with_shared_engine_requires_installation_name(self, settings: Settings) -> None:
         lab = cluster({"a": 1})
         lab.pool.executor = "elsewhere"
         lab.pool.save()
@@ -136,7 +136,7 @@ class TestADatabase:
         assert list(database_problems()) == []
 
     @pytest.mark.usefixtures("committed_db")
-    def test_with_the_demos_password_is_refused(self) -> None:
+    def test_with_demo_password_is_refused(self) -> None:
         otto = User.objects.create(username="otto", password=make_password(DEMO_PASSWORD))
         User.objects.create(username="rosa", password=make_password("another one"))
         assert list(database_problems()) == [
@@ -153,7 +153,7 @@ class TestADatabase:
         [["-c", IN_A_LOOP], ["-m", "portal.site.prepare", "--check"]],
         ids=["web", "check"],
     )
-    def test_of_a_demo_is_not_served(self, committed_db: str, words: list[str]) -> None:
+    def test_of_demo_is_refused_by_every_process(self, committed_db: str, words: list[str]) -> None:
         """Every process refuses it, even without the owner's credentials."""
         assert committed_db
         pool = cluster({"a": 1}).pool
@@ -176,23 +176,21 @@ class TestADatabase:
         assert f"refused: pool '{pool.name}' has the executor local" in errors
 
     @pytest.mark.usefixtures("committed_db")
-    def test_that_nobody_knows_the_owner_of_is_refused(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_without_owner_url_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("OWNER_DATABASE_URL")
         assert list(database_problems()) == [
             "OWNER_DATABASE_URL must be set: migrations run as the role that owns the tables"
         ]
 
     @pytest.mark.usefixtures("committed_db")
-    def test_that_does_not_answer_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unreachable_server_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         connections.close_all()
         monkeypatch.setitem(connections.settings["default"], "HOST", "/nowhere")
         (line,) = database_problems()
         assert line.startswith("DATABASE_URL cannot be used: ")
 
     @pytest.mark.usefixtures("committed_db")
-    def test_is_asked_before_migrations_in_production_only(
+    def test_is_checked_before_migrations_only_in_production(
         self,
         settings: Settings,
         monkeypatch: pytest.MonkeyPatch,
@@ -208,9 +206,9 @@ class TestADatabase:
             prepare.refuse_unsafe_database()
 
 
-class TestAnOlderDatabase:
+class TestOlderDatabase:
     @pytest.mark.parametrize("app", ["tenants", "scheduling", "billing"])
-    def test_is_not_migrated_before_the_commit_that_it_has_to_go_through(
+    def test_is_refused_if_intermediate_migration_is_missing(
         self, committed_db: str, app: str
     ) -> None:
         """The checkout's newest migrations are not applied yet."""
@@ -228,7 +226,7 @@ class TestAnOlderDatabase:
         with pytest.raises(CommandError, match="commit 9bae3794"):
             call_command("migrate", database="owner", skip_checks=False)
 
-    def test_that_has_each_replaced_migration_is_migrated(self, committed_db: str) -> None:
+    def test_with_all_replaced_migrations_is_migrated(self, committed_db: str) -> None:
         assert committed_db
         with connections["owner"].cursor() as cursor:
             cursor.execute("DELETE FROM django_migrations WHERE name LIKE '%_squashed_%'")

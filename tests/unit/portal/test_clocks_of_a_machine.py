@@ -19,7 +19,7 @@ from portal.embedded.clocks import ClockReading, jumped_s, read_clocks, slept_s
         (4, 2, 2, 0, 0),  # the clock is being corrected gradually
     ],
 )
-def test_are_distinguished(
+def test_jump_and_sleep_are_distinguished(
     wall_s: float, steady_s: float, with_sleep_s: float, jumped: float, slept: float
 ) -> None:
     before = ClockReading(1e9, 50.0, 70.0)
@@ -28,7 +28,7 @@ def test_are_distinguished(
     assert slept_s(before, now) == pytest.approx(slept)
 
 
-def test_of_this_machine_go_ahead() -> None:
+def test_real_clocks_move_forward() -> None:
     before, now = read_clocks(), read_clocks()
     assert now.steady_s >= before.steady_s
     assert jumped_s(before, before) == slept_s(before, before) == 0

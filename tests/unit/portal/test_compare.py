@@ -17,7 +17,7 @@ def printed(name: str, before: float | None, after: float | None) -> tuple[Any, 
     return (*row.values, row.change, row.verdict)
 
 
-class TestAFigure:
+class TestFigure:
     @pytest.mark.parametrize(
         ("name", "before", "after", "row"),
         [
@@ -31,37 +31,37 @@ class TestAFigure:
             ("rounds", 8, 9, ("8", "9", "+1", "")),
         ],
     )
-    def test_says_what_changes_and_whether_it_is_better(
+    def test_shows_change_and_whether_it_is_better(
         self, name: str, before: float, after: float, row: tuple[str, ...]
     ) -> None:
         assert printed(name, before, after) == row
 
-    def test_differs_by_what_is_printed(self) -> None:
+    def test_difference_uses_printed_values(self) -> None:
         """1.106 and 1.114 are both printed as 1.11, so no difference is claimed."""
         assert printed("avg_slowdown", 1.106, 1.114)[2] == "the same"
 
 
-class TestTheHeadline:
+class TestHeadline:
     def headline(self, **other: Any) -> str:
         own = {"policy": "ltgf", "jobs": 9, "finished": 4, "avg_queue_s": 100.0, "sha256": "a"}
         return _headline([own, {**own, "sha256": "b", **other}], ["ltgf, as now", "fifo"], 24)
 
-    def test_says_what_differs(self) -> None:
+    def test_describes_differences(self) -> None:
         assert self.headline(avg_queue_s=40.0, finished=5) == (
             "Under fifo jobs would wait 1 min less, and 1 job more would be completed"
             " in the next 24 h."
         )
         assert "wait as long, and as many would be completed" in self.headline()
 
-    def test_says_when_nothing_does(self) -> None:
+    def test_reports_identical_results(self) -> None:
         assert self.headline(sha256="a") == "Fifo would give the same result in the next 24 h."
 
-    def test_of_one_policy_says_how_many_are_over(self) -> None:
+    def test_for_one_policy_counts_completed_jobs(self) -> None:
         rows = [{"policy": "ltgf", "jobs": 9, "finished": 4}]
         assert _headline(rows, ["ltgf"], 6) == "4 of 9 jobs would be completed in the next 6 h."
 
 
-def test_the_work_that_is_left_is_told_with_its_sources() -> None:
+def test_remaining_work_names_its_sources() -> None:
     known = {"estimate": 1, "tenant": 0, "pool": 2, "unknown": 0, "past": 1}
     words = _work_text({**known, "pool_s": 90.0, "unknown_s": 3600.0})
     assert "1 job with its own estimate" in words
@@ -69,7 +69,7 @@ def test_the_work_that_is_left_is_told_with_its_sources() -> None:
     assert "1 job exceeded the estimate and goes on for the same time again." in words
 
 
-class TestTheBar:
+class TestBar:
     @pytest.mark.parametrize("share", [-1, 0, 0.5, 2])
-    def test_stays_in_its_frame(self, share: float) -> None:
+    def test_width_is_clamped(self, share: float) -> None:
         assert f'width="{600 * min(max(share, 0), 1):g}"' in wide_bar(share)

@@ -67,8 +67,8 @@ def wrong_words(pair: Sequence[str], known: frozenset[str]) -> list[str]:
     return [f"{a}/{b}" for a, b in wrong]
 
 
-class TestEveryPairOfWords:
-    def test_gives_the_word_of_one_first(self) -> None:
+class TestPluralPairs:
+    def test_start_with_singular(self) -> None:
         known, pairs = nouns(), 0
         wrong = []
         for place, text in sources():
@@ -79,5 +79,5 @@ class TestEveryPairOfWords:
         assert not wrong, "\n".join(wrong)
 
     @pytest.mark.parametrize("pair", ["act,acts", "are,is", "jobs,job", "job goes,jobs goes"])
-    def test_in_another_order_is_found(self, pair: str) -> None:
+    def test_check_detects_wrong_order(self, pair: str) -> None:
         assert wrong_words(pair.split(","), frozenset({"job"}))

@@ -19,8 +19,8 @@ def point(
     return ClaimHistoryPoint(1, at, at, 1, kind, 0, 4, None, received, deserved)
 
 
-class TestTheDeficitOfADay:
-    def test_is_what_came_in_no_hour_of_its_own(self) -> None:
+class TestDayDeficit:
+    def test_does_not_offset_shortfall_with_later_hours(self) -> None:
         """Each of three hours deserves 10; they get 0, 20 and 6."""
         points = [point(3, 50, 0), point(2.1, 50, 10), point(1.1, 70, 20), point(0.1, 76, 30)]
         found = day_deficit(points, NOW)
@@ -28,18 +28,18 @@ class TestTheDeficitOfADay:
         assert (found.short_gpu_s, found.deserved_gpu_s) == (10 + 4, 30)
         assert found.share == pytest.approx(14 / 30)
 
-    def test_takes_the_rounds_of_an_hour_together(self) -> None:
+    def test_nets_rounds_within_one_hour(self) -> None:
         points = [point(2, 0, 0), point(0.9, 0, 10), point(0.5, 20, 20), point(0, 20, 20)]
         found = day_deficit(points, NOW)
         assert found is not None
         assert found.short_gpu_s == 0
 
-    def test_counts_hours_without_a_round_with_the_next(self) -> None:
+    def test_counts_hours_without_round_with_next_hour(self) -> None:
         found = day_deficit([point(9, 0, 0), point(1.5, 60, 100)], NOW)
         assert found is not None
         assert (found.short_gpu_s, found.deserved_gpu_s) == (40, 100)
 
-    def test_adds_gpu_types_up(self) -> None:
+    def test_nets_gpu_types(self) -> None:
         """A job that accepts both types may claim one and hold the other."""
         points = [
             *(point(1.5, 0, 0), point(1.5, 0, 0, "v100")),
@@ -49,11 +49,11 @@ class TestTheDeficitOfADay:
         assert found is not None
         assert (found.short_gpu_s, found.deserved_gpu_s) == (0, 40)
 
-    def test_is_none_where_nothing_was_deserved(self) -> None:
+    def test_is_none_if_nothing_was_deserved(self) -> None:
         assert day_deficit([], NOW) is None
         assert day_deficit([point(2, 5, 5), point(1, 9, 5)], NOW) is None
 
-    def test_counts_sums_that_fall_as_nothing(self) -> None:
+    def test_counts_decreasing_sums_as_zero(self) -> None:
         points = [point(3, 100, 100), point(2, 10, 20), point(1, 20, 40)]
         found = day_deficit(points, NOW)
         assert found is not None

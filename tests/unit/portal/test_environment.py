@@ -7,20 +7,20 @@ from portal.site.celery import broker_url
 from portal.site.environment import SettingError
 
 
-class TestASetting:
-    def test_that_is_missing_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestSetting:
+    def test_missing_variable_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SECRET_KEY", raising=False)
         with pytest.raises(SettingError, match="SECRET_KEY must be set"):
             environment.text("SECRET_KEY")
 
     @pytest.mark.parametrize("value", ["many", "-1", "1.5", "٣x"])
-    def test_that_is_no_number_is_named(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    def test_invalid_number_is_named(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
         monkeypatch.setenv("DATABASE_POOL_SIZE", value)
         with pytest.raises(SettingError, match="DATABASE_POOL_SIZE"):
             environment.whole("DATABASE_POOL_SIZE", 0)
 
     @pytest.mark.parametrize("value", ["{", "[1]", "bucket", "null", '"x"'])
-    def test_that_is_no_json_object_is_named_and_not_told(
+    def test_invalid_json_is_named_without_its_value(
         self, monkeypatch: pytest.MonkeyPatch, value: str
     ) -> None:
         monkeypatch.setenv("ROUNDS_STORAGE_OPTIONS", value)
@@ -30,45 +30,45 @@ class TestASetting:
             'ROUNDS_STORAGE_OPTIONS must be a JSON object, as {"bucket_name": "rounds"}'
         )
 
-    def test_of_a_json_object(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_reads_json_object(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ROUNDS_STORAGE_OPTIONS", '{"a": 1}')
         assert environment.fields("ROUNDS_STORAGE_OPTIONS") == {"a": 1}
         monkeypatch.setenv("ROUNDS_STORAGE_OPTIONS", "")
         assert environment.fields("ROUNDS_STORAGE_OPTIONS") == {}
 
-    def test_that_is_neither_on_nor_off_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_invalid_flag_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DEBUG", "perhaps")
         with pytest.raises(SettingError, match="DEBUG"):
             environment.flag("DEBUG")
 
     @pytest.mark.parametrize(("value", "meant"), [("1", True), ("true", True), ("0", False)])
-    def test_flag(self, monkeypatch: pytest.MonkeyPatch, value: str, *, meant: bool) -> None:
+    def test_reads_flag(self, monkeypatch: pytest.MonkeyPatch, value: str, *, meant: bool) -> None:
         monkeypatch.setenv("DEBUG", value)
         assert environment.flag("DEBUG") is meant
 
 
-class TestADatabaseAddress:
-    def test_over_the_network(self) -> None:
+class TestDatabaseUrl:
+    def test_with_network_host(self) -> None:
         found = environment.database("DATABASE_URL", "postgres://me:p%40ss@db.example:5433/portal")
         wanted = ("me", "p@ss", "db.example", "5433", "portal")
         keys = ("USER", "PASSWORD", "HOST", "PORT", "NAME")
         assert tuple(found[key] for key in keys) == wanted
 
-    def test_over_a_unix_socket(self) -> None:
+    def test_with_unix_socket(self) -> None:
         found = environment.database("DATABASE_URL", "postgres://me@/portal?host=%2Frun%2Fpg")
         assert (found["HOST"], found["NAME"], found["OPTIONS"]) == ("/run/pg", "portal", {})
 
-    def test_keeps_the_options_of_the_driver(self) -> None:
+    def test_keeps_driver_options(self) -> None:
         found = environment.database("DATABASE_URL", "postgres://me@db/portal?sslmode=require")
         assert found["OPTIONS"] == {"sslmode": "require"}
 
     @pytest.mark.parametrize("address", ["mysql://me@db/portal", "postgres://me@db/", "portal"])
-    def test_of_another_kind_is_refused(self, address: str) -> None:
+    def test_rejects_other_schemes(self, address: str) -> None:
         with pytest.raises(SettingError, match="DATABASE_URL"):
             environment.database("DATABASE_URL", address)
 
 
-class TestABrokerAddress:
+class TestBrokerUrl:
     @pytest.mark.parametrize(
         ("redis", "celery"),
         [
@@ -77,5 +77,5 @@ class TestABrokerAddress:
             ("unix:///tmp/a.sock", "redis+socket:///tmp/a.sock?virtual_host=0"),
         ],
     )
-    def test_is_spelled_as_the_broker_wants_it(self, redis: str, celery: str) -> None:
+    def test_is_converted_for_celery(self, redis: str, celery: str) -> None:
         assert broker_url(redis) == celery

@@ -74,7 +74,7 @@ def sent(chart: PageChart) -> Any:
 
 
 class TestPrices:
-    def test_are_those_of_the_selector_to_the_last_digit(self) -> None:
+    def test_equal_selector_to_last_digit(self) -> None:
         history = [posted(0, "1.000001"), posted(5, "2.123456")]
         chart = price_chart("v100", history, at(9), pool="p")
         assert values(chart)["price"] == ["1.000001", "2.123456", "2.123456"]
@@ -83,19 +83,19 @@ class TestPrices:
         assert list(traces(chart)["price"].customdata[0]) == ["1.500", "3", "8"]
         assert chart.heads[1] == "price of v100, credits per GPU-hour"
 
-    def test_end_with_the_last_one_when_the_clock_is_behind(self) -> None:
+    def test_end_at_last_price_if_clock_is_behind(self) -> None:
         trace = traces(price_chart("v100", [posted(5, "1")], at(0), pool="p"))["price"]
         assert list(trace.x) == [ms(at(5)), ms(at(5))]
 
-    def test_hold_until_the_next_one(self) -> None:
+    def test_are_drawn_as_steps(self) -> None:
         trace = traces(price_chart("v100", [posted(0, "1")], at(9), pool="p"))["price"]
         assert trace.line.shape == "hv"
 
-    def test_that_hardly_change_do_not_fill_the_axis(self) -> None:
+    def test_small_changes_do_not_fill_axis(self) -> None:
         low, high = price_chart("v100", [posted(0, "1"), posted(1, "1.001")], at(9), pool="p").y
         assert high - low >= 0.2
 
-    def test_none_is_no_error(self) -> None:
+    def test_empty_history_is_valid(self) -> None:
         chart = price_chart("v100", [], at(9), pool="p")
         assert sent(chart)["end"] is None
         assert chart.rows == []
@@ -113,11 +113,11 @@ class TestUseAndRho:
         assert traces(chart)["borrowed"].fillpattern.path
         assert traces(chart)["quota"].line.dash == "dash"
 
-    def test_rho_has_gaps_where_nothing_was_asked(self) -> None:
+    def test_rho_has_gaps_without_demand(self) -> None:
         chart = rho_chart(self.POINTS, at(180), key="k", title="t", file="f")
         assert values(chart)["rho"] == [1.004, None, 0.996, 0.996]
 
-    def test_half_a_percent_is_at_the_fair_share(self) -> None:
+    def test_rho_within_half_percent_is_at_fair_share(self) -> None:
         chart = rho_chart(self.POINTS, at(180), key="k", title="t", file="f")
         assert chart.y[1] - chart.y[0] >= 0.5
         assert chart.y[0] < 1 < chart.y[1]
@@ -127,7 +127,7 @@ class TestUseAndRho:
         assert [label.text for label in chart.labels] == ["fair share"]
 
     @pytest.mark.parametrize("rho", [0.979, 0.98, 0.99, 1.0, 1.01, 1.02, 1.021])
-    def test_is_at_the_fair_share_where_every_page_says_so(self, rho: float) -> None:
+    def test_fair_share_band_matches_other_pages(self, rho: float) -> None:
         chart = rho_chart([claim(0, 1, 16, rho)], at(9), key="k", title="t", file="f")
         is_at = [label.text for label in chart.labels] == ["fair share"]
         assert is_at == (standing(rho) == "at")
@@ -137,13 +137,13 @@ class TestUseAndRho:
         assert ("below" in title) == (standing(rho) == "below")
 
     @pytest.mark.parametrize("chart", [use_chart, rho_chart])
-    def test_no_zoom_changes_the_height(self, chart: Any) -> None:
+    def test_zoom_keeps_vertical_range(self, chart: Any) -> None:
         layout = drawn(chart(self.POINTS, at(180), key="k", title="t", file="f")).layout
         assert layout.yaxis.fixedrange is True
         assert layout.yaxis.range is not None
 
 
-class TestAPool:
+class TestPool:
     BADGES = {
         1: TenantBadge("north", 3, "NO"),
         2: TenantBadge("south", 9, "SO"),
@@ -165,12 +165,12 @@ class TestAPool:
             ),
         )
 
-    def test_is_the_use_of_each_tenant(self) -> None:
+    def test_shows_use_of_each_tenant(self) -> None:
         chart = pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16)
         assert values(chart) == {"north": [4, 6, 6], "south": [2, 2, 2], "other tenants": [4, 1, 1]}
         assert chart.y[1] >= 16
 
-    def test_tells_rho_of_those_in_sight_alone(self) -> None:
+    def test_shows_rho_only_of_visible_tenants(self) -> None:
         chart = pool_rho_chart(self.history(), self.BADGES, at(9), pool="p")
         assert values(chart)["south"] == [None, 0.7, 0.7]
         assert set(values(chart)) == {"north", "south", "small"}
@@ -187,7 +187,7 @@ class TestAPool:
             ((None,), True, "No tenant shown has a rho now"),
         ],
     )
-    def test_says_nothing_of_those_out_of_sight(
+    def test_title_covers_only_visible_tenants(
         self, rhos: tuple[float | None, ...], hidden: bool, title: str
     ) -> None:
         mine = [
@@ -200,7 +200,7 @@ class TestAPool:
         assert chart.title == title
         assert tells_rho(history) is (rhos[0] is not None)
 
-    def test_draws_a_tenant_in_its_colour_everywhere(self) -> None:
+    def test_tenant_has_same_colour_in_both_charts(self) -> None:
         area = traces(pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16))
         line = traces(pool_rho_chart(self.history(), self.BADGES, at(9), pool="p"))
         for name, css in (("north", "t3"), ("south", "t9")):
@@ -208,7 +208,7 @@ class TestAPool:
             assert line[name].line.color == f"var(--{css}-str)"
             assert area[name].meta["swatch"] == line[name].meta["swatch"] == css
 
-    def test_tells_tenants_of_one_name_apart(self) -> None:
+    def test_distinguishes_tenants_with_same_name(self) -> None:
         seen = [VisibleTenant(n, n, "Vision", mark, n) for n, mark in ((1, "VI"), (2, "VS"))]
         courses = [TenantCourse(one, (one.id,), (1.0,)) for one in seen]
         history = PoolHistory((at(0),), (*courses, TenantCourse(None, (4,), (None,))))
@@ -222,11 +222,11 @@ class TestAPool:
         keys = [[trace.meta["key"] for trace in drawn(chart).data] for chart in (uses, rhos)]
         assert keys == [["tenant-1", "tenant-2", "others"], ["tenant-1", "tenant-2"]]
 
-    def test_sends_the_shared_instants_once(self) -> None:
+    def test_sends_shared_instants_once(self) -> None:
         chart = pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16)
         assert sent(chart)["axes"] == [[ms(at(0)), ms(at(5)), ms(at(9))]]
 
-    def test_is_joined_out_of_days(self) -> None:
+    def test_joins_history_of_days(self) -> None:
         whole = self.history()
         first = PoolHistory(
             whole.at[:1], tuple(TenantCourse(c.tenant, c.use[:1], c.rho[:1]) for c in whole.tenants)
@@ -239,8 +239,8 @@ class TestAPool:
         assert joined([PoolHistory((), ()), whole]) == whole
 
 
-class TestLooks:
-    def test_no_two_tenants_share_one(self) -> None:
+class TestStyles:
+    def test_are_unique_per_tenant(self) -> None:
         badges = [TenantBadge(f"t{index}", index, "") for index in range(BADGES)]
         areas = {(look.fill, look.pattern) for look in map(tenant_area, badges)}
         assert len(areas) == BADGES
@@ -253,7 +253,7 @@ class TestThroughput:
     def moment(self, number: int, milli: int, policy: str) -> ThroughputPoint:
         return ThroughputPoint(number, at(number), milli, policy)
 
-    def test_is_a_line_for_each_policy_with_gaps(self) -> None:
+    def test_has_line_per_policy_with_gaps(self) -> None:
         moments = [
             self.moment(0, 1000, "ltgf"),
             self.moment(1, 2000, "oef"),
@@ -266,20 +266,20 @@ class TestThroughput:
         assert looks[0][0] != looks[1][0]
         assert looks[0][1] != looks[1][1]
 
-    def test_in_the_table_a_round_has_the_value_of_its_policy_alone(self) -> None:
+    def test_table_has_value_only_for_active_policy(self) -> None:
         moments = [self.moment(0, 1000, "ltgf"), self.moment(1, 2000, "oef")]
         rows = dict(throughput_chart(moments, at(2), key="k", title="t", file="f").rows)
         under = [value for _, value in rows["2026-01-05 09:01:00"]]
         assert under == ["\N{EN DASH}", "2.000"]
 
 
-class TestMoney:
+class TestAccount:
     HOURS = (
         AccountHour(at(0), Decimal("1.000001"), Decimal("0.500000")),
         AccountHour(at(60), Decimal("0.000000"), Decimal("2.250000")),
     )
 
-    def test_is_that_of_the_selector_to_the_last_digit(self) -> None:
+    def test_equals_selector_to_last_digit(self) -> None:
         chart = account_chart(self.HOURS, key="k", file="f")
         assert values(chart) == {
             "earned": ["1.000001", "0.000000", "0"],
@@ -290,7 +290,7 @@ class TestMoney:
         assert chart.y[0] < -2.25
         assert chart.y[1] > 1
 
-    def test_that_did_not_move_is_not_drawn(self) -> None:
+    def test_hours_without_transfers_are_zero(self) -> None:
         """The net is drawn in steps, each an hour long, including the last."""
         hours = [AccountHour(at(60 * hour), Decimal(hour), Decimal(0)) for hour in (1, 2, 6)]
         net = traces(account_chart(hours, key="k", file="f"))["net"]
@@ -298,14 +298,14 @@ class TestMoney:
         assert list(net.x) == [ms(at(60 * hour)) for hour in (1, 2, 3, 6, 7)]
         assert list(net.y) == ["1", "2", "0", "6", "0"]
 
-    def test_of_one_hour_is_an_hour_long(self) -> None:
+    def test_single_hour_is_drawn_one_hour_long(self) -> None:
         hours = [AccountHour(at(0), Decimal(0), Decimal("0.5"))]
         net = traces(account_chart(hours, key="k", file="f"))["net"]
         assert (list(net.x), list(net.y)) == ([ms(at(0)), ms(at(60))], ["-0.5", "0"])
 
 
 class TestWhatIf:
-    def test_courses_are_lines_and_all_gpus_a_level(self) -> None:
+    def test_draws_courses_as_lines_and_all_gpus_as_level(self) -> None:
         lines = [Course("a", [(0, 1), (6, 5)]), Course("b", [(0, 1), (6, 2)])]
         chart = course_chart(
             lines, key="k", title="t", text="x", unit="GPUs held", file="f", top=(8, "8 GPUs")
@@ -315,7 +315,7 @@ class TestWhatIf:
         assert chart.ranges == []
         assert sent(chart)["end"] is None
 
-    def test_waits_are_bars_side_by_side(self) -> None:
+    def test_draws_waits_as_grouped_bars(self) -> None:
         chart = wait_chart(
             [Wait("n", 1.0, 2.0), Wait("s", 3.0, None)], ["a", "b"], key="k", file="f"
         )
@@ -326,19 +326,19 @@ class TestWhatIf:
         assert [key for key, _ in chart.rows] == ["n", "s"]
         assert [value for _, value in chart.rows[1][1]] == ["3.00", "\N{EN DASH}"]
 
-    def test_tenants_of_one_name_have_a_bar_each(self) -> None:
+    def test_tenants_with_same_name_have_separate_bars(self) -> None:
         waits = [Wait("Vision", 1.0, 2.0, "v1"), Wait("Vision", 3.0, 4.0, "v2"), Wait("n", 5.0)]
         chart = wait_chart(waits, ["a", "b"], key="k", file="f")
         assert list(drawn(chart).data[0].y) == ["Vision (v1)", "Vision (v2)", "n"]
         assert [key for key, _ in chart.rows] == ["Vision (v1)", "Vision (v2)", "n"]
 
-    def test_nothing_to_draw_is_no_error(self) -> None:
+    def test_empty_data_is_valid(self) -> None:
         empty = course_chart([Course("a", [])], key="k", title="t", text="x", unit="u", file="f")
         assert sent(empty)["figure"]["data"][0]["name"] == "a"
         assert sent(wait_chart([], ["a"], key="k", file="f"))["sideways"] is True
 
 
-class TestAChart:
+class TestChart:
     def long(self, count: int, name: str = "n") -> PageChart:
         keys = [at(10 * place) for place in range(count)]
         line = Series(name, f"{name}, GPUs", keys, list(range(count)), OWN)
@@ -354,21 +354,21 @@ class TestAChart:
             (1100, ["1 h", "6 h", "24 h", "7 d"]),
         ],
     )
-    def test_offers_ranges_as_far_as_the_data_go(self, points: int, ranges: list[str]) -> None:
+    def test_offers_ranges_within_data(self, points: int, ranges: list[str]) -> None:
         assert [text for text, _ in self.long(points).ranges] == ranges
 
-    def test_begins_with_the_last_day_where_there_is_more(self) -> None:
+    def test_starts_with_last_day_of_longer_data(self) -> None:
         assert sent(self.long(40))["first"] is None
         assert sent(self.long(150))["first"] == 86_400
 
-    def test_has_a_table_of_the_newest_first_thinned(self) -> None:
+    def test_table_is_thinned_with_newest_first(self) -> None:
         chart = self.long(100)
         assert len(chart.rows) <= 24
         assert chart.rows[0] == ("2026-01-06 01:30:00", [("n, GPUs", "99")])
         assert chart.is_thinned
         assert not self.long(5).is_thinned
 
-    def test_puts_no_markup_into_the_page(self) -> None:
+    def test_payload_contains_no_markup(self) -> None:
         chart = self.long(2, HOSTILE)
         assert "<" not in chart.payload
         trace = sent(chart)["figure"]["data"][0]
@@ -377,28 +377,28 @@ class TestAChart:
         assert "<script" not in trace["hovertemplate"]
         assert "%{x}" not in trace["hovertemplate"]
 
-    def test_names_colours_of_the_stylesheet_alone(self) -> None:
+    def test_colours_come_from_stylesheet(self) -> None:
         text = str(self.long(2).payload) + str(
-            pool_use_chart(TestAPool().history(), TestAPool.BADGES, at(9), pool="p", gpus=9).payload
+            pool_use_chart(TestPool().history(), TestPool.BADGES, at(9), pool="p", gpus=9).payload
         )
         assert "#" not in text
         assert "rgb" not in text
 
 
-class TestTheAxis:
+class TestAxis:
     @pytest.mark.parametrize("shown", [[0.995, 1.005], [1.0], [], [0.4, 3.0], [0.0, 0.01]])
-    def test_holds_all_values_and_is_never_narrow(self, shown: list[float]) -> None:
+    def test_covers_all_values_and_minimum_width(self, shown: list[float]) -> None:
         low, high = axis_range(shown, least=0.5, around=1.0)
         assert high - low >= 0.5
         assert all(low <= value <= high for value in [*shown, 1.0])
 
-    def test_begins_at_its_floor(self) -> None:
+    def test_starts_at_floor(self) -> None:
         assert axis_range([0.0, 0.01], least=0.2)[0] == 0
         assert axis_range([-1.0], least=0.2, floor=None)[0] < -1
 
 
-class TestAForecastOfPrices:
-    def test_shows_the_last_step_as_long_as_the_others(self) -> None:
+class TestPriceForecast:
+    def test_extends_last_step_to_full_length(self) -> None:
         steps = [at(0), at(15), at(30)]
         points = tuple(ForecastInstant(one, Decimal(1), Decimal(2), Decimal(3)) for one in steps)
         view = PriceForecastRow("p", "a100", 1, steps[0], points, "", 0, 0)
@@ -409,7 +409,7 @@ class TestAForecastOfPrices:
             assert list(line.keys) == [steps[0], *steps, at(45)]
             assert line.values[-1] == line.values[-2]
 
-    def test_of_one_point_is_drawn_too(self) -> None:
+    def test_draws_single_point(self) -> None:
         point = ForecastInstant(T0, Decimal(1), Decimal(2), Decimal(3))
         chart = forecast_chart(
             PriceForecastRow("p", "a100", 1, T0, (point,), "", 0, 0), Decimal(2), T0, pool="p"

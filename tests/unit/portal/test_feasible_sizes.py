@@ -10,12 +10,10 @@ from scheduling.selectors.pools.offers import PoolOffer
 OFFER = PoolOffer(1, "mixed", "virtual", False, "main", 900, 10, {"k80": 4, "v100": 8, "t4": 0})
 
 
-class TestTheMost:
+class TestLargestSize:
     @pytest.mark.parametrize(
         ("accepted", "most"),
         [(None, 8), ([], 8), (["k80"], 4), (["k80", "v100"], 8), (["t4"], 0), (["h100"], 0)],
     )
-    def test_is_of_the_types_that_the_job_accepts(
-        self, accepted: list[str] | None, most: int
-    ) -> None:
+    def test_depends_on_accepted_gpu_types(self, accepted: list[str] | None, most: int) -> None:
         assert most_gpus({} if accepted is None else {"gpu_types": accepted}, OFFER) == most

@@ -28,10 +28,12 @@ class TestThousands:
             (float("nan"), 2, NONE),
         ],
     )
-    def test_reads(self, value: figures.Number | None, places: int | None, shown: str) -> None:
+    def test_formats_number(
+        self, value: figures.Number | None, places: int | None, shown: str
+    ) -> None:
         assert figures.thousands(value, places) == shown
 
-    def test_signs_what_is_not_zero(self) -> None:
+    def test_signs_only_nonzero_numbers(self) -> None:
         assert figures.thousands(13, signed=True) == "+13"
         assert figures.thousands(0, signed=True) == "0"
         assert figures.thousands(-13, signed=True) == MINUS + "13"
@@ -54,10 +56,12 @@ class TestCredits:
             (None, 2, NONE),
         ],
     )
-    def test_reads(self, value: Decimal | int | str | None, places: int, shown: str) -> None:
+    def test_formats_amount(
+        self, value: Decimal | int | str | None, places: int, shown: str
+    ) -> None:
         assert figures.credits_text(value, places) == shown
 
-    def test_refuses_a_float(self) -> None:
+    def test_rejects_float(self) -> None:
         with pytest.raises(TypeError, match="never float"):
             figures.credits_text(1.5)  # type: ignore[arg-type]  # the mistake under test
 
@@ -69,13 +73,13 @@ class TestCredits:
 
 class TestApportion:
     @given(st.lists(st.decimals(places=6, min_value=-(10**6), max_value=10**6), max_size=20))
-    def test_prints_parts_that_sum_to_the_printed_total(self, amounts: list[Decimal]) -> None:
+    def test_parts_sum_to_rounded_total(self, amounts: list[Decimal]) -> None:
         parts = figures.apportion(amounts)
         assert sum(parts) == sum(amounts, Decimal(0)).quantize(Decimal("0.01"))
         unit = Decimal("0.01")
         assert all(abs(a - b) < unit for a, b in zip(parts, amounts, strict=True))
 
-    def test_is_plain_rounding_where_that_adds_up(self) -> None:
+    def test_rounds_normally_if_parts_add_up(self) -> None:
         parts = figures.apportion([Decimal("792.991"), Decimal("21.157"), Decimal("-0.004")])
         assert [str(part) for part in parts] == ["792.99", "21.16", "-0.01"]
 
@@ -85,7 +89,7 @@ class TestTellingPlaces:
         ("values", "places"),
         [([0.9, 1.1], 2), ([0.998, 1.0], 3), ([0.9996, 0.9999, 1.0], 4), ([1.0, 1.0], 2)],
     )
-    def test_are_the_fewest_that_tell(self, values: list[float], places: int) -> None:
+    def test_returns_fewest_distinguishing_decimals(self, values: list[float], places: int) -> None:
         assert figures.telling_places(values) == places
 
 
@@ -104,37 +108,37 @@ class TestTimes:
             (None, NONE),
         ],
     )
-    def test_duration(self, seconds: int | None, shown: str) -> None:
+    def test_formats_duration(self, seconds: int | None, shown: str) -> None:
         assert figures.duration(seconds) == shown
 
     @pytest.mark.parametrize(
         ("ago", "shown"),
         [(0.4, "now"), (3, "3 s ago"), (-57, "in 57 s"), (537, "8 min ago"), (90000, "1 d ago")],
     )
-    def test_relative(self, ago: float, shown: str) -> None:
+    def test_formats_relative_time(self, ago: float, shown: str) -> None:
         assert figures.relative(ago) == shown
 
-    def test_instants_are_utc_whatever_their_zone(self) -> None:
+    def test_converts_instants_to_utc(self) -> None:
         moved = AT.astimezone(timezone(timedelta(hours=9)))
         assert figures.utc(moved) == "2026-11-20 14:06:00 UTC"
         assert figures.clock(moved) == "14:06"
 
 
 class TestWords:
-    def test_plural(self) -> None:
+    def test_formats_plural(self) -> None:
         assert figures.plural(1, "job") == "1 job"
         assert figures.plural(1200, "entry", "entries") == "1,200 entries"
 
-    def test_gpu_hours_and_per_cent(self) -> None:
+    def test_formats_gpu_hours_and_percent(self) -> None:
         assert figures.gpu_hours(3822480) == "1,061.8"
         assert figures.gpu_hours(None) == NONE
         assert figures.percent(0.5091, 2) == "50.91 %"
 
 
-class TestGpusOfAType:
+class TestGpusOfType:
     @pytest.mark.parametrize(
         ("count", "gpu_type", "shown"),
         [(1, "V100", "1 V100 GPU"), (1200, "a100", "1,200 a100 GPUs"), (1, "gpu", "1 GPU")],
     )
-    def test_says_the_word_once(self, count: int, gpu_type: str, shown: str) -> None:
+    def test_does_not_repeat_gpu(self, count: int, gpu_type: str, shown: str) -> None:
         assert figures.gpus_of_type(count, gpu_type) == shown

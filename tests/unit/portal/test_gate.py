@@ -70,7 +70,7 @@ def opened(**limits: LaneLimits) -> tuple[Gate, Django]:
 
 
 class TestTurns:
-    def test_are_given_in_order_and_what_is_too_much_is_refused(self) -> None:
+    def test_are_first_come_and_excess_is_refused(self) -> None:
         async def story() -> None:
             gate, django = opened()
             visits = [Visit(gate, client=f"192.0.2.{number}") for number in range(7)]
@@ -86,7 +86,7 @@ class TestTurns:
 
         asyncio.run(story())
 
-    def test_of_one_client_are_so_many(self) -> None:
+    def test_are_limited_per_client(self) -> None:
         async def story() -> None:
             gate, django = opened()
             mine = [Visit(gate) for _ in range(5)]
@@ -106,7 +106,7 @@ class TestTurns:
 
         asyncio.run(story())
 
-    def test_are_not_kept_for_who_left(self) -> None:
+    def test_are_not_kept_after_disconnect(self) -> None:
         async def story() -> None:
             gate, django = opened()
             visits = [Visit(gate) for _ in range(4)]
@@ -122,7 +122,7 @@ class TestTurns:
 
         asyncio.run(story())
 
-    def test_do_not_come_for_ever(self) -> None:
+    def test_are_refused_after_wait_limit(self) -> None:
         async def story() -> None:
             gate, django = opened(pages=replace(PAGES, wait_s=0.0))
             visits = [Visit(gate) for _ in range(3)]
@@ -136,7 +136,7 @@ class TestTurns:
 
         asyncio.run(story())
 
-    def test_of_pages_and_log_ins_are_as_many_as_there_are_connections(self) -> None:
+    def test_total_matches_database_connections(self) -> None:
         """For all settings, an admitted request never waits for a connection."""
         from django.test import override_settings
 
@@ -149,8 +149,8 @@ class TestTurns:
             assert lanes["logins"].at_once == hashes
 
 
-class TestABody:
-    def test_is_handed_on_as_it_came(self) -> None:
+class TestBody:
+    def test_is_passed_on_unchanged(self) -> None:
         async def story() -> None:
             gate, django = opened()
             django.door.set()
@@ -163,7 +163,7 @@ class TestABody:
 
         asyncio.run(story())
 
-    def test_that_does_not_come_takes_no_turn_and_is_given_up(
+    def test_incomplete_body_takes_no_turn_and_times_out(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def story() -> None:
@@ -184,8 +184,8 @@ class TestABody:
         asyncio.run(story())
 
 
-class TestALateAnswer:
-    def test_is_given_in_the_place_of_what_hangs_which_keeps_its_turn(self) -> None:
+class TestLateAnswer:
+    def test_gets_503_while_request_keeps_its_turn(self) -> None:
         async def story() -> None:
             ready = LaneLimits(at_once=1, queue=2, wait_s=3600.0, each=3, answer_s=0.0)
             gate, django = opened(ready=ready)

@@ -28,19 +28,19 @@ def sentence(*moves: tuple[int, str, int]) -> str:
     return settings_preview(impact, BADGES).sentence
 
 
-class TestAPoolOfSeveralTypes:
-    def test_each_move_names_its_type(self) -> None:
+class TestPoolWithSeveralTypes:
+    def test_names_type_of_each_change(self) -> None:
         """A tenant may gain GPUs of one type and lose GPUs of another."""
         said = sentence((1, "k80", -11), (1, "v100", 2))
         assert said == "Aspen gets 11 GPUs of k80 fewer; Aspen gets 2 GPUs of v100 more."
 
-    def test_lines_that_are_not_named_are_not_counted_as_tenants(self) -> None:
+    def test_counts_other_lines_instead_of_tenants(self) -> None:
         """Regression: four lines of two tenants gave "1 other tenant", ten of five gave 7."""
         said = sentence((1, "k80", -9), (2, "k80", 8), (1, "v100", 2), (2, "v100", -1))
         assert said.endswith("Aspen gets 2 GPUs of v100 more; 1 other line moves as well.")
 
 
-class TestAPoolOfOneType:
+class TestPoolWithOneType:
     def test_names_no_type_and_counts_tenants(self) -> None:
         said = sentence((1, "gpu", 4), (2, "gpu", -3), (3, "gpu", 2), (4, "gpu", -1))
         assert said == (
@@ -49,12 +49,12 @@ class TestAPoolOfOneType:
         )
 
 
-class TestLinesThatTheTableLeavesOut:
-    def test_are_lines_and_no_tenants_where_there_are_several_types(self) -> None:
+class TestUnchangedLines:
+    def test_are_counted_as_lines_with_several_types(self) -> None:
         """Regression: with five tenants and three types, the sentence named 8 other tenants."""
         assert left_out("k80", "v100") == ("8 lines of tenants and GPU types are unchanged.")
 
-    def test_are_tenants_where_there_is_one_type(self) -> None:
+    def test_are_counted_as_tenants_with_one_type(self) -> None:
         assert left_out("gpu") == "8 other tenants are unchanged."
 
 

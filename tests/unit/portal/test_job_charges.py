@@ -36,8 +36,8 @@ def term(lease: int, charge: str) -> TermCharge:
     )
 
 
-class TestTheNoteOfACharge:
-    def test_has_the_exact_charge_where_the_column_is_rounded_to_sum(self) -> None:
+class TestChargeNote:
+    def test_shows_exact_charge_if_column_is_rounded(self) -> None:
         # The total 5.827956 is shown as 5.8280: two of three rows are rounded up, one down.
         charges = ["1.942652"] * 3
         rows = charge_rows(

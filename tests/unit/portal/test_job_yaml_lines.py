@@ -36,9 +36,9 @@ ABOVE = ("", "\n\n", "# of mine\n\n  # é\n", "---\n# of mine\n")
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("above", ABOVE)
-class TestTheLineOfAnError:
+class TestErrorLine:
     @pytest.mark.parametrize("wrong", WRONG)
-    def test_is_the_line_to_mend(self, wrong: str, above: str, end: str) -> None:
+    def test_points_to_faulty_line(self, wrong: str, above: str, end: str) -> None:
         text, line = WRONG[wrong]
         if text.startswith("---") and "---" in above:
             above = above.replace("---\n", "")
@@ -46,13 +46,13 @@ class TestTheLineOfAnError:
             read_yaml((above + text).replace("\n", end))
         assert refused.value.line == above.count("\n") + line, refused.value.text
 
-    def test_is_that_of_the_field(self, above: str, end: str) -> None:
+    def test_of_field_is_line_of_its_key(self, above: str, end: str) -> None:
         text = 'name: "a\x85b"\n# mine\n\ngpus: 1\ncommand:\n  - a\n  - b\nmine: 3\n'
         lines = read_yaml((above + text).replace("\n", end)).lines
         below = {name: line - above.count("\n") for name, line in lines.items()}
         assert below == {"name": 1, "gpus": 4, "command": 5, "mine": 8}
 
-    def test_of_a_file_of_quotas_is_the_same(self, above: str, end: str) -> None:
+    def test_of_quota_file_follows_same_rules(self, above: str, end: str) -> None:
         for text, line in (("- tenant: a\n  gpus 2\n  pool: b\n", 2), ("- pool: a\n- odd: b\n", 2)):
             with pytest.raises(InvalidInputError) as refused:
                 read_lines((above + text).replace("\n", end), is_yaml=True)

@@ -55,8 +55,8 @@ def log_lines(handler: logging.Handler, count: int) -> None:
         log.info("line %s", number)
 
 
-class TestOnAFullDisk:
-    def test_the_portal_says_once_that_lines_are_lost(
+class TestFullDisk:
+    def test_portal_reports_lost_lines_once(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = 1_000.0
@@ -72,22 +72,20 @@ class TestOnAFullDisk:
         (said,) = capsys.readouterr().err.splitlines()
         assert "lines lost so far: 501" in said
 
-    def test_nothing_fails_if_that_cannot_be_said_either(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_failure_to_report_is_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         handler = configured()
         assert isinstance(handler, logging.StreamHandler)
         handler.stream = FullDisk()
         monkeypatch.setattr(sys, "stderr", FullDisk())
         log_lines(handler, 2)
 
-    def test_a_fault_in_a_line_is_still_printed(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_formatting_errors_are_still_printed(self, capsys: pytest.CaptureFixture[str]) -> None:
         log = logging.Logger("full")  # noqa: LOG001 - it ends with the test
         log.addHandler(log_handlers.StreamHandler(io.StringIO()))
         log.info("%d", "no number")
         assert "Logging error" in capsys.readouterr().err
 
-    def test_manage_py_up_keeps_and_ends_a_child(
+    def test_up_command_keeps_child_running_until_end(
         self,
         tmp_path: Path,
         capsys: pytest.CaptureFixture[str],

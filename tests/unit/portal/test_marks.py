@@ -50,7 +50,7 @@ class TestMarkup:
         assert root.text == HOSTILE
         assert root.get("data-name") == HOSTILE
 
-    def test_becomes_a_plain_string_when_joined(self) -> None:
+    def test_concatenation_yields_plain_string(self) -> None:
         joined = svg.tag("b", "x") + "<i>"
         assert not isinstance(joined, svg.Markup)
         assert svg.join([joined]) == "&lt;b&gt;x&lt;/b&gt;&lt;i&gt;"
@@ -78,26 +78,26 @@ class TestNodeMap:
         assert found.count("idle") == 4
         assert found.count("corner") == 1
 
-    def test_frames_your_leases(self) -> None:
+    def test_frames_own_leases(self) -> None:
         assert "me" in classes(drawn(nodemap.node_map([node()])))
 
-    def test_a_square_gang_is_one_box(self) -> None:
+    def test_draws_square_gang_as_one_box(self) -> None:
         root = drawn(nodemap.node_map([node()]))
         box = next(e for e in root.iter("path") if "box" in e.get("class", ""))
         assert box.get("d", "").count("h") == 4  # top and bottom edges, two cells each
         assert box.get("d", "").count("v") == 4  # left and right edges, two cells each
 
     @pytest.mark.parametrize("state", ["drained", "down"])
-    def test_hatches_what_is_blocked(self, state: str) -> None:
+    def test_hatches_blocked_nodes(self, state: str) -> None:
         root = drawn(nodemap.node_map([node(leases=(), state=state)]))
         assert "blk" in classes(root)
         assert state in [element.text for element in root.iter("text")]
 
     @pytest.mark.parametrize("gpus", [1, 3, 4, 16])
-    def test_takes_any_size(self, gpus: int) -> None:
+    def test_draws_any_node_size(self, gpus: int) -> None:
         assert classes(drawn(nodemap.node_map([node(gpus=gpus, leases=())]))).count("idle") == gpus
 
-    def test_shrinks_when_there_are_many(self) -> None:
+    def test_shrinks_if_there_are_many_nodes(self) -> None:
         many = nodemap.node_map([node(name=f"n{n}") for n in range(nodemap.COMPACT_FROM + 1)])
         assert drawn(many).get("class") == "nodes small"
         assert "ini" not in classes(drawn(many))
@@ -111,8 +111,8 @@ class TestNodeMap:
         assert len(drawn(nodemap.node_map([]))) == 0
 
 
-class TestTenantMarks:
-    def test_small_tenants_share_a_mark_but_never_you(self) -> None:
+class TestTenantBadges:
+    def test_small_tenants_share_badge_except_own(self) -> None:
         names = [f"t{n}" for n in range(20)]
         made = {
             name: tenants.TenantBadge(name, place % tenants.BADGES, "ab", you=name == "t19")
@@ -124,7 +124,7 @@ class TestTenantMarks:
         assert kept == [*names[:10], "t19"]
         assert tenants.group_small(made, use, limit=20) == made
 
-    def test_swatch_escapes(self) -> None:
+    def test_swatch_escapes_text(self) -> None:
         assert "<b" in [element.text for element in drawn(tenants.swatch(MARK)).iter("text")]
 
 
@@ -135,10 +135,10 @@ class TestRoundStrip:
         assert len(list(root.iter("a"))) == 60
         assert classes(root).count("now") == 1
 
-    def test_marks_a_full_last_round(self) -> None:
+    def test_marks_last_round_if_nothing_is_free(self) -> None:
         assert classes(drawn(roundstrip.round_strip([roundstrip.RoundBar(1, 0)]))).count("now") == 1
 
-    def test_is_an_axis_without_rounds(self) -> None:
+    def test_is_only_axis_without_rounds(self) -> None:
         assert "axis" in classes(drawn(roundstrip.round_strip([])))
 
 
@@ -165,7 +165,7 @@ class TestTimeline:
         found = classes(drawn(timeline.timeline(job())))
         assert {"run", "turn", "cut-line", "own", "bor", "la", "limit"} <= set(found)
 
-    def test_leaves_out_tracks_without_data(self) -> None:
+    def test_omits_tracks_without_data(self) -> None:
         found = classes(drawn(timeline.timeline(job(gpus=(), prices=(), max_price=None))))
         assert not {"own", "bor", "la", "limit"} & set(found)
 
@@ -173,7 +173,7 @@ class TestTimeline:
         texts = [element.text for element in drawn(timeline.timeline(job(label=HOSTILE))).iter()]
         assert HOSTILE in texts
 
-    def test_writes_no_word_over_another(self) -> None:
+    def test_labels_do_not_overlap(self) -> None:
         """Labels of close preemptions do not overlap; each still has its vertical line."""
         cuts = tuple(timeline.Cut(at(20 + minute)) for minute in (1, 3, 5, 60, 61))
         root = drawn(timeline.timeline(job(cuts=cuts)))
@@ -189,14 +189,14 @@ class TestTimeline:
         assert len(spans) >= 2
         assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
-    def test_says_so_when_nothing_happened(self) -> None:
+    def test_shows_message_if_empty(self) -> None:
         assert "Nothing has happened" in timeline.timeline(job(end=T0))
 
 
-class TestLabelsOnATimeline:
+class TestTimelineLabels:
     @pytest.mark.parametrize("length", [1, 7, 61, 1441, 100_003])
     @pytest.mark.parametrize("share", [0.0, 0.5, 0.93, 0.999])
-    def test_stay_inside_of_it(self, length: int, share: float) -> None:
+    def test_stay_inside_drawing(self, length: int, share: float) -> None:
         late = at(length * share)
         segments = (
             timeline.Segment("turn", at(0), late, "queued 3 h"),
@@ -217,7 +217,7 @@ class TestLabelsOnATimeline:
 
 
 class TestRho:
-    def test_within_two_percent_is_at_the_fair_share(self) -> None:
+    def test_within_two_percent_is_at_fair_share(self) -> None:
         words = {rho: standing(rho) for rho in (0.5, 0.979, 0.98, 0.99, 1, 1.02, 1.021, 3)}
         assert [words[rho] for rho in (0.98, 0.99, 1, 1.02)] == ["at"] * 4
         assert (words[0.5], words[0.979], words[1.021], words[3]) == (
@@ -226,7 +226,7 @@ class TestRho:
 
 
 class TestLabels:
-    def test_stand_where_no_curve_runs(self) -> None:
+    def test_avoid_curves(self) -> None:
         curve = [(0.0, 50.0), (100.0, 50.0), (100.0, 10.0), (300.0, 10.0)]
         on, clear = (200.0, 14.0, "end"), (200.0, 60.0, "end")
         assert labels.crossed("12 borrowed", on, [curve])
@@ -234,28 +234,28 @@ class TestLabels:
         element = drawn(labels.label("12 borrowed", [on, clear], [curve], css="b"))
         assert element.get("y") == "60"
 
-    def test_see_an_upright_stroke(self) -> None:
+    def test_detect_vertical_lines(self) -> None:
         assert labels.crossed("quota 43", (10, 50, "start"), [[(20, 0), (20, 100)]])
 
-    def test_stand_somewhere_even_if_curves_are_everywhere(self) -> None:
+    def test_are_placed_even_if_curves_are_everywhere(self) -> None:
         curves = [[(0.0, y), (400.0, y)] for y in range(0, 240, 4)]
         drawn(labels.label("x", [(10, 10, "start"), (10, 30, "start")], curves, css="b"))
 
 
 class TestReasons:
     @pytest.mark.parametrize("code", [reason.value for reason in Reason])
-    def test_every_published_one_has_a_glyph(self, code: str) -> None:
+    def test_each_has_icon(self, code: str) -> None:
         assert glyphs.reason_icon(code) != glyphs.reason_icon("unknown")
 
 
 class TestBars:
     @pytest.mark.parametrize("left", [-5, 0, 450, 900, 5000])
-    def test_lease_stays_in_its_frame(self, left: float) -> None:
+    def test_lease_bar_stays_in_frame(self, left: float) -> None:
         root = drawn(bars.lease_bar(left, 900, 300))
         widths = [float(element.get("width", "0")) for element in root.iter("rect")]
         assert all(0 <= width <= bars.LEASE_WIDTH for width in widths)
 
-    def test_lease_shows_the_protection_that_is_left(self) -> None:
+    def test_lease_bar_shows_remaining_protection(self) -> None:
         shield = next(
             element
             for element in drawn(bars.lease_bar(750, 900, 300)).iter("rect")
@@ -263,22 +263,22 @@ class TestBars:
         )
         assert float(shield.get("width", "0")) == pytest.approx(20)  # 150 s of 900 s on 120 px
 
-    def test_share_hatches_what_is_above_quota(self) -> None:
+    def test_share_bar_hatches_use_above_quota(self) -> None:
         over = classes(drawn(bars.share_bar(MARK, 61, 48, 113, most=140)))
         under = classes(drawn(bars.share_bar(MARK, 35, 48, 35, most=140)))
         assert "bor" in over
         assert not {"bor", "asked"} & set(under)
 
-    def test_hash_has_a_bar_a_digit(self) -> None:
+    def test_hash_has_one_bar_per_digit(self) -> None:
         digest = "0123456789abcdef" * 4
         assert len(list(drawn(bars.hash_bars(digest)).iter("rect"))) == 64
         assert bars.hash_groups(digest).split() == ["01234567", "89abcdef"] * 4
         assert not list(drawn(bars.hash_bars("")).iter("rect"))
 
-    def test_unknown_progress_is_a_dash(self) -> None:
+    def test_unknown_progress_is_dash(self) -> None:
         assert drawn(bars.progress(None)).text == "\N{EN DASH}"
 
-    def test_every_state_and_any_reason_has_a_shape(self) -> None:
+    def test_every_state_and_reason_has_icon(self) -> None:
         for kind in [*glyphs.STATES, HOSTILE]:
             drawn(glyphs.state_icon(kind))
         for code in ("price_above_max", "gang_needs_nodes", HOSTILE):

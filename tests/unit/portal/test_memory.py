@@ -66,18 +66,18 @@ def grown_mb(way: str) -> int:
 
 
 @glibc_only
-def test_hashing_passwords_on_many_threads_leaves_nothing_behind() -> None:
+def test_password_hashing_on_many_threads_releases_memory() -> None:
     assert grown_mb("set") < 2 * HASH_MB
 
 
 @glibc_only
-def test_the_library_by_itself_would_keep_most_of_it() -> None:
+def test_memory_stays_allocated_without_setting() -> None:
     """This shows that the test above measures an effect."""
     assert grown_mb("unset") > 4 * HASH_MB
 
 
 @pytest.mark.parametrize(("program", "has_pages"), [(WEB, True), (WORKER, False)])
-def test_what_is_imported_is_not_collected_again(program: str, has_pages: bool) -> None:
+def test_imported_objects_are_frozen_for_garbage_collection(program: str, has_pages: bool) -> None:
     told = "import gc, sys; print(gc.get_freeze_count(), 'portal.site.urls' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\n{told}"],

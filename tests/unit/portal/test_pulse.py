@@ -91,34 +91,34 @@ ALL = tuple(PATIENCE_S)
 AT_ONCE = 2 * PULSE_EVERY_S
 
 
-class TestAPulseWatch:
-    def test_is_quiet_while_all_give_signs_of_life(self, watched: Watched) -> None:
+class TestPulseWatch:
+    def test_is_quiet_while_all_processes_respond(self, watched: Watched) -> None:
         assert watched.passes(1000, *ALL) == []
 
     @pytest.mark.parametrize("name", ALL)
-    def test_names_one_that_falls_silent_and_no_other(self, watched: Watched, name: str) -> None:
+    def test_names_only_silent_process(self, watched: Watched, name: str) -> None:
         others = [other for other in ALL if other != name]
         assert watched.passes(10, *ALL) == []
         assert watched.passes(PATIENCE_S[name] - AT_ONCE, *others) == []
         assert watched.passes(2 * AT_ONCE, *others) == [name]
 
-    def test_blames_no_worker_for_a_silent_beat(self, watched: Watched) -> None:
+    def test_does_not_blame_workers_for_silent_beat(self, watched: Watched) -> None:
         """Beat sends no message, so none waits for the workers."""
         watched.passes(10, *ALL)
         late = watched.passes(PATIENCE_S[BEAT] + AT_ONCE, "default", "rounds")
         assert late == [BEAT]
 
-    def test_lets_all_start_as_slowly_as_a_busy_machine_does(self, watched: Watched) -> None:
+    def test_allows_slow_start(self, watched: Watched) -> None:
         assert watched.passes(STARTING_S - AT_ONCE) == []
         assert set(watched.passes(2 * AT_ONCE)) == set(ALL)
 
-    def test_lets_a_process_start_that_was_started_again(self, watched: Watched) -> None:
+    def test_allows_slow_start_after_restart(self, watched: Watched) -> None:
         watched.passes(10, *ALL)
         watched.watch.starts("default", watched.now)
         assert watched.passes(STARTING_S - AT_ONCE, BEAT, "rounds") == []
         assert watched.passes(2 * AT_ONCE, BEAT, "rounds") == ["default"]
 
-    def test_waits_longer_each_time_for_one_that_never_gets_well(self, watched: Watched) -> None:
+    def test_waits_longer_after_each_failed_restart(self, watched: Watched) -> None:
         waits, since = [], 0.0
         for _ in range(2 + MOST_DOUBLINGS):
             while "rounds" not in watched.passes(COARSE_S, BEAT, "default", step_s=COARSE_S):
@@ -127,9 +127,7 @@ class TestAPulseWatch:
             since = watched.now
         assert waits == pytest.approx([STARTING_S * 2**n for n in DOUBLINGS], abs=2 * COARSE_S)
 
-    def test_waits_longer_each_time_for_one_that_is_well_for_a_moment(
-        self, watched: Watched
-    ) -> None:
+    def test_waits_longer_if_process_recovers_only_briefly(self, watched: Watched) -> None:
         """The worker starts and reports that it is idle, but takes no message."""
         waits, since = [], 0.0
         for _ in range(2 + MOST_DOUBLINGS):
@@ -141,19 +139,19 @@ class TestAPulseWatch:
         expected = [PATIENCE_S["rounds"] * 2**n for n in DOUBLINGS]
         assert waits == pytest.approx(expected, abs=2 * COARSE_S)
 
-    def test_forgets_former_restarts_of_one_that_is_well(self, watched: Watched) -> None:
+    def test_resets_waiting_time_after_recovery(self, watched: Watched) -> None:
         watched.passes(STARTING_S + AT_ONCE, BEAT, "default")
         watched.passes(WELL_S + AT_ONCE, *ALL)
         assert watched.passes(PATIENCE_S["rounds"] + AT_ONCE, BEAT, "default") == ["rounds"]
 
-    def test_ignores_what_the_former_run_left(self, tmp_path: Path) -> None:
+    def test_ignores_files_of_previous_run(self, tmp_path: Path) -> None:
         write_heartbeat(tmp_path, "default", Heartbeat(0.0))
         watched = Watched(tmp_path)
         assert watched.passes(STARTING_S - AT_ONCE, BEAT, "rounds") == []
         assert watched.passes(2 * AT_ONCE, BEAT, "rounds") == ["default"]
 
 
-class TestTheRules:
+class TestVerdict:
     """A worker's report and the verdict on it. The worker's patience is 120 s."""
 
     @pytest.mark.parametrize(
@@ -168,7 +166,7 @@ class TestTheRules:
             (None, "scheduling.rounds", -21, 999, "its task scheduling.rounds has run for 1021 s"),
         ],
     )
-    def test_judge(
+    def test_names_stalled_queue_or_task(
         self, *, waits_since: float | None, task: str, since: float, progress_at: float, why: str
     ) -> None:
         said = Heartbeat(1_000.0, task, since, waits_since)
@@ -176,14 +174,14 @@ class TestTheRules:
         assert found.startswith(why)
         assert bool(found) == bool(why)
 
-    def test_judge_no_worker_whose_words_are_old_or_missing(self) -> None:
+    def test_is_empty_for_old_or_missing_report(self) -> None:
         """On a full disk, a worker gives signs of life but no report."""
         for said in (None, Heartbeat(900.0, waits_since=0.0)):
             assert complaint(said, 1_000.0, progress_at=0.0, patience_s=120.0) == ""
 
 
-class TestAWorker:
-    def test_says_since_when_its_queue_holds_a_message_that_it_does_not_take(self) -> None:
+class TestWorker:
+    def test_reports_since_when_message_waits(self) -> None:
         worker = HeartbeatMaker()
         looks: list[tuple[float, dict[str, str], int, int | None, float | None]] = [
             (10, {}, 0, 0, None),
@@ -199,7 +197,7 @@ class TestAWorker:
             heartbeat = worker.look(now, tasks=tasks, taken=taken, waiting=waiting)
             assert heartbeat.waits_since == since, now
 
-    def test_says_on_which_task_it_works_since_when(self) -> None:
+    def test_reports_longest_running_task(self) -> None:
         worker = HeartbeatMaker()
         worker.look(10, tasks={"1": "rounds"}, taken=1, waiting=0)
         heartbeat = worker.look(12, tasks={"2": "seal", "1": "rounds"}, taken=2, waiting=0)
@@ -207,7 +205,7 @@ class TestAWorker:
         heartbeat = worker.look(14, tasks={"2": "seal"}, taken=2, waiting=0)
         assert (heartbeat.task, heartbeat.since) == ("seal", 12)
 
-    def test_gives_a_sign_of_life_on_a_full_disk(
+    def test_gives_sign_of_life_on_full_disk(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_heartbeat(tmp_path, "rounds", IDLE)
@@ -223,13 +221,13 @@ class TestAWorker:
         assert read_heartbeat(tmp_path, "rounds") == IDLE
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"at": 1, "unknown": 2}', "null"])
-    def test_whose_words_cannot_be_read_has_said_nothing(self, tmp_path: Path, text: str) -> None:
+    def test_unreadable_report_is_ignored(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "heartbeat-rounds").write_text(text)
         assert read_heartbeat(tmp_path, "rounds") is None
 
 
 class TestRestarts:
-    def test_are_counted_with_their_last_reason(self, tmp_path: Path) -> None:
+    def test_are_counted_with_last_reason(self, tmp_path: Path) -> None:
         assert read_restarts(tmp_path) == []
         note_restart(tmp_path, "worker-rounds", "first", at=5.0)
         note_restart(tmp_path, "beat", "only", at=6.0)
@@ -260,16 +258,16 @@ class Story:
         return None
 
 
-class TestALongTask:
-    def test_that_computes_is_not_ended(self, tmp_path: Path) -> None:
+class TestLongTask:
+    def test_is_not_killed_while_computing(self, tmp_path: Path) -> None:
         longer = int(3 * PATIENCE_S["rounds"])
         assert Story(tmp_path).killed_at(until_s=longer, work_share=0.9) is None
 
-    def test_that_computes_on_a_crowded_machine_is_not_ended(self, tmp_path: Path) -> None:
+    def test_is_not_killed_while_computing_on_busy_machine(self, tmp_path: Path) -> None:
         longer = int(3 * PATIENCE_S["rounds"])
         assert Story(tmp_path).killed_at(until_s=longer, work_share=0.02) is None
 
-    def test_that_hangs_is_ended_like_a_worker_that_receives_nothing(self, tmp_path: Path) -> None:
+    def test_is_killed_if_it_hangs(self, tmp_path: Path) -> None:
         # A task that only polls whether it may continue makes no progress either.
         for share in (0.0, WORK_S / PATIENCE_S["rounds"] / 2):
             folder = tmp_path / str(share)
@@ -278,14 +276,14 @@ class TestALongTask:
             assert ended is not None
             assert ended <= 2 * PATIENCE_S["rounds"] + 2 * PULSE_EVERY_S
 
-    def test_that_never_ends_is_ended(self, tmp_path: Path) -> None:
+    def test_is_killed_after_maximum_duration(self, tmp_path: Path) -> None:
         ended = Story(tmp_path).killed_at(until_s=int(3 * LONGEST_S), work_share=1.0)
         assert ended is not None
         assert LONGEST_S < ended <= LONGEST_S + PATIENCE_S["rounds"] + 2 * PULSE_EVERY_S
 
 
-class TestATaskWatch:
-    def test_sees_a_thread_that_computes(
+class TestTaskWatch:
+    def test_detects_computing_thread(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(pulse, "PULSE_EVERY_S", 0.05)
@@ -309,7 +307,7 @@ class TestATaskWatch:
             enough.set()
             worker.join()
 
-    def test_sees_the_begin_and_the_end_of_a_task(self, tmp_path: Path) -> None:
+    def test_records_start_and_end_of_task(self, tmp_path: Path) -> None:
         watch, file = TaskWatch(), tmp_path / "pulse-default"
         watch.begin(tmp_path, "default")
         assert file.exists()

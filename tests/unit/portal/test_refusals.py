@@ -35,8 +35,8 @@ def small_disk(_: object) -> SimpleNamespace:
     return SimpleNamespace(free=100 * 2**20)
 
 
-class TestTheInstallation:
-    def test_names_the_python_it_needs(
+class TestInstallation:
+    def test_names_required_python(
         self, installer: ModuleType, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys, "version_info", (3, 9, 2))
@@ -44,30 +44,28 @@ class TestTheInstallation:
         assert "Python 3.11 or newer is needed" in refusal(installer.main)
 
     @pytest.mark.parametrize("missing", ["venv", "ensurepip"])
-    def test_names_the_package_of_the_venv_module(
+    def test_names_missing_venv_package(
         self, installer: ModuleType, monkeypatch: pytest.MonkeyPatch, missing: str
     ) -> None:
         monkeypatch.setitem(sys.modules, missing, None)
         assert "apt-get install python3." in refusal(installer.check_machine)
 
-    def test_names_the_room_it_needs(
+    def test_names_required_disk_space(
         self, installer: ModuleType, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(shutil, "disk_usage", small_disk)
         assert "100 MB free" in refusal(installer.check_machine)
 
 
-class TestTheStart:
-    def test_names_a_disk_that_is_too_small(
+class TestStart:
+    def test_names_required_disk_space(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(shutil, "disk_usage", small_disk)
         with pytest.raises(StartError, match="100 MB free, 512 MB are needed"):
             folders.prepare(tmp_path / "data")
 
-    def test_names_what_to_do_without_postgres_and_valkey(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_explains_missing_postgres_and_valkey(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("EVENSHARE_POSTGRES_BIN", raising=False)
         monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
         monkeypatch.setattr(shutil, "which", lambda _: None)
@@ -76,7 +74,7 @@ class TestTheStart:
         with pytest.raises(StartError, match="set REDIS_URL"):
             valkey.find_program()
 
-    def test_leaves_the_runtime_folder_of_somebody_else_alone(
+    def test_refuses_runtime_folder_of_other_user(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "theirs").mkdir()
@@ -85,9 +83,7 @@ class TestTheStart:
         with pytest.raises(StartError, match="belongs to another user"):
             folders.prepare(tmp_path / "data")
 
-    def test_keeps_the_address_of_the_socket_short(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_keeps_socket_path_short(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         deep = tmp_path / ("deep" * 25)
         deep.mkdir()
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))

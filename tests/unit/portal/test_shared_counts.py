@@ -65,7 +65,7 @@ def total(run: Path) -> str:
     return row.rpartition(" ")[2]
 
 
-def test_processes_count_together_and_their_successors_count_on(tmp_path: Path) -> None:
+def test_counts_are_shared_and_survive_processes(tmp_path: Path) -> None:
     web = tmp_path / "web"
     first, second = counting(tmp_path, 3), counting(tmp_path, 4)
     assert total(tmp_path) == "7.0"

@@ -29,8 +29,8 @@ PRODUCTION = {
 MOST_MB = 500
 
 
-class TestASite:
-    def test_imports_what_its_lock_names(self) -> None:
+class TestSite:
+    def test_imports_only_locked_packages(self) -> None:
         environment = {**os.environ, **PRODUCTION, "DJANGO_SETTINGS_MODULE": "portal.site.settings"}
         done = subprocess.run(
             [sys.executable, "-m", "tests.site_imports"],
@@ -44,7 +44,7 @@ class TestASite:
         missing = json.loads(done.stdout)
         assert missing.items() <= ORACLES.items()
 
-    def test_has_an_environment_of_500_mb_at_most(self) -> None:
+    def test_environment_is_at_most_500_mb(self) -> None:
         sizes = {name: size_of(name) for name in locked()}
         assert sum(sizes.values()) <= MOST_MB * 10**6, sorted(
             sizes.items(), key=lambda row: -row[1]

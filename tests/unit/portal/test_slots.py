@@ -35,20 +35,20 @@ def library(folder: Path, names: list[str], status: int = 0) -> str:
     return str(made)
 
 
-class TestAMachine:
-    def test_without_a_driver_lends_cpu_slots_named_as_what_they_are(self) -> None:
+class TestMachine:
+    def test_without_driver_lends_cpu_slots(self) -> None:
         assert probe("libno-such-library.so.1") == Slots(CPU, CPU_SLOTS)
 
-    def test_whose_driver_does_not_answer_lends_cpu_slots(self, tmp_path: Path) -> None:
+    def test_with_failing_driver_lends_cpu_slots(self, tmp_path: Path) -> None:
         assert probe(library(tmp_path, ["NVIDIA H200"], status=9)) == Slots(CPU, CPU_SLOTS)
 
-    def test_whose_library_is_none_lends_cpu_slots(self) -> None:
+    def test_with_unrelated_library_lends_cpu_slots(self) -> None:
         assert probe("libc.so.6") == Slots(CPU, CPU_SLOTS)
 
     def test_lends_its_gpus(self, tmp_path: Path) -> None:
         assert probe(library(tmp_path, ["NVIDIA H200"] * 8)) == Slots("h200", 8)
 
-    def test_of_several_types_lends_those_of_the_first(self, tmp_path: Path) -> None:
+    def test_with_several_gpu_types_lends_only_first(self, tmp_path: Path) -> None:
         names = ["Tesla V100-SXM2-16GB", "Tesla V100-SXM2-16GB", "NVIDIA A100"]
         assert probe(library(tmp_path, names)) == Slots("v100-sxm2-16gb", 2)
 
@@ -63,5 +63,5 @@ class TestAMachine:
         ("\U0001f4a5", "gpu"),
     ],
 )
-def test_a_type_is_named_by_a_slug(name: str, slug: str) -> None:
+def test_gpu_type_is_slug(name: str, slug: str) -> None:
     assert type_slug(name) == slug

@@ -24,7 +24,7 @@ def said(p50_s: float | None, p90_s: float | None, until_s: float) -> str:
     return expected_text(StartView(7, NOW, at(p50_s), at(p90_s), until, ""), NOW)
 
 
-class TestTheSentence:
+class TestStartSentence:
     @pytest.mark.parametrize(
         ("p50_s", "p90_s", "until_s", "text"),
         [
@@ -41,19 +41,19 @@ class TestTheSentence:
             (-9000, None, -1, "start any time now (p50), maybe after the simulated time (p90)"),
         ],
     )
-    def test_tells_what_is_still_to_come(
+    def test_shows_times_still_ahead(
         self, p50_s: float, p90_s: float | None, until_s: float, text: str
     ) -> None:
         assert said(p50_s, p90_s, until_s) == f"Expected to {text}"
 
-    def test_is_none_without_an_estimate(self) -> None:
+    def test_is_empty_without_estimate(self) -> None:
         assert said(None, None, DAY_S) == ""
 
     @pytest.mark.parametrize("p90_s", [0, -59, -7300])
-    def test_is_none_once_p90_has_passed(self, p90_s: float) -> None:
+    def test_is_empty_after_p90(self, p90_s: float) -> None:
         assert said(-9000, p90_s, DAY_S) == ""
 
-    def test_never_counts_seconds_or_backwards(self) -> None:
+    def test_shows_no_seconds_or_negative_times(self) -> None:
         steps = (None, -7200, -61, -60, -1, -0.5, 0, 0.5, 1, 59, 60, 61, 7200)
         for p50_s in steps[1:]:
             for p90_s in (one for one in steps if one is None or one >= (p50_s or 0)):
@@ -63,8 +63,8 @@ class TestTheSentence:
                     assert "\N{MINUS SIGN}" not in text, text
 
 
-class TestTheOrderOfAList:
-    def test_is_that_of_its_pools_queues(self) -> None:
+class TestListOrder:
+    def test_describes_order_of_its_pools(self) -> None:
         ordered, shared = QueueOrder(7, "LTGF.", is_ordered=True), QueueOrder(7, NO_QUEUE)
         assert queues_text({}) == queues_text({"a": ordered}) == IN_ORDER
         assert queues_text({"a": shared}) == f"By arrival, without positions. {NO_QUEUE}"

@@ -28,7 +28,7 @@ HIDES = pool(SETTINGS.OWN, None)
 AUDITED, AUDITED_WITHOUT = (pool(SETTINGS.OWN, name, all_names=True) for name in ("south", None))
 
 
-class TestANameOfSeveralPools:
+class TestTenantName:
     @pytest.mark.parametrize(
         ("pools", "name"),
         [
@@ -46,13 +46,11 @@ class TestANameOfSeveralPools:
             ([], None),
         ],
     )
-    def test_is_told_where_no_pool_hides_it(
-        self, pools: list[Visibility], name: str | None
-    ) -> None:
+    def test_is_shown_if_no_pool_hides_it(self, pools: list[Visibility], name: str | None) -> None:
         assert VisibleNames(ME, pools).of(OTHER) == name
         assert VisibleNames(ME, pools[::-1]).of(OTHER) == name
 
-    def test_is_always_that_of_oneself_and_of_the_operator(self) -> None:
+    def test_of_own_tenant_and_operator_is_always_shown(self) -> None:
         for pools in ([], [HIDES], [FULL, ALIAS]):
             assert VisibleNames(ME, pools).of(ME) == ITSELF
             assert VisibleNames(ME, pools).of(None) == OPERATOR

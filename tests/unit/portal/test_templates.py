@@ -13,13 +13,13 @@ from portal.charts.notes import Note
 from .test_components import shown
 
 
-class TestAPage:
-    def test_carries_no_indentation(self) -> None:
+class TestPage:
+    def test_contains_no_indentation(self) -> None:
         html = render_to_string("errors/404.html", {})
         assert "    " not in html
         assert html.startswith("<!DOCTYPE html>")
 
-    def test_keeps_words_apart(self) -> None:
+    def test_keeps_words_separated(self) -> None:
         source = (settings.BASE_DIR / "templates" / "errors" / "404.html").read_text(
             encoding="utf-8"
         )
@@ -28,8 +28,8 @@ class TestAPage:
         assert "mistyped," in words
 
 
-class TestAName:
-    def test_that_is_not_there_fails_in_tests(self) -> None:
+class TestTemplateVariable:
+    def test_unknown_name_fails_in_tests(self) -> None:
         """A page would render an unknown name as empty text; tests/plugin.py makes it an error."""
         template = engines["django"].from_string("{{ row.label }}{{ row.text|default:0 }}")
         assert template.render({"row": {"label": "", "text": None}}) == "0"
@@ -37,12 +37,12 @@ class TestAName:
             template.render({"row": {"label": ""}})
 
 
-class TestAComponentInASentence:
-    def test_ends_where_it_ends(self) -> None:
+class TestComponent:
+    def test_adds_no_trailing_whitespace(self) -> None:
         html = shown("{% note '61' about %}.", about=Note("Use"))
         assert html.endswith(">.")
 
-    def test_leaves_the_text_of_a_job_as_it_is(self) -> None:
+    def test_keeps_text_of_job_unchanged(self) -> None:
         text = "  a\n\n    b\n"
         context = {"spec_yaml": text, "spec_cli": "evenshare submit", "spec_curl": "curl"}
         html = render_to_string("jobs/_job_spec.html", context)

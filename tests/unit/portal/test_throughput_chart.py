@@ -13,8 +13,8 @@ def at(minutes: int) -> datetime:
     return BEGIN + timedelta(minutes=minutes)
 
 
-class TestReigns:
-    def test_are_rounds_in_a_row_of_one_policy(self) -> None:
+class TestPolicyPeriods:
+    def test_are_consecutive_rounds_of_one_policy(self) -> None:
         told = [(1, "a", 10), (2, "a", 21), (3, "b", 40), (4, "a", 8)]
         rows = policy_periods(
             [ThroughputPoint(number, at(number), milli, name) for number, name, milli in told]
@@ -25,7 +25,7 @@ class TestReigns:
             ("a", 4, 1, 8),
         ]
 
-    def test_of_many_rounds_few_are_drawn_and_always_the_last(self) -> None:
+    def test_thinning_keeps_last_round(self) -> None:
         moments = [ThroughputPoint(number, at(number), 1, "a") for number in range(1999)]
         shown = thin(moments)
         assert len(shown) <= POINTS

@@ -37,7 +37,7 @@ def traded(swapped: tuple[int, int], *, hidden: bool = False) -> PoolHistory:
 
 
 class TestQuotaAfterTrades:
-    def test_is_a_line_of_steps_for_each(self) -> None:
+    def test_is_step_line_per_tenant(self) -> None:
         chart = pool_quota_chart(traded((0, 2)), BADGES, END, pool="p", gpu_type="v100")
         rows = {trace.name: list(trace.y) for trace in drawn(chart).data}
         assert rows == {"north": [3, 5, 5], "south": [3, 1, 1], "other tenants": [3, 3, 3]}
@@ -60,7 +60,7 @@ class TestQuotaAfterTrades:
             ((0, 2), True, "Quota of v100, by tenant"),
         ],
     )
-    def test_says_what_trades_move(
+    def test_title_shows_traded_quota(
         self, swapped: tuple[int, int], hidden: bool, title: str
     ) -> None:
         history = traded(swapped, hidden=hidden)
@@ -68,14 +68,14 @@ class TestQuotaAfterTrades:
 
 
 class TestUse:
-    def test_of_one_type_says_which(self) -> None:
+    def test_names_single_gpu_type(self) -> None:
         history = traded((0, 0))
         chart = pool_use_chart(history, BADGES, END, pool="p", gpus=16, gpu_type="v100")
         assert (chart.title, chart.file) == ("4 v100 in use, by tenant", "use-p-v100")
         assert chart.text.startswith("Of 16 v100.")
         assert chart.heads[1] == "v100 GPUs in use by north"
 
-    def test_beside_rho_of_all_types_says_so(self) -> None:
+    def test_rho_text_states_that_it_covers_all_types(self) -> None:
         rho = pool_rho_chart(traded((0, 0)), BADGES, END, pool="p", of_all=True)
         assert rho.text.startswith("All GPU types together.")
         assert "Of all" not in pool_rho_chart(traded((0, 0)), BADGES, END, pool="p").text

@@ -33,16 +33,16 @@ def memory_of(*points: UsagePoint) -> list[float | None]:
     return [None if value is None else float(value) for value in chart.series[0].values]
 
 
-class TestTheMemoryOfALease:
-    def test_holds_to_the_last_sample_that_found_any(self) -> None:
+class TestLeaseMemory:
+    def test_holds_last_value_until_missing_sample(self) -> None:
         assert memory_of(point(1, 0, 10, 1.0), point(1, 10, 20, 2.0), point(1, 20, 25, None)) == [
             1.0, 2.0, 2.0, None,
         ]  # fmt: skip
 
-    def test_of_one_sample_is_a_line(self) -> None:
+    def test_single_sample_is_line(self) -> None:
         assert memory_of(point(1, 0, 10, 1.0), point(1, 10, 12, None)) == [1.0, 1.0, None]
 
-    def test_does_not_reach_over_the_gap_to_the_next(self) -> None:
+    def test_has_gap_between_leases(self) -> None:
         values = memory_of(point(1, 0, 10, 1.0), point(1, 10, 12, None), point(2, 60, 70, 3.0))
         assert values == [1.0, 1.0, None, None, 3.0, 3.0]
 
@@ -50,9 +50,7 @@ class TestTheMemoryOfALease:
         ("gib", "unit", "value", "said"),
         [(57 * MIB / GIB, "MiB", 57.0, "57"), (1.5, "GiB", 1.5, "1.50")],
     )
-    def test_is_in_the_unit_of_its_title(
-        self, gib: float, unit: str, value: float, said: str
-    ) -> None:
+    def test_uses_unit_of_title(self, gib: float, unit: str, value: float, said: str) -> None:
         lease = LeaseUsage(1, BEGIN, None, "a100", 1, 0, 1, 1, 2, GpuState.NONE, None, None, ())
         usage = JobUsage(leases=(lease,), points=(point(1, 0, 10, gib),))
         (chart,) = (one for one in usage_charts(usage, gpus=1, file="job") if "memory" in one.key)
@@ -61,8 +59,8 @@ class TestTheMemoryOfALease:
         assert [label.text for label in chart.labels] == [said]
 
 
-class TestTheNamesOfLeases:
-    def test_have_room_above_the_drawing(self) -> None:
+class TestLeaseLabels:
+    def test_have_room_above_drawing(self) -> None:
         def top(*numbers: int) -> int:
             leases = tuple(
                 LeaseUsage(n, BEGIN + timedelta(minutes=n), None, "a100", 1, 0, 1, 1, 2,
@@ -92,13 +90,13 @@ def gpu_texts(gpus: int, some: int) -> list[str]:
     return [one.text for one in charts if one.key in ("usage-gpu", "usage-gpu-memory")]
 
 
-class TestTheGpusOfAJob:
-    def test_are_told_as_one_where_there_is_one(self) -> None:
+class TestGpuTexts:
+    def test_are_singular_for_one_gpu(self) -> None:
         assert gpu_texts(1, 1) == [
             "The share of time in which a kernel ran on it. Dotted: the lowest samples.",
             "Used on its GPU. Dotted: the highest samples. The memory of a GPU: 78 GiB.",
         ]
 
-    def test_are_told_as_those_that_say_something(self) -> None:
+    def test_name_number_of_reporting_gpus(self) -> None:
         assert gpu_texts(8, 8)[0].startswith("Mean of its 8 GPUs: the share of time")
         assert gpu_texts(8, 3)[0].startswith("Mean of 3 of its 8 GPUs: the share of time")

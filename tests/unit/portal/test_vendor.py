@@ -30,22 +30,22 @@ def sheet_of(script: str) -> str:
 
 
 class TestVendoredFiles:
-    def test_have_the_hashes_of_the_list(self) -> None:
+    def test_match_listed_hashes(self) -> None:
         listed = (VENDOR / "LICENSES.md").read_text()
         for name in ("htmx.min.js", "plotly-basic.min.js"):
             digest = sha256((VENDOR / name).read_bytes()).hexdigest()
             row = next(line for line in listed.splitlines() if f"vendor/{name} " in line)
             assert digest in row, name
 
-    def test_hold_no_address_of_a_source_map(self) -> None:
+    def test_contain_no_source_map_url(self) -> None:
         assert "sourceMappingURL" not in PLOTLY.read_text()
 
 
-class TestPlotlysStyleRules:
-    def test_are_those_of_this_version(self) -> None:
+class TestPlotlyStyleRules:
+    def test_match_vendored_version(self) -> None:
         head, _, rules = SHEET.read_text().partition("*/\n")
         assert "4.1.1" in head
         assert rules == sheet_of(PLOTLY.read_text())
 
-    def test_are_all_there(self) -> None:
+    def test_are_complete(self) -> None:
         assert len(rules_of(PLOTLY.read_text())) == 66

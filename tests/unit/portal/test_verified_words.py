@@ -20,9 +20,7 @@ from scheduling.selectors.rounds.verifications import SaidVerification
         (0, None, "without findings"),  # an older client, which did not send it
     ],
 )
-def test_a_page_says_no_more_than_the_client(
-    findings: int, unproven: int | None, text: str
-) -> None:
+def test_page_shows_same_result_as_client(findings: int, unproven: int | None, text: str) -> None:
     said = SaidVerification(
         id=uuid4(), tenant_id=1, tenant_name="A", tenant="a", pool="p", kind="rounds",
         said_at=datetime(2030, 1, 1, tzinfo=UTC), client="c", size=1, root="", first=1, last=9,

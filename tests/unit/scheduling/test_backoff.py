@@ -15,7 +15,7 @@ BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 STEADY = timedelta(microseconds=STEADY_US)
 
 
-class TestALoss:
+class TestLoss:
     @pytest.mark.parametrize(
         ("reason", "held", "before", "after"),
         [
@@ -27,7 +27,7 @@ class TestALoss:
             (EndReason.CANCELLED, timedelta(seconds=1), 5, 0),
         ],
     )
-    def test_counts_only_where_its_lease_ended_by_it_soon_after_the_start(
+    def test_counts_only_if_lease_ends_soon_after_start(
         self, reason: EndReason, held: timedelta, before: int, after: int
     ) -> None:
         lease = Lease(started_at=BEGIN, granted_at=BEGIN, ended_at=BEGIN + held)

@@ -94,7 +94,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("before", "jobs", "holds", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
-def test_changes(
+def test_differences_become_timed_changes(
     before: list[JobService],
     jobs: list[JobFacts],
     holds: list[LeaseHold],
@@ -125,7 +125,7 @@ def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
     st.lists(lives(), max_size=5, unique_by=lambda life: life[0].job.id),
     st.lists(times, max_size=4),
 )
-def test_whatever_is_seen_when_the_sums_take_every_change(
+def test_changes_of_all_rounds_sum_to_held_gpu_time(
     world: list[tuple[JobFacts, list[LeaseHold]]], rounds: list[int]
 ) -> None:
     """Rows are cut at each round's instant, as a snapshot sees them."""

@@ -36,8 +36,8 @@ def stored(tmp_path: Path) -> Path:
     return path
 
 
-class TestADecision:
-    def test_is_printed_with_the_names_of_its_fields(self, stored: Path) -> None:
+class TestDecision:
+    def test_prints_json_with_field_names(self, stored: Path) -> None:
         told = json.loads(decide(stored, "--policy", "oef", "--json"))
         decision = decide_round(SNAPSHOT)
         assert [row["job"] for row in told["grants"]] == [row.job for row in decision.grants]
@@ -46,7 +46,7 @@ class TestADecision:
         assert told["solve"]["status"] == decision.solve.status
         assert {row["tenant"] for row in told["ideals"]} == {row.tenant for row in decision.ideals}
 
-    def test_is_the_same_of_compressed_bytes(self, stored: Path, tmp_path: Path) -> None:
+    def test_is_identical_for_compressed_snapshot(self, stored: Path, tmp_path: Path) -> None:
         plain = decide(stored)
         for name, pack in (("zlib", zlib.compress), ("gzip", gzip.compress)):
             packed = tmp_path / name
@@ -54,9 +54,7 @@ class TestADecision:
             assert decide(packed) == plain
         assert sha256_hex(canonical_bytes(decide_round(SNAPSHOT))) in plain
 
-    def test_of_another_policy_has_neither_options_nor_memory_of_the_first(
-        self, tmp_path: Path
-    ) -> None:
+    def test_with_other_policy_drops_options_and_memory(self, tmp_path: Path) -> None:
         plain = pool(seed=3, nodes=6, tenants=3, pending=20, fill=0.5, expired=0.5)
         told = replace(
             plain, policy="oef", options={"environment": "noncooperative"}, memory={"x": 1}
@@ -75,7 +73,9 @@ class TestADecision:
             (("--option", "environment"), "an option must be KEY=VALUE"),
         ],
     )
-    def test_is_refused_by_name(self, stored: Path, words: Any, message: str) -> None:
+    def test_rejects_invalid_policy_and_options(
+        self, stored: Path, words: Any, message: str
+    ) -> None:
         with pytest.raises(CommandError, match=message):
             decide(stored, *words)
 
@@ -98,14 +98,12 @@ class TestADecision:
             ),
         ],
     )
-    def test_is_refused_for_a_file_that_is_no_snapshot(
-        self, tmp_path: Path, data: bytes, message: str
-    ) -> None:
+    def test_rejects_file_without_snapshot(self, tmp_path: Path, data: bytes, message: str) -> None:
         path = tmp_path / "snapshot"
         path.write_bytes(data)
         with pytest.raises(CommandError, match=message):
             decide(path)
 
-    def test_is_refused_for_no_file(self, tmp_path: Path) -> None:
+    def test_rejects_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(CommandError, match="No such file"):
             decide(tmp_path / "nowhere")

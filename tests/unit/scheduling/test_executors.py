@@ -8,14 +8,14 @@ from pytest_django import Settings
 from scheduling.engine.executors import ExecutorError, executor_for
 
 
-class TestAnExecutor:
-    def test_that_is_unknown_is_told_with_those_that_exist(self) -> None:
+class TestExecutor:
+    def test_unknown_name_lists_known_executors(self) -> None:
         with pytest.raises(
             ExecutorError, match="'ray' is unknown; known executors are virtual, local"
         ):
             executor_for("ray")
 
-    def test_that_runs_as_the_portal_is_refused_in_production(self, settings: Settings) -> None:
+    def test_local_is_refused_in_production(self, settings: Settings) -> None:
         settings.PRODUCTION = True
         with pytest.raises(ExecutorError, match="not in production"):
             executor_for("local")

@@ -16,12 +16,12 @@ TEXTS = {
 STORED = sorted(name for name in request_fields(JobRequest) if name in TEXTS)
 
 
-def test_some_fields_are_stored_as_texts() -> None:
+def test_some_fields_are_stored_as_text() -> None:
     assert "comment" in STORED
 
 
 @pytest.mark.parametrize("name", STORED)
-def test_its_column_holds_the_longest_text(name: str) -> None:
+def test_column_holds_longest_allowed_text(name: str) -> None:
     most = request_fields(JobRequest)[name].most
     column = TEXTS[name]
     assert most is not None or name == "name"  # a pattern limits a name to 63 characters

@@ -22,11 +22,11 @@ def parsed(said: Any) -> Evaluations | None:
     return parse_evaluations(json.dumps(said).encode(), lease=3)
 
 
-class TestAFile:
-    def test_says_evaluations(self) -> None:
+class TestEvaluationsFile:
+    def test_is_parsed(self) -> None:
         assert parsed(GOOD) == Evaluations("loss", (MetricPoint(5, 0.5), MetricPoint(9, 1.0)))
 
-    def test_of_another_lease_or_without_a_word_says_nothing(self) -> None:
+    def test_of_other_lease_or_empty_is_none(self) -> None:
         assert parsed({**GOOD, "lease": 2}) is None
         assert parse_evaluations(b"", lease=3) is None
 
@@ -47,25 +47,23 @@ class TestAFile:
             ({**GOOD, "points": [[-1, 0.5]]}, "has a point"),
         ],
     )
-    def test_that_cannot_be_used_says_why(self, said: Any, why: str) -> None:
+    def test_invalid_content_is_rejected_with_reason(self, said: Any, why: str) -> None:
         found = parsed(said)
         assert found is not None
         assert found.refused.startswith(why)
         assert found.points == ()
 
     @pytest.mark.parametrize("text", [b"{", b"\xff", b"[" * 9000, b"x" * (EVALUATIONS_BYTES + 1)])
-    def test_of_bytes_that_are_none_is_refused(self, text: bytes) -> None:
+    def test_invalid_or_overlong_json_is_rejected(self, text: bytes) -> None:
         found = parse_evaluations(text, lease=3)
         assert found is not None
         assert found.refused
 
 
-class TestAVirtualJob:
+class TestVirtualJob:
     @pytest.mark.parametrize("job", range(1, 13))
     @pytest.mark.parametrize("lower", [False, True])
-    def test_meets_its_target_at_its_true_end_and_not_before(
-        self, job: int, *, lower: bool
-    ) -> None:
+    def test_meets_target_exactly_at_true_end(self, job: int, *, lower: bool) -> None:
         criterion = StopCriterion(0.5, 5000, lower_is_better=lower)
         points = evaluations_until(job, criterion, iterations=3100, done=3100)
         assert [one.iteration for one in points if criterion.is_met(one.metric)] == [3100]
@@ -73,19 +71,19 @@ class TestAVirtualJob:
         assert points[: len(half)] == half
         assert len(points) <= HISTORY_MAX
 
-    def test_that_runs_to_its_cap_never_meets_it(self) -> None:
+    def test_running_to_cap_never_meets_target(self) -> None:
         criterion = StopCriterion(0.5, 3000)
         for iterations in (3000, 90_000):
             points = evaluations_until(4, criterion, iterations=iterations, done=iterations)
             assert not any(criterion.is_met(one.metric) for one in points)
             assert len(points) <= HISTORY_MAX
 
-    def test_of_one_iteration_says_one(self) -> None:
+    def test_with_one_iteration_reports_one_evaluation(self) -> None:
         criterion = StopCriterion(0.5, 5000)
         assert len(evaluations_until(1, criterion, iterations=1, done=1)) == 1
         assert evaluations_until(1, criterion, iterations=1, done=0) == ()
 
-    def test_is_foreseen_half_way_within_12_percent_on_average(self) -> None:
+    def test_stop_estimate_at_half_time_is_within_12_percent(self) -> None:
         off = []
         for job in range(1, 25):
             criterion = StopCriterion(0.25 if job % 2 else 0.93, 4000 + 100 * job, job % 2 == 1)

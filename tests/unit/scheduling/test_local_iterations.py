@@ -24,17 +24,17 @@ def parse(said: Any, *, lease: int = 3, started_us: object = 1_000_000, scale: i
     return parse_iterations(text, lease=lease, started_us=started_us, scale=scale)
 
 
-class TestWhatAJobSays:
-    def test_is_read_in_pool_time(self) -> None:
+class TestIterationReport:
+    def test_is_converted_to_pool_time(self) -> None:
         assert parse(SAID).iterations == Iterations(12, 600, 50, None, 7)
         fast = parse({**SAID, "suspended_us": 4}, scale=60)
         assert fast.iterations == Iterations(12, 36_000, 3000, 240, 7)
 
-    def test_of_an_earlier_lease_or_nothing_is_nothing(self) -> None:
+    def test_of_earlier_lease_or_empty_is_ignored(self) -> None:
         assert parse(SAID, lease=4) == parse(b"") == IterationFile()
 
     @pytest.mark.parametrize("started_us", [None, "soon", 1_000_051])
-    def test_knows_no_begin_that_cannot_be_true(self, started_us: object) -> None:
+    def test_drops_implausible_start(self, started_us: object) -> None:
         assert parse(SAID, started_us=started_us).iterations.resumed_us is None
 
     @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ class TestWhatAJobSays:
             ({name: one for name, one in SAID.items() if name != "suspended_us"}, "suspended_us"),
         ],
     )
-    def test_is_refused_with_a_reason(self, said: Any, why: str) -> None:
+    def test_is_rejected_with_reason(self, said: Any, why: str) -> None:
         read = parse(said)
         assert read.iterations is None
         assert why in read.refused
@@ -67,7 +67,7 @@ class TestWhatAJobSays:
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(sorted(SAID)), inner),
     ))  # fmt: skip
-    def test_never_breaks_whoever_reads_it(self, said: Any) -> None:
+    def test_any_input_is_parsed_or_rejected(self, said: Any) -> None:
         read = parse(said)
         assert isinstance(read, IterationFile)
         assert len(read.refused) < 200

@@ -37,13 +37,13 @@ def with_row(place: int, value: Any) -> dict[str, Any]:
 
 
 class TestSamples:
-    def test_are_read(self) -> None:
+    def test_are_parsed(self) -> None:
         usage = parse(SAID).usage
         assert usage is not None
         assert (usage.cpus, usage.gpu_state, usage.rows[0].busy) == (8, GpuState.OK, (500,))
         assert usage.rows[1].memory_bytes is None
 
-    def test_that_are_not_there_are_nothing(self) -> None:
+    def test_empty_file_is_empty_result(self) -> None:
         assert parse(b"") == UsageFile()
 
     @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ class TestSamples:
             (with_row(5, [2**25]), "is not as described"),
         ],
     )
-    def test_that_are_wrong_are_refused_with_the_reason(self, said: Any, why: str) -> None:
+    def test_invalid_file_is_rejected_with_reason(self, said: Any, why: str) -> None:
         usage, refused = parse(said)
         assert usage is None
         assert refused.startswith(why)
@@ -85,21 +85,19 @@ class TestSamples:
     @pytest.mark.parametrize(
         ("ranks", "rows"), [(1, 256), (4, 256), (5, 192), (64, LEAST_ROWS), (500, LEAST_ROWS)]
     )
-    def test_of_large_gangs_have_fewer_rows_and_as_many_as_their_shims_keep(
-        self, ranks: int, rows: int
-    ) -> None:
+    def test_row_limit_shrinks_with_gang_size(self, ranks: int, rows: int) -> None:
         assert most_rows(ranks) == rows >= rows_of_each(ranks)
 
     @pytest.mark.parametrize(
         ("rows", "gpus", "why"), [(2, 1, "has more than 2 rows"), (3, 0, "has more GPUs than")]
     )
-    def test_of_more_than_their_lease_has_are_refused(self, rows: int, gpus: int, why: str) -> None:
+    def test_exceeding_rows_or_gpus_are_rejected(self, rows: int, gpus: int, why: str) -> None:
         text = json.dumps(SAID).encode()
         assert parse_usage(text, rank=2, rows=rows, gpus=gpus).refused.startswith(why)
         assert not parse_usage(text, rank=2, rows=3, gpus=1).refused
 
     @given(st.binary(max_size=300))
-    def test_of_any_bytes_are_read_or_refused(self, text: bytes) -> None:
+    def test_any_bytes_are_parsed_or_rejected(self, text: bytes) -> None:
         usage, refused = parse(text)
         assert usage is None or not refused
 
@@ -111,7 +109,7 @@ class TestSamples:
         ),
         st.sampled_from([*SAID]),
     )
-    def test_with_anything_in_a_place_are_read_or_refused(self, value: Any, name: str) -> None:
+    def test_any_field_value_is_parsed_or_rejected(self, value: Any, name: str) -> None:
         usage, refused = parse({**SAID, name: value})
         assert (usage is None) == bool(refused)
         assert refused.isascii()

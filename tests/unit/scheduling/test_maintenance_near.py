@@ -25,7 +25,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
         ("gone", {}, 60, 70),
     ],
 )
-def test_is_near_where_a_term_that_begins_now_could_overlap_it(
+def test_maintenance_is_near_if_new_term_could_overlap(
     policy: str, options: dict[str, Any], lease_s: int, ahead_s: int
 ) -> None:
     facts = PoolFacts(

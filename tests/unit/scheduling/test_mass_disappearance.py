@@ -18,13 +18,13 @@ class TestMissingLeases:
             *((200, 1000, False), (201, 1000, True)),
         ],
     )
-    def test_are_too_many_above_a_fifth_and_from_three_on(
+    def test_are_mass_disappearance_above_a_fifth_and_from_three(
         self, missing: int, launched: int, *, is_mass: bool
     ) -> None:
         assert is_mass_disappearance(missing, launched) is is_mass
 
 
-class TestTheTimeSinceTheLastListing:
+class TestTimeSinceLastListing:
     @pytest.mark.parametrize(
         ("gap_s", "round_s", "unheard_s"),
         [
@@ -35,7 +35,7 @@ class TestTheTimeSinceTheLastListing:
             (-590, 10, -590),
         ],
     )
-    def test_is_silence_as_far_as_rounds_go_on(
+    def test_counts_as_silence_beyond_tolerance(
         self, gap_s: int, round_s: int, unheard_s: int
     ) -> None:
         heard = unheard(timedelta(seconds=gap_s), round_s)

@@ -11,12 +11,12 @@ SAYS = ("tenant 7 had received 777 GPU-seconds", "job 3 is not there any more")
 
 
 @pytest.mark.parametrize("visibility", list(Pool.Visibility))
-def test_a_round_that_follows_breaks_nothing_in_any_pool(visibility: str) -> None:
+def test_consistent_round_has_no_breaks(visibility: str) -> None:
     assert _public_breaks((), 9, visibility) == ()
 
 
 @pytest.mark.parametrize("visibility", list(Pool.Visibility))
-def test_a_break_is_told_whole_where_others_may_be_seen(visibility: str) -> None:
+def test_break_is_summarized_if_pool_hides_tenants(visibility: str) -> None:
     said = _public_breaks(SAYS, 9, visibility)
     if visibility == Pool.Visibility.OWN:
         assert said == ("It does not begin with what round 8 left.",)

@@ -98,8 +98,8 @@ def made(tmp_path: Path) -> Iterator[tuple[Slurm, FakeRestd]]:
 Made = tuple[Slurm, FakeRestd]
 
 
-class TestASubmission:
-    def test_names_its_nodes_and_asks_for_nothing_that_was_not_said(self) -> None:
+class TestSubmission:
+    def test_sends_nodes_and_only_given_options(self) -> None:
         body = submission_body(SlurmOptions(partition="gpu"), submission())
         environment = body["job"].pop("environment")
         assert sorted(environment) == ["LANG", "PATH"]
@@ -113,7 +113,7 @@ class TestASubmission:
             },
         }  # fmt: skip
 
-    def test_of_uneven_nodes_has_a_component_for_each_kind(self) -> None:
+    def test_with_uneven_nodes_has_component_per_kind(self) -> None:
         options = SlurmOptions(partition="gpu", qos="high", reservation="ours")
         body = submission_body(options, submission("es-1-1", ONE, TWO, account="physics"))
         first, second = body["jobs"]
@@ -128,7 +128,7 @@ class TestASubmission:
             assert (one["account"], one["qos"], one["reservation"]) == ("physics", "high", "ours")
             assert (one["comment"], one["no_requeue"]) == ("es-1-1", True)
 
-    def test_has_no_field_that_slurmrestd_is_not_told_of(self) -> None:
+    def test_list_of_submission_fields_is_complete(self) -> None:
         """List a new field here once `submission_body` sends it or options refuse it."""
         assert {field.name for field in fields(Submission)} == {
             "token", "name", "argv", "script", "folder", "output", "groups", "minutes", "account",
@@ -139,7 +139,7 @@ class TestASubmission:
             "nodes", "gres", "cpus", "memory_mib",
         }  # fmt: skip
 
-    def test_has_a_script_that_passes_every_argument_as_it_is(self, tmp_path: Path) -> None:
+    def test_script_passes_arguments_unchanged(self, tmp_path: Path) -> None:
         argv = ("/usr/bin/printf", "%s|", "a b", "'\"$(id)`id`\\", "#SBATCH -N9", "x\ny", "*", "")
         body = submission_body(SlurmOptions(partition="gpu"), submission(argv=argv))
         script = tmp_path / "script"
@@ -147,14 +147,14 @@ class TestASubmission:
         done = subprocess.run(["/bin/sh", script], capture_output=True, text=True, check=True)
         assert done.stdout == "".join(f"{one}|" for one in argv[2:])
 
-    def test_is_taken_also_where_it_has_to_wait(self, made: Made) -> None:
+    def test_accepts_job_that_must_wait(self, made: Made) -> None:
         slurm, server = made
         remark = {"errors": [{"error": "Required node not available"}], "job_id": 7}
         script = Script(server, {"POST job/submit": remark, "GET job/7": {"jobs": [job(7)]}})
         assert slurm.submit(as_made(submission())) == {"es-1-1": 7}
         assert script.body(0)["job"]["comment"] == "es-1-1"
 
-    def test_has_its_user_looked_at_before_others_follow(self, made: Made) -> None:
+    def test_checks_user_of_first_job_before_others(self, made: Made) -> None:
         slurm, server = made
         answers = {"POST job/submit": {"job_id": 7}, "GET job/7": {"jobs": [job(7)]}}
         script = Script(server, answers)
@@ -162,7 +162,7 @@ class TestASubmission:
         posts = ["POST /slurm/v0.0.38/job/submit"]
         assert script.asked == [*posts, "GET /slurm/v0.0.38/job/7", *posts * 2]
 
-    def test_of_another_user_is_cancelled_and_none_follows(self, made: Made) -> None:
+    def test_cancels_job_of_other_user_and_stops(self, made: Made) -> None:
         slurm, server = made
         of_other = {"jobs": [job(7, user_id=UID + 1)]}
         replies = {"POST job/submit": {"job_id": 7}, "GET job/7": of_other, "DELETE job/7": {}}
@@ -172,7 +172,7 @@ class TestASubmission:
         assert f"as the user {UID + 1}, the portal is {UID}" in str(answer)
         assert [one.split()[0] for one in script.asked] == ["POST", "GET", "DELETE"]
 
-    def test_that_slurm_refuses_is_no_failure_of_the_others(self, made: Made) -> None:
+    def test_refused_job_does_not_stop_others(self, made: Made) -> None:
         slurm, server = made
         Script(server, {"POST job/submit": failure(2014, "Requested node configuration is not")})
         answers = slurm.submit(as_made(submission("es-1-1"), submission("es-2-1")))
@@ -192,7 +192,7 @@ class TestASubmission:
             {},
         ],
     )
-    def test_that_fails_for_another_reason_is_tried_again(self, made: Made, answer: Any) -> None:
+    def test_temporary_failure_stops_batch(self, made: Made, answer: Any) -> None:
         slurm, server = made
         script = Script(server, {"POST job/submit": answer})
         (said,) = slurm.submit(as_made(submission("es-1-1"), submission("es-2-1"))).values()
@@ -206,7 +206,7 @@ class TestASubmission:
             failure(2000, "of a key that this version does not know", "400 Bad Request"),
         ],
     )
-    def test_that_cannot_be_read_holds_up_no_other(self, made: Made, answer: Any) -> None:
+    def test_unreadable_request_does_not_stop_others(self, made: Made, answer: Any) -> None:
         slurm, server = made
         script = Script(server, {"POST job/submit": answer})
         answers = slurm.submit(
@@ -215,7 +215,7 @@ class TestASubmission:
         assert [isinstance(one, RestdRefusedError) for one in answers.values()] == [True] * 3
         assert len(script.asked) == 3
 
-    def test_that_cannot_be_made_holds_up_no_other(self, made: Made) -> None:
+    def test_local_error_does_not_stop_others(self, made: Made) -> None:
         slurm, server = made
         Script(server, {"POST job/submit": {"job_id": 7}, "GET job/7": {"jobs": [job(7)]}})
         full = OSError(errno.ENOSPC, "No space left on device")
@@ -230,9 +230,7 @@ class TestASubmission:
             "es-3-1": 7,
         }
 
-    def test_to_a_server_that_is_silent_is_not_followed_by_others(
-        self, made: Made, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_silent_server_stops_batch(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
         slurm, server = made
         monkeypatch.setattr("scheduling.engine.executors.slurm.restd_http.CALL_S", 0.3)
         (said,) = slurm.submit(as_made(submission("es-1-1"), submission("es-2-1"))).values()
@@ -240,8 +238,8 @@ class TestASubmission:
         assert len(server.requests) == 1
 
 
-class TestTheQueue:
-    def test_has_the_jobs_of_leases_alone(self, made: Made) -> None:
+class TestQueue:
+    def test_contains_only_jobs_of_leases(self, made: Made) -> None:
         slurm, server = made
         jobs = [
             job(1, "es-1-1"),
@@ -270,9 +268,7 @@ class TestTheQueue:
             ("FAILED", "?"),
         ],
     )
-    def test_has_of_two_jobs_of_a_lease_the_one_that_runs_or_may_yet_run(
-        self, made: Made, less: str, more: str
-    ) -> None:
+    def test_prefers_running_job_of_duplicate_lease(self, made: Made, less: str, more: str) -> None:
         slurm, server = made
         for states in ((less, more), (more, less)):
             jobs = [job(number, state=state) for number, state in enumerate(states, 1)]
@@ -280,8 +276,8 @@ class TestTheQueue:
             assert slurm.queue()["es-1-1"].state == more
 
 
-class TestEndsAndLimits:
-    def test_come_one_by_one_and_what_has_ended_is_no_error(self, made: Made) -> None:
+class TestCancelAndLimit:
+    def test_are_sent_one_by_one_and_ignore_ended_jobs(self, made: Made) -> None:
         slurm, server = made
         ended = {2017: "Invalid job id", 2021: "completing", 2084: "has already finished"}
         answers = {f"DELETE job/{code}": failure(code, text) for code, text in ended.items()}
@@ -291,7 +287,7 @@ class TestEndsAndLimits:
         slurm.limit({5: 90})
         assert script.body(-1) == {"time_limit": 90}
 
-    def test_that_are_refused_fail_after_the_others(self, made: Made) -> None:
+    def test_raise_after_trying_all_jobs(self, made: Made) -> None:
         slurm, server = made
         denied = failure(2002, "Access/permission denied")
         script = Script(server, {"DELETE job/1": denied, "DELETE job/2": {}})
@@ -299,14 +295,12 @@ class TestEndsAndLimits:
             slurm.cancel([1, 2])
         assert len(script.asked) == 2
 
-    def test_send_no_signal_that_would_reach_the_program(self, made: Made) -> None:
+    def test_do_not_send_sigterm(self, made: Made) -> None:
         slurm, server = made
         slurm.cancel([1, 2], signal="TERM")
         assert server.requests == []
 
-    def test_have_one_calls_time_together(
-        self, made: Made, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_share_one_call_timeout(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
         slurm, server = made
 
         def slow(connection: socket.socket) -> None:
@@ -319,7 +313,7 @@ class TestEndsAndLimits:
             slurm.cancel(range(100))
 
 
-class TestTheWay:
+class TestConnect:
     @pytest.mark.parametrize(
         ("restd", "kind"),
         [
@@ -328,5 +322,5 @@ class TestTheWay:
             (RestdOptions(url="unix:/s", only_submits=True), RestdSubmitter),
         ],
     )
-    def test_is_chosen_by_the_options(self, restd: RestdOptions | None, kind: type[Slurm]) -> None:
+    def test_selects_client_by_options(self, restd: RestdOptions | None, kind: type[Slurm]) -> None:
         assert type(connect(SlurmOptions(partition="gpu", restd=restd))) is kind

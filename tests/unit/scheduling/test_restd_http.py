@@ -93,8 +93,8 @@ def ask(client: RestdClient) -> RestdJobs:
     return client.ask(RestdJobs, "GET", "jobs")
 
 
-class TestAnAnswer:
-    def test_is_read_and_asked_for_under_the_portals_name(
+class TestAnswer:
+    def test_is_parsed_after_request_with_user_and_token(
         self, client: tuple[RestdClient, FakeRestd]
     ) -> None:
         asked, server = client
@@ -113,7 +113,7 @@ class TestAnAnswer:
             b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: %d\r\n",
         ],
     )
-    def test_that_ends_its_connection_is_read_whole(
+    def test_is_read_until_connection_closes(
         self, client: tuple[RestdClient, FakeRestd], head: bytes
     ) -> None:
         asked, server = client
@@ -130,16 +130,14 @@ class TestAnAnswer:
         server.behaviour = behave
         assert len(ask(asked).jobs) == 2000
 
-    def test_has_words_of_others_that_are_no_utf_8(
-        self, client: tuple[RestdClient, FakeRestd]
-    ) -> None:
+    def test_invalid_utf8_is_replaced(self, client: tuple[RestdClient, FakeRestd]) -> None:
         asked, server = client
         text = msgspec.json.encode({**GOOD, "jobs": [JOB, {**JOB, "comment": "BYTE"}]})
         server.behaviour = answer(text.replace(b"BYTE", b"\xff"))
         assert [job.comment for job in ask(asked).jobs] == ["es-1-1", "�"]
 
     @pytest.mark.parametrize("fault", WRONG)
-    def test_that_is_none_is_an_error_without_the_token(
+    def test_invalid_answer_raises_without_token(
         self,
         client: tuple[RestdClient, FakeRestd],
         fault: str,
@@ -155,7 +153,7 @@ class TestAnAnswer:
         # The request is neither repeated nor sent elsewhere.
         assert len(server.requests) == 1
 
-    def test_tells_slurms_numbers(self, client: tuple[RestdClient, FakeRestd]) -> None:
+    def test_error_contains_slurm_codes(self, client: tuple[RestdClient, FakeRestd]) -> None:
         asked, server = client
         faults = [
             {"error": "Failure", "error_code": 9001},
@@ -167,7 +165,7 @@ class TestAnAnswer:
         assert (caught.value.status, set(caught.value.codes)) == (400, {9001, 2014})
         assert caught.value.faults[1].text == "in it: Unknown key"
 
-    def test_comes_from_nobody(self, tmp_path: Path, token_file: Path) -> None:
+    def test_missing_server_raises(self, tmp_path: Path, token_file: Path) -> None:
         nowhere = RestdOptions(url=f"unix:{tmp_path}/none", token_file=str(token_file))
         with pytest.raises(ExecutorError, match="No such file"):
             ask(RestdClient(nowhere))
@@ -176,12 +174,12 @@ class TestAnAnswer:
         with pytest.raises(ExecutorError, match="refused"):
             ask(RestdClient(RestdOptions(url=url, token_file=str(token_file))))
 
-    def test_comes_by_a_socket_of_the_same_user_without_a_token(self, tmp_path: Path) -> None:
+    def test_socket_of_same_user_needs_no_token(self, tmp_path: Path) -> None:
         with fake_restd(says(GOOD), tmp_path / "socket") as server:
             assert len(ask(RestdClient(RestdOptions(url=server.url))).jobs) == 1
         assert "TOKEN" not in server.requests[0].upper()
 
-    def test_comes_by_no_socket_of_another_user(
+    def test_socket_of_other_user_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         own = os.geteuid()
@@ -193,8 +191,8 @@ class TestAnAnswer:
         assert server.requests in ([], [""])
 
 
-class TestAToken:
-    def test_that_is_replaced_is_used_at_once(
+class TestToken:
+    def test_is_reread_after_replacement(
         self, client: tuple[RestdClient, FakeRestd], token_file: Path
     ) -> None:
         asked, server = client
@@ -222,7 +220,7 @@ class TestAToken:
         # Tokens contain the time, but the names of tests must be equal in all processes.
         ids=["other", "old", "none", "word", "words", "header", "user", "no expiry", "bytes"],
     )
-    def test_that_is_none_is_named_by_its_file_and_not_sent(
+    def test_invalid_token_is_not_sent_and_error_names_file(
         self, client: tuple[RestdClient, FakeRestd], token_file: Path, text: str, says_so: str
     ) -> None:
         asked, server = client
@@ -233,14 +231,14 @@ class TestAToken:
         assert "secret" not in str(caught.value)
         assert server.requests == []
 
-    def test_whose_file_is_away_is_named_by_it(
+    def test_missing_file_raises(
         self, client: tuple[RestdClient, FakeRestd], token_file: Path
     ) -> None:
         token_file.unlink()
         with pytest.raises(ExecutorError, match=r"token cannot be read \(FileNotFoundError\)"):
             ask(client[0])
 
-    def test_may_not_be_of_any_length(
+    def test_overlong_token_is_rejected(
         self, client: tuple[RestdClient, FakeRestd], token_file: Path
     ) -> None:
         token_file.write_text(token_for(OWN, more="x" * restd_http.MOST_TOKEN_BYTES))
@@ -248,7 +246,7 @@ class TestAToken:
             ask(client[0])
 
 
-class TestTheOption:
+class TestRestdOption:
     @pytest.mark.parametrize(
         "restd",
         [
@@ -258,7 +256,7 @@ class TestTheOption:
             {"url": "http://[::1]:6820", "token_file": "/etc/token"},
         ],
     )
-    def test_is_a_socket_or_a_port_of_this_host(self, restd: dict[str, str]) -> None:
+    def test_accepts_local_sockets_and_ports(self, restd: dict[str, str]) -> None:
         assert read_options({"partition": "gpu", "restd": restd}, "p").restd is not None
 
     @pytest.mark.parametrize(
@@ -279,7 +277,9 @@ class TestTheOption:
             ({"url": "unix:/s", "token": "x"}, "unknown field `token`"),
         ],
     )
-    def test_is_refused_with_its_field(self, restd: dict[str, str], says_so: str) -> None:
+    def test_rejects_other_values_with_field_name(
+        self, restd: dict[str, str], says_so: str
+    ) -> None:
         with pytest.raises(ExecutorError, match=says_so) as caught:
             read_options({"partition": "gpu", "restd": restd}, "physics")
         assert "executor_options of the pool physics" in str(caught.value)

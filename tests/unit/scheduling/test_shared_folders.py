@@ -74,8 +74,8 @@ def portal(act: Any, *arguments: Any) -> None:
     as_user(PORTAL, lambda: act(*arguments), groups=(ANN, BEN))
 
 
-class TestASharedFolder:
-    def test_is_worked_in_by_both(self, root: Path) -> None:
+class TestSharedFolder:
+    def test_is_usable_by_portal_and_job_user(self, root: Path) -> None:
         folder = lease_folder(root, TOKEN)
         job = folder.parents[1]
         portal(prepare, root)
@@ -123,7 +123,7 @@ class TestASharedFolder:
 
         as_user(BEN, pry)
 
-    def test_keeps_the_portals_own_from_its_user(self, root: Path) -> None:
+    def test_protects_files_of_portal_from_job_user(self, root: Path) -> None:
         """Otherwise the user could replace them by links, and redirect the portal's writes."""
         folder = lease_folder(root, TOKEN)
         job = folder.parents[1]
@@ -154,7 +154,7 @@ class TestASharedFolder:
 
         as_user(ANN, attack)
 
-    def test_takes_no_word_of_its_user_for_the_portals(self, root: Path) -> None:
+    def test_replaces_order_forged_by_job_user(self, root: Path) -> None:
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
 
@@ -170,7 +170,7 @@ class TestASharedFolder:
         as_user(ANN, forge)
         portal(look)
 
-    def test_shows_no_file_that_has_another_name(self, root: Path) -> None:
+    def test_log_reader_ignores_hard_links(self, root: Path) -> None:
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
 
@@ -187,7 +187,7 @@ class TestASharedFolder:
         as_user(ANN, link)
         portal(look)
 
-    def test_whose_user_makes_a_file_a_folder_is_cleared(self, root: Path) -> None:
+    def test_is_cleared_if_user_replaces_file_by_folder(self, root: Path) -> None:
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
 
@@ -208,7 +208,7 @@ class TestASharedFolder:
         portal(look)
 
     @pytest.mark.parametrize("closed", ["exit.json", "shim.json"])
-    def test_whose_user_closes_a_file_holds_up_nobody(self, root: Path, closed: str) -> None:
+    def test_reopens_after_user_removes_permissions(self, root: Path, closed: str) -> None:
         """The portal cannot reopen the file: it is neither root nor the owner."""
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
@@ -234,7 +234,7 @@ class TestASharedFolder:
         portal(look)
 
     @pytest.mark.parametrize("how", ["mode", "lease"])
-    def test_whose_user_closes_its_files_has_ended_without_a_word(
+    def test_lease_ends_if_user_keeps_closing_its_files(
         self, root: Path, settings: Any, how: str
     ) -> None:
         """Other jobs are checked even if the user closes its files again and again."""
@@ -268,7 +268,7 @@ class TestASharedFolder:
             portal(look)
             job.result()
 
-    def test_is_walked_to_by_the_log_reader(self, root: Path, settings: Any) -> None:
+    def test_is_accessible_to_log_reader(self, root: Path, settings: Any) -> None:
         settings.LOCAL_ROOT = str(root)
         portal(prepare, root)
 
@@ -279,7 +279,7 @@ class TestASharedFolder:
         portal(look)
 
 
-class TestAJobWhoseTenantGetsAnotherUser:
+class TestChangedJobUser:
     def former(self, root: Path, *names: str) -> Path:
         """Return a job with a lease that ran as the first user, and the files that it left."""
         job = lease_folder(root, TOKEN).parents[1]
@@ -294,7 +294,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
         as_user(ANN, run)
         return job
 
-    def test_goes_on_where_it_left_no_files(self, root: Path) -> None:
+    def test_is_accepted_if_no_user_files_remain(self, root: Path) -> None:
         job = self.former(root, "progress.json", "iterations.json")
         portal(prepare, root, "es-7-2", BEN)
         assert recorded_uid_as_portal(job) == pwd.getpwnam(BEN).pw_uid
@@ -306,7 +306,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
 
         as_user(BEN, run)
 
-    def test_is_refused_where_files_are_to_be_handed_over(self, root: Path) -> None:
+    def test_is_refused_until_files_change_owner(self, root: Path) -> None:
         job = self.former(root, "model.pt")
 
         def change() -> None:
@@ -322,7 +322,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
         portal(prepare, root, "es-7-2", BEN)
         assert recorded_uid_as_portal(job) == ben.pw_uid
 
-    def test_is_refused_where_the_portal_ran_it_meanwhile(self, root: Path) -> None:
+    def test_is_refused_if_portal_ran_job_in_between(self, root: Path) -> None:
         """The job's files then belong to the portal, and the user could not write them."""
         job = self.former(root)
 
@@ -338,7 +338,7 @@ class TestAJobWhoseTenantGetsAnotherUser:
         portal(without)
         portal(again)
 
-    def test_is_closed_again_without_one(self, root: Path) -> None:
+    def test_folder_is_private_again_without_user(self, root: Path) -> None:
         job = self.former(root)
 
         def without() -> None:
@@ -365,8 +365,8 @@ def recorded_uid_as_portal(job: Path) -> int | None:
     return int(said) if said.isdecimal() else None
 
 
-class TestARecord:
-    def test_that_the_job_wrote_counts_for_nothing(self, root: Path) -> None:
+class TestUserRecord:
+    def test_written_by_job_is_ignored(self, root: Path) -> None:
         job = lease_folder(root, TOKEN).parents[1]
 
         def private() -> None:

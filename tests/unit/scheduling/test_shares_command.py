@@ -27,8 +27,8 @@ def asked(policy: str, *rest: str, speedups: str = W, capacity: str = "[1,1]") -
     return found
 
 
-class TestTheCommand:
-    def test_prints_one_object(self) -> None:
+class TestSharesCommand:
+    def test_prints_json_object(self) -> None:
         found = asked("oef")
         assert found["shares"][0] == pytest.approx([1, 0.25])
         assert found["throughputs"] == pytest.approx([1.5, 3.75])
@@ -58,22 +58,22 @@ class TestTheCommand:
             ("max_efficiency", ["--caps", "[null,0.5]"], [2, 2.5]),
         ],
     )
-    def test_knows_the_policies_and_their_options(
+    def test_supports_policies_and_their_options(
         self, policy: str, rest: list[str], throughputs: list[float]
     ) -> None:
         assert asked(policy, *rest)["throughputs"] == pytest.approx(throughputs)
 
-    def test_gives_gavels_shares_with_one_gpu_at_a_time(self) -> None:
+    def test_matches_gavel_with_one_gpu_at_a_time(self) -> None:
         found = asked("gavel", speedups="[[1,2],[1,3],[1,4]]")
         assert found["shares"][0] == pytest.approx([10 / 11, 1 / 11])
 
-    def test_finds_that_the_cooperative_rule_can_be_improved(self) -> None:
+    def test_reports_pareto_slack_of_cooperative_rule(self) -> None:
         found = asked("oef", speedups="[[1,1,1],[1,4,12],[1,4,16]]", capacity="[1,1,1]")
         assert found["throughputs"] == pytest.approx([1, 8, 10])
         assert found["properties"]["pareto_slack"] == pytest.approx(2 / 3, rel=1e-5)
         assert not found["properties"]["pareto_efficient"]
 
-    def test_prints_a_table_for_people(self) -> None:
+    def test_prints_table(self) -> None:
         told = shares("--policy", "oef", "--speedups", W, "--capacity", "[1,1]")
         assert "total 5.250000, by fast (optimal)" in told
         assert "envy_free: yes" in told
@@ -106,9 +106,7 @@ class TestTheCommand:
             (["oef", W, "[1,1]", "--option", "backend=glpk"], "backend is one of fast, highs"),
         ],
     )
-    def test_names_the_field_the_reason_and_what_to_give(
-        self, arguments: list[str], told: str
-    ) -> None:
+    def test_error_names_field_reason_and_hint(self, arguments: list[str], told: str) -> None:
         policy, speedups, capacity, *rest = arguments
         with pytest.raises(CommandError, match=told):
             asked(policy, *rest, speedups=speedups, capacity=capacity)

@@ -31,8 +31,8 @@ from scheduling.models import PoolClock
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 
 
-class TestAClaim:
-    def test_is_given_once_however_many_ask(self, tmp_path: Path) -> None:
+class TestClaim:
+    def test_succeeds_once_among_concurrent_callers(self, tmp_path: Path) -> None:
         given: list[dict[str, Any] | None] = []
         threads = [
             threading.Thread(target=lambda: given.append(claim(tmp_path))) for _ in range(30)
@@ -46,15 +46,15 @@ class TestAClaim:
         assert is_alive(winner)
         assert [path.name for path in tmp_path.iterdir()] == ["shim.json"]
 
-    def test_for_nobody_names_no_process(self, tmp_path: Path) -> None:
+    def test_never_marks_lease_without_process(self, tmp_path: Path) -> None:
         record = claim(tmp_path, never=True)
         assert record == {"never": True}
         assert not is_alive(record)
         assert claim(tmp_path) is None
 
 
-class TestAFence:
-    def test_only_moves_on(self, tmp_path: Path) -> None:
+class TestFence:
+    def test_only_increases(self, tmp_path: Path) -> None:
         assert [fence(tmp_path, number) for number in (1, 3, 3, 2, 4)] == [
             True,
             True,
@@ -65,24 +65,24 @@ class TestAFence:
         assert (tmp_path / "lease").read_text() == "4\n"
 
 
-class TestAFile:
+class TestFile:
     @pytest.mark.parametrize("text", ["", "[]", "{", "1", "\0", "[" * 100_000])
-    def test_that_is_no_object_is_none(self, tmp_path: Path, text: str) -> None:
+    def test_invalid_json_object_is_none(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "x").write_text(text)
         assert read_json(tmp_path / "x") is None
 
-    def test_that_is_a_link_or_a_pipe_is_not_read(self, tmp_path: Path) -> None:
+    def test_link_or_pipe_is_not_read(self, tmp_path: Path) -> None:
         (tmp_path / "there").write_text("{}")
         (tmp_path / "link").symlink_to(tmp_path / "there")
         os.mkfifo(tmp_path / "pipe")
         assert [read_text(tmp_path / name) for name in ("there", "link", "pipe")] == ["{}", "", ""]
 
-    def test_is_written_for_its_owner_alone(self, tmp_path: Path) -> None:
+    def test_is_readable_only_by_owner(self, tmp_path: Path) -> None:
         write_json(tmp_path / "x", {"a": 1}, durably=True)
         assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
         assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
-    def test_that_is_a_folder_without_bottom_is_put_aside(self, tmp_path: Path) -> None:
+    def test_deeply_nested_folder_is_moved_aside(self, tmp_path: Path) -> None:
         """The folder is too deep for a process to remove its contents."""
         (tmp_path / "until").mkdir()
         descriptor = os.open(tmp_path / "until", os.O_RDONLY)
@@ -97,17 +97,17 @@ class TestAFile:
         assert aside.name.startswith(".until.")
         subprocess.run(["rm", "-rf", aside], check=True)
 
-    def test_has_numbers_that_are_some(self) -> None:
+    def test_number_falls_back_to_default(self) -> None:
         assert number(10**400, 5.0) == 5.0
         assert number("7", 5.0) == 5.0
         assert number(7, 5.0) == 7.0
 
 
 class TestTokens:
-    def test_have_a_folder_each(self) -> None:
+    def test_map_to_folders(self) -> None:
         assert lease_folder(Path("/r"), "es-12-3") == Path("/r/12/leases/3")
 
-    def test_are_all_that_is_looked_at_among_the_active(self, tmp_path: Path) -> None:
+    def test_invalid_names_are_ignored_in_active_folder(self, tmp_path: Path) -> None:
         (tmp_path / "active").mkdir()
         for name in ("es-1-1", "es-1", ".es-1-1.99.new", "es-1-1-1", "..", "es-x-1"):
             if name != "..":
@@ -116,7 +116,7 @@ class TestTokens:
 
 
 class TestProcesses:
-    def test_are_found_below_their_root(self) -> None:
+    def test_descendants_are_found_and_dead_ones_detected(self) -> None:
         child = subprocess.Popen(["/bin/sh", "-c", "sleep 6000 & wait"], start_new_session=True)
         try:
             assert child.pid in descendants(os.getpid())
@@ -130,8 +130,8 @@ class TestProcesses:
         child.wait()
 
 
-class TestTheEnvironment:
-    def test_of_a_job_is_clean_and_ours_has_the_last_word(self) -> None:
+class TestEnvironment:
+    def test_of_job_is_clean_and_reserved_variables_win(self) -> None:
         os.environ["CANARY"] = "canary"
         try:
             made = job_environment(
@@ -146,7 +146,7 @@ class TestTheEnvironment:
         assert set(made) == {"PATH", "HOME", "LANG", "PYTHONUNBUFFERED", "A", "EVENSHARE_LEASE"}
         assert (made["A"], made["EVENSHARE_LEASE"]) == ("1", "2")
 
-    def test_names_gpus_by_index_and_nothing_without_gpus(self) -> None:
+    def test_lists_assigned_gpus_only(self) -> None:
         wanted = {"CUDA_VISIBLE_DEVICES": "7"}
         made = job_environment(wanted, {}, home="/", path="/bin", gpus=None)
         assert "CUDA_VISIBLE_DEVICES" not in made
@@ -155,9 +155,9 @@ class TestTheEnvironment:
         assert made["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-class TestPoolTimeAndWallTime:
+class TestPoolTime:
     @pytest.mark.parametrize("scale", [1, 60, 3600])
-    def test_are_each_others_inverse(self, scale: int) -> None:
+    def test_conversion_to_wall_time_is_reversible(self, scale: int) -> None:
         wall = datetime(2026, 1, 1, tzinfo=UTC)
         clock = PoolClock(
             anchor_wall=wall, anchor_pool=datetime(2030, 5, 5, tzinfo=UTC), scale=scale

@@ -21,13 +21,15 @@ HOUR_S = 3600.0
         (HOUR_S, 2.0, False),  # the machine slept
     ],
 )
-def test_passes_when_its_time_has_passed(*, wall_s: float, steady_s: float, is_past: bool) -> None:
+def test_limit_passes_by_elapsed_time_despite_clock_jumps(
+    *, wall_s: float, steady_s: float, is_past: bool
+) -> None:
     limit = Limit()
     assert not limit.is_past(100.0, wall_s=0.0, steady_s=0.0)
     assert limit.is_past(100.0, wall_s=wall_s, steady_s=steady_s) is is_past
 
 
-def test_moves_with_a_renewal_after_a_jump() -> None:
+def test_renewal_extends_limit_after_clock_jump() -> None:
     limit = Limit()
     assert not limit.is_past(100.0, wall_s=0.0, steady_s=0.0)
     renewed_s = HOUR_S + 190.0
@@ -36,9 +38,9 @@ def test_moves_with_a_renewal_after_a_jump() -> None:
     assert limit.is_past(renewed_s, wall_s=HOUR_S + 191.0, steady_s=191.0)
 
 
-def test_that_is_past_as_it_is_read_is_past() -> None:
+def test_limit_in_past_passes_at_once() -> None:
     assert Limit().is_past(100.0, wall_s=200.0, steady_s=0.0)
 
 
-def test_that_is_none_never_passes() -> None:
+def test_infinite_limit_never_passes() -> None:
     assert not Limit().is_past(float("inf"), wall_s=0.0, steady_s=1e12)

@@ -26,13 +26,13 @@ def written(root: Path, pieces: list[bytes], cap: int) -> Path:
     return folder
 
 
-class TestALog:
-    def test_keeps_short_output_whole(self, tmp_path: Path) -> None:
+class TestLog:
+    def test_keeps_short_output_complete(self, tmp_path: Path) -> None:
         folder = written(tmp_path, [b"one\n", b"two"], 100)
         assert [path.read_bytes() for path in parts(folder)] == [b"one\ntwo"]
 
     @given(pieces=st.lists(st.binary(min_size=1, max_size=90), max_size=30))
-    def test_never_exceeds_its_cap_and_keeps_its_head_and_its_tail(
+    def test_stays_below_cap_and_keeps_head_and_tail(
         self, tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]
     ) -> None:
         cap, whole = 100, b"".join(pieces)
@@ -49,7 +49,7 @@ class TestALog:
                 assert window.data == whole[window.offset : window.next_offset]
                 assert window.next_offset > offset
 
-    def test_puts_its_notes_on_lines_of_their_own(self, tmp_path: Path) -> None:
+    def test_notes_are_separate_lines(self, tmp_path: Path) -> None:
         log = Log(tmp_path, 1000)
         log.note("first")
         log.write(b"no end of line")
@@ -58,25 +58,25 @@ class TestALog:
         text = only.read_text()
         assert text == "[evenshare] first\nno end of line\n[evenshare] second\n"
 
-    def test_that_cannot_be_written_loses_output_and_nothing_else(self, tmp_path: Path) -> None:
+    def test_unwritable_log_loses_only_output(self, tmp_path: Path) -> None:
         log = Log(tmp_path / "missing", 1000)
         log.write(b"lost")
         log.note("lost too")
         assert not (tmp_path / "missing").exists()
 
-    def test_follows_no_link_in_its_place(self, tmp_path: Path) -> None:
+    def test_does_not_follow_links(self, tmp_path: Path) -> None:
         (tmp_path / "victim").write_text("kept")
         (tmp_path / "out.log").symlink_to(tmp_path / "victim")
         Log(tmp_path, 1000).write(b"overwritten")
         assert (tmp_path / "victim").read_text() == "kept"
 
 
-class TestAWindow:
-    def test_knows_where_it_begins(self) -> None:
+class TestLogWindow:
+    def test_computes_its_offset(self) -> None:
         assert LogWindow(b"abc", 10, 20).offset == 7
 
     @pytest.mark.parametrize("limit", [-5, 0])
-    def test_of_nothing_is_empty(self, tmp_path: Path, limit: int) -> None:
+    def test_is_empty_for_nonpositive_limit(self, tmp_path: Path, limit: int) -> None:
         written(tmp_path, [b"abc"], 100)
         with override_settings(LOCAL_ROOT=str(tmp_path)):
             assert read_log(1, 1, 0, limit) == (b"", 0, 3)

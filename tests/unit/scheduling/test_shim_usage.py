@@ -32,31 +32,31 @@ def stage(tmp_path: Path) -> ShimStage:
     return ShimStage(tmp_path / "jobs")
 
 
-class TestCpuTimeOfAProgram:
-    def test_is_that_of_all_its_processes_to_the_end(self, stage: ShimStage) -> None:
+class TestProgramCpuTime:
+    def test_sums_all_processes_until_end(self, stage: ShimStage) -> None:
         # The first busy process runs in the background below another shell, the second in the
         # foreground.
         busy = BUSY.format(0.3)
         rows = stage.run(f"sh -c '{busy}; true' & {busy}; wait").rows
         assert 600 <= rows[-1].cpu_ms < 1500
 
-    def test_has_what_ended_between_two_samples(self, stage: ShimStage) -> None:
+    def test_includes_processes_that_ended_between_samples(self, stage: ShimStage) -> None:
         # When it ends, its parent is still alive, but idle.
         usage = stage.sampled(BUSY.format(0.4), lambda seen: seen.rows[-1].cpu_ms >= 400)
         assert [row.cpu_ms for row in usage.rows] == sorted(row.cpu_ms for row in usage.rows)
 
-    def test_has_orphans_that_the_shim_collects(self, stage: ShimStage) -> None:
+    def test_includes_orphans_reaped_by_shim(self, stage: ShimStage) -> None:
         left = f"(setsid sh -c '{BUSY.format(0.4)}') &"
         stage.sampled(left, lambda seen: seen.rows[-1].cpu_ms >= 400)
         assert stage.usage().rows[-1].cpu_ms >= 400
 
-    def test_of_a_program_shorter_than_a_sample_is_there(self, stage: ShimStage) -> None:
+    def test_is_recorded_for_program_shorter_than_sample(self, stage: ShimStage) -> None:
         stage.every_s = 1000.0
         (row,) = stage.run(BUSY.format(0.2)).rows
         assert row.cpu_ms >= 200
 
     @pytest.mark.parametrize("pid", [500, 30_000])
-    def test_never_counts_twice_what_ends_while_it_is_read(
+    def test_counts_process_ending_during_read_once(
         self, pid: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Pids wrap around, so either the child or its parent may have the lower one.
@@ -76,8 +76,8 @@ class TestCpuTimeOfAProgram:
         assert [family(1).cpu_s for _ in range(3)] == [100.0] * 3
 
 
-class TestMemoryOfAProgram:
-    def test_is_what_its_processes_hold(self, stage: ShimStage) -> None:
+class TestProgramMemory:
+    def test_peak_sums_all_processes(self, stage: ShimStage) -> None:
         hold = (
             f"{sys.executable} -S -c \"held = b'x' * 80_000_000; import time; time.sleep(600)\" &"
         )
@@ -86,7 +86,7 @@ class TestMemoryOfAProgram:
             lambda seen: (seen.rows[-1].memory_peak_bytes or 0) >= 160_000_000,
         )
 
-    def test_and_times_are_of_those_below_alone(self) -> None:
+    def test_counts_only_descendants(self) -> None:
         with (
             subprocess.Popen(["sleep", "60"]) as other,
             subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60 & wait"]) as parent,
@@ -100,7 +100,7 @@ class TestMemoryOfAProgram:
                 other.kill()
                 parent.kill()
 
-    def test_is_not_known_where_all_of_them_are_ending(self) -> None:
+    def test_is_unknown_if_all_processes_are_ending(self) -> None:
         # A child that its parent does not collect is a zombie.
         text = "import os, time\nif os.fork() == 0: os._exit(0)\ntime.sleep(600)"
         with subprocess.Popen([sys.executable, "-S", "-c", text]) as parent:
@@ -109,7 +109,7 @@ class TestMemoryOfAProgram:
             finally:
                 parent.kill()
 
-    def test_of_one_that_is_ending_is_nothing_beside_those_that_live(
+    def test_ignores_ending_processes_among_running_ones(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         said = {"10": _stat(1, 0, 0), "11": _stat(1, 0, 0, pages=3)}
@@ -119,7 +119,7 @@ class TestMemoryOfAProgram:
         del said["11"]
         assert family(1).resident_bytes is None
 
-    def test_of_many_processes_is_their_sum(self) -> None:
+    def test_counts_many_processes(self) -> None:
         text = "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i+1)); done; wait"
         with subprocess.Popen(["sh", "-c", text]) as parent:
             try:
@@ -129,12 +129,12 @@ class TestMemoryOfAProgram:
                 parent.kill()
 
 
-class TestTheCpusOfAProgram:
+class TestProgramCpus:
     @pytest.mark.parametrize(
         ("given", "cpus"),
         [("1", 1), ("3", 3), ("64", 4), ("0", 1), ("", 4), ("2(x3)", 4), (None, 4)],
     )
-    def test_are_no_more_than_slurm_gave_it(
+    def test_are_limited_by_slurm_allocation(
         self, given: str | None, cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
@@ -146,17 +146,17 @@ class TestTheCpusOfAProgram:
         assert f'"cpus":{cpus},' in file.read_text()
 
 
-class TestTheMeter:
-    def test_holds_where_a_process_was_missed_for_a_moment(self) -> None:
+class TestCpuMeter:
+    def test_holds_value_after_brief_drop(self) -> None:
         meter = CpuMeter()
         assert [meter.reads(s) for s in (5.0, 3.0, 6.0)] == [5.0, 5.0, 6.0]
 
-    def test_goes_on_where_time_was_lost_for_good(self) -> None:
+    def test_continues_after_lasting_drop(self) -> None:
         meter = CpuMeter()
         assert [meter.reads(s) for s in (5.0, 1.0, 2.0, 3.0)] == [5.0, 5.0, 6.0, 7.0]
 
     @given(st.lists(st.floats(0, 1e6), min_size=1))
-    def test_never_falls_and_never_grows_more_than_it_reads(self, readings: list[float]) -> None:
+    def test_never_decreases_or_overcounts(self, readings: list[float]) -> None:
         meter = CpuMeter()
         so_far = [meter.reads(one) for one in readings]
         assert so_far == sorted(so_far)
@@ -164,12 +164,12 @@ class TestTheMeter:
         assert so_far[-1] <= grown * (1 + 1e-9)
 
 
-class TestRowsInBoundedSpace:
+class TestSampleRows:
     @given(
         st.lists(st.tuples(st.integers(0, 50), st.integers(0, 99), st.integers(0, 2**40))),
         st.integers(2, 12),
     )
-    def test_cover_the_whole_lease_and_lose_nothing(
+    def test_cover_whole_lease_without_loss(
         self, steps: list[tuple[int, int, int]], most: int
     ) -> None:
         course = SampleCourse(most, 0.01)
@@ -189,25 +189,25 @@ class TestRowsInBoundedSpace:
             mean = sum(row.busy[0][1] for row in course.rows) / len(steps)
             assert mean == pytest.approx(sum(used for _, used, _ in steps) / len(steps))
 
-    def test_take_in_what_comes_within_their_last_millisecond(self) -> None:
+    def test_merge_samples_of_same_millisecond(self) -> None:
         course = SampleCourse(240, 10.0)
         for end_ms, cpu_ms in ((1000, 1), (10_000, 5), (10_000, 6)):
             course.add(end_ms, cpu_ms, 1)
         assert [row.said()[:2] for row in course.rows] == [[10_000, 6]]
 
-    def test_grow_longer_with_the_lease(self) -> None:
+    def test_interval_grows_with_lease(self) -> None:
         course = SampleCourse(240)
         for sample in range(1, 10_001):
             course.add(sample * 10_000, sample, 1)
         assert 120 <= len(course.rows) <= 240
         assert course.step_ms == 640_000
 
-    def test_are_fewer_for_each_node_of_a_large_gang(self) -> None:
+    def test_are_fewer_per_node_of_large_gang(self) -> None:
         assert [rows_of_each(ranks) for ranks in (1, 4, 8, 500)] == [240, 240, 120, 40]
 
 
-class TestGpusOfAProgram:
-    def test_are_those_that_it_may_see(self, stage: ShimStage, tmp_path: Path) -> None:
+class TestProgramGpus:
+    def test_include_only_visible_gpus(self, stage: ShimStage, tmp_path: Path) -> None:
         tool = fake_tool(
             tmp_path / "bin", f'{ONE_GPU}; echo "1, GPU-b, 7, 20, 80000"; echo "2, GPU-c, 9, 1, 1"'
         )
@@ -215,19 +215,19 @@ class TestGpusOfAProgram:
         assert (usage.gpus, usage.gpu_state, usage.gpu_mib) == (2, GpuState.OK, 80000)
         assert (usage.rows[0].busy, usage.rows[0].used_mib) == ((70, 550), (20, 1000))
 
-    def test_keep_their_places_where_one_is_gone(self) -> None:
+    def test_missing_gpu_keeps_its_index(self) -> None:
         text = "0, GPU-a, 50, 1, 2\n2, GPU-c, 70, 3, 4\n"
         assert read_gpus(text, ["0", "1", "2"]) == [
             GpuReading(50, 1, 2), GpuReading(None, None, None), GpuReading(70, 3, 4),
         ]  # fmt: skip
 
-    def test_say_nothing_where_nobody_knows_them(self, stage: ShimStage) -> None:
+    def test_are_absent_without_nvidia_smi(self, stage: ShimStage) -> None:
         usage = stage.sampled("", _twice, path="/nonexistent", gpus="0")
         assert (usage.gpus, usage.gpu_state) == (1, GpuState.ABSENT)
         assert all(row.busy == () for row in usage.rows)
 
     @pytest.mark.parametrize("gpus", [None, "", "-1", "NoDevFiles"])
-    def test_are_not_asked_for_where_it_has_none(
+    def test_are_not_queried_if_job_has_none(
         self, stage: ShimStage, tmp_path: Path, gpus: str | None
     ) -> None:
         tool = fake_tool(tmp_path / "bin", f"touch {tmp_path}/asked; {ONE_GPU}")
@@ -248,7 +248,7 @@ class TestGpusOfAProgram:
             "exit 0",
         ],
     )
-    def test_are_given_up_after_some_wrong_answers(
+    def test_queries_stop_after_three_failures(
         self, stage: ShimStage, tmp_path: Path, script: str
     ) -> None:
         count = f'echo >> "{tmp_path}/calls"'
@@ -266,11 +266,11 @@ class TestGpusOfAProgram:
         assert all(row.busy == () for row in usage.rows)
 
 
-class TestAnNvidiaSmiThatHangs:
+class TestHangingNvidiaSmi:
     # A child also holds the tool's output open, and both processes ignore SIGTERM.
     HANGS = "trap '' TERM; echo $$ >> {0}; sleep 600 & echo $! >> {0}; wait; sleep 600"
 
-    def test_delays_no_log_no_signal_and_no_end(self, stage: ShimStage, tmp_path: Path) -> None:
+    def test_delays_neither_log_nor_signals_nor_end(self, stage: ShimStage, tmp_path: Path) -> None:
         pids = tmp_path / "pids"
         tool = fake_tool(tmp_path / "bin", self.HANGS.format(pids))
         shim = stage.start(
@@ -292,7 +292,7 @@ class TestAnNvidiaSmiThatHangs:
         # The helper ends the hanging tool when it ends itself.
         eventually(lambda: not any(_lives(pid) for pid in pids.read_text().split()))
 
-    def test_is_killed_and_given_up(self, stage: ShimStage, tmp_path: Path) -> None:
+    def test_is_killed_and_marked_failed(self, stage: ShimStage, tmp_path: Path) -> None:
         pids = tmp_path / "pids"
         tool = fake_tool(tmp_path / "bin", self.HANGS.format(pids))
         shim = stage.start("sleep 600", path=f"{tool}:/usr/bin:/bin", gpus="0")
@@ -305,8 +305,8 @@ class TestAnNvidiaSmiThatHangs:
             shim.wait()
 
 
-class TestTheHelper:
-    def test_is_gone_after_its_shim_even_killed(self, stage: ShimStage, tmp_path: Path) -> None:
+class TestHelper:
+    def test_ends_with_killed_shim(self, stage: ShimStage, tmp_path: Path) -> None:
         tool = fake_tool(tmp_path / "bin", ONE_GPU)
         shim = stage.start("sleep 600", path=f"{tool}:/usr/bin:/bin", gpus="0")
         eventually((stage.folder / "usage.0.json").exists)
@@ -315,9 +315,7 @@ class TestTheHelper:
         shim.wait()
         eventually(lambda: not _named_by(stage.folder))
 
-    def test_holds_nothing_open_that_others_wait_for(
-        self, stage: ShimStage, tmp_path: Path
-    ) -> None:
+    def test_closes_inherited_output(self, stage: ShimStage, tmp_path: Path) -> None:
         tool = fake_tool(tmp_path / "bin", ONE_GPU)
         shim = stage.start("sleep 600", path=f"{tool}:/usr/bin:/bin", gpus="0")
         try:
@@ -330,13 +328,13 @@ class TestTheHelper:
             shim.send_signal(signal.SIGQUIT)
             shim.wait()
 
-    def test_is_no_part_of_what_it_measures(self, stage: ShimStage, tmp_path: Path) -> None:
+    def test_is_excluded_from_measurements(self, stage: ShimStage, tmp_path: Path) -> None:
         tool = fake_tool(tmp_path / "bin", f"{BUSY.format(0.5)}; {ONE_GPU}")
         usage = stage.sampled("", _answered, path=f"{tool}:/usr/bin:/bin", gpus="0")
         assert usage.rows[-1].cpu_ms < 200
 
 
-class TestAJobThatIsInTheWay:
+class TestHostileJob:
     @pytest.mark.parametrize(
         "harm",
         [
@@ -345,7 +343,7 @@ class TestAJobThatIsInTheWay:
             "mkfifo leases/1/usage.0.json",
         ],
     )
-    def test_harms_nothing_but_its_samples(self, stage: ShimStage, harm: str) -> None:
+    def test_affects_only_its_own_samples(self, stage: ShimStage, harm: str) -> None:
         # The job puts this in the place of its samples before the last sample.
         stage.start(f"cd 7; {harm}; exit 3").wait(PATIENCE_S)
         assert stage.exit()["code"] == 3

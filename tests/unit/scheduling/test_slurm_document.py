@@ -20,14 +20,14 @@ COMMON = {
 }  # fmt: skip
 
 
-class TestTheDocument:
-    def test_tells_every_option_of_a_pool(self) -> None:
+class TestSlurmDocument:
+    def test_lists_every_option_of_pool(self) -> None:
         table = TEXT.partition("## Options")[2].partition("## ")[0]
         first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
         assert set(re.findall(r"`(\w+)`", "".join(first))) == set(SlurmOptions.__struct_fields__)
 
     @pytest.mark.parametrize("name", ["check_slurm", "shadow_slurm"])
-    def test_tells_every_option_of_a_command(self, name: str) -> None:
+    def test_lists_every_option_of_command(self, name: str) -> None:
         parser = load_command_class("scheduling", name).create_parser("manage.py", name)
         options = {
             option

@@ -79,13 +79,13 @@ def of_partition(old: str = "", new: str = "", options: SlurmOptions = OPTIONS) 
     return levels(list(partition_findings(fields, options, POOL)))
 
 
-class TestTheConfiguration:
-    def test_of_a_cluster_for_us_is_in_order(self) -> None:
+class TestClusterConfig:
+    def test_of_dedicated_cluster_is_ok(self) -> None:
         lines = list(config_findings(parse_config(GOOD), POOL))
         assert worst(lines) is Level.OK
         assert len(lines) == 7
 
-    def test_of_a_shared_cluster_is_warned_of(self) -> None:
+    def test_of_shared_cluster_gives_warnings(self) -> None:
         assert of_config(SHARED) == {
             "PriorityWeightFairShare": "warning",
             "PreemptType": "warning",
@@ -107,16 +107,16 @@ class TestTheConfiguration:
             ("60 sec", "5 sec", "KillWait", "warning"),
         ],
     )
-    def test_is_held_against_the_pool(self, old: str, new: str, about: str, level: str) -> None:
+    def test_is_checked_against_pool(self, old: str, new: str, about: str, level: str) -> None:
         assert of_config(GOOD.replace(old, new)) == {about: level}
 
-    def test_with_priorities_but_no_fairshare_is_in_order(self) -> None:
+    def test_with_priorities_without_fairshare_is_ok(self) -> None:
         text = GOOD.replace("basic", "multifactor") + "PriorityWeightFairShare = 0\n"
         assert of_config(text) == {}
 
 
-class TestThePartition:
-    def test_of_our_own_is_in_order(self) -> None:
+class TestPartition:
+    def test_dedicated_partition_is_ok(self) -> None:
         assert of_partition() == {}
 
     @pytest.mark.parametrize(
@@ -133,17 +133,17 @@ class TestThePartition:
             ("AllowAccounts=ALL", "AllowAccounts=a,b", ", AllowAccounts", "error"),
         ],
     )  # fmt: skip
-    def test_is_held_against_the_pool(self, old: str, new: str, about: str, level: str) -> None:
+    def test_is_checked_against_pool(self, old: str, new: str, about: str, level: str) -> None:
         assert of_partition(old, new) == {f"partition gpu{about}": level}
 
-    def test_takes_what_the_options_say(self) -> None:
+    def test_respects_configured_options(self) -> None:
         options = SlurmOptions(partition="gpu", account="b", reservation="r", limit_minutes=60)
         assert of_partition("AllowAccounts=ALL", "AllowAccounts=a,b", options) == {}
         assert of_partition("ReqResv=NO", "ReqResv=YES", options) == {}
         short = of_partition("MaxTime=UNLIMITED", "MaxTime=00:30:00", options)
         assert short == {"partition gpu, MaxTime": "error"}
 
-    def test_with_jobs_of_others_is_an_error_that_names_them(self) -> None:
+    def test_with_foreign_jobs_is_error_naming_them(self) -> None:
         own = ("evenshare", "evenshare-12", "es-12-1")
         by_hand = ("evenshare", "train", "es-12-1")
         elsewhere = ("evenshare", "evenshare-12", "east-12-1")
@@ -156,7 +156,7 @@ class TestThePartition:
         )
         assert line.text.startswith(listed)
 
-    def test_with_leases_and_the_job_of_a_check_is_in_order(self) -> None:
+    def test_with_only_own_and_trial_jobs_is_ok(self) -> None:
         own = ("evenshare", "evenshare-12", "es-12-1")
         trial = ("evenshare", "evenshare-check", "evenshare-check")
         mapped = ("es-physics", "evenshare-13", "es-13-1")
@@ -168,7 +168,7 @@ class TestThePartition:
 OWN = {"evenshare", "es-physics"}
 
 
-class TestTheNodes:
+class TestNodes:
     @pytest.mark.parametrize(
         ("table", "options", "expected"),
         [
@@ -200,23 +200,23 @@ class TestTheNodes:
             ),
         ],
     )
-    def test_are_held_against_the_pools(
+    def test_are_checked_against_pool(
         self, table: str, options: SlurmOptions, expected: dict[str, str]
     ) -> None:
         assert levels(list(node_findings(parse_nodes(table), options, POOL))) == expected
 
-    def test_of_other_partitions_are_named(self) -> None:
+    def test_shared_with_other_partitions_give_warning(self) -> None:
         table = "n1|gpu\nn1|batch*\nn2|gpu\nn3|batch*\n"
         (line,) = shared_node_findings(table, "gpu")
         assert line.level is Level.WARNING
         assert "n1 (in batch)" in line.text
         assert worst(shared_node_findings("n2|gpu*\nn3|batch\n", "gpu")) is Level.OK
 
-    def test_may_not_be_none(self) -> None:
+    def test_empty_list_is_error(self) -> None:
         assert levels(list(node_findings([], OPTIONS, None))) == {"nodes": "error"}
 
 
-class TestTheRest:
+class TestOtherFindings:
     @pytest.mark.parametrize(
         ("text", "level"),
         [
@@ -226,19 +226,19 @@ class TestTheRest:
             ("?", "warning"),
         ],
     )
-    def test_a_version_is_judged(self, text: str, level: str) -> None:
+    def test_version_is_rated(self, text: str, level: str) -> None:
         assert [one.level for one in version_findings(text)] == [level]
 
-    def test_who_may_not_prolong_jobs_sets_a_limit(self) -> None:
+    def test_user_without_operator_rights_needs_fixed_limit(self) -> None:
         fixed = SlurmOptions(partition="gpu", limit_minutes=600)
         assert worst(rights_findings(OPTIONS, is_operator=False)) is Level.ERROR
         assert worst(rights_findings(OPTIONS, is_operator=True)) is Level.OK
         assert worst(rights_findings(fixed, is_operator=False)) is Level.OK
 
-    def test_a_clock_that_is_wrong_is_named(self) -> None:
+    def test_clock_offset_gives_warning(self) -> None:
         line = clock_finding("n1", 90.0)
         assert (line.level, str(line)[9:34]) == (Level.WARNING, "clock of n1: +90 s off th")
         assert clock_finding("n2", -0.3).level is Level.OK
 
-    def test_a_line_begins_with_its_level(self) -> None:
+    def test_line_starts_with_level(self) -> None:
         assert str(ClusterFinding(Level.ERROR, "nodes", "none")) == "error    nodes: none"

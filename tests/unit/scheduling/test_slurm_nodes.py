@@ -34,7 +34,7 @@ def one(text: str, options: SlurmOptions = PLAIN) -> EngineNode:
     return node
 
 
-class TestANodeOfSlurm:
+class TestSlurmNode:
     @pytest.mark.parametrize(
         ("said", "state"),
         [
@@ -51,18 +51,16 @@ class TestANodeOfSlurm:
             ("UNKNOWN", DOWN), ("FUTURE", DOWN),
         ],
     )  # fmt: skip
-    def test_takes_leases_where_slurm_would_start_a_job(
-        self, said: str, state: EngineNodeState
-    ) -> None:
+    def test_state_follows_slurm_state(self, said: str, state: EngineNodeState) -> None:
         assert one(row("n1", said, "disk")).state is state
 
-    def test_has_the_reason_and_since_when(self) -> None:
+    def test_has_reason_and_time_of_state(self) -> None:
         node = one(row("n1", "idle+drain", "bad  disk\n(asked | vendor)", since=SINCE))
         assert (node.reason, node.since) == ("bad disk (asked | vendor)", AT)
         silent = one(row("n1", "idle+not_responding", "none"))
         assert (silent.reason, silent.since) == ("not responding", None)
 
-    def test_that_is_drained_from_here_is_not_for_what_slurm_says(self) -> None:
+    def test_drained_by_portal_is_recognized(self) -> None:
         ours = row("n1", "idle+drain", f"{OURS}fan", since=SINCE)
         assert one(ours) == EngineNode("n1", "v100", 4, 64, 64000, drained_here=True)
         lost = one(row("n1", "down+drain+not_responding", f"{OURS}fan", since=SINCE))
@@ -72,23 +70,23 @@ class TestANodeOfSlurm:
         # A reason may outlive its drain.
         assert not one(row("n1", "idle", f"{OURS}fan")).drained_here
 
-    def test_in_maintenance_is_up_where_the_pool_has_a_reservation(self) -> None:
+    def test_in_maintenance_is_up_with_reservation(self) -> None:
         reserved = SlurmOptions(partition="gpu", reservation="evenshare")
         for state in ("idle+maint", "idle+maintenance+reserved"):
             assert one(row("n1", state), reserved).state is UP
         assert one(row("n1", "idle+maint+drain", "disk"), reserved).state is DRAINED
 
-    def test_is_told_once_and_garbage_is_left_out(self) -> None:
+    def test_duplicates_and_garbage_are_ignored(self) -> None:
         text = row("n2") + row("n1") + "sinfo: warning\x1e" + row("n2", "down") + "\x1f\x1f\x1e"
         assert [node.name for node in parse_nodes(text, PLAIN)] == ["n1", "n2"]
 
     @given(st.text(alphabet="idle+drain*n1:gpu(,)\x1f\x1e\n \x00é0123456789"), st.booleans())
-    def test_can_say_what_it_likes(self, text: str, inside: bool) -> None:
+    def test_any_output_gives_printable_reason(self, text: str, inside: bool) -> None:
         for node in parse_nodes(row("n1", text, text, since=text) if inside else text, PLAIN):
             assert node.reason.isprintable()
 
 
-class TestGpusOfANode:
+class TestNodeGpus:
     @pytest.mark.parametrize(
         ("gres", "gpus"),
         [
@@ -101,11 +99,11 @@ class TestGpusOfANode:
             ("gpu:NVIDIA-H100:8", ("h100", 8)),
         ],
     )
-    def test_have_a_type_and_a_number(self, gres: str, gpus: tuple[str, int]) -> None:
+    def test_have_type_and_count(self, gres: str, gpus: tuple[str, int]) -> None:
         named = SlurmOptions(partition="gpu", gres_types={"h100": "NVIDIA-H100"})
         assert read_gpus(gres, named) == (gpus, "")
 
-    def test_without_a_type_are_of_the_one_that_has_no_name_there(self) -> None:
+    def test_without_type_use_unnamed_type_of_options(self) -> None:
         untyped = SlurmOptions(partition="gpu", gres_types={"t4": ""})
         assert read_gpus("gpu:2", untyped) == (("t4", 2), "")
         assert "without a type" in read_gpus("gpu:2", PLAIN)[1]
@@ -121,15 +119,15 @@ class TestGpusOfANode:
             ("gpu:a100:2,gpu:v100:2", "several types (a100, v100)"),
         ],
     )
-    def test_of_none_or_several_types_fit_no_node_here(self, gres: str, why: str) -> None:
+    def test_missing_or_mixed_types_make_node_unfit(self, gres: str, why: str) -> None:
         (gpu_type, gpus), unfit = read_gpus(gres, PLAIN)
         assert (gpu_type, gpus) == ("", 0)
         assert why in unfit
 
 
-class TestADrainFromHere:
+class TestDrain:
     @given(st.text())
-    def test_has_a_reason_of_one_line_by_which_it_is_known_again(self, reason: str) -> None:
+    def test_reason_is_one_line_and_recognizable(self, reason: str) -> None:
         text = reason_text(reason)
         assert text.startswith(OURS.strip())
         assert len(text) <= REASON_MAX
@@ -137,7 +135,7 @@ class TestADrainFromHere:
         assert '"' not in text
         assert one(row("n1", "idle+drain", text)).drained_here
 
-    def test_is_one_call_for_each_reason_and_one_argument_each(self) -> None:
+    def test_is_sent_once_per_reason(self) -> None:
         slurm = PretendedSlurm({name: PretendedNode() for name in ("n1", "n2", "n3")})
         drain_nodes(slurm, {"n1": "two fans", "n3": "two fans", "n2": "State=UP; rm"})
         assert slurm.calls == [
@@ -147,13 +145,13 @@ class TestADrainFromHere:
         resume_nodes(slurm, ["n3", "n1"])
         assert slurm.calls[-1] == ("scontrol", "update", "NodeName=n1,n3", "State=RESUME")
 
-    def test_that_is_no_right_of_the_portals_user_says_so(self) -> None:
+    def test_without_rights_raises(self) -> None:
         slurm = PretendedSlurm({"n1": PretendedNode()}, refuses=True)
         with pytest.raises(ExecutorError, match=r"Invalid user id.*not a Slurm operator"):
             drain_nodes(slurm, {"n1": "fan"})
 
 
-class TestAPartition:
-    def test_without_nodes_is_an_error_and_not_a_pool_of_which_all_is_gone(self) -> None:
+class TestPartition:
+    def test_without_nodes_raises(self) -> None:
         with pytest.raises(ExecutorError, match="gpu does not exist"):
             read_nodes(PretendedSlurm({}))

@@ -39,9 +39,7 @@ class TestGpus:
             ("N/A", []),
         ],
     )
-    def test_are_read_from_every_way_to_write_them(
-        self, text: str, gpus: list[tuple[str, int]]
-    ) -> None:
+    def test_are_parsed_from_all_notations(self, text: str, gpus: list[tuple[str, int]]) -> None:
         assert parse_gpus(text) == gpus
 
 
@@ -57,10 +55,10 @@ class TestNodes:
             ("n[0-99999999]", []),
         ],
     )
-    def test_are_expanded(self, text: str, names: list[str]) -> None:
+    def test_names_are_expanded(self, text: str, names: list[str]) -> None:
         assert list(expand_nodes(text)) == names
 
-    def test_are_up_or_not(self) -> None:
+    def test_table_is_parsed_with_states(self) -> None:
         table = "\n".join(
             f"{name}|{state}|gpu:a100:4(S:0)|64|512000+"
             for name, state in (
@@ -75,7 +73,7 @@ class TestNodes:
 
 
 class TestSettings:
-    def test_are_read(self) -> None:
+    def test_of_cluster_are_parsed(self) -> None:
         config = parse_config(
             "Configuration data as of 1795706811\n"
             "MinJobAge               = 300 sec\nJobSubmitPlugins        = (null)\n\n"
@@ -85,7 +83,7 @@ class TestSettings:
             "MinJobAge": "300 sec", "JobSubmitPlugins": "", "SlurmctldHost[0]": "head(10.0.0.1)",
         }  # fmt: skip
 
-    def test_of_a_partition_are_read(self) -> None:
+    def test_of_partition_are_parsed(self) -> None:
         fields = parse_fields(
             "PartitionName=gpu\n   AllowGroups=ALL QoS=N/A\n   TRES=cpu=320,gres/gpu=20\n"
         )
@@ -125,20 +123,20 @@ class NarrowSqueue:
         )
 
 
-class TestALongListOfNodes:
+class TestLongNodeList:
     NAMES = tuple(f"rack{n}-gpu-server-{n * 7}" for n in range(64))
 
-    def test_is_asked_for_as_a_whole(self) -> None:
+    def test_is_read_completely(self) -> None:
         squeue: Any = NarrowSqueue(",".join(self.NAMES))
         (row,) = look(squeue, 200).values()
         assert row.nodes == self.NAMES
 
-    def test_that_is_gone_meanwhile_fails_the_look(self) -> None:
+    def test_raises_if_job_has_disappeared(self) -> None:
         squeue: Any = NarrowSqueue(",".join(self.NAMES), is_gone=True)
         with pytest.raises(ExecutorError, match="did not list the nodes of job 7"):
             look(squeue, 200)
 
-    def test_is_not_asked_for_where_all_are_short(self) -> None:
+    def test_short_list_needs_no_second_query(self) -> None:
         squeue: Any = NarrowSqueue("n[1-64]", is_gone=True)
         (row,) = look(squeue, 200).values()
         assert len(row.nodes) == 64
@@ -159,13 +157,13 @@ def seen(at: int, *lines: str, tenant: str = "account") -> dict[tuple[str, int],
     return look(ListedJobs("\n".join(lines)), at, tenant=tenant)
 
 
-class TestALook:
-    def test_tells_what_a_job_holds_since_when(self) -> None:
+class TestPoll:
+    def test_reports_allocation_and_times(self) -> None:
         row = seen(200, line())["7", 100]
         assert (row.tenant, row.gpus, row.gpu_type, row.nodes) == ("bio", 4, "a100", ("n1",))
         assert (row.ready, row.started, row.ended, row.limit_minutes) == (110, 120, None, 10)
 
-    def test_takes_the_user_where_asked_or_where_no_account_is(self) -> None:
+    def test_uses_user_as_tenant_on_request_or_without_account(self) -> None:
         assert seen(1, line(), tenant="user")["7", 100].tenant == "ann"
         assert seen(1, line(account="(null)"))["7", 100].tenant == "ann"
 
@@ -180,36 +178,36 @@ class TestALook:
             ({"node": "N/A"}, 0),
         ],
     )
-    def test_counts_gpus_of_the_whole_job(self, cells: dict[str, str], gpus: int) -> None:
+    def test_counts_gpus_of_whole_job(self, cells: dict[str, str], gpus: int) -> None:
         assert seen(1, line(**cells))["7", 100].gpus == gpus
 
-    def test_takes_no_expected_start_for_one(self) -> None:
+    def test_ignores_expected_start(self) -> None:
         row = seen(1, line(state="PENDING", start="5000", end="NONE", list=""))["7", 100]
         assert (row.started, row.ended) == (None, None)
         gone = seen(1, line(state="CANCELLED", start="500", end="500", list=""))["7", 100]
         assert (gone.started, gone.ended) == (None, 500)
 
-    def test_knows_a_job_that_may_not_start_yet(self) -> None:
+    def test_job_not_yet_eligible_has_no_ready_time(self) -> None:
         row = seen(1, line(state="PENDING", eligible="N/A", start="N/A", list=""))["7", 100]
         assert row.ready is None
 
-    def test_tells_ids_that_were_given_twice_apart(self) -> None:
+    def test_distinguishes_reused_job_ids(self) -> None:
         assert len(seen(1, line(), line(submit="900"))) == 2
 
 
-class TestLooksOneAfterTheOther:
-    def test_follow_a_job_to_its_end(self) -> None:
+class TestConsecutivePolls:
+    def test_follow_job_to_its_end(self) -> None:
         first = seen(130, line())
         second = seen(160, line(state="COMPLETED", end="150"))
         row = join(first, second)["7", 100]
         assert (row.started, row.ended, row.is_lost) == (120, 150, False)
         assert join(join(first, second), {}) == join(first, second)
 
-    def test_end_a_job_that_is_listed_no_more(self) -> None:
+    def test_end_job_that_is_no_longer_listed(self) -> None:
         row = join(seen(130, line()), {})["7", 100]
         assert (row.ended, row.is_lost, row.is_over) == (130, True, True)
 
-    def test_take_a_job_back_that_was_thought_lost(self) -> None:
+    def test_restore_job_that_reappears(self) -> None:
         lost = join(seen(130, line()), {})
         row = join(lost, seen(190, line()))["7", 100]
         assert (row.ended, row.is_lost) == (None, False)

@@ -32,12 +32,12 @@ TOKEN = "es-7-1"
 
 
 class TestOptions:
-    def test_name_a_user_for_each_tenant_or_one_for_the_others(self) -> None:
+    def test_map_tenants_to_users_with_default(self) -> None:
         options = read_options({"partition": "gpu", "users": {"a": "ann", "*": "rest"}}, "p")
         assert [options.user_of(slug) for slug in ("a", "b")] == ["ann", "rest"]
         assert read_options({"partition": "gpu", "users": {"a": "ann"}}, "p").user_of("b") == ""
 
-    def test_put_the_user_into_the_words_that_are_it(self) -> None:
+    def test_insert_user_into_command_prefix(self) -> None:
         options = SlurmOptions(partition="gpu", submit_as=("su", "{user}", "x{user}"))
         assert options.prefix("ann") == ["su", "ann", "x{user}"]
         assert SlurmOptions(partition="gpu").prefix("ann") == ["sudo", "-n", "-u", "ann", "--"]
@@ -60,31 +60,31 @@ class TestOptions:
             ({"submit_as": ["{user}", "a\nb"]}, r"\$\.submit_as"),
         ],
     )
-    def test_that_are_wrong_are_named(self, wrong: dict[str, Any], field: str) -> None:
+    def test_invalid_values_are_named(self, wrong: dict[str, Any], field: str) -> None:
         with pytest.raises(ExecutorError, match=field):
             read_options({"partition": "gpu", **wrong}, "p")
 
 
-class TestAUser:
+class TestUser:
     def of(self, users: dict[str, str], tenant: str = "a") -> str:
         with pytest.raises(UserRefusedError) as refused:
             user_of(SlurmOptions(partition="gpu", users=users), tenant)
         return str(refused.value)
 
-    def test_is_needed_where_another_tenant_has_one(self) -> None:
+    def test_is_required_if_other_tenants_have_one(self) -> None:
         require_users()
         assert "the tenant b has no Unix user" in self.of({"a": ANN}, "b")
         assert user_of(SlurmOptions(partition="gpu"), "b") is None
 
-    def test_that_is_unknown_is_refused(self) -> None:
+    def test_unknown_user_is_rejected(self) -> None:
         assert "no Unix user nobody-here" in self.of({"a": "nobody-here"})
 
-    def test_is_never_root_by_another_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_root_alias_is_rejected(self, monkeypatch: pytest.MonkeyPatch) -> None:
         toor = pwd.struct_passwd(("toor", "x", 0, 0, "", "/", "/bin/sh"))
         monkeypatch.setattr(pwd, "getpwnam", lambda _: toor)
         assert "is root" in self.of({"a": "toor"})
 
-    def test_is_not_the_portals_own(self) -> None:
+    def test_own_user_of_portal_is_rejected(self) -> None:
         require_users()
 
         def look() -> None:
@@ -92,7 +92,7 @@ class TestAUser:
 
         as_user(PORTAL, look)
 
-    def test_has_a_group_that_the_portal_is_in(self) -> None:
+    def test_primary_group_must_include_portal(self) -> None:
         require_users()
         options = SlurmOptions(partition="gpu", users={"a": ANN})
 
@@ -107,7 +107,7 @@ class TestAUser:
         as_user(PORTAL, look)
         as_user(PORTAL, find, groups=(ANN,))
 
-    def test_shares_its_group_with_no_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_shared_group_or_uid_is_rejected(self, monkeypatch: pytest.MonkeyPatch) -> None:
         entries = {
             name: pwd.struct_passwd((name, "x", uid, 61234, "", "/", "/bin/sh"))
             for name, uid in (("ann", 61001), ("ben", 61002))
@@ -119,8 +119,8 @@ class TestAUser:
         assert "are one user (61001) with two names" in self.of({"a": "ann", "b": "ben"})
 
 
-class TestABatch:
-    def test_goes_on_for_other_users_where_one_is_silent(
+class TestBatch:
+    def test_continues_for_other_users_if_one_is_silent(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A user's own processes may stop the submitter that runs as this user."""
@@ -147,8 +147,8 @@ def row(token: str, uid: int, *, job_id: int = 1, state: str = "RUNNING") -> lis
     return [str(job_id), state, "10:00", "100", "900", str(uid), name, token]
 
 
-class TestARow:
-    def test_counts_only_of_the_user_of_its_token(self) -> None:
+class TestRow:
+    def test_counts_only_for_user_of_its_token(self) -> None:
         table = [row(TOKEN, 5, job_id=1), row(TOKEN, 6, job_id=2)]
         for uid, job_id in ((5, 1), (6, 2)):
             ours = (TOKEN, uid)
@@ -156,12 +156,12 @@ class TestARow:
             assert [job.job_id for job in jobs.values()] == [job_id]
         assert lease_jobs(parse_jobs(table), lambda _token, _uid: False) == {}
 
-    def test_without_a_number_of_a_user_is_nobodys(self) -> None:
+    def test_without_numeric_uid_is_ignored(self) -> None:
         nameless = [cell if cell != "5" else "ann" for cell in row(TOKEN, 5)]
         assert lease_jobs(parse_jobs([nameless]), lambda *_: True) == {}
 
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\x1c", "\x85", "\u2028", "\v"])
-    def test_cannot_be_written_by_a_job_in_its_comment(self, end: str) -> None:
+    def test_cannot_be_forged_in_job_comment(self, end: str) -> None:
         """A user may set the comment of a running job to any text."""
         forged = "\x1f".join(row(TOKEN, 0, job_id=4242))
         marked = "\x1f".join(("mark", *row("es-9-1", 5)))
@@ -172,12 +172,12 @@ class TestARow:
 class TestFindings:
     USERS = SlurmOptions(partition="gpu", users={"a": "ann"}, limit_minutes=60)
 
-    def test_ask_for_an_operator_whatever_the_limits_are(self) -> None:
+    def test_require_operator_rights_with_users(self) -> None:
         levels = [one.level for one in rights_findings(self.USERS, is_operator=False)]
         assert levels == [Level.ERROR, Level.OK]
         assert [one.level for one in rights_findings(self.USERS, is_operator=True)] == [Level.OK]
 
-    def test_warn_where_users_may_submit_from_any_machine(self) -> None:
+    def test_warn_if_users_may_submit_from_any_node(self) -> None:
         def about(nodes: str) -> list[str]:
             fields = {"State": "UP", "AllocNodes": nodes}
             return [

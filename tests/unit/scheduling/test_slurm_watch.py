@@ -35,8 +35,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return answers
 
 
-class TestAWatch:
-    def test_goes_on_from_its_folder(self, cluster: list[object], tmp_path: Path) -> None:
+class TestWatch:
+    def test_resumes_from_folder(self, cluster: list[object], tmp_path: Path) -> None:
         cluster += [[RUNS, WAITS], [WAITS]]
         first = PartitionWatch(OPTIONS, tmp_path, clock=lambda: 1000.4)
         first.look()
@@ -54,16 +54,16 @@ class TestAWatch:
         assert said[0] == "2 looks, the longest time between two polls 30 s."
         assert any(line.startswith("Jobs without an observed end") for line in said)
 
-    def test_keeps_nothing_without_a_folder(self, cluster: list[object]) -> None:
+    def test_stores_nothing_without_folder(self, cluster: list[object]) -> None:
         cluster.append([RUNS])
         PartitionWatch(OPTIONS).look()
 
-    def test_of_another_folder_is_refused(self, tmp_path: Path) -> None:
+    def test_rejects_folder_of_other_kind(self, tmp_path: Path) -> None:
         (tmp_path / "observed.csv").write_text("job,tenant\n7,a\n")
         with pytest.raises(ExecutorError, match="is not a folder of a watch"):
             PartitionWatch(OPTIONS, tmp_path).load()
 
-    def test_leaves_out_looks_that_fail(self, cluster: list[object]) -> None:
+    def test_skips_failed_polls(self, cluster: list[object]) -> None:
         cluster += [[RUNS], ExecutorError("squeue did not answer"), [RUNS]]
         watch = PartitionWatch(OPTIONS)
         looks: list[PartitionLook] = []
@@ -72,12 +72,12 @@ class TestAWatch:
         assert (len(looks), watch.failed, len(slept)) == (2, 1, 2)
         assert "Looks that failed: 1." in watch.remarks()
 
-    def test_that_cannot_begin_fails(self, cluster: list[object]) -> None:
+    def test_raises_if_first_poll_fails(self, cluster: list[object]) -> None:
         cluster.append(ExecutorError("squeue is not installed here"))
         with pytest.raises(ExecutorError, match="not installed"):
             keep_watching(PartitionWatch(OPTIONS), seconds=60, interval_s=30, on_look=print)
 
-    def test_of_no_time_looks_once(self, cluster: list[object]) -> None:
+    def test_polls_once_for_zero_duration(self, cluster: list[object]) -> None:
         cluster.append([RUNS])
         looks: list[PartitionLook] = []
         keep_watching(PartitionWatch(OPTIONS), seconds=0, interval_s=30, on_look=looks.append)

@@ -70,7 +70,7 @@ def reported(root: Path, files: list[HostileFile], seen: Word | None) -> Report 
 @example(
     files=[HostileFile("exit.json", content=b'{"code": 0, "ended_us": 2}')], is_over=False
 )  # fmt: skip
-def test_a_report_is_the_engines_whatever_the_files_hold(
+def test_report_follows_engine_for_any_files(
     root: Path, files: list[HostileFile], *, is_over: bool
 ) -> None:
     now_us = time.time_ns() // 1000
@@ -86,9 +86,7 @@ def test_a_report_is_the_engines_whatever_the_files_hold(
 
 @settings(max_examples=30)
 @given(files=st.lists(hostile_files(WORDS), min_size=1, max_size=2))
-def test_a_lease_that_its_engine_forgot_never_runs_in_the_future(
-    root: Path, files: list[HostileFile]
-) -> None:
+def test_lease_unknown_to_engine_never_ends_in_future(root: Path, files: list[HostileFile]) -> None:
     report = reported(root, files, None)
     now_us = time.time_ns() // 1000
     if report is not None and report.state in OVER:
@@ -96,7 +94,7 @@ def test_a_lease_that_its_engine_forgot_never_runs_in_the_future(
         assert report.started_us <= report.ended_us <= now_us
 
 
-class TestASpan:
+class TestSpan:
     @pytest.mark.parametrize(
         ("claim", "ended", "seen", "span"),
         [
@@ -120,7 +118,7 @@ class TestASpan:
             ({"started_us": NOW - 5}, {"ended_us": NOW - 9}, None, (-5, -5)),
         ],
     )  # fmt: skip
-    def test_is_the_engines(
+    def test_follows_engine(
         self,
         claim: dict[str, object],
         ended: dict[str, object] | None,
@@ -154,7 +152,7 @@ class TestASpan:
             ),
         ],
     )  # fmt: skip
-    def test_says_what_its_files_contradict(
+    def test_reports_contradictions_of_files(
         self,
         claim: dict[str, object],
         ended: dict[str, object] | None,

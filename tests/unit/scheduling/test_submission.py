@@ -31,13 +31,13 @@ def errors(raw: object, offer: PoolOffer | None = LOCAL) -> dict[str, str]:
     return {error.field: error.reason for error in caught.value.errors}
 
 
-class TestAGoodSpecification:
-    def test_is_read_with_its_defaults(self) -> None:
+class TestValidSpecification:
+    def test_gets_defaults(self) -> None:
         read = read_job_request(GOOD, LOCAL)
         assert (read.gpus, read.command, read.weight) == (2, ("python", "train.py"), 1)
         assert (read.name, read.gpu_types, read.max_price, read.duration_s) == ("", (), None, None)
 
-    def test_may_have_every_field(self) -> None:
+    def test_accepts_every_field(self) -> None:
         raw = GOOD | {
             "name": "a-1", "tenant": "x", "gpu_types": ["v100"], "max_price": "0.250001",
             "environment": {"SEED": "1", "_x": f"tab\tline\n{EMOJI}"}, "weight": 1000,
@@ -46,13 +46,13 @@ class TestAGoodSpecification:
         assert read.max_price == Decimal("0.250001")
         assert read.environment == {"SEED": "1", "_x": f"tab\tline\n{EMOJI}"}
 
-    def test_reads_null_as_absent(self) -> None:
+    def test_treats_null_as_absent(self) -> None:
         read = read_job_request(
             GOOD | dict.fromkeys(("name", "max_price", "weight", "duration_s")), LOCAL
         )
         assert read == read_job_request(GOOD, LOCAL)
 
-    def test_of_a_virtual_pool_has_a_duration_and_needs_no_command(self) -> None:
+    def test_for_virtual_pool_has_duration_without_command(self) -> None:
         assert read_job_request({"pool": "philly", "gpus": 480}, VIRTUAL).duration_s == 600
         assert (
             read_job_request({"pool": "philly", "gpus": 1, "duration_s": 7}, VIRTUAL).duration_s
@@ -60,7 +60,7 @@ class TestAGoodSpecification:
         )
 
     @pytest.mark.parametrize("price", ["0", "0.000001", "999999999999.999999", 3, Decimal("1.5")])
-    def test_may_name_a_price(self, price: object) -> None:
+    def test_accepts_prices(self, price: object) -> None:
         assert read_job_request(GOOD | {"max_price": price}, LOCAL).max_price == Decimal(str(price))
 
 
@@ -105,35 +105,35 @@ NASTY: list[tuple[str, object, str]] = [
 ]
 
 
-class TestABadField:
+class TestInvalidField:
     @pytest.mark.parametrize(("field", "value", "named"), NASTY, ids=lambda v: ascii(v)[:40])
     def test_is_named(self, field: str, value: object, named: str) -> None:
         assert list(errors(GOOD | {field: value})) == [named]
 
     @pytest.mark.parametrize("bad", [None, [], "x", 5, True])
-    def test_is_the_whole_where_it_is_no_object(self, bad: object) -> None:
+    def test_is_whole_body_if_it_is_no_object(self, bad: object) -> None:
         assert errors(bad) == {"": "must be an object"}
 
     @pytest.mark.parametrize("bad", ["", "../x", "a" * 64, "\x00", 5, None, [], {}])
-    def test_is_the_pool_where_the_tenant_has_none_of_that_name(self, bad: object) -> None:
+    def test_is_pool_if_tenant_has_no_such_pool(self, bad: object) -> None:
         assert named_pool(GOOD | {"pool": bad}) == ""
         assert list(errors(GOOD | {"pool": bad}, None)) == ["pool"]
 
-    def test_is_every_one_that_is_not_known(self) -> None:
+    def test_includes_every_unknown_field(self) -> None:
         extras = {"state": "running", "tenant_id": 1, "submitted_by": 1, "version": 9}
         assert set(errors(GOOD | extras)) == set(extras)
 
-    def test_is_told_with_all_others_in_one_order(self) -> None:
+    def test_errors_have_fixed_order(self) -> None:
         raw = {"weight": 0, "gpus": "x", "pool": "local", "zz": 1, "name": "A"}
         assert list(errors(raw)) == ["gpus", "command", "name", "weight", "zz"]
 
-    def test_tells_what_the_pool_has(self) -> None:
+    def test_hint_shows_limit_of_pool(self) -> None:
         with pytest.raises(InvalidInputError) as caught:
             read_job_request(GOOD | {"gpus": 3, "gpu_types": ["cpu"]}, LOCAL)
         (error,) = caught.value.errors
         assert (error.field, error.code, error.hint) == ("gpus", "too_large", "Request at most 2.")
 
-    def test_is_a_finding_of_a_short_list_only(self) -> None:
+    def test_errors_are_limited_to_100(self) -> None:
         assert len(errors(GOOD | {f"x{i}": 1 for i in range(5000)})) == 100
 
 
@@ -144,9 +144,9 @@ VALUES = st.recursive(
 )
 
 
-class TestAnything:
+class TestAnyInput:
     @given(st.dictionaries(st.sampled_from(KNOWN) | st.text(max_size=9), VALUES))
-    def test_is_read_or_refused_and_never_fails(self, raw: dict[str, Any]) -> None:
+    def test_is_accepted_or_rejected_without_failure(self, raw: dict[str, Any]) -> None:
         for offer in (LOCAL, VIRTUAL, None):
             # The test fails on any other exception.
             with contextlib.suppress(InvalidInputError):

@@ -25,14 +25,14 @@ class TestInertText:
             ("snow \N{SNOWMAN}", "snow \N{SNOWMAN}"),
         ],
     )
-    def test_shows_what_would_act(self, hostile: str, shown: str) -> None:
+    def test_shows_control_characters_escaped(self, hostile: str, shown: str) -> None:
         assert inert(hostile) == shown
 
-    def test_replaces_what_is_no_text(self) -> None:
+    def test_replaces_invalid_bytes(self) -> None:
         assert _whole_signs(window(b"\xff\xfeok"))[1] == "\ufffd\ufffdok"
 
 
-class TestACarriageReturn:
+class TestCarriageReturn:
     @pytest.mark.parametrize(
         ("written", "shown"),
         [
@@ -41,15 +41,15 @@ class TestACarriageReturn:
             (b"\r\r\n\n", "\n\n\n"),
         ],
     )
-    def test_is_a_new_line(self, written: bytes, shown: str) -> None:
+    def test_becomes_newline(self, written: bytes, shown: str) -> None:
         assert _whole_signs(window(written)) == (written, shown)
 
-    def test_and_its_newline_in_the_next_window_are_one(self) -> None:
+    def test_and_newline_in_next_window_are_one_newline(self) -> None:
         assert _whole_signs(window(b"a\r", more=2))[1] == "a\n"
         assert _whole_signs(window(b"\nb"), after_return=True) == (b"\nb", "b")
 
 
-class TestAWindow:
+class TestWindow:
     @pytest.mark.parametrize("sign", ["é", "\N{SNOWMAN}", "\N{PARTY POPPER}"])
     def test_ends_between_characters(self, sign: str) -> None:
         raw = sign.encode()
@@ -58,10 +58,10 @@ class TestAWindow:
             assert (data, text) == (b"abc", "abc")
         assert _whole_signs(window(b"abc" + raw, more=9)) == (b"abc" + raw, "abc" + sign)
 
-    def test_moves_on_through_bytes_that_never_become_text(self) -> None:
+    def test_advances_over_incomplete_bytes(self) -> None:
         assert _whole_signs(window(b"\xf0", more=9))[0] == b"\xf0"
 
-    def test_stays_bounded_when_all_of_it_is_escaped(self) -> None:
+    def test_stays_bounded_if_fully_escaped(self) -> None:
         data, text = _whole_signs(window(b"\x00" * WINDOW_BYTES))
         assert 0 < len(text.encode()) <= WINDOW_BYTES
         assert len(text) == 4 * len(data)

@@ -6,7 +6,7 @@ from scheduling.management.commands.sync_nodes import _line
 from scheduling.services.node_sync import SyncedNode
 
 
-def test_numbers_have_their_nouns() -> None:
+def test_line_agrees_in_number() -> None:
     after = {"gpu_type": "a100", "gpus": 1, "cpus": 1, "memory_mb": 64000}
     added = SyncedNode("added", "n1", {}, after)
     assert _line(added) == "+ n1: a100, 1 GPU, 1 CPU, 64000 MB of memory"

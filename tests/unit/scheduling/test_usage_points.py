@@ -66,8 +66,8 @@ def nodes(draw: st.DrawFn, rank: int = 0) -> NodeUsage:
     return node(*rows, rank=rank)
 
 
-class TestALease:
-    def test_has_a_point_for_each_sample(self) -> None:
+class TestLease:
+    def test_has_point_per_sample(self) -> None:
         first, second = lease_points(samples(node(row(10, 5, 7, 500), row(20, 25, 9, None))))
         assert (first.cores, first.memory_bytes, first.busy) == (0.5, 7, 500)
         assert (second.cores, second.memory_bytes, second.busy) == (2.0, 9, None)
@@ -75,7 +75,7 @@ class TestALease:
             10 * S_US, 20 * S_US,
         )  # fmt: skip
 
-    def test_of_several_nodes_adds_cores_and_memory_and_finds_the_lowest_gpu(self) -> None:
+    def test_on_several_nodes_sums_use_and_takes_lowest_gpu(self) -> None:
         (point,) = lease_points(
             samples(node(row(10, 10, 7, 1000, 500)), node(row(10, 30, 9, 0, 900), rank=1))
         )
@@ -84,20 +84,20 @@ class TestALease:
         assert point.gpu_bytes == pytest.approx(6000 * MIB)
         assert point.gpu_peak_bytes == 10_000 * MIB
 
-    def test_shares_a_sample_out_where_nodes_were_looked_at_at_different_times(self) -> None:
+    def test_splits_samples_taken_at_different_times(self) -> None:
         first, second = lease_points(
             samples(node(row(10, 0), row(20, 0)), node(row(5, 0), row(15, 20), rank=1))
         )
         assert (first.cores, second.cores) == (1.0, 1.0)
 
-    def test_has_nothing_after_its_end(self) -> None:
+    def test_has_no_points_after_its_end(self) -> None:
         points = lease_points(samples(node(row(10, 10), row(40, 70)), end_s=25))
         assert [(point.begin_us % 10**10, point.end_us % 10**10) for point in points] == [
             (0, 10 * S_US), (10 * S_US, 25 * S_US),
         ]  # fmt: skip
         assert points[1].cores == 2.0
 
-    def test_goes_on_where_one_node_ended_before_another(self) -> None:
+    def test_continues_after_first_node_ends(self) -> None:
         first = node(*(row(n, n, 7) for n in range(1, 101)))
         points = lease_points(
             samples(first, node(*(row(10 * n, 0, 9, 500) for n in range(1, 61)), rank=1))
@@ -109,7 +109,7 @@ class TestALease:
 
     @pytest.mark.parametrize("first", [10, 10.002, 10.004])
     @pytest.mark.parametrize("last", [17, 17.002, 17.024])
-    def test_of_a_gang_holds_its_memory_where_nodes_end_moments_apart(
+    def test_of_gang_keeps_memory_if_nodes_end_moments_apart(
         self, first: float, last: float
     ) -> None:
         # Either rank may be sampled later, and its last sample has no process left to measure.
@@ -122,25 +122,25 @@ class TestALease:
         assert {point.memory_peak_bytes for point in points} <= {120, None}
         assert join_points(points).memory_bytes == 120
 
-    def test_of_a_gang_holds_its_memory_where_a_node_has_no_value_for_a_while(self) -> None:
+    def test_of_gang_keeps_memory_if_node_has_gap(self) -> None:
         whole = node(*(row(10 * n, n, 60) for n in range(1, 6)))
         for gap in (1, 3, 5):
             rows = (row(10 * n, n, None if n == gap else 40) for n in range(1, 6))
             points = lease_points(samples(whole, node(*rows, rank=1)))
             assert [point.memory_bytes for point in points] == [100] * 5
 
-    def test_has_no_memory_of_a_node_that_has_ended(self) -> None:
+    def test_drops_memory_of_ended_node(self) -> None:
         lasting = node(*(row(10 * n, n, 60) for n in range(1, 6)))
         early = node(row(10, 1, 40), row(15, 2, 40), row(20.002, 2), rank=1)
         points = lease_points(samples(lasting, early))
         assert [point.memory_bytes for point in points] == pytest.approx([100, 100, 60.008, 60, 60])
         assert [point.memory_peak_bytes for point in points[3:]] == [60, 60]
 
-    def test_has_memory_of_a_node_for_as_long_as_it_ran(self) -> None:
+    def test_averages_memory_of_node_over_its_runtime(self) -> None:
         points = lease_points(samples(node(row(10, 1, 60)), node(row(2, 1, 40), rank=1)))
         assert [(one.memory_bytes, one.memory_peak_bytes) for one in points] == [(68, 100)]
 
-    def test_of_a_gang_holds_its_gpus_memory_where_nodes_end_moments_apart(self) -> None:
+    def test_of_gang_keeps_gpu_memory_if_nodes_end_moments_apart(self) -> None:
         # The ranks use 5000 and 1000 MiB. In the last stretch the second value is known for 2 ms
         # only.
         ranks = (
@@ -151,12 +151,12 @@ class TestALease:
         assert first.gpu_bytes == pytest.approx(3000 * MIB, rel=1e-3)
         assert last.gpu_bytes == pytest.approx(3000 * MIB, rel=1e-3)
 
-    def test_is_not_coarser_for_one_node_that_claims_to_be_of_later(self) -> None:
+    def test_ignores_time_claimed_after_its_end(self) -> None:
         honest = node(*(row(10 * n, 0, 7) for n in range(1, 11)))
         assert len(lease_points(samples(honest, node(row(10**6, 0, 9), rank=1), end_s=100))) == 10
 
     @pytest.mark.parametrize("moment_s", [0.004, 1])
-    def test_ends_without_a_spike_of_a_moment(self, moment_s: float) -> None:
+    def test_has_no_spike_at_its_end(self, moment_s: float) -> None:
         rows = [row(10 * n, 5 * n, 60) for n in range(1, 4)]
         first, *_, last = points = lease_points(
             samples(node(*rows, row(30 + moment_s, 15 + 4 * moment_s)))
@@ -167,7 +167,7 @@ class TestALease:
         assert last.cores * (10 + moment_s) == pytest.approx(5 + 4 * moment_s)
         assert (last.memory_bytes, last.memory_peak_bytes) == (60, 60)
 
-    def test_has_a_point_of_its_own_for_a_last_stretch_that_is_long_enough(self) -> None:
+    def test_last_interval_is_separate_point_if_long_enough(self) -> None:
         assert len(lease_points(samples(node(row(10, 5), row(20, 5), row(22, 5))))) == 3
 
     def test_is_in_pool_time(self) -> None:
@@ -176,7 +176,7 @@ class TestALease:
         assert point.cores == 1.0
 
     @given(leases())
-    def test_keeps_its_cpu_time_and_stays_within_itself(self, some: list[LeaseSamples]) -> None:
+    def test_preserves_cpu_time_and_stays_within_lease(self, some: list[LeaseSamples]) -> None:
         for one in some:
             points = lease_points(one)
             ends = [one.begin_us, *(point.end_us for point in points)]
@@ -194,11 +194,9 @@ class TestALease:
                 assert sum(took) == pytest.approx(used)
 
 
-class TestACourse:
+class TestUsagePoints:
     @given(leases(), st.integers(5, 30))
-    def test_hides_no_peak_and_has_no_more_points_than_asked(
-        self, some: list[LeaseSamples], most: int
-    ) -> None:
+    def test_keep_peaks_within_requested_number(self, some: list[LeaseSamples], most: int) -> None:
         courses = [lease_points(one) for one in some]
         points = usage_points(courses, most)
         fine = [point for course in courses for point in course]
@@ -219,27 +217,27 @@ class TestACourse:
         assert sum(p.cores * (p.end_us - p.begin_us) for p in points) == pytest.approx(whole)
 
     @given(leases())
-    def test_never_joins_two_leases(self, some: list[LeaseSamples]) -> None:
+    def test_never_merge_two_leases(self, some: list[LeaseSamples]) -> None:
         points = usage_points([lease_points(one) for one in some], 5)
         for point, later in pairwise(points):
             assert point.end_us <= later.begin_us
         assert [point.lease for point in points] == sorted(point.lease for point in points)
 
-    def test_is_not_asked_for_in_fewer_points_than_leases(self) -> None:
+    def test_reject_fewer_points_than_leases(self) -> None:
         with pytest.raises(ValueError, match="1 points are too few for 1 leases"):
             usage_points([[]], 1)
 
-    def test_weighs_by_time(self) -> None:
+    def test_are_weighted_by_time(self) -> None:
         joined = join_points(lease_points(samples(node(row(10, 10, 10), row(40, 10, 50)))))
         assert (joined.cores, joined.cores_peak, joined.memory_bytes) == (0.25, 1.0, 40)
 
 
 class TestIdleGpus:
-    def test_are_known_by_the_time_since_which_all_do_nothing(self) -> None:
+    def test_are_idle_since_last_busy_sample(self) -> None:
         busy = [row(10 * n, 0, None, 900 if n <= 5 else 3) for n in range(1, 100)]
         assert idle_since_us(lease_points(samples(node(*busy))), 1, 1) == 10**10 + 50 * S_US
 
-    def test_stay_so_while_a_new_sample_waits_for_its_answer(self) -> None:
+    def test_stay_idle_while_new_sample_is_pending(self) -> None:
         idle = [row(10 * n, 0, None, 0, 0) for n in range(1, 100)]
         for fresh in (row(995, 0), row(995, 0, None, 0, None)):
             assert idle_since_us(lease_points(samples(node(*idle, fresh))), 1, 2) == 10**10
@@ -255,11 +253,11 @@ class TestIdleGpus:
             [row(10 * n, 0, None, *([3] if n < 97 else [])) for n in range(1, 100)],
         ],
     )
-    def test_are_not_said_to_be_otherwise(self, rows: list[SampledRow]) -> None:
+    def test_are_not_idle_without_enough_evidence(self, rows: list[SampledRow]) -> None:
         assert idle_since_us(lease_points(samples(node(*rows))), 1, 1) is None
 
     @pytest.mark.parametrize("other", [1000, None])
-    def test_are_all_of_them_on_all_nodes(self, other: int | None) -> None:
+    def test_must_be_idle_on_all_nodes(self, other: int | None) -> None:
         idle = [row(10 * n, 0, None, *[0] * 8) for n in range(1, 100)]
         last = [row(10 * n, 0, None, *[0] * 7, other) for n in range(1, 100)]
         gang = [*(node(*idle, rank=rank) for rank in range(15)), node(*last, rank=15)]

@@ -53,7 +53,7 @@ CART = Cart((WHEEL,), MADE_AT, Colour.RED, "", timedelta(minutes=1), {"a": 1})
 
 
 class TestPlain:
-    def test_has_fields_in_their_order_under_their_names_and_none_that_is_hidden(self) -> None:
+    def test_has_published_fields_in_order(self) -> None:
         assert list(plain(CART).items()) == [
             (
                 "wheels",
@@ -67,32 +67,32 @@ class TestPlain:
             ("spare", None),
         ]
 
-    def test_refuses_what_nothing_tells(self) -> None:
+    def test_rejects_unsupported_type(self) -> None:
         with pytest.raises(TypeError, match="Lock has no form in JSON"):
             plain({"a": type("Lock", (), {})()})
 
-    def test_tells_whole_numbers_of_the_library_as_texts(self) -> None:
+    def test_returns_units_and_long_integers_as_strings(self) -> None:
         """Micro-credits, microseconds since 1970, and numbers too long for JSON readers."""
         told = plain([Amount(-1_500_000), InstantUs(1), Whole(10**30)])
         assert told == ["-1.500000", "1970-01-01T00:00:00.000001Z", f"1{'0' * 30}"]
 
-    def test_keeps_instants_to_the_microsecond(self) -> None:
+    def test_keeps_microseconds_of_instants(self) -> None:
         instant = datetime(2026, 1, 1, microsecond=5, tzinfo=UTC)
         assert plain([instant]) == ["2026-01-01T00:00:00.000005Z"]
 
 
 class TestAnswerOf:
-    def test_takes_what_is_given_and_the_rest_of_a_row(self) -> None:
+    def test_combines_given_values_with_row(self) -> None:
         row = SimpleNamespace(secret=7, price=None, milli=250, other="not asked for")
         assert answer_of(Wheel, row, uid=UUID(int=1), price=Decimal("1.5")) == WHEEL
 
-    def test_fails_where_the_row_has_no_such_field(self) -> None:
+    def test_raises_if_row_lacks_field(self) -> None:
         with pytest.raises(AttributeError, match="price"):
             answer_of(Wheel, SimpleNamespace(secret=7, milli=250), uid=UUID(int=1))
 
 
-class TestTheDescription:
-    def test_is_made_of_types_words_and_names(self) -> None:
+class TestDescription:
+    def test_contains_types_texts_and_names(self) -> None:
         made = answer_serializer(Cart)
         assert (made.__name__, made.__doc__) == ("Cart", "A cart.")
         fields = made().fields
@@ -108,14 +108,14 @@ class TestTheDescription:
         assert isinstance(word, serializers.ChoiceField)
         assert list(word.choices) == ["", "a"]
 
-    def test_is_one_serializer_for_all_who_ask(self) -> None:
+    def test_is_cached_per_struct(self) -> None:
         assert answer_serializer(Wheel) is answer_serializer(Wheel)
 
-    def test_needs_types_that_are_known(self) -> None:
+    def test_rejects_unknown_types(self) -> None:
         odd = msgspec.defstruct("Odd", [("what", frozenset[int])])
         with pytest.raises(TypeError, match="is not described"):
             answer_serializer(odd)
 
-    def test_has_no_null_that_only_readers_of_older_portals_know(self) -> None:
+    def test_omits_null_kept_only_for_older_portals(self) -> None:
         fields = answer_serializer(IncomeRow)().fields
         assert (fields["borne"].allow_null, fields["transfer"].allow_null) == (False, True)

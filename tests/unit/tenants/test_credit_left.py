@@ -29,7 +29,7 @@ def budget(amount_micro: int, action: BudgetAction = BudgetAction.BLOCK) -> Peri
         (500, budget(20), -20),
     ],
 )
-def test_is_the_stricter_of_both(
+def test_credit_left_is_stricter_of_limit_and_budget(
     credit_micro: int | None, period: PeriodUse | None, left: int | None
 ) -> None:
     assert CreditLeft(credit_micro, period).micro == left

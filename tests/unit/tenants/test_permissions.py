@@ -30,7 +30,7 @@ def member(role: str, site_role: str = "", tenant: int = HERE) -> Access:
     return Access(1, "ada", site_role, (MembershipFacts(tenant, "here", "Here", role),))
 
 
-def test_the_tables_name_every_role_and_action() -> None:
+def test_tables_cover_every_role_and_action() -> None:
     assert {*IN_TENANT} == {*Membership.Role.values, "retired"}
     assert {*ON_SITE} == {*User.SiteRole.values, "retired"}
     named = {name for row in (*IN_TENANT.values(), *ON_SITE.values()) for name in row.split()}
@@ -40,7 +40,7 @@ def test_the_tables_name_every_role_and_action() -> None:
 @pytest.mark.parametrize("action", Action)
 @pytest.mark.parametrize("site_role", ON_SITE)
 @pytest.mark.parametrize("role", IN_TENANT)
-def test_a_person_may_what_their_roles_say(role: str, site_role: str, action: Action) -> None:
+def test_permissions_follow_roles(role: str, site_role: str, action: Action) -> None:
     by_site = action in ON_SITE[site_role].split()
     by_both = by_site or action in IN_TENANT[role].split()
     access = member(role, site_role)
@@ -53,7 +53,7 @@ def test_a_person_may_what_their_roles_say(role: str, site_role: str, action: Ac
 
 
 @pytest.mark.parametrize("action", Action)
-def test_a_role_counts_for_its_own_tenant_alone(action: Action) -> None:
+def test_role_applies_only_to_its_tenant(action: Action) -> None:
     places = (*member("viewer").memberships, *member("manager", tenant=THERE).memberships)
     access = Access(1, "ada", "", places)
     assert may_in_tenant(access, action, HERE) is (action in IN_TENANT["viewer"].split())
@@ -61,6 +61,6 @@ def test_a_role_counts_for_its_own_tenant_alone(action: Action) -> None:
 
 
 @pytest.mark.parametrize("action", Action)
-def test_nobody_may_anything(action: Action) -> None:
+def test_anonymous_access_has_no_permissions(action: Action) -> None:
     assert not may_in_tenant(Access(), action, HERE)
     assert not may_in_pool(Access(), action, frozenset({HERE}))

@@ -37,15 +37,15 @@ def findings(text: str, *, is_yaml: bool = False) -> list[tuple[int | None, str]
     return [(one.line, one.field) for one in refused.value.errors]
 
 
-class TestARow:
-    def test_of_csv_is_read(self) -> None:
+class TestRow:
+    def test_is_read_from_csv(self) -> None:
         text = HEADER + "a,p,v100,8,2030-01-02,2030-02-01T08:00+02:00,lend,,2\n\na,p,k80,4,,,,,\n"
         first, second = read_lines(text, is_yaml=False)
         assert (first.line, first.name, first.terms) == (2, ("a", "p", "v100"), EIGHT)
         assert (first.since, first.until) == (day(2), datetime(2030, 2, 1, 6, tzinfo=UTC))
         assert (second.line, second.terms, second.since, second.until) == (4, FOUR, None, None)
 
-    def test_of_yaml_says_the_same(self) -> None:
+    def test_is_read_from_yaml_as_from_csv(self) -> None:
         text = (
             "# reviewed\nquotas:\n"
             "  - {tenant: a, pool: p, gpu_type: v100, gpus: 8, from: 2030-01-02,\n"
@@ -76,15 +76,15 @@ class TestARow:
             ('"a,p,v100,8,,,,,', ""),
         ],
     )
-    def test_that_is_wrong_is_named(self, row: str, field: str) -> None:
+    def test_error_names_line_and_field(self, row: str, field: str) -> None:
         assert (3, field) in findings(HEADER + "b,p,v100,1,,,,,\n" + row + "\n")
 
-    def test_that_overlaps_names_the_other(self) -> None:
+    def test_overlap_names_other_line(self) -> None:
         rows = "a,p,v100,8,2030-02-01,,,,\na,p,v100,4,,2030-02-02,,,\n"
         with pytest.raises(InvalidInputError, match=r"line 2, from: overlaps with line 3"):
             read_lines(HEADER + rows, is_yaml=False)
 
-    def test_is_followed_by_others_that_are_wrong(self) -> None:
+    def test_error_does_not_hide_later_errors(self) -> None:
         assert findings(HEADER + "a,p,v100,x,,,,,\nb,p,v100,y,z,,,,\n") == [
             (2, "gpus"),
             (3, "from"),
@@ -92,12 +92,12 @@ class TestARow:
         ]
 
 
-class TestAFile:
+class TestFile:
     @pytest.mark.parametrize("text", ["quotas: []\n", "[]\n"])
-    def test_may_be_empty(self, text: str) -> None:
+    def test_may_be_empty_list(self, text: str) -> None:
         assert read_lines(text, is_yaml=True) == []
 
-    def test_is_not_empty_by_accident(self) -> None:
+    def test_blank_file_is_rejected(self) -> None:
         assert findings("") == findings("", is_yaml=True) == [(0, "")]
         assert read_lines(HEADER, is_yaml=False) == []
 
@@ -115,17 +115,17 @@ class TestAFile:
             ("- &a [*a]\n", 1),
         ],
     )
-    def test_of_yaml_with_another_shape_is_refused(self, text: str, line: int) -> None:
+    def test_yaml_with_wrong_structure_is_rejected(self, text: str, line: int) -> None:
         assert findings(text, is_yaml=True)[0][0] == line
 
-    def test_with_another_header_is_refused(self) -> None:
+    def test_wrong_header_is_rejected(self) -> None:
         assert findings("tenant,pool,gpus,colour,tenant\n") == [
             (1, "tenant"),
             (1, ""),
             (1, "gpu_type"),
         ]
 
-    def test_comes_back_as_it_was_written(self) -> None:
+    def test_round_trip_preserves_periods(self) -> None:
         name = QuotaName("a", "p", "v100")
         periods = {name: (Period(EIGHT, day(1), day(20)), Period(FOUR, day(20)))}
         rows = quota_rows(periods)
@@ -136,23 +136,23 @@ class TestAFile:
             )
 
 
-class TestNow:
-    def test_cuts_the_running_period_and_leaves_what_was(self) -> None:
+class TestReplacement:
+    def test_cuts_running_period_and_keeps_past(self) -> None:
         present = (Period(FOUR, day(1)),)
         assert replace_periods(present, (Period(EIGHT, NOW),), NOW) == (
             Period(FOUR, day(1), NOW),
             Period(EIGHT, NOW),
         )
 
-    def test_leaves_a_period_that_goes_on_in_one_piece(self) -> None:
+    def test_keeps_unchanged_period_in_one_piece(self) -> None:
         present = (Period(FOUR, day(1), day(20)),)
         assert replace_periods(present, (Period(FOUR, NOW),), NOW) == (Period(FOUR, day(1)),)
 
-    def test_ends_what_is_not_wanted_and_forgets_what_was_planned(self) -> None:
+    def test_ends_unwanted_period_and_drops_planned_ones(self) -> None:
         present = (Period(FOUR, day(1), day(20)), Period(EIGHT, day(20)))
         assert replace_periods(present, (), NOW) == (Period(FOUR, day(1), NOW),)
 
-    def test_begins_for_rows_that_began_before(self) -> None:
+    def test_starts_at_now_for_rows_from_past(self) -> None:
         text = (
             HEADER
             + "a,p,v100,4,2030-01-01,2030-01-20,,,\na,p,v100,8,2029-01-01,2029-02-01,LEND,,2\n"
@@ -165,7 +165,7 @@ class TestNow:
     )
 
     @given(periods, periods)
-    def test_brings_exactly_what_is_wanted_and_changes_nothing_twice(
+    def test_yields_wanted_periods_and_is_idempotent(
         self, old: list[tuple[int, int, QuotaTerms]], new: list[tuple[int, int, QuotaTerms]]
     ) -> None:
         """Periods have random lengths, one after another, around the current instant."""
@@ -191,8 +191,8 @@ def laid(begin: datetime, pieces: list[tuple[int, int, QuotaTerms]]) -> tuple[Pe
     return tuple(periods)
 
 
-class TestTheSum:
-    def test_is_told_for_now_and_at_its_most(self) -> None:
+class TestPeak:
+    def test_returns_current_and_largest_sum(self) -> None:
         rows = [
             (Period(FOUR, NOW, day(20)),),
             (Period(FOUR, NOW),),
