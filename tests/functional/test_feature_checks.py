@@ -197,7 +197,7 @@ class TestQuotas:
 class TestMinimumRuntimeAndNotice:
     """20. No lease ends before its protected end; the notice event precedes the stop.
 
-    For real processes: tests/integration/test_local_executor_rounds.py, `TestAPreemptedJob`.
+    For real processes: tests/integration/test_local_executor_rounds.py, `TestPreemptedJob`.
     """
 
     def test_hold_for_an_hour_of_alternating_tenants(

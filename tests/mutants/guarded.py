@@ -15,7 +15,7 @@ METERING = "tests/integration/test_metering.py"
 # The effect of rounds, ends, reports and calls on a lease in each state.
 DECIDED, REPORTED, CALLED = (
     tuple(
-        f"{STATES}::test_a_writer_does_to_a_lease_what_its_state_allows[{writer}-{state}]"
+        f"{STATES}::test_writer_changes_lease_as_its_state_allows[{writer}-{state}]"
         for writer in writers
         for state in ("waiting", "launching", "running", "stopping", "ended")
     )
@@ -27,7 +27,7 @@ DECIDED, REPORTED, CALLED = (
 )
 CALLS = "tests/integration/test_executor_calls.py"
 TWINS = "tests/integration/test_metering_twins.py"
-CONTRACT = "tests/integration/test_local_executor_contract.py::TestTheVirtualExecutor"
+CONTRACT = "tests/integration/test_local_executor_contract.py::TestVirtualExecutor"
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ GUARDED = (
     Guarded(
         "fence",
         (f"{ENGINE}/fence.py",),
-        ("tests/integration/test_fence.py::TestTheFence",),
+        ("tests/integration/test_fence.py::TestFence",),
     ),
     Guarded(
         "apply",
         (f"{ENGINE}/apply.py", f"{ENGINE}/grants.py"),
         (
             *(*DECIDED, BOOKS, ROUNDS, HANDOVER),
-            f"{MEMORY}::TestWhatAPoolRemembers::test_after_its_only_type_was_away_for_two_rounds",
+            f"{MEMORY}::TestPoolMemory::test_is_kept_while_its_only_type_is_away_for_two_rounds",
         ),
     ),
     Guarded(
@@ -109,8 +109,8 @@ GUARDED = (
         ("tenants/idempotency.py",),
         (
             "tests/functional/test_idempotent_replies.py",
-            "tests/functional/test_api_services.py::TestAKey",
-            "tests/functional/test_idempotency.py::TestTheScopeOfAKey",
+            "tests/functional/test_api_services.py::TestIdempotencyKey",
+            "tests/functional/test_idempotency.py::TestKeyScope",
         ),
     ),
     Guarded("tokens", ("tenants/tokens.py",), ("tests/functional/test_tokens.py",)),

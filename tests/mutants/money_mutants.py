@@ -45,14 +45,14 @@ MONEY_MUTANTS = (
         "core/src/evenshare_core/money/revenue/idle.py",
         "self._clock += span_us * (self._scale // total)",
         "self._clock += span_us * self._scale",
-        "tests/papers/test_income_by_instant.py::TestTheGoldenCase",
+        "tests/papers/test_income_by_instant.py::TestGoldenCase",
     ),
     pure(
         "a_term_begins_without_what_was_left_over",
         "core/src/evenshare_core/money/revenue/terms.py",
         "following.carried = closed.rest",
         "following.carried = 0",
-        "tests/papers/test_income_by_instant.py::TestManyShortTerms",
+        "tests/papers/test_income_by_instant.py::TestShortTerms",
     ),
     stored(
         "a_planned_quota_counts_before_its_round",
@@ -67,38 +67,35 @@ MONEY_MUTANTS = (
         "billing/metering/lines.py",
         "return hour if cursor.settled_until is None else max(hour, cursor.settled_until)",
         "return hour",
-        "tests/integration/test_metering.py::TestAnHour"
-        "::test_that_is_settled_takes_late_usage_as_an_adjustment_of_the_next",
+        "tests/integration/test_metering.py::TestHour::test_late_usage_goes_to_next_hour",
     ),
     stored(
         "two_rounds_see_the_same_credit_free",
         "scheduling/engine/holds.py",
         "write.at, lock=True)",
         "write.at)",
-        "tests/integration/test_holds.py::TestHolds"
-        "::test_200_at_once_on_one_account_never_go_below_the_limit",
+        "tests/integration/test_holds.py::TestHolds::test_concurrent_holds_never_exceed_limit",
     ),
     stored(
         "each_term_of_a_round_has_all_credit",
         "scheduling/engine/holds.py",
         "sum_micro = promised.get(item.tenant, 0) + micro",
         "sum_micro = micro",
-        "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
+        "tests/integration/test_credit_machine.py::test_credit_matches_integer_model",
     ),
     stored(
         "credit_that_is_promised_is_given_away",
         "billing/ledger.py",
         "if short and change[account] < settled[account]:",
         "if short < 0 and change[account] < settled[account]:",
-        "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
+        "tests/integration/test_credit_machine.py::test_credit_matches_integer_model",
     ),
     stored(
         "who_asks_for_a_transfer_approves_it",
         "billing/services/transfers.py",
         "if asked.asked_by_id == actor.user.pk:",
         "if asked.asked_by_id == 0:",
-        "tests/functional/test_credit.py::TestATransfer"
-        "::test_is_decided_by_another_person_than_asked",
+        "tests/functional/test_credit.py::TestTransfer::test_requires_approval_by_a_second_person",
     ),
     stored(
         "the_looser_of_limit_and_budget_holds",
@@ -112,30 +109,29 @@ MONEY_MUTANTS = (
         "billing/metering/settle.py",
         "and cursor.event_number >= fence.next_event - 1",
         "and cursor.event_number >= 0",
-        "tests/integration/test_metering.py::TestAnHour"
-        "::test_stays_open_while_an_event_of_it_was_not_read",
+        "tests/integration/test_metering.py::TestHour::test_stays_open_while_its_event_is_unread",
     ),
     stored(
         "prices_of_a_type_go_with_its_nodes",
         "scheduling/selectors/rounds/states.py",
         'posted = {row["gpu_type"]: dict(row) for row in before}',
         'posted = {row["gpu_type"]: dict(row) for row in () if before}',
-        "tests/integration/test_pool_memory.py::TestWhatAPoolRemembers"
-        "::test_after_its_only_type_was_away_for_two_rounds",
+        "tests/integration/test_pool_memory.py::TestPoolMemory"
+        "::test_is_kept_while_its_only_type_is_away_for_two_rounds",
     ),
     stored(
         "spend_counts_on_the_day_of_its_settlement",
         "billing/metering/settle.py",
         "(posting.tenant_id, posting.hour, micro)",
         "(posting.tenant_id, posting.effective_at, micro)",
-        f"{EDGE_TESTS}::test_of_the_old_period_counts_what_its_last_hour_cost_when_it_is_settled",
+        f"{EDGE_TESTS}::test_late_settlement_counts_in_old_period",
     ),
     stored(
         "a_new_period_counts_what_the_old_one_has_not_settled",
         "tenants/selectors/credit.py",
         "committed_micro=to_micro(budget.reserved) - charges.unsettled_before,",
         "committed_micro=to_micro(budget.reserved),",
-        f"{EDGE_TESTS}::test_of_the_next_period_is_not_stopped_by_charges_that_are_not_settled",
+        f"{EDGE_TESTS}::test_unsettled_charges_do_not_reduce_next_period",
     ),
     # Late rounds
     pure(
@@ -157,8 +153,8 @@ MONEY_MUTANTS = (
         "billing/metering/settle.py",
         "(accounts[OPERATOR], -borrowed.borne_micro)",
         "(accounts[tenant], -borrowed.borne_micro)",
-        "tests/integration/test_late_rounds.py::TestALateRound"
-        "::test_costs_the_operator_what_the_tenant_is_spared",
+        "tests/integration/test_late_rounds.py::TestLateRound"
+        "::test_charges_operator_for_time_after_expiry",
     ),
     # Files
     stored(
@@ -166,14 +162,14 @@ MONEY_MUTANTS = (
         "portal/common/files.py",
         "return LINES_MOST + 1",
         "return LINES_MOST",
-        "tests/functional/test_csv_files.py::test_has_all_lines_or_is_refused",
+        "tests/functional/test_csv_files.py::test_file_above_line_limit_is_rejected",
     ),
     stored(
         "cells_of_a_file_are_formulas",
         "core/src/evenshare_core/csv_cells.py",
         "    if _RISKY.match(text) and not _NUMBER.fullmatch(text):",
         "    if text is None:",
-        "tests/functional/test_csv_files.py::test_has_no_cell_that_a_spreadsheet_computes",
+        "tests/functional/test_csv_files.py::test_no_cell_is_a_spreadsheet_formula",
     ),
     # Contribution statements
     pure(

@@ -11,22 +11,19 @@ from tests.mutants.survivors import SURVIVORS
 MONEY = "core/src/evenshare_core/money/fixed_point.py"
 GPU_TIME = "core/src/evenshare_core/fairness/gpu_time.py"
 LTGF_TESTS = "tests/papers/test_ltgf.py"
-EACH_ROUND = (
-    "tests/simulation/test_fast_forward.py"
-    "::TestEachRound::test_decides_what_a_snapshot_of_everything_decides"
-)
-GUARANTEE_TESTS = "tests/unit/core/test_guarantee.py::TestAForgottenGuarantee"
+EACH_ROUND = "tests/simulation/test_fast_forward.py::TestRounds::test_decisions_match_full_snapshot"
+GUARANTEE_TESTS = "tests/unit/core/test_guarantee.py::TestBrokenGuarantee"
 ROUND_TESTS = "tests/unit/core/test_decide_round.py"
 ADMISSION_TESTS = "tests/unit/core/test_admission.py"
 BACKOFF_TESTS = "tests/unit/core/test_backoff.py"
 HANDOVER_TESTS = "tests/integration/test_handover.py"
 STATES_TEST = (
-    "tests/integration/test_lease_states.py::test_a_writer_does_to_a_lease_what_its_state_allows"
+    "tests/integration/test_lease_states.py::test_writer_changes_lease_as_its_state_allows"
 )
-CONTRACT_TESTS = "tests/integration/test_local_executor_contract.py::TestTheVirtualExecutor"
-CANARY_TESTS = "tests/functional/test_canaries.py::TestEveryAddress"
-IDEMPOTENCY_TESTS = "tests/functional/test_idempotency.py::TestTheScopeOfAKey"
-FENCE_TESTS = "tests/integration/test_fence.py::TestTheFence"
+CONTRACT_TESTS = "tests/integration/test_local_executor_contract.py::TestVirtualExecutor"
+CANARY_TESTS = "tests/functional/test_canaries.py::TestUrls"
+IDEMPOTENCY_TESTS = "tests/functional/test_idempotency.py::TestKeyScope"
+FENCE_TESTS = "tests/integration/test_fence.py::TestFence"
 
 MUTANTS = (
     *POLICY_MUTANTS,
@@ -39,7 +36,7 @@ MUTANTS = (
         "core/src/evenshare_core/fairness/guarantee.py",
         "return not deserved or 100 * received < OWED_PERCENT * deserved",
         "return 100 * received < OWED_PERCENT * deserved",
-        f"{GUARANTEE_TESTS}::test_is_seen_for_a_tenant_that_deserved_nothing_yet",
+        f"{GUARANTEE_TESTS}::test_is_violated_for_tenant_without_deserved_time",
     ),
     pure(
         "received_is_what_was_asked_for",
@@ -82,7 +79,7 @@ MUTANTS = (
         "core/src/evenshare_core/placement/consolidated.py",
         "for count in range(gpus, self.size + 1):",
         "for count in range(self.size, gpus - 1, -1):",
-        "tests/unit/core/test_consolidated.py::TestFind::test_places",
+        "tests/unit/core/test_consolidated.py::TestFind::test_returns_expected_placement",
     ),
     # Own and borrowed, limits, prices
     pure(
@@ -119,7 +116,7 @@ MUTANTS = (
         "core/src/evenshare_core/money/pricing.py",
         "change = max(-step_micro, min(step_micro, target_micro - before_micro))",
         "change = target_micro - before_micro",
-        "tests/unit/core/test_surcharges.py::TestAStep",
+        "tests/unit/core/test_surcharges.py::TestStep",
     ),
     pure(
         "rounds_are_passed_over_while_a_price_moves",
@@ -151,29 +148,28 @@ MUTANTS = (
         "scheduling/engine/fence.py",
         "if fence.token != token:",
         "if fence.token < token:",
-        f"{FENCE_TESTS}::test_locks_at_its_own_token_only",
+        f"{FENCE_TESTS}::test_locks_for_current_token_only",
     ),
     stored(
         "a_held_pool_is_taken",
         "scheduling/engine/fence.py",
         "AND (until < clock_timestamp() OR holder = ''",
         "AND (TRUE OR holder = ''",
-        f"{FENCE_TESTS}::test_is_held_by_one_until_released",
+        f"{FENCE_TESTS}::test_is_held_by_one_holder_until_released",
     ),
     stored(
         "quotas_are_recorded_each_round",
         "scheduling/engine/apply.py",
         "if before.get(gpu_type) != now[gpu_type]:",
         "if gpu_type:",
-        "tests/integration/test_rounds.py::TestARound"
-        "::test_tells_of_quotas_once_and_again_when_they_change",
+        "tests/integration/test_rounds.py::TestRound::test_records_quotas_once_and_after_changes",
     ),
     stored(
         "a_stopping_job_is_granted",
         "scheduling/engine/grants.py",
         "(state = 'stopping' AND id = ANY(%s))",
         "(state = 'stopping' OR id = ANY(%s))",
-        f"{HANDOVER_TESTS}::TestAStoppingJob",
+        f"{HANDOVER_TESTS}::TestStoppingJob",
     ),
     stored(
         "reports_are_taken_as_they_come",
@@ -187,14 +183,14 @@ MUTANTS = (
         "scheduling/engine/observe.py",
         "elif successor is None:",
         "else:",
-        f"{HANDOVER_TESTS}::TestAMove",
+        f"{HANDOVER_TESTS}::TestMove",
     ),
     stored(
         "pool_time_follows_the_wall_back",
         "scheduling/engine/clock.py",
         "if gap < timedelta(0) or (gap > GAP and clock.scale > 1):",
         "if gap > GAP and clock.scale > 1:",
-        "tests/integration/test_clock.py::TestAnyClock::test_never_goes_back_with_the_wall",
+        "tests/integration/test_clock.py::TestClock::test_never_goes_back_with_wall_clock",
     ),
     # Running jobs, and their records
     stored(
@@ -209,14 +205,14 @@ MUTANTS = (
         "scheduling/engine/executors/virtual.py",
         "AND work.last_number < asked.number",
         "AND work.token <> asked.token",
-        f"{CONTRACT_TESTS}::test_a_launch_that_comes_late_changes_nothing",
+        f"{CONTRACT_TESTS}::test_late_launch_of_old_lease_changes_nothing",
     ),
     stored(
         "what_runs_without_a_lease_runs_on",
         "scheduling/engine/reconcile.py",
         "if one.state in RUNS and one.token not in live",
         "if one.state in RUNS and one.token in ()",
-        f"{CONTRACT_TESTS}::test_every_pair_of_record_and_process_is_settled",
+        f"{CONTRACT_TESTS}::test_settles_every_pair_of_record_and_process",
     ),
     stored(
         "an_executors_clock_is_trusted",
@@ -224,7 +220,7 @@ MUTANTS = (
         "started_us = max(min(report.started_us, self._now_us), ordered_us)",
         "started_us = report.started_us",
         "tests/integration/test_executor_clock.py"
-        "::test_books_and_slots_hold_whatever_it_says[-7200--7200]",
+        "::test_books_and_slots_hold_for_any_reported_time[-7200--7200]",
     ),
     stored(
         "a_log_follows_a_link",
@@ -232,7 +228,7 @@ MUTANTS = (
         "_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK",
         "_FILE = os.O_RDONLY | os.O_NONBLOCK",
         "tests/integration/test_local_executor_hostile.py"
-        "::TestAFileThatIsSwapped::test_for_a_link_shows_nothing_of_its_target[out.log]",
+        "::TestSwappedFile::test_link_leaks_nothing_of_its_target[out.log]",
     ),
     # Stored rounds, and lost jobs
     stored(
@@ -240,29 +236,29 @@ MUTANTS = (
         "scheduling/engine/scrub.py",
         "    damages = damages_of(row)\n    if damages:\n        yield",
         "    damages = damages_of(row)\n    if damages and row.pk is None:\n        yield",
-        "tests/functional/test_damaged_rounds.py::TestADamagedRound"
-        "::test_is_found_before_anybody_asks",
+        "tests/functional/test_damaged_rounds.py::TestDamagedRound"
+        "::test_is_found_by_background_scrub",
     ),
     pure(
         "a_lost_job_is_a_candidate_at_once",
         "core/src/evenshare_core/policies/base.py",
         "candidates = without_backoffs(ready)\n    answer",
         "candidates = ready\n    answer",
-        f"{BACKOFF_TESTS}::TestARound",
+        f"{BACKOFF_TESTS}::TestRound",
     ),
     pure(
         "a_lost_job_waits_no_longer_than_before",
         "core/src/evenshare_core/domain/backoff.py",
         "return 0 if held_us >= STEADY_US else losses + 1",
         "return 0 if held_us >= STEADY_US else 1",
-        f"{BACKOFF_TESTS}::TestTheRule",
+        f"{BACKOFF_TESTS}::TestBackoffRule",
     ),
     pure(
         "a_simulation_lets_a_lost_job_start_at_once",
         "core/src/evenshare_core/simulation/present.py",
         "if job.id in barred:",
         "if job.id in ():",
-        f"{BACKOFF_TESTS}::TestASimulation",
+        f"{BACKOFF_TESTS}::TestSimulation",
     ),
     # People
     stored(
@@ -270,14 +266,14 @@ MUTANTS = (
         "tenants/idempotency.py",
         "if known.digest != request.digest:",
         "if known.digest is None:",
-        "tests/functional/test_api_services.py::TestAKey::test_refuses_another_body",
+        "tests/functional/test_api_services.py::TestIdempotencyKey::test_rejects_different_body",
     ),
     stored(
         "a_tenant_is_there_for_everybody",
         "portal/common/access.py",
         "if tenant is None or not may_in_tenant(access(request), action, tenant.pk):",
         "if tenant is None:",
-        "tests/functional/test_jobs.py::TestWhoMaySeeThem",
+        "tests/functional/test_jobs.py::TestVisibility",
     ),
     # Access to other tenants' data
     stored(
@@ -285,28 +281,28 @@ MUTANTS = (
         "billing/api/usage.py",
         "UsageLine.objects.filter(tenant=tenant, **self._asked())",
         "UsageLine.objects.filter(**self._asked())",
-        f"{CANARY_TESTS}::test_shows_its_own_and_nothing_of_the_other[own]",
+        f"{CANARY_TESTS}::test_show_own_values_and_nothing_of_the_other_tenant[own]",
     ),
     stored(
         "a_transfer_is_shown_to_those_without_a_part",
         "billing/selectors/accounts.py",
         "return Account.objects.filter(tenant_id=tenant_id)",
         "return Account.objects.all()",
-        f"{CANARY_TESTS}::test_with_what_is_the_others_is_as_with_what_is_not_there",
+        f"{CANARY_TESTS}::test_objects_of_the_other_tenant_look_missing",
     ),
     stored(
         "a_key_is_the_same_in_all_tenants",
         "tenants/idempotency.py",
         "return cls(tenant.pk, user.pk,",
         'return cls(Tenant.objects.order_by("id")[0].pk, user.pk,',
-        f"{IDEMPOTENCY_TESTS}::test_is_person_tenant_route_and_key",
+        f"{IDEMPOTENCY_TESTS}::test_consists_of_tenant_user_route_and_key",
     ),
     stored(
         "a_key_is_the_same_at_all_addresses",
         "tenants/idempotency.py",
         "user.pk, route, key, digest)",
         'user.pk, "", key, digest)',
-        f"{IDEMPOTENCY_TESTS}::test_is_person_tenant_route_and_key",
+        f"{IDEMPOTENCY_TESTS}::test_consists_of_tenant_user_route_and_key",
     ),
     stored(
         "the_console_takes_forms_from_elsewhere",
@@ -315,6 +311,6 @@ MUTANTS = (
         'letting = require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))\n'
         '    letting.__dict__["csrf_exempt"] = True\n'
         "    return letting",
-        "tests/functional/test_csrf.py::TestEveryChange::test_is_made_from_our_own_pages_alone",
+        "tests/functional/test_csrf.py::TestUnsafeRequests::test_are_rejected_from_other_origins",
     ),
 )

@@ -13,10 +13,10 @@ LTGF = "core/src/evenshare_core/policies/ltgf/policy.py"
 LTGF_PICKS = "core/src/evenshare_core/policies/ltgf/picks.py"
 ADMISSION = "core/src/evenshare_core/policies/shared/admission.py"
 LTGF_TESTS = "tests/papers/test_ltgf.py"
-GUARANTEE_TESTS = "tests/unit/core/test_guarantee.py::TestAForgottenGuarantee"
+GUARANTEE_TESTS = "tests/unit/core/test_guarantee.py::TestBrokenGuarantee"
 ROUND_TESTS = "tests/unit/core/test_decide_round.py"
 ADMISSION_TESTS = "tests/unit/core/test_admission.py"
-RULE_6_TESTS = "tests/papers/test_evenshare.py::TestRule6"
+RULE_6_TESTS = "tests/papers/test_evenshare.py::TestRule6LargeGangs"
 GANG_TESTS = "tests/simulation/test_large_gangs.py::TestLargeGangs"
 TURN_TESTS = "tests/papers/test_gandiva_fair.py"
 GANDIVA_ROUNDS = "tests/papers/test_gandiva_fair_rounds.py"
@@ -37,7 +37,7 @@ POLICY_MUTANTS = (
         "core/src/evenshare_core/policies/evenshare/room.py",
         "if not (self._options.is_tight or mine.is_owed()):",
         "if not self._options.is_tight:",
-        f"{GUARANTEE_TESTS}::test_holds_under_the_policy_that_gives_it",
+        f"{GUARANTEE_TESTS}::test_policy_with_guarantee_leaves_no_job_waiting",
     ),
     # The order of picks, and the placement of gangs
     pure(
@@ -66,14 +66,14 @@ POLICY_MUTANTS = (
         LTGF_PICKS,
         "free_capacity.drop(lease.placement)",
         "free_capacity.available.has(lease.placement)",
-        f"{LTGF_TESTS}::TestARefusedRenewal",
+        f"{LTGF_TESTS}::TestRefusedRenewal",
     ),
     pure(
         "a_gang_is_reserved_for_too_early",
         "core/src/evenshare_core/policies/shared/reservation.py",
         "if since_us < late_us and",
         "if since_us <= late_us and",
-        f"{LTGF_TESTS}::TestBigGangsTurn",
+        f"{LTGF_TESTS}::TestBigGangReservation",
     ),
     # Own and borrowed, limits, prices
     pure(
@@ -103,50 +103,50 @@ POLICY_MUTANTS = (
         EVEN_GANGS,
         "if not only_long or attained >= LONG_GPU_US:",
         "if not only_long or attained >= 0:",
-        f"{RULE_6_TESTS}::test_not_of_jobs_that_received_little",
+        f"{RULE_6_TESTS}::test_spares_jobs_that_received_little",
     ),
     pure(
         "a_gang_overtakes_whoever_comes_first",
         EVEN_GANGS,
         "if node in by_node and (before is None or before < self._rank(row[1])):",
         "if node in by_node:",
-        f"{RULE_6_TESTS}::test_a_gang_that_ran_for_long_waits_until_it_comes_before_them",
+        f"{RULE_6_TESTS}::test_long_gang_waits_until_ahead_in_order",
     ),
     pure(
         "a_gang_takes_what_others_deserve",
         EVEN_GANGS,
         "if before is None or tenant != one.job.tenant:",
         "if before is None:",
-        f"{RULE_6_TESTS}::test_not_from_tenants_that_would_fall_below_their_share",
+        f"{RULE_6_TESTS}::test_spares_tenants_that_would_fall_below_share",
     ),
     pure(
         "what_a_gang_leaves_of_its_nodes_is_given_to_others",
         EVEN_GANGS,
         "if left:",
         "if not left:",
-        f"{RULE_6_TESTS}::test_what_is_left_of_a_node_is_nobodys_in_the_round",
+        f"{RULE_6_TESTS}::test_leftover_gpus_of_cleared_node_stay_idle",
     ),
     pure(
         "a_round_in_which_a_gang_overtakes_is_skipped",
         EVEN_GANGS,
         "return max(free_us, long_us)",
         "return None",
-        f"{GANG_TESTS}::test_are_served_alike_where_rounds_are_skipped[options0-900]",
-        f"{GANG_TESTS}::test_are_served_alike_where_rounds_are_skipped[options1-3600]",
+        f"{GANG_TESTS}::test_skipped_rounds_keep_books[options0-900]",
+        f"{GANG_TESTS}::test_skipped_rounds_keep_books[options1-3600]",
     ),
     pure(
         "more_leases_than_needed_end_for_a_gang",
         SEVERAL_NODES,
         "key = (-part.gpus, len(part.cleared.victims), part.taken - part.gpus, node)",
         "key = (-part.gpus, 0, part.taken - part.gpus, node)",
-        f"{RULE_6_TESTS}::test_the_node_that_gives_most_and_on_it_the_fewest_leases",
+        f"{RULE_6_TESTS}::test_picks_nodes_with_most_gpus_and_fewest_leases",
     ),
     pure(
         "a_tenant_may_lose_as_much_on_each_node",
         SEVERAL_NODES,
         "left_of[lease.tenant] = limit - lease.gpus",
         "left_of[lease.tenant] = limit",
-        f"{RULE_6_TESTS}::test_not_from_tenants_that_would_fall_below_their_share",
+        f"{RULE_6_TESTS}::test_spares_tenants_that_would_fall_below_share",
     ),
     # Turns, tickets, homes and trades of gandiva_fair
     pure(
@@ -175,14 +175,14 @@ POLICY_MUTANTS = (
         f"{GANDIVA}/tickets.py",
         "mine[key] = max(0, mine.get(key, 0) - gpus * GPU_MICRO)",
         "mine[key] = mine.get(key, 0)",
-        f"{TURN_TESTS}::TestTrades::test_leave_a_tenant_the_quota_that_its_pinned_jobs_ask_for",
+        f"{TURN_TESTS}::TestTrades::test_keeps_quota_needed_by_pinned_jobs",
     ),
     pure(
         "quota_that_is_kept_from_others_is_traded",
         f"{GANDIVA}/tickets.py",
         "if profile is None or tenant in keepers or",
         "if profile is None or",
-        f"{TURN_TESTS}::TestTrades::test_are_not_of_quotas_that_are_kept",
+        f"{TURN_TESTS}::TestTrades::test_skips_tenants_that_keep_quota",
     ),
     pure(
         "trades_share_the_surplus_whatever_others_would_pay",
@@ -196,14 +196,14 @@ POLICY_MUTANTS = (
         f"{GANDIVA}/trading.py",
         "trade = standing.pop()",
         "trade = standing.pop(0)",
-        f"{TRADING_TESTS}::TestUndo::test_newest_first_as_far_as_quota_is_missing",
+        f"{TRADING_TESTS}::TestUndo::test_undoes_newest_first_until_quota_suffices",
     ),
     pure(
         "small_jobs_are_spread_over_idle_nodes",
         f"{GANDIVA}/homes.py",
         "home = self._room.find(gpus)",
         "home = None",
-        f"{GANDIVA_ROUNDS}::TestIdleGpus::test_small_jobs_share_a_node_before_a_gang_is_there",
+        f"{GANDIVA_ROUNDS}::TestIdleGpus::test_small_jobs_share_node_before_gang_arrives",
     ),
     pure(
         "a_new_job_catches_up_with_turns_it_was_not_there_for",
@@ -232,14 +232,14 @@ POLICY_MUTANTS = (
         f"{BASELINES}/allox.py",
         "= positions * time_ms + free_ms[name]",
         "= positions * time_ms",
-        "tests/papers/test_allox.py::TestTheMatching::test_counts_what_runs_there_already",
+        "tests/papers/test_allox.py::TestMatching::test_counts_remaining_time_of_running_jobs",
     ),
     pure(
         "batch_sche_plans_two_jobs_on_the_same_gpus",
         f"{BASELINES}/batch_sche.py",
         ".take(self._part(job, name), start_us, length_us)",
         ".take(0, start_us, length_us)",
-        "tests/papers/test_batch_sche.py::TestThePlan",
+        "tests/papers/test_batch_sche.py::TestBackfillPlan",
     ),
     pure(
         "drf_asks_the_past_before_the_share",
@@ -253,7 +253,7 @@ POLICY_MUTANTS = (
         f"{BASELINES}/hived.py",
         "and lease.started_us <= began_us",
         "and lease.started_us <= snapshot.at_us",
-        "tests/papers/test_hived.py::TestOwners::test_count_the_minimum_runtime_whatever_protected_a_lease_at_first",
+        "tests/papers/test_hived.py::TestOwners::test_minimum_runtime_applies_to_unprotected_leases",
     ),
     pure(
         "optimus_gains_nothing_by_small_gangs",
@@ -282,56 +282,56 @@ POLICY_MUTANTS = (
         f"{MARKET}/windows.py",
         "return np.asarray(np.maximum(before, with_itself), np.int64)",
         "return before",
-        f"{MARKET_TESTS}::TestABorrower::test_of_a_bid_waits_for_the_first_slot_in_which_it_gains",
+        f"{MARKET_TESTS}::TestBorrower::test_bid_waits_for_first_profitable_slot",
     ),
     pure(
         "a_borrowed_lease_is_renewed_above_its_value",
         f"{MARKET}/picks.py",
         "if value < price:",
         "if value < 0:",
-        f"{MARKET_TESTS}::TestARenewal::test_is_refused_below_it_with_the_reason",
+        f"{MARKET_TESTS}::TestRenewal::test_refuses_lease_worth_less_than_posted_price",
     ),
     pure(
         "borrowers_are_renewed_before_their_owner_starts",
         f"{MARKET}/picks.py",
         "        left = self.give_own(waiting)\n        self.renew_borrowed()",
         "        self.renew_borrowed()\n        left = self.give_own(waiting)",
-        f"{MARKET_TESTS}::TestOwnQuota::test_takes_the_gpus_of_a_borrowed_lease_that_ended",
+        f"{MARKET_TESTS}::TestOwnQuota::test_takes_gpus_of_expired_borrowed_lease",
     ),
     pure(
         "no_node_is_cleared_for_an_owner",
         f"{MARKET}/picks.py",
         "            free_capacity.hold_back(((node_id, job.gpus),))",
         "            pass",
-        f"{MARKET_TESTS}::TestOwnQuota::test_clears_a_node_lease_by_lease_for_a_gang_of_the_owner",
+        f"{MARKET_TESTS}::TestOwnQuota::test_clears_node_lease_by_lease_for_gang",
     ),
     pure(
         "the_node_with_most_gpus_free_is_kept_for_an_owner",
         f"{MARKET}/clearing.py",
         "return (end_us, -free, node_id)",
         "return (-free, end_us, node_id)",
-        f"{PROMISE_TESTS}::TestTheQuotaGuarantee::test_keeps_the_node_that_is_clear_first",
+        f"{PROMISE_TESTS}::TestQuotaGuarantee::test_reserves_node_that_clears_first",
     ),
     pure(
         "own_parts_of_leases_that_owners_took_stay_counted",
         f"{MARKET}/picks.py",
         "if len(kept) < len(self._asking):",
         "if not self._asking:",
-        f"{PROMISE_TESTS}::TestWhoWasLetInAsIfWithinQuota",
+        f"{PROMISE_TESTS}::TestPartlyBorrowedLease",
     ),
     pure(
         "a_lease_on_a_lost_type_is_renewed_as_own",
         f"{MARKET}/picks.py",
         "        if is_own:\n",
         "        if is_own or one is None:\n",
-        "tests/papers/test_market_rounds.py::TestATypeThatItsJobTypeLost",
+        "tests/papers/test_market_rounds.py::TestUnusableGpuType",
     ),
     pure(
         "a_plan_looks_at_no_highest_price",
         f"{MARKET}/job_values.py",
         "return micro if most is None else min(micro, most)",
         "return micro",
-        "tests/papers/test_market_rounds.py::TestAHighestPrice",
+        "tests/papers/test_market_rounds.py::TestMaxPrice",
     ),
     pure(
         "a_certificate_lets_a_borrower_pay_twice_its_worth",
@@ -345,42 +345,42 @@ POLICY_MUTANTS = (
         f"{FAIRNESS}/owners.py",
         "after_us is None or after_us > before_us:",
         "after_us is None:",
-        f"{PROMISE_TESTS}::TestTheQuotaGuarantee",
+        f"{PROMISE_TESTS}::TestQuotaGuarantee",
     ),
     pure(
         "a_certificate_lets_own_quota_be_charged",
         f"{FAIRNESS}/owners.py",
         "if self._own[tenant, name] < self._quotas.get((tenant, name), 0)",
         "if self._own[tenant, name] < 0",
-        f"{PROMISE_TESTS}::TestTheQuotaGuarantee",
+        f"{PROMISE_TESTS}::TestQuotaGuarantee",
     ),
     pure(
         "theta_forgets_nothing",
         f"{MARKET}/thetas.py",
         "if day >= oldest",
         "if day >= 0",
-        f"{MARKET_TESTS}::TestTheta::test_is_of_the_most_that_a_job_was_worth_in_thirty_days",
+        f"{MARKET_TESTS}::TestTheta::test_follows_highest_job_value_of_thirty_days",
     ),
     pure(
         "the_best_start_is_the_first_that_gains",
         f"{MARKET}/search.py",
         "if low > high or most(low, high) <= best_gain:",
         "if low > high or best_gain > 0:",
-        f"{MARKET_TESTS}::TestABorrower::test_that_loses_little_waits_for_a_lower_price",
+        f"{MARKET_TESTS}::TestBorrower::test_slowly_decaying_job_waits_for_lower_price",
     ),
     pure(
         "a_linear_utility_does_not_fall",
         "core/src/evenshare_core/domain/utilities.py",
         "round_half_even(self.rate_micro * after_us, HOUR_US)",
         "round_half_even(self.rate_micro, HOUR_US)",
-        "tests/unit/core/test_utilities.py::TestAUtility::test_linear_falls_by_k_an_hour_from_g",
+        "tests/unit/core/test_utilities.py::TestUtility::test_linear_starts_at_g_and_changes_by_k_per_hour",
     ),
     pure(
         "a_session_of_the_market_sleeps_past_a_batch",
         f"{MARKET}/session.py",
         "return max(at_us, self._stays_us)",
         "return None",
-        "tests/simulation/test_skipped_rounds.py::TestSkippingRounds::test_where_little_happens",
+        "tests/simulation/test_skipped_rounds.py::TestSkippedRounds::test_change_nothing_in_quiet_pool",
     ),
     # The market of Astraea-online, in slots
     pure(
@@ -388,34 +388,34 @@ POLICY_MUTANTS = (
         f"{SLOTS}/max_revenue.py",
         "fits = (starts >= first) & (starts + slots <= book.slots)",
         "fits = (starts >= first) & (starts + slots < book.slots)",
-        f"{SLOTS_TESTS}::TestErrorsOfThePrint",
+        f"{SLOTS_TESTS}::TestPaperErrata",
     ),
     pure(
         "ps_that_do_not_carry_the_workers_are_taken",
         f"{SLOTS}/max_revenue.py",
         "np.where(needs <= room, needs, _TOO_MANY)",
         "np.where(room >= 1, np.minimum(needs, room), _TOO_MANY)",
-        f"{SLOTS_TESTS}::TestErrorsOfThePrint",
+        f"{SLOTS_TESTS}::TestPaperErrata",
     ),
     pure(
         "small_servers_are_filled_last",
         f"{SLOTS}/max_revenue.py",
         'for server in np.argsort(free, kind="stable").tolist():',
         'for server in np.argsort(-free, kind="stable").tolist():',
-        f"{SLOTS_TESTS}::TestTheFastForm",
+        f"{SLOTS_TESTS}::TestFastImplementation",
     ),
     pure(
         "what_was_lent_counts_as_own_use",
         f"{SLOTS}/book.py",
         "        if not schedule.borrowed:\n",
         "        if True:\n",
-        "tests/papers/test_astraea_online_properties.py::TestAFixedInterval",
+        "tests/papers/test_astraea_online_properties.py::TestFixedInterval",
     ),
     pure(
         "a_payment_to_oneself_is_lost",
         f"{SLOTS}/gains.py",
         "                if amount:\n",
         "                if amount and owner != schedule.tenant:\n",
-        "tests/papers/test_astraea_online_properties.py::TestEveryRun",
+        "tests/papers/test_astraea_online_properties.py::TestRunInvariants",
     ),
 )

@@ -8,12 +8,12 @@ CLEARING = "core/src/evenshare_core/policies/market/clearing.py"
 TRADING = "core/src/evenshare_core/policies/gandiva_fair/trading.py"
 TRADING_TESTS = "tests/papers/test_gandiva_fair_trading.py"
 RATE_TEST = (
-    "tests/functional/test_rate.py::TestABucket::test_that_was_used_before_owes_as_a_new_one_does"
+    "tests/functional/test_rate.py::TestBucket::test_cost_above_capacity_requires_full_bucket"
 )
 BREAK_TESTS = "tests/unit/scheduling/test_public_breaks.py"
 FATE_TEST = (
-    "tests/integration/test_forecasts.py::TestWhatBecameOfIt"
-    "::test_is_its_first_start_after_the_round_of_the_forecast"
+    "tests/integration/test_forecasts.py::TestForecastOutcome"
+    "::test_is_first_start_after_round_of_forecast"
 )
 
 SURVIVORS = (
@@ -29,14 +29,14 @@ SURVIVORS = (
         TRADING,
         "        sold += 1",
         "        pass",
-        f"{TRADING_TESTS}::TestTwoUsers::test_of_parts_of_gpus_leave_the_seller_no_worse_off",
+        f"{TRADING_TESTS}::TestTwoTenants::test_fractional_trade_leaves_seller_no_worse_off",
     ),
     pure(
         "a_trade_stands_below_the_worth_of_a_quota",
         TRADING,
         "if trader.throughput(gpus) < trader.throughput(trader.quota):",
         "if trader.throughput(gpus) < 0:",
-        f"{TRADING_TESTS}::TestUndo::test_when_a_party_has_less_than_its_quota_is_worth",
+        f"{TRADING_TESTS}::TestUndo::test_undoes_trade_below_worth_of_quota",
     ),
     stored(
         "a_bucket_that_was_used_before_owes_nothing",
@@ -58,14 +58,14 @@ SURVIVORS = (
         "scheduling/engine/seal.py",
         "if not broken or visibility != Pool.Visibility.OWN:",
         "if visibility != Pool.Visibility.OWN:",
-        f"{BREAK_TESTS}::test_a_round_that_follows_breaks_nothing_in_any_pool",
+        f"{BREAK_TESTS}::test_consistent_round_has_no_breaks",
     ),
     stored(
         "a_break_names_others_in_pools_of_own_rows",
         "scheduling/engine/seal.py",
         "if not broken or visibility != Pool.Visibility.OWN:",
         "if not broken or visibility:",
-        f"{BREAK_TESTS}::test_a_break_is_told_whole_where_others_may_be_seen",
+        f"{BREAK_TESTS}::test_break_is_summarized_if_pool_hides_tenants",
     ),
     stored(
         "a_start_before_the_forecast_counts_as_foreseen",
@@ -86,6 +86,6 @@ SURVIVORS = (
         "scheduling/services/start_history.py",
         ".exclude(state=JobRow.State.CANCELLED, first_started_at=None)",
         ".exclude(state=JobRow.State.CANCELLED)",
-        "tests/integration/test_forecasts.py::TestThePast",
+        "tests/integration/test_forecasts.py::TestHistory",
     ),
 )

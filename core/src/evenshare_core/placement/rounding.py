@@ -15,7 +15,7 @@ rounds equally.
 Ties go to the earlier row. Departure: the paper compares a tenant's sum over all types with its
 smallest gang, because it may place a gang over several types. A lease has one GPU type, so the
 comparison is made type by type
-(tests/unit/core/test_rounding.py::TestSmallGangs::test_are_compared_type_by_type).
+(tests/unit/core/test_rounding.py::TestGangs::test_gang_does_not_mix_gpu_types).
 """
 
 from __future__ import annotations

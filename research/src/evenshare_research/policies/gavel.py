@@ -19,7 +19,7 @@ Departures, each with its test:
 - Gavel turns X into time fractions and serves jobs by priority; here shares become leases as in
   every sharing policy (tests/papers/test_oef_rounds.py).
 - A job type represents all its jobs: its cap is the sum of their caps, where Gavel has one per
-  job (tests/papers/test_gavel.py::TestACap).
+  job (tests/papers/test_gavel.py::TestCap).
 
 A job type limited by its cap is raised with the fastest GPUs that it can use, at the cost of the
 others. So the sharing incentive is promised only for rounds in which no cap binds.

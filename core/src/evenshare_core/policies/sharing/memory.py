@@ -11,7 +11,7 @@
 Deviations grow with time, not with rounds: (ideal - held) x elapsed, in GPUs x leases. A round is
 skipped if nothing changed, no job waits and no lease is due. It would not have changed any growth,
 so skipping it makes no difference
-(tests/papers/test_oef_rounds.py::TestSkipping::test_changes_no_deviation).
+(tests/papers/test_oef_rounds.py::TestSkippedRounds::test_deviations_are_unchanged).
 """
 
 from __future__ import annotations

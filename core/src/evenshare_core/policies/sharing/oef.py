@@ -17,11 +17,11 @@ Source: OEF (Middleware 2024). The programs (9) and (10) and their properties ar
 Departures, each with its test:
 
 - Leases outlast rounds, so deviations grow with time, not with rounds
-  (tests/papers/test_oef_rounds.py::TestSkipping).
+  (tests/papers/test_oef_rounds.py::TestSkippedRounds).
 - A lease has one GPU type: no gang is placed over several types. A small gang is therefore compared
-  with the share of each type (tests/unit/core/test_rounding.py::TestSmallGangs).
+  with the share of each type (tests/unit/core/test_rounding.py::TestGangs).
 - A job whose lease ends stays on its GPU type while its tenant has GPUs there. A move to a faster
-  type would cost a restart (tests/papers/test_oef_rounds.py::TestTypes).
+  type would cost a restart (tests/papers/test_oef_rounds.py::TestGpuTypes).
 - A tenant without quota, which the paper does not have, gets only leftover GPUs
   (tests/papers/test_oef_rounds.py::TestWithoutQuota).
 """
