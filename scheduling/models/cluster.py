@@ -44,7 +44,7 @@ class Pool(models.Model):
     options = models.JSONField(default=dict, blank=True)
     executor = models.SlugField(max_length=31, default="virtual")
     executor_options = models.JSONField(
-        default=dict, db_default={}, blank=True, help_text="What the executor has to know."
+        default=dict, db_default={}, blank=True, help_text="Options of the executor."
     )
     book = models.SlugField(max_length=31, default="main")
     round_s = models.PositiveIntegerField(default=10)
@@ -59,7 +59,8 @@ class Pool(models.Model):
         max_length=16, choices=Visibility.choices, default=Visibility.FULL
     )
     on_demand = models.BooleanField(
-        default=False, help_text="A submission may wake a round between two grid instants."
+        default=False,
+        help_text="A submission may trigger a round between two instants of the grid.",
     )
     source_dir = models.CharField(
         max_length=400, default="", blank=True, help_text="Folder in which local jobs start."
@@ -123,12 +124,13 @@ class PoolFence(models.Model):
     until = models.DateTimeField()
     next_event = models.BigIntegerField(default=1)
     next_round = models.BigIntegerField(default=1)
-    last_at = models.DateTimeField(null=True, help_text="Instant of the last round.")
+    last_at = models.DateTimeField(null=True, help_text="Pool time of the last round.")
     last_checked_at = models.DateTimeField(
-        null=True, help_text="Last grid instant that was looked at, with a round or without."
+        null=True,
+        help_text="Last instant of the round grid that was processed, with or without a round.",
     )
     nodes_asked_at = models.DateTimeField(
-        null=True, help_text="When the engine was last asked for its nodes (wall time)."
+        null=True, help_text="When nodes were last read from the engine (wall time)."
     )
 
 

@@ -115,7 +115,7 @@ class Intent(models.Model):
     lease = models.ForeignKey(Lease, on_delete=models.PROTECT, related_name="intents")
     kind = models.CharField(max_length=16, choices=Kind.choices)
     term = models.PositiveIntegerField()
-    at = models.DateTimeField(help_text="Pool time at which it is to take effect.")
+    at = models.DateTimeField(help_text="Pool time at which the change takes effect.")
     state = models.CharField(max_length=16, choices=State.choices, default=State.OPEN)
     attempts = models.PositiveIntegerField(default=0)
     last_error = models.CharField(max_length=400, default="", blank=True)

@@ -30,7 +30,7 @@ class ExecutorHealth(models.Model):
     error = models.CharField(max_length=400, default="", db_default="", blank=True)
     missing = models.JSONField(default=dict, db_default={}, blank=True)
     launched = models.PositiveIntegerField(
-        default=0, db_default=0, help_text="Launched leases when they were last compared."
+        default=0, db_default=0, help_text="Launched leases at the last comparison with the engine."
     )
     listed_at = models.DateTimeField(null=True, blank=True)
     frozen_since = models.DateTimeField(null=True, blank=True)

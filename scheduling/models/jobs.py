@@ -79,14 +79,16 @@ class Job(models.Model):
     deadline_steps = models.JSONField(
         null=True,
         blank=True,
-        help_text="Percent of the time from submission to the deadline, and points for an end by"
-        " then; null: those of its class.",
+        help_text="Pairs of a percentage of the time from submission to the deadline and the points"
+        " for an end by then; null: the pairs of the job's class.",
     )
     utility = models.JSONField(null=True, blank=True)
     estimate_s = models.PositiveBigIntegerField(null=True, blank=True)
     estimate_source = models.CharField(max_length=31, default="", blank=True)
     iterations = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="How many it makes in all; the most, with a metric."
+        null=True,
+        blank=True,
+        help_text="Total iterations; the maximum if a metric can stop the job earlier.",
     )
     stop_metric = models.CharField(max_length=63, default="", db_default="", blank=True)
     stop_rule = models.CharField(
@@ -104,21 +106,24 @@ class Job(models.Model):
     exit_code = models.IntegerField(null=True, blank=True)
     cancel_asked_at = models.DateTimeField(null=True, blank=True)
     quarantine = models.CharField(
-        max_length=400, default="", blank=True, help_text="Why it is set aside; empty: it is not."
+        max_length=400,
+        default="",
+        blank=True,
+        help_text="Why scheduling skips the job; empty if it does not.",
     )
     losses = models.PositiveSmallIntegerField(
         default=0,
         db_default=0,
-        help_text="How often in a row its process was lost soon after its start.",
+        help_text="Consecutive losses of the job's process soon after its start.",
     )
     backoff_until = models.DateTimeField(
-        null=True, blank=True, help_text="It may not start before this instant of pool time."
+        null=True, blank=True, help_text="Earliest start of the job, in pool time."
     )
-    progress = models.JSONField(null=True, blank=True, help_text="What the job reports itself.")
+    progress = models.JSONField(null=True, blank=True, help_text="Progress that the job reports.")
     profiling_s = models.PositiveIntegerField(
         default=0,
         db_default=0,
-        help_text="Of a profiling run: after so many seconds of running it ends; 0: it is none.",
+        help_text="Of a profiling run: it ends after this many seconds; 0 for other jobs.",
     )
     profiled_for = models.ForeignKey(
         "self",
@@ -126,7 +131,7 @@ class Job(models.Model):
         null=True,
         blank=True,
         related_name="profiling_runs",
-        help_text="Of a profiling run: the job that waited; none: nobody waits for it any more.",
+        help_text="Of a profiling run: the job that waits for the result; empty if no job waits.",
     )
     version = models.PositiveIntegerField(default=1)
 

@@ -31,16 +31,20 @@ class Round(models.Model):
     summary = models.JSONField(default=dict)
     shares = models.JSONField(default=list)
     superseded = models.JSONField(default=list)
-    certificate = models.JSONField(null=True, help_text="What was found to hold, and what not.")
+    certificate = models.JSONField(
+        null=True, help_text="Properties that the round satisfies or violates."
+    )
     fallback = models.CharField(max_length=120, default="", blank=True)
     state_sha256 = models.CharField(
-        max_length=64, default="", help_text="Of what it leaves for the next round."
+        max_length=64,
+        default="",
+        help_text="Hash of the state that the round leaves for the next round.",
     )
     state_note = models.CharField(
         max_length=255,
         default="",
         blank=True,
-        help_text="Why it did not begin with the state that the round before left.",
+        help_text="Why the round did not start from the state that the previous round left.",
     )
 
     class Meta:
@@ -78,7 +82,7 @@ class RoundScrub(models.Model):
     pool = models.OneToOneField(
         Pool, on_delete=models.CASCADE, primary_key=True, related_name="scrub"
     )
-    number = models.BigIntegerField(default=0, help_text="The round that was looked at last.")
+    number = models.BigIntegerField(default=0, help_text="The last round that was checked.")
     checked_at = models.DateTimeField(help_text="Wall time.")
     damaged = models.JSONField(default=list)
 
