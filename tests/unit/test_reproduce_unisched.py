@@ -129,8 +129,9 @@ class TestOtherClaims:
         given["SLO", "evenshare"]["deadline_miss_rate"] = 0.05
         note = unisched.greedy_note(given, noisy)
         assert note.endswith(
-            "The program misses more in SLO; MIX2 with noise of 20 %, seed 1; MIX2 with noise of"
-            " 40 %, seed 1; MIX2 with noise of 40 %, seed 2; MIX2 with noise of 40 %, seed 3."
+            "The program misses more deadlines in SLO; MIX2 with noise of 20 %, seed 1;"
+            " MIX2 with noise of 40 %, seed 1; MIX2 with noise of 40 %, seed 2;"
+            " MIX2 with noise of 40 %, seed 3."
         )
 
     @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def _types(results: Results) -> Findings:
         "Users 1 to 3 train the same model, so their speedups are equal. The second price is the"
         " value of a fast GPU to every buyer, so the whole gain goes to the seller, user 4. The"
         " paper does not show why its user 1 gained. Averages over 200 quanta differ by a few"
-        " percent from averages over more."
+        " percent from averages over longer times."
     )
     return Findings(claims, charts=charts, notes=[note])
 

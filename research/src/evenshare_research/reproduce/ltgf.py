@@ -43,19 +43,19 @@ SOURCE = (
     "Z. Ye et al., Astraea: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters, TPDS 2021"
 )
 SLICE = (
-    f"{DAYS} days of Philly from {START} (1,144 jobs of 11 tenants, gangs of up to 32 GPUs; one job"
-    f" is 0.09 %) on {NODES} nodes of 8 GPUs"
+    f"{DAYS} days of Philly from {START} (1,144 jobs of 11 tenants, gangs of up to 32 GPUs; one"
+    f" job is 0.09 % of them) on {NODES} nodes of 8 GPUs"
 )
 SECOND = "from 2017-11-17 (995 jobs of 10 tenants, gangs of up to 32 GPUs) on 19 nodes"
 RULES = (
     ". These nodes give a load of about 1.135. Cold starts take 30 s, leases 900 s; quotas are in"
-    " proportion to the tenants' demand. A round is made at every event. Rounds every 10 s, as in"
-    " the paper, add 8 points of sharing loss to every policy on 2017-10-09, all from jobs of a"
-    " minute."
+    " proportion to the tenants' demand. A round takes place at every event. Rounds every 10 s,"
+    " as in the paper, add 8 points of sharing loss to every policy on 2017-10-09, all from jobs"
+    " of a minute."
 )
 ESTIMATES = (
-    " `themis` and `allox` have estimates that are wrong by up to 30 %, drawn with seed 1. A claim"
-    " that holds on only one of the slices is in direction."
+    " `themis` and `allox` have estimates that are wrong by up to 30 %, drawn with seed 1. A"
+    " claim that holds on only one of the slices counts as in direction."
 )
 PUBLISHED: dict[str, Any] = msgspec.to_builtins(PAPER_EVALUATION)
 LTGF, PAPERS = "`ltgf`", "`ltgf` as in the paper"
@@ -136,8 +136,8 @@ _LEAST = (
     ),
     _Least(
         "6.3",
-        "Fewest unfair tenant-hours of all policies (here: rho < 0.99, which one restart does not"
-        " cause)",
+        "Fewest unfair tenant-hours of all policies (here: rho < 0.99; a single restart does not"
+        " cause this)",
         "5.2 %; AlloX 6.9 %, Gandiva_fair 8.0 %, YARN-CS 44.6 %, Tiresias-L 49.0 % (Venus)",
         "tenant_unfair_intervals",
         (),
@@ -197,7 +197,7 @@ def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
     return [
         Claim(
             "6.3",
-            "Shares of jobs and tenants with sharing loss on Venus, as numbers",
+            "The paper's numbers for jobs and tenants with sharing loss on Venus",
             "7.1 % of jobs, 5.2 % of tenant-hours",
             "-",
             ClaimVerdict.NOT_TESTABLE,
@@ -355,7 +355,7 @@ def settings_claim(plain: Mapping[str, Any], first: Mapping[str, Any]) -> Claim:
     better = not same and first["slowdown"] < plain["slowdown"]
     return Claim.of(
         "6.1.1",
-        "Short jobs start promptly if newly submitted jobs are first",
+        "Short jobs start promptly if newly submitted jobs come first",
         "stated",
         "changes nothing" if same else f"mean slowdown {with_it} with it, {without} without",
         held=better,

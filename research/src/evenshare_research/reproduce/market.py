@@ -34,13 +34,14 @@ RAN = (
     " to tenants in proportion to their jobs in the trace. Jobs are drawn as in section 5.1, with"
     " the arrivals of 48 hours of Philly. A slot is an hour. Results are means of 5 seeds. Astraea"
     " runs in the library's slots (docs/market-paper.md), in two modes. `geometric` has lambda ="
-    " 1: with that of Lemma 1, 13 or more on these jobs, f falls to 0 before the first job starts."
-    " `fixed` schedules a batch a day. theta is 2, its minimum, which earns more than the paper's"
-    " own rule. BatchSche is the same scheduler, run for each tenant on its own servers only."
+    " 1. With the lambda of Lemma 1, 13 or more for these jobs, f falls to 0 before the first job"
+    " starts. `fixed` schedules one batch per day. theta is 2, its minimum, which earns more than"
+    " theta by the paper's rule. BatchSche is the same scheduler, run for each tenant on its own"
+    " servers only."
     " `gandiva_fair` and `hived` are this repository's policies in its simulator, on the same"
-    " servers and quotas. A gang is as large as a server of 8 GPUs with one PS supports by (3i)."
-    " Over several servers, it is as slow as in equation (1). These policies have leases of two"
-    " days, but no PSs, prices or cold starts. They reject no job. Revenue is f(completion -"
+    " servers and quotas. A gang is as large as a server of 8 GPUs with one PS can support by"
+    " (3i). On several servers it has the speed of equation (1). These policies have leases of two"
+    " days, but no PSs, prices or cold starts. They never reject a job. Revenue is f(completion -"
     " arrival), or 0 if this is negative."
 )
 SEEDS = (1, 2, 3, 4, 5)
@@ -149,9 +150,8 @@ def _market(results: Results) -> Findings:
         "The market earns less than policies that reject no job, for three reasons. A job of"
         " section 5.1 takes about 2,000 GPU-hours on average. So its f per GPU-hour is below 1,"
         " while prices reach 1 at full use. In `geometric` mode, a job waits until its interval"
-        " ends, and intervals double in length. A tenant's own quota comes first within a whole"
-        " window. So a job waits for its tenant's servers even if other tenants' servers could run"
-        " it now."
+        " ends, and intervals double in length. Within a window, a job first tries its tenant's"
+        " own servers. So it waits for these even if other tenants' servers could run it now."
     )
     return Findings(claims, [_table(results)], [_chart(results)], [note])
 
@@ -180,7 +180,7 @@ def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list
     return [
         Claim.of(
             "5.2",
-            "Lowest variance of revenue fairness alpha of the schedulers that share GPUs",
+            "Lowest variance of revenue fairness alpha among the schedulers that share GPUs",
             "figure 8",
             shown,
             held=not not_above,
@@ -192,7 +192,8 @@ def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list
             "0.71 to 0.80",
             number(mine, 2),
             held=0.95 * 0.7053 <= mine <= 1.05 * 0.7979,
-            why_not="it depends on the tenants' unequal loads, and the paper's are not public",
+            why_not="it depends on the tenants' unequal loads, and the paper's loads are not"
+            " public",
         ),
         Claim.of(
             "5.2",
@@ -374,9 +375,10 @@ PARTS = (
         SOURCE,
         "2 tenants with 5 to 15 jobs within ten hours, on 5 to 15 servers of 8 GPUs. Jobs have a"
         " tenth of the epochs and a quarter of the chunks of section 5.1, so that plans of 64"
-        " slots are enough. Results are means of 5 seeds. The offline optimum is the plan of"
-        " CP-SAT, which knows all jobs in advance. If CP-SAT does not prove it within its effort,"
-        " revenue is compared with the proven upper bound. theta is set by the paper's rule.",
+        " slots are enough. Results are means of 5 seeds. The offline optimum is the best plan by"
+        " CP-SAT, which knows all jobs in advance. If CP-SAT reaches its limit before it proves"
+        " the optimum, revenue is compared with the proven upper bound. theta is set by the"
+        " paper's rule.",
         list(OPTIMA.values()),
         _optimum,
     ),

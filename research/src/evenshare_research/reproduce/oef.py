@@ -35,10 +35,11 @@ SOURCES = {
     "paper": "the paper's range",
 }
 SPEEDS = (
-    "Three GPU types of 8 GPUs each. A tenant's job type has speeds from one of two sources. In"
-    " Gavel's table (`portal/demo/data`), they are those of a model on K80, P100 and V100 that no"
-    " newer type slows down. In the paper's range, the speedup on the fastest type is between 1.39"
-    " and 2.15, the two that the paper states. The middle one is between 1 and the fastest. Speeds"
+    "Three GPU types of 8 GPUs each. The speeds of a tenant's job type are from one of two"
+    " sources. From Gavel's table (`portal/demo/data`), they are those of a model on K80, P100"
+    " and V100, if no newer type slows the model down. From the paper's range, the speedup on the"
+    " fastest type is between 1.39 and 2.15, the two that the paper states. The speedup on the"
+    " middle type is between 1 and that on the fastest. Speeds"
     " are drawn with seeds; the paper's own are not public."
 )
 THROUGHPUT = "throughput, in GPUs of the slowest type"
@@ -288,11 +289,13 @@ def jct_claims(jcts: Mapping[str, Sequence[float]]) -> list[Claim]:
 
 
 SHARES_RAN = (
-    f"{SPEEDS} Results are of {SHARE_SEEDS} seeds. Shares are those of the programs, with endless"
-    " jobs. `gandiva_fair` starts from the equal split, and trades quantum by quantum until no"
-    " trade is left."
+    f"{SPEEDS} Results are of {SHARE_SEEDS} seeds. Shares are those that the programs return for"
+    " jobs that never end. `gandiva_fair` starts from the equal split, and trades quantum by"
+    " quantum until no further trade is possible."
 )
-ERRORS_RAN = f"{SAME} Each speedup is wrong by up to the error, uniformly drawn."
+ERRORS_RAN = (
+    f"{SAME} Each speedup is wrong by a uniformly drawn error of up to the stated percentage."
+)
 ACTUAL_RAN = (
     f"{SAME}"
     " Nodes have 4 GPUs. Every tenant has jobs of 1, 1, 2 and 4 GPUs that never end. A run is a"

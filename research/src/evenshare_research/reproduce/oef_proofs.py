@@ -45,7 +45,7 @@ def four_claims(four: Mapping[str, Any]) -> list[Claim]:
         ),
         Claim.of(
             "6.2.1",
-            "A tenant that overstates its speedups has less than before",
+            "A tenant that overstates its speedups gets less than before",
             "less",
             _by_lie(own),
             held=all(change < -TOLERANCE for change in own.values()),
@@ -127,12 +127,12 @@ def proof_claims(proofs: Mapping[str, Any]) -> list[Claim]:
         ),
         Claim.of(
             "4.2.4",
-            "Non-cooperative: the same if a tenant has several job types",
+            "Non-cooperative: no tenant gains by overstating, several job types",
             "stated",
             f"{number(before, 3)} becomes {number(after, 3)}",
             held=after <= before + TOLERANCE,
             why_not="a tenant's job types (1, 3), (1, 4), (1, 1) and another's (1, 5) on 1 and 5"
-            " GPUs: the third claims (1, 3)",
+            " GPUs: the third job type reports (1, 3)",
         ),
         random("5.1", "Cooperative: no tenant envies another", "envy"),
         random("5.1", "Cooperative: no tenant has less than the equal split", "split"),
@@ -163,7 +163,7 @@ def _proofs(results: Results) -> Findings:
     note = (
         "The paper defines strategy-proofness only for overstating. A tenant can gain by"
         " understating: with (1, 2) and (1, 5) on one GPU of each type, tenant 1 has"
-        f" {number(low, 3)} instead of {number(honest, 3)} if it claims (1, 1)."
+        f" {number(low, 3)} instead of {number(honest, 3)} if it reports (1, 1)."
     )
     return Findings(proof_claims(results[_PROOFS]), notes=[note])
 
@@ -171,8 +171,8 @@ def _proofs(results: Results) -> Findings:
 _FOUR_RAN = (
     "Only the programs run, without jobs, on 8 GPUs of each of three types. Speedups: "
     + "; ".join(", ".join(f"{value:g}" for value in row) for row in FOUR)
-    + ". In 6.2.1, the first tenant has the last of these. The extremes are the paper's; the values"
-    " between them are ours."
+    + ". In 6.2.1, the first tenant has the last of these speedups. The extremes are the paper's;"
+    " the values between them are ours."
 )
 _PROOFS_RAN = (
     f"Only the programs run, without jobs. They solve {CASES} random cases of 5 tenants on four"

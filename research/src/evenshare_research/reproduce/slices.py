@@ -64,9 +64,10 @@ def part_of(name: str, title: str, places: Sequence[Place], *, is_long: bool) ->
         return _judge(asked, results)
 
     ran = (
-        "Two weeks each of Philly (`research/data`) on nodes of 8 GPUs. The number of nodes is"
-        " given, or gives the slice the load of 2017-10-09 on 60 nodes, 1.135. Rounds are every"
-        " second, leases take 900 s, cold starts 30 s; quotas are in proportion to the tenants'"
+        "Slices of two weeks of Philly (`research/data`) on nodes of 8 GPUs. If a"
+        " table does not state the number of nodes, the slice has a load of 1.135, as 2017-10-09"
+        " has on 60 nodes. Rounds take place every second, leases take 900 s, cold starts 30 s;"
+        " quotas are in proportion to the tenants'"
         f" demand. Estimates are durations wrong by up to {ERROR:.0%}, drawn with seed 1."
     )
     return Part(name, title, "", ran, list(asked.values()), judge, is_long)

@@ -28,14 +28,14 @@ RAN = (
     " Philly (SLO: 1,874 jobs, MIX1: 2,009, MIX2: 1,929; gangs of up to 32 GPUs). They run on"
     f" {NODES} nodes of 8 GPUs, a quarter of the paper's 96. Within these days, jobs demand 1.37,"
     " 1.77 and 1.11 times the GPU-hours of the nodes. Rounds and leases take 5 minutes, cold"
-    " starts 30 s. A gang on several nodes is 10 % slower than on one node that would hold it."
+    " starts 30 s. A gang that would fit on one node is 10 % slower on several."
     " Quotas are in proportion to the tenants' demand. Estimates are true durations with uniform"
     " noise up to the stated percentage. The paper's noise is Gaussian; uniform noise up to 40 %"
     " has a standard deviation of 23 %. The rules of `unisched` for wrong estimates were chosen on"
     " the first 1,500 jobs of MIX2 with seed 1. No job waits to be profiled. If stated, each job"
     " has a profiling run of two GPUs for five minutes, as in the paper. Runs end when the last"
-    " job ends. Deadlines are those of the workloads: a job's first deadline is 1.1 to 5 times its"
-    " duration after its submission."
+    " job ends. Deadlines are those of the workloads: the time from a job's submission to its"
+    " first deadline is 1.1 to 5 times its duration."
 )
 OURS = "unisched"
 AWARE, OTHERS = ("three_sigma", "genie", "hydra"), ("optimus", "themis")
@@ -126,7 +126,7 @@ AHEAD = (
         "2.01 to 6.84x", MISS, WORKLOADS, OTHERS, 2.01,
     ),
     _Ahead(
-        "JCT of best-effort jobs below the others'",
+        "Lower JCT of best-effort jobs than under the others",
         "1.18 to 4.02x; Optimus 0.67x", BEST_EFFORT, MIXES, (*AWARE, *OTHERS), 1.18,
     ),
 )  # fmt: skip # a table
@@ -225,7 +225,7 @@ def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
     )
     return Claim(
         "VI-A",
-        "Longest wait of a profiling run; with nodes reserved for profiling",
+        "Longest wait of a profiling run; the same with nodes reserved for profiling",
         "840 s; 2,105 s",
         ours,
         verdict,
@@ -297,7 +297,7 @@ def greedy_note(rows: Rows, noisy: Mapping[tuple[Noise, str], Mapping[str, Any]]
     for noise in NOISES:
         pairs[f"MIX2 with noise of {_noise(noise)}"] = (noisy[noise, OURS], noisy[noise, GREEDY])
     lost = [name for name, (ours, greedy) in pairs.items() if ours[MISS] > greedy[MISS]]
-    verdict = f"misses more in {'; '.join(lost)}" if lost else "misses more in none"
+    verdict = f"misses more deadlines in {'; '.join(lost)}" if lost else "misses no more deadlines"
     return (
         f"Deadlines missed by the program and by a greedy rule (`{GREEDY}` with estimates"
         " `deadlines`). The rule serves tenants by fairness, and of each tenant the job with the"

@@ -119,13 +119,14 @@ def _judge(results: Results) -> Findings:
 
 
 _RAN = (
-    "The jobs are drawn, and are not Venus's own. Their gangs and lengths are of Philly's jobs of"
-    f" up to a day, drawn with seed {SEED}, and they arrive within {HOURS} hours. The GPUs of the"
-    f" {TENANTS} largest virtual clusters of Venus on {DAY} are the quotas, and form nodes of"
-    f" {NODE_GPUS} GPUs. A tenant's demand is its quota times a log-normal factor (deviation"
-    f" {APPETITE}). No gang exceeds its tenant's quota. The total demand is {ASKED} times the"
-    " capacity of these GPUs in these hours, chosen so that jobs wait under `ltgf`. A round is"
-    " made at every event. Cold starts take 30 s, leases 900 s; estimates are wrong by up to 30 %."
+    "The jobs are drawn at random and are not those of Venus. Their gangs and lengths are those"
+    f" of Philly's jobs of up to a day, drawn with seed {SEED}, and they arrive within {HOURS}"
+    f" hours. The quotas are the GPUs of the {TENANTS} largest virtual clusters of Venus on"
+    f" {DAY}, on nodes of {NODE_GPUS} GPUs. A tenant's demand is its quota times a log-normal"
+    f" factor (deviation {APPETITE}). No gang exceeds its tenant's quota. The total demand is"
+    f" {ASKED} times the capacity of these GPUs in these hours, chosen so that jobs wait under"
+    " `ltgf`. A round takes place at every event. Cold starts take 30 s, leases 900 s; estimates"
+    " are wrong by up to 30 %."
 )
 PARTS = (
     Part(
