@@ -48,7 +48,7 @@ class Clocks:
 
 
 def pool_now(facts: PoolFacts) -> PoolNow:
-    """Return the reading of the pool's clock in `facts`."""
+    """Return a pool's time, and the wall time, at the moment when `facts` were read."""
     clock = facts.clock
     at = pool_time(clock, facts.wall)
     return PoolNow(facts.wall, at, clock.scale, clock.paused)

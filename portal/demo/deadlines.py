@@ -36,7 +36,7 @@ POOL = SmallPool(
     begin=BEGIN,
     scale=60,
     round_s=10,
-    # In seconds: a round, the paper's two lease lengths, and an hour (a minute for the reader).
+    # Seconds of pool time: as long as one round interval.
     lease_s=600,
     trace="deadlines_12h",
     hours=HOURS,

@@ -51,7 +51,7 @@ class RunningTask:
     used_s: float
 
     def look(self, now: float, used_s: float) -> bool:
-        """Give a sign of life if it has worked since the last one; return whether it did."""
+        """Give a sign of life if the task has worked since the last one; return whether it has."""
         alive = used_s - self.used_s >= WORK_S and now - self.begun <= LONGEST_S
         if alive:
             self.used_s = used_s
@@ -98,9 +98,10 @@ class TaskWatch:
 
 @dataclass
 class Sign:
-    """The state of a process: the time of its file, and when it started or last touched the file.
+    """The signs of life of a process.
 
-    `well_since`: the start of its time without a fault.
+    `stamp`: the time of its file. `since`: when the process started or last touched the file.
+    `well_since`: since when the process has had no fault.
     """
 
     patience_s: float
@@ -114,7 +115,7 @@ class Sign:
 
     @property
     def factor(self) -> float:
-        """Return the factor by which the patience for this process is multiplied now."""
+        """Return the present factor of the process's patience, after its restarts."""
         return float(2 ** min(self.restarts, MOST_DOUBLINGS))
 
 

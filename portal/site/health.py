@@ -187,7 +187,8 @@ def _rounds(pool: PoolVitals) -> Check | None:
     if pool.failures:
         return Check("rounds", State.WARNING, f"{pool.name}{failed}")
     if pool.damaged:
-        return Check("rounds", State.WARNING, f"{pool.name}: {pool.damaged} stored are damaged")
+        noun = "stored round is" if pool.damaged == 1 else "stored rounds are"
+        return Check("rounds", State.WARNING, f"{pool.name}: {pool.damaged} {noun} damaged")
     return None
 
 

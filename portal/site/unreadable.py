@@ -64,7 +64,7 @@ class UnreadableCollector(Collector):
         """Yield the number of rows of every kind that has some."""
         rows = GaugeMetricFamily(
             PREFIX + "unreadable_rows",
-            "Rows that could not be read when a page met them, within a day.",
+            "Rows that a page could not read in the last day.",
             labels=["what"],
         )
         for kind in unreadable_rows():

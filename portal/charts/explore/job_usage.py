@@ -209,7 +209,7 @@ def _closed(places: Sequence[UsagePoint | None], figure: Figure) -> list[float |
 
 
 def _rules(usage: JobUsage) -> tuple[Rule, ...]:
-    """Return a rule at each lease's start; a rule close to a named one has no name."""
+    """Return a vertical line at each lease's start; a line close to a labelled one has no label."""
     starts = [(one.number, one.started_at) for one in usage.leases if one.mean is not None]
     if len(starts) < 2:
         return ()

@@ -62,6 +62,6 @@ def tenant_area(badge: TenantBadge) -> Look:
 
 
 def tenant_line(badge: TenantBadge) -> Look:
-    """Return a tenant's line: its colour, and a dash by its number."""
+    """Return a tenant's line: its colour, and a dash pattern chosen by the tenant's number."""
     dash = "dot" if badge.index == OTHERS else DASHES[badge.index % len(DASHES)]
     return Look(f"var(--{badge.css}-str)", dash, swatch=badge.css, width=2)

@@ -159,7 +159,7 @@ def draft_of(spec: Mapping[str, Any]) -> Draft:
 
 
 def draft_spec(draft: Draft) -> tuple[dict[str, object], list[FieldError]]:
-    """Return the specification of the form, and the errors of unreadable fields."""
+    """Return the specification of the form, and an error for each field that cannot be read."""
     errors: list[FieldError] = []
     said = {name: _read(name, draft[name], errors) for name in TYPED}
     return {name: value for name, value in said.items() if value not in ("", [], {})}, errors

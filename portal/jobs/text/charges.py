@@ -97,7 +97,9 @@ def _charge_row(
 
 
 def _price_note(group: list[TermCharge], pool: str) -> Note:
-    """Return where the price of each term was posted; of many terms, only the last ones."""
+    """Return links to the posted prices of the terms; of many terms, only the last ones have a
+    link.
+    """
     known = [charge for charge in group if charge.round is not None]
     links = [
         Link(

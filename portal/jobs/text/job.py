@@ -44,9 +44,9 @@ ASKED_BACK = frozenset(
     }
 )
 
-# Of these, the ends before the lease's expiry, with notice.
+# Ends before the lease's expiry, with notice.
 EARLY = frozenset({"preempted", "moved"})
-# Of these, the ends that do not count as preemptions, each with its label.
+# Ends that do not count as preemptions, each with its label.
 NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back"}
 
 WORDED_CUTS = 3
@@ -114,7 +114,7 @@ def price_url(story: JobStory, held: LeaseView) -> str:
 
 
 def state_badge(phase: str, *, is_quarantined: bool) -> StateBadge:
-    """Return the mark of a phase; a quarantined job waits, but in no queue."""
+    """Return the badge of a phase; a quarantined job is not in a queue, so it has its own badge."""
     return IN_QUARANTINE if is_quarantined and phase == State.PENDING else STATE_BADGES[phase]
 
 
@@ -193,12 +193,13 @@ class Headline(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Return the punctuation directly after the place."""
         return self.end[:1]
 
     @property
     def rest(self) -> str:
-        """Return the end without its first character, which is printed with the place."""
+        """Return the end without its first character, a punctuation mark that is printed with the
+        place.
+        """
         return self.end[1:]
 
 
@@ -320,7 +321,7 @@ def _prices(posted: list[PriceRow], start: datetime) -> list[PricePoint]:
 
 
 def preempted(story: JobStory) -> list[LeaseView]:
-    """Return leases that ran and were taken back, except for moves."""
+    """Return leases that started and ended without the job's doing, except for moves."""
     moves = moves_of(story)
     return [
         hold

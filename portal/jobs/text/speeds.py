@@ -34,7 +34,7 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True)
 class TimeRow:
-    """An average as a row; `use`: whether speeds are computed from it."""
+    """A table row with an average; `use`: whether speeds are computed from the average."""
 
     name: str
     time: str

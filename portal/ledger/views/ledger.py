@@ -91,7 +91,7 @@ REAL_BOOK = "main"
 @signed_in
 @require_safe
 def accounts(request: HttpRequest) -> HttpResponseBase:
-    """Redirect to the viewer's own ledger; viewers of all money get the accounts of every book."""
+    """Redirect to the viewer's own ledger; show all books' accounts to viewers of all money."""
     who = access(request)
     if not may_on_site(who.site_role, Action.SEE_MONEY):
         if who.home is None:

@@ -29,7 +29,7 @@ class ImpactLine:
 
     @property
     def moves(self) -> int:
-        """Return how many more (or fewer) GPUs it gets."""
+        """Return how many more GPUs the tenant gets; negative if fewer."""
         return self.row.after.got - self.row.before.got
 
 
@@ -139,7 +139,9 @@ def preview(
 
 
 def _matters(row: ImpactRow) -> bool:
-    """Return whether it differs by more than the rounding of rho."""
+    """Return whether a row differs before and after; differences of rho below its rounding are
+    ignored.
+    """
     before, after = row.before, row.after
     if (before.quota, before.deserved, before.got) != (after.quota, after.deserved, after.got):
         return True

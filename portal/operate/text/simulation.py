@@ -55,7 +55,7 @@ class SimulationMetric:
     step: float = 1
 
     def change(self, values: Sequence[float]) -> float:
-        """Return the second value less the first, as printed."""
+        """Return the second value minus the first, both rounded as printed."""
         step = 60 if self.write is _time and max(values) >= DAY_S else self.step
         return (round(values[1] / step) - round(values[0] / step)) * step
 

@@ -207,7 +207,9 @@ def _guarantee(row: CertificateItemView) -> str:
 
 
 def _trades(row: CertificateItemView) -> str:
-    """Return the smallest gain of the round's trades, and how far quotas differ."""
+    """Return a sentence on a round's trades: their smallest gain, and the quota that open trades
+    move.
+    """
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"The trades or quotas of {who} break a rule."
@@ -353,7 +355,7 @@ def throughput_context(seen: CertificateView | None) -> dict[str, Any]:
 
 
 def _first(c: DecisionCounts) -> list[Promise]:
-    """Return lines that certificates contain, for rounds without a certificate."""
+    """Return the lines on capacity and gangs for a round without a certificate."""
     return [
         _promise(
             NAMES[P.CAPACITY],
