@@ -61,7 +61,7 @@ def seed_mixed() -> bool:
         policy=next(name for name in PREFERRED if name in POLICIES),
         round_s=ROUND_S,
         lease_s=1800,
-        # One round interval, for policies that serve tenants in turns: a turn may last one round.
+        # Under policies that serve tenants in turns, a turn may last only one round.
         least_lease_s=ROUND_S * SCALE,
         pause_unwatched_s=3600,
     )

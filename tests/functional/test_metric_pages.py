@@ -69,7 +69,7 @@ class TestAJobThatStopsByAMetric:
     ) -> None:
         job = submit(place)
         assert "No evaluation of accuracy was reported" in shown(place, job)
-        assert "counts with all of its 8,000 iterations" in shown(place, job)
+        assert "count all of its 8,000 iterations" in shown(place, job)
         place.play(8)
         refit()
         count = StopForecast.objects.get().evaluations
