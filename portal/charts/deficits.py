@@ -73,8 +73,8 @@ def deficit_of(
     """Compute the deficit from cumulative (received, deserved) GPU-seconds, oldest round first.
 
     Hours are counted back from `now` and end with their last available round. Only some rounds of a
-    day are available, so the limits of an hour may be off by a few minutes. A sum that falls after
-    a correction counts as 0.
+    day are available, so the start and end of an hour may be off by a few minutes. A sum that falls
+    after a correction counts as 0.
     """
     since = now - HOURS * HOUR
     # Each hour, with the sums at its last round.

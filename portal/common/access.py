@@ -92,7 +92,7 @@ def tenant_or_404(request: HttpRequest, slug: str, action: Action = Action.SEE_T
     """Return a tenant on which the viewer may do `action`.
 
     Raises:
-        Http404: it does not exist or the viewer may not.
+        Http404: the tenant does not exist, or the viewer may not do this.
     """
     with site_scope():
         tenant = find_tenant(slug)

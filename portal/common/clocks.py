@@ -55,7 +55,7 @@ def pool_now(facts: PoolFacts) -> PoolNow:
 
 
 def shows_the_wall(now: PoolNow) -> bool:
-    """Return whether a pool's clock equals the wall clock, so that pages show one of them."""
+    """Return whether a pool's clock equals the wall clock; pages then show only one of them."""
     return now.scale == 1 and not now.paused and abs(now.wall - now.pool_at) < SAME
 
 

@@ -3,7 +3,7 @@
 It is small, with four nodes. In one of every three hours of its clock (three minutes for the
 reader) demand exceeds capacity (`portal.demo.deadlines_trace`). Some deadlines are then refused,
 with the earliest feasible one. In the first such hour a node is under maintenance, so that plans
-move.
+change.
 """
 
 from __future__ import annotations

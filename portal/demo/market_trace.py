@@ -2,7 +2,7 @@
 
 `portal/demo/data/market_12h.csv.gz` contains `market_rows()` (a test compares them). Of every three
 hours (three minutes of the demo), the first has little demand. In the second, two teams are in a
-hurry; in the third, the backlog is done. So the price rises and falls, and patient jobs are refused
+hurry; in the third, the backlog shrinks. So the price rises and falls, and patient jobs are refused
 in between and see the price that they needed.
 """
 

@@ -25,7 +25,8 @@ from portal.embedded.heartbeat import LONGEST_S, complaint, read_heartbeat, touc
 
 PULSE_EVERY_S = 2.0
 BEAT = "beat"
-# Seconds of patience, by queue and for beat: a task may wait for a lock or a slow disk.
+# Accepted seconds without a sign of life, by queue and for beat. A task may wait for a lock or a
+# slow disk.
 PATIENCE_S = {BEAT: 60.0, "default": 60.0, "rounds": 120.0}
 # Several times the slowest observed start: 120 s, with 16 busy processes on 2 cores.
 STARTING_S = 900.0
@@ -141,7 +142,7 @@ class PulseWatch:
         }
 
     def starts(self, name: str, now: float) -> None:
-        """Note a start: from its first sign of life on, this worker or beat is judged."""
+        """Note a start. The worker or beat is judged from its first sign of life on."""
         sign = self._signs[name]
         sign.stamp, sign.since, sign.is_ready = self._stamp(name), now, False
 

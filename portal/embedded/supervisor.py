@@ -41,7 +41,7 @@ USAGE = (
     " servers. It takes no arguments: settings are environment variables, such as"
     " PORT=8010 (docs/configuration.md)."
 )
-# Longest wait for a start, reached only by a hanging process; `_until` sees one that ends.
+# Longest wait for a start. Only a hanging process takes so long: `_until` notices one that ends.
 START_PATIENCE_S = 900.0
 FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0

@@ -128,7 +128,7 @@ def _key_problems(name: str, value: str) -> Iterator[str]:
 
 
 def _demo_key_problems(value: str, file: Path) -> Iterator[str]:
-    """Refuse a demo's key: it signs sessions of demo users, and many may read its folder."""
+    """Refuse a demo's key: it signs sessions of demo users, and many people may read its folder."""
     try:
         of_this_demo = file.read_text()
     except OSError:

@@ -185,7 +185,7 @@ class PageChart:
 
 
 def through(instants: Iterable[datetime], now: datetime) -> list[datetime]:
-    """Return sorted instants and an end, at least `now`, until which the last value holds."""
+    """Return the sorted instants, and the end until which the last value holds: `now` or later."""
     keys = list(instants)
     return [*keys, max(now, keys[-1])]
 

@@ -28,8 +28,9 @@ BORROWED = "M4.5 0H6L0 6V4.5zM6 4.5V6H4.5z"
 class Look:
     """The colour and line or pattern of a series.
 
-    `color` is that of a line or of a pattern's strokes; `fill` is below it, empty for a line.
-    `pattern` is a path in a box of 6 px; `swatch` is the class of the flag in the legend.
+    `color` is that of a line or of a pattern's strokes. `fill` is the colour under the pattern,
+    empty for a line. `pattern` is a path in a box of 6 px; `swatch` is the class of the flag in the
+    legend.
     """
 
     color: str

@@ -89,7 +89,10 @@ def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
 
 
 def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
-    """Return the edited YAML and the form made from it; unreadable YAML keeps the form."""
+    """Return the edited YAML, and the form made from it.
+
+    If the YAML is unreadable, the form stays as it was.
+    """
     try:
         read = read_yaml(text)
     except YamlError as error:

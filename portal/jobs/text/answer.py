@@ -70,7 +70,7 @@ def answer_title(job: Job, deadline: DeadlineStory) -> str:
 
 
 def _is_beyond(job: Job, deadline: DeadlineStory) -> bool:
-    """Return whether the job is planned for after the horizon within which rounds plan leases."""
+    """Return whether the job's plan lies beyond the time for which rounds plan leases."""
     horizon_s, last = deadline_horizon_s(job.pool), deadline.last
     if deadline.standing is not DeadlineStanding.PLANNED or last is None or horizon_s is None:
         return False

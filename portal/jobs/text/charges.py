@@ -40,7 +40,7 @@ class ChargeRow:
 def charge_rows(
     charges: list[TermCharge], *, names: dict[int | None, str], clocks: Clocks, pool: str
 ) -> list[ChargeRow]:
-    """Return closed terms; terms with equal own and borrowed GPUs become one row."""
+    """Return a row per group of consecutive closed terms with equal own and borrowed GPUs."""
     groups: list[list[TermCharge]] = []
     for charge in charges:
         last = groups[-1][-1] if groups else None

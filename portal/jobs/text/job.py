@@ -119,7 +119,7 @@ def state_badge(phase: str, *, is_quarantined: bool) -> StateBadge:
 
 
 def quarantine_reason(job: Job) -> ReasonText | None:
-    """Return why a job waits in no queue, or None if it is queued or does not wait.
+    """Return why a job is in quarantine, or None if it is not.
 
     The policy's error is only for operators, because it may name other tenants.
     """
@@ -321,7 +321,7 @@ def _prices(posted: list[PriceRow], start: datetime) -> list[PricePoint]:
 
 
 def preempted(story: JobStory) -> list[LeaseView]:
-    """Return leases that started and ended without the job's doing, except for moves."""
+    """Return leases that started and ended for a reason outside the job, except for moves."""
     moves = moves_of(story)
     return [
         hold
@@ -409,7 +409,7 @@ def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:
 
 
 def _until(lease: Lease) -> datetime:
-    """Return when a round may take the lease's GPUs: it is expired and not protected."""
+    """Return when a round may take the lease's GPUs: once it is expired and not protected."""
     return max(lease.expires_at, lease.protected_until or lease.expires_at)
 
 

@@ -203,7 +203,8 @@ def _smaller(
 ) -> list[Way]:
     """Return the job with fewer GPUs, down to the first size that fits now; at most `WAYS`."""
     ways = []
-    # Without its deadline: each answer to a deadline would decide a whole round.
+    # Without its deadline, because the answer to a deadline would decide a whole round for each
+    # size.
     plain = {name: value for name, value in spec.items() if name not in DEADLINE_FIELDS}
     for size in sizes:
         run = dry_run_job(tenant=tenant, spec={**plain, "gpus": size}, now=now, looks_ahead=False)

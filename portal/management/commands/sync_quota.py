@@ -26,7 +26,7 @@ SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
 class Command(BaseCommand):
-    """Compare a file with the quotas from now on. Apply all of its changes or none."""
+    """Compare a file with the present and planned quotas. Apply all of its changes or none."""
 
     help = "Show what a CSV or YAML file of quotas would change; --apply changes it."
 

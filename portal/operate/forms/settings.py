@@ -114,7 +114,7 @@ def _yes_no(value: object) -> str:
 
 
 def _length_text(option: Option) -> str:
-    """Return a default of seconds as a duration in brackets; empty for other numbers."""
+    """Return a default in seconds as a duration in brackets; empty for other options."""
     if option.unit != "s" or not option.default:
         return ""
     return f" ({duration(option.default)})"

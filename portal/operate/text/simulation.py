@@ -297,7 +297,10 @@ def _sum(runs: Sequence[Mapping[str, Any]]) -> SimulatedTenant:
 
 
 def _options(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, str], ...]:
-    """Return the other policy's options: name, present value (empty for another policy), value."""
+    """Return the differing options of the other policy: name, present value, other value.
+
+    If the policies differ, all options are returned, and the present value is empty.
+    """
     if len(rows) == 1:
         return ()
     own, other = rows

@@ -116,7 +116,7 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
 
 
 def _follows(following: Following) -> Promise:
-    """Return whether the round starts with the state that the one before left."""
+    """Return whether the round starts with the state that the round before left."""
     before = f"round {thousands(following.before)}"
     name = f"Follows from {before}" if following.before else "First round"
     if following.follows is None:
