@@ -171,7 +171,7 @@ def _deadlines_stop(pool: str, jobs: str) -> TourStop:
     return TourStop(
         "Set a deadline",
         "Jobs here have deadlines. A round answers each: planned, with its leases, or refused,"
-        " with the reason. Every three minutes demand exceeds the GPUs, and plans move.",
+        " with the reason. Every three minutes demand exceeds the GPUs, and plans change.",
         "researcher",
         "Rosa's deadlines",
         f"{jobs}?pool={pool}",

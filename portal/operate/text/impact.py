@@ -182,7 +182,7 @@ def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> st
         return f"No tenant gains or loses GPUs, but {started} would start."
     if impact.same:
         return "The next round would decide the same."
-    return "No tenant holds more or fewer GPUs: leases, their lengths, places or prices differ."
+    return "No tenant holds more or fewer GPUs; only leases, lengths, nodes or prices differ."
 
 
 def _moves(moved: Sequence[ImpactLine], *, several: bool) -> list[str]:

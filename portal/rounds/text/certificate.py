@@ -230,7 +230,7 @@ def _envy(row: CertificateItemView) -> str:
     who, other = name_of(row.tenant), name_of(row.other, "another")
     if row.verdict is Verdict.NOTED:
         gain = f"{who} would do {_gpus(row.worst)} more with the share of {other}"
-        return f"It holds for all tenants without a limit of jobs. With a limit: {gain}."
+        return f"It holds for all tenants whose jobs do not limit them. Of the others, {gain}."
     if row.count:
         pairs = "" if row.count == 1 else f" {plural(row.count, 'pair')} of {row.checked} do so."
         return (
@@ -414,7 +414,7 @@ def _ends(c: DecisionCounts) -> Promise:
         f" {'its' if c.preempted == 1 else 'their'} minimum runtime."
     )
     return _promise(
-        "Leases end when they are due, or with notice past their minimum runtime",
+        "Leases end when they are due, or with notice after their minimum runtime",
         broken,
         text,
         note,
