@@ -17,7 +17,7 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class DayDeficit:
-    """The GPU-seconds deserved on the last day, and those of them not received within the same
+    """The GPU-seconds deserved on the last day, and how many of them were not received within their
     hour.
     """
 
@@ -72,9 +72,9 @@ def deficit_of(
 ) -> DayDeficit | None:
     """Compute the deficit from cumulative (received, deserved) GPU-seconds, oldest round first.
 
-    Hours are counted back from `now` and end with their last available round. A day is thinned to
-    some rounds, so an hour is off by a few minutes. A sum that falls after a correction counts as
-    0.
+    Hours are counted back from `now` and end with their last available round. Only some rounds of a
+    day are available, so the start and end of an hour may be off by a few minutes. A sum that falls
+    after a correction counts as 0.
     """
     since = now - HOURS * HOUR
     # Each hour, with the sums at its last round.

@@ -40,7 +40,7 @@ class About:
     access: Access | None = None
     tenant: Tenant | None = None
     pool: PoolFacts | None = None
-    # True if the URL names the pool; False if it is the tenant's first pool, or a job's.
+    # True if the URL names the pool; False if the pool follows from the tenant or from a job.
     chose_pool: bool = False
     own_pools: dict[int, list[str]] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ def signed_in(view: View) -> View:
 
 
 def demo_only(view: View) -> View:
-    """Make a view a 404 in production."""
+    """Wrap a view so that it returns 404 in production."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -92,7 +92,7 @@ def tenant_or_404(request: HttpRequest, slug: str, action: Action = Action.SEE_T
     """Return a tenant on which the viewer may do `action`.
 
     Raises:
-        Http404: it does not exist or the viewer may not.
+        Http404: the tenant does not exist, or the viewer may not do this.
     """
     with site_scope():
         tenant = find_tenant(slug)
@@ -168,9 +168,10 @@ def visible_pool_names(request: HttpRequest) -> list[str]:
 
 
 def book_pool(request: HttpRequest, tenant: Tenant, book: str, name: str = "") -> PoolFacts:
-    """Return the tenant's pool of this name that charges to the book, else its first such pool.
+    """Return the tenant's pool of this name if it charges to the book, else its first pool that
+    does.
 
-    If it has none, viewers who may see every pool get the book's first pool.
+    If the tenant has no such pool, viewers who may see every pool get the book's first pool.
 
     Raises:
         Http404: no pool charges to this book, or the viewer may see none.

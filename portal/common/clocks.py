@@ -48,14 +48,14 @@ class Clocks:
 
 
 def pool_now(facts: PoolFacts) -> PoolNow:
-    """Return the reading of the pool's clock in `facts`."""
+    """Return a pool's time, and the wall time, at the moment when `facts` were read."""
     clock = facts.clock
     at = pool_time(clock, facts.wall)
     return PoolNow(facts.wall, at, clock.scale, clock.paused)
 
 
 def shows_the_wall(now: PoolNow) -> bool:
-    """Return whether a pool's clock equals the wall clock, so that pages show one of them."""
+    """Return whether a pool's clock equals the wall clock; pages then show only one of them."""
     return now.scale == 1 and not now.paused and abs(now.wall - now.pool_at) < SAME
 
 

@@ -26,8 +26,8 @@ def lines_asked() -> int:
 def csv_file(name: str, columns: Columns, rows: Iterable[object], *, hint: str) -> HttpResponse:
     """Return a table as a CSV file, or 422 if it has more than `LINES_MOST` lines.
 
-    Instants are UTC, amounts exact. Files are never cut, because a part would have another sum.
-    `hint` explains how to request less.
+    Instants are UTC, amounts exact. Files are never cut, because the amounts of a cut file would
+    have another sum. `hint` explains how to request less.
     """
     cells = [attrgetter(of) if isinstance(of, str) else of for of in columns.values()]
     lines = [[_cell(of(row)) for of in cells] for row in rows]

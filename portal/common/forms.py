@@ -94,7 +94,7 @@ def typed_request(request: type[R], posted: QueryDict, **more: object) -> R:
     """Return the request from a form; `more` are fields that are not in the form.
 
     Raises:
-        InvalidInputError: with all errors, by the request's fields.
+        InvalidInputError: with all errors, by field of the request.
     """
     return read_request(request, {**typed_fields(request, posted), **more})
 

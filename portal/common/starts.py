@@ -35,7 +35,7 @@ class StartText:
 
 
 def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartText:
-    """Return the estimate with a note of its assumptions."""
+    """Return the estimate as text, with a note of its assumptions."""
     now = clocks.now.pool_at
     return StartText(
         round=start.round,
@@ -77,7 +77,7 @@ def _within(seconds: float) -> str:
 
 
 def _not_within(seconds: float) -> str:
-    """Return a text for the rest of the simulated time, which the p90 exceeds."""
+    """Return a text for a p90 beyond the simulated time, of which `seconds` are left."""
     if seconds <= 0:
         return "after the simulated time"
     return f"not within {duration(seconds)}" if seconds >= MINUTE_S else "not within a minute"
@@ -104,7 +104,10 @@ def assumptions_note(start: StartView, calibration_url: str) -> Note:
 
 
 def correction_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield how many past estimates corrected a forecast, and how much; old forecasts have none."""
+    """Yield the corrections of a forecast: the number of past estimates used, and the factors.
+
+    Forecasts of earlier versions have no corrections.
+    """
     corrections = facts.get("corrections", {})
     for group, label in GROUPS.items():
         factors = corrections.get(group)

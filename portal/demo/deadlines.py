@@ -3,7 +3,7 @@
 It is small, with four nodes. In one of every three hours of its clock (three minutes for the
 reader) demand exceeds capacity (`portal.demo.deadlines_trace`). Some deadlines are then refused,
 with the earliest feasible one. In the first such hour a node is under maintenance, so that plans
-move.
+change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POOL = SmallPool(
     begin=BEGIN,
     scale=60,
     round_s=10,
-    # In seconds: a round, the paper's two lease lengths, and an hour (a minute for the reader).
+    # Seconds of pool time: as long as one round interval.
     lease_s=600,
     trace="deadlines_12h",
     hours=HOURS,

@@ -2,7 +2,7 @@
 
 `portal/demo/data/deadlines_12h.csv.gz` contains `deadline_rows()` (a test compares them). Of every
 three hours (three minutes of the demo), the first has little demand. In the second, demand exceeds
-capacity; in the third, the backlog is done. So deadlines are promised, moved, refused, met and
+capacity; in the third, the backlog shrinks. So deadlines are promised, moved, refused, met and
 missed while a reader watches. Every fifth job with a deadline stops by a metric, as in UniSched's
 evaluation. It declares its maximum number of iterations instead of a duration.
 """
@@ -21,13 +21,13 @@ COLUMNS = (
 METRIC_EVERY = 5
 CAP = (1.2, 1.6)  # Declared maximum over the true number of iterations; an iteration takes 1 s.
 
-# From a job's duration in s: its deadlines in s after the submission, and the points for completing
-# by each, as a trace writes them.
+# Draws a job's deadlines from its duration, both in seconds, and the points for completing by each.
+# The results are texts as in a trace; deadlines count from the submission.
 DrawnDeadline = Callable[[random.Random, int], tuple[str, str]]
 
 
 def _strict(rng: random.Random, duration_s: int) -> tuple[str, str]:
-    """Return a deadline without points after it; one job in eight has an infeasible one."""
+    """Return one deadline, after which the job has no value; one in eight is infeasible."""
     factor = rng.uniform(0.6, 0.9) if rng.randrange(8) == 0 else rng.uniform(1.3, 2.5)
     return str(round(duration_s * factor)), "100"
 

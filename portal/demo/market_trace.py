@@ -2,7 +2,7 @@
 
 `portal/demo/data/market_12h.csv.gz` contains `market_rows()` (a test compares them). Of every three
 hours (three minutes of the demo), the first has little demand. In the second, two teams are in a
-hurry; in the third, the backlog is done. So the price rises and falls, and patient jobs are refused
+hurry; in the third, the backlog shrinks. So the price rises and falls, and patient jobs are refused
 in between and see the price that they needed.
 """
 
@@ -21,18 +21,18 @@ DrawnValue = Callable[[random.Random, float, float], str]
 
 
 def _patient(rng: random.Random, gpu_h: float, hours: float) -> str:  # noqa: ARG001 - one shape
-    """Return a low bid per GPU-hour, whenever the job ends: it waits for a low price."""
+    """Return a low bid per GPU-hour, whenever the job ends. The job waits for a low price."""
     return f"bid per_gpu_hour={rng.choice(('0.3', '0.5', '0.8'))}"
 
 
 def _hurried(rng: random.Random, gpu_h: float, hours: float) -> str:
-    """Return a high value that falls every hour, to zero after six hours: it is needed soon."""
+    """Return a high value for an urgent job: it falls every hour, to zero after six hours."""
     at_once = gpu_h * rng.uniform(1.2, 2.4) / (1 - hours / 6)
     return f"linear k=-{at_once / 6:.3f} g={at_once:.2f}"
 
 
 def _dated(rng: random.Random, gpu_h: float, hours: float) -> str:
-    """Return a utility with a deadline: a job that takes twice as long has a quarter of it."""
+    """Return a utility that falls with the square of the time: a quarter after twice the time."""
     return f"convex e={hours * (gpu_h * rng.uniform(1.0, 2.0)) ** 0.5:.3f} kappa=2"
 
 

@@ -23,7 +23,7 @@ from tenants.services.tenants import create_tenant, quotas_from_weights
 NAME = "mixed"
 BEGIN = datetime(2020, 4, 27, 8, tzinfo=UTC)
 SCALE, ROUND_S = 60, 10
-# The papers give only ratios: an iteration is a second of work on the slowest type.
+# The papers give only ratios, so an iteration is defined as one second of work on the slowest type.
 ITERATION_US = SECOND_US
 # Policies in order of preference; the pool uses the first one that is installed.
 PREFERRED = ("oef", "ltgf")
@@ -61,7 +61,7 @@ def seed_mixed() -> bool:
         policy=next(name for name in PREFERRED if name in POLICIES),
         round_s=ROUND_S,
         lease_s=1800,
-        # Policies that serve tenants in turns may take a turn in each round.
+        # Under policies that serve tenants in turns, a turn may last only one round.
         least_lease_s=ROUND_S * SCALE,
         pause_unwatched_s=3600,
     )

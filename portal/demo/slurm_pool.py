@@ -1,9 +1,9 @@
 """The demo's pool `slurm`, of `make run-slurm`: real jobs on five nodes of a real Slurm cluster.
 
-Its policy separates three GPU types only by sums per tenant, and reserves nodes for a gang larger
-than a node. A lease ends only at its expiry, so that a newcomer sees which job made way for which.
-While the page is viewed, the demo's teams submit a job now and then. The programs count seconds
-(examples/pretend.py) and cost nothing.
+Its policy keeps separate GPU-time sums for the three GPU types, and reserves nodes for a gang
+larger than a node. A lease ends only at its expiry, so that a newcomer sees which job made way for
+which. While the page is viewed, the demo's teams submit a job now and then. The programs count
+seconds (examples/pretend.py) and cost nothing.
 """
 
 from __future__ import annotations

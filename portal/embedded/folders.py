@@ -124,7 +124,7 @@ def lock(folders: Folders, note: str, *, patience_s: float = 30.0) -> int:
 def hold_lifeline(folders: Folders) -> int:
     """Lock the lifeline for only this process; no child inherits it, not even the watchdog."""
     descriptor = os.open(folders.lifeline, os.O_RDWR | os.O_CREAT, 0o600)
-    # Processes that test the lock hold it for an instant: wait for them.
+    # Processes that test the lock hold it for a moment: wait for them.
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
 

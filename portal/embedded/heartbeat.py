@@ -27,7 +27,7 @@ class Heartbeat:
     """A worker's state at the instant `at`: idle if `task` is empty, else busy with it since
     `since`.
 
-    `waits_since`: since when the worker is idle although its queue holds messages.
+    `waits_since`: since when the worker has been idle although its queue holds messages.
     """
 
     at: float

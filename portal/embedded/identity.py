@@ -1,8 +1,9 @@
 """The user of PostgreSQL, which refuses root and users without a name.
 
 A user with a name runs it directly. Otherwise it runs as `nobody` in a user namespace; outside of
-it, the files still belong to the portal's user. If root may not make a namespace, it runs as the
-real `nobody`. Data and programs are then in its own folder, because it cannot reach ours.
+the namespace, the files still belong to the portal's user. If root may not make a namespace,
+PostgreSQL runs as the real `nobody`. Its data and programs are then in a folder of `nobody`, which
+cannot enter the portal's folders.
 """
 
 import hashlib

@@ -25,7 +25,8 @@ from portal.embedded.heartbeat import LONGEST_S, complaint, read_heartbeat, touc
 
 PULSE_EVERY_S = 2.0
 BEAT = "beat"
-# Seconds of patience, by queue and for beat: a task may wait for a lock or a slow disk.
+# Accepted seconds without a sign of life, by queue and for beat. A task may wait for a lock or a
+# slow disk.
 PATIENCE_S = {BEAT: 60.0, "default": 60.0, "rounds": 120.0}
 # Several times the slowest observed start: 120 s, with 16 busy processes on 2 cores.
 STARTING_S = 900.0
@@ -51,7 +52,7 @@ class RunningTask:
     used_s: float
 
     def look(self, now: float, used_s: float) -> bool:
-        """Give a sign of life if it has worked since the last one; return whether it did."""
+        """Give a sign of life if the task has worked since the last one; return whether it has."""
         alive = used_s - self.used_s >= WORK_S and now - self.begun <= LONGEST_S
         if alive:
             self.used_s = used_s
@@ -98,9 +99,10 @@ class TaskWatch:
 
 @dataclass
 class Sign:
-    """The state of a process: the time of its file, and when it started or last touched the file.
+    """The signs of life of a process.
 
-    `well_since`: the start of its time without a fault.
+    `stamp`: the time of its file. `since`: when the process started or last touched the file.
+    `well_since`: since when the process has had no fault.
     """
 
     patience_s: float
@@ -114,7 +116,7 @@ class Sign:
 
     @property
     def factor(self) -> float:
-        """Return the factor by which the patience for this process is multiplied now."""
+        """Return the present factor of the process's patience, after its restarts."""
         return float(2 ** min(self.restarts, MOST_DOUBLINGS))
 
 
@@ -140,7 +142,7 @@ class PulseWatch:
         }
 
     def starts(self, name: str, now: float) -> None:
-        """Note a start: from its first sign of life on, this worker or beat is judged."""
+        """Note a start. The worker or beat is judged from its first sign of life on."""
         sign = self._signs[name]
         sign.stamp, sign.since, sign.is_ready = self._stamp(name), now, False
 

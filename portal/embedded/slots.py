@@ -19,10 +19,10 @@ class Slots:
 
 
 def probe(library: str = LIBRARY) -> Slots:
-    """Return the slots of this machine.
+    """Return the slots of this machine, all of one type.
 
-    All slots have one type: of a mixed machine, the GPUs before the first one of another type. So a
-    slot's number is the GPU's index.
+    On a machine with several GPU types, only the GPUs before the first one of a second type count.
+    So a slot's number is the GPU's index.
     """
     names = gpu_names(library)
     if not names:

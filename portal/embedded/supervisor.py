@@ -41,7 +41,7 @@ USAGE = (
     " servers. It takes no arguments: settings are environment variables, such as"
     " PORT=8010 (docs/configuration.md)."
 )
-# Longest wait for a start, reached only by a hanging process; `_until` sees one that ends.
+# Longest wait for a start. Only a hanging process takes so long: `_until` notices one that ends.
 START_PATIENCE_S = 900.0
 FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 class Tree:
-    """The processes in the order of their start; `stop` goes the other way."""
+    """The processes in the order of their start; `stop` ends them in the reverse order."""
 
     def __init__(
         self,
@@ -139,7 +139,8 @@ class Tree:
             if spec.name == FIRST_WEB:
                 # Started first: the first page should not wait for the workers.
                 await self._until(self._page_served, spec.name, START_PATIENCE_S)
-        # From now on a kill of the supervisor leaves no process that the watchdog does not know.
+        # From here on the watchdog knows every process, so a kill of the supervisor leaves none
+        # behind.
         for spec in applications:
             await self._children[spec.name].begun.wait()
         say(f"ready in {time.monotonic() - begun:.1f} s: {self._url}")
@@ -225,7 +226,7 @@ class Tree:
         number = self._listener.fileno()
         return Spec(
             name,
-            # The name helps to find it in the process list.
+            # The name distinguishes the process in the process list.
             [sys.executable, "-m", "portal.site.web", str(number), name],
             environment={"DATABASE_POOL_SIZE": str(self._web.connections)},
             popen={"pass_fds": (number,)},
@@ -287,7 +288,7 @@ class Tree:
             return
         hurry = ["--now"] if self._hurried else []
         command = [sys.executable, "-I", "-S", str(SHIM), "--end", str(self._place.jobs), *hurry]
-        # In stage 1 a second Ctrl-C makes the jobs end faster instead of killing this child.
+        # Stage 1, so that a second Ctrl-C makes the jobs end faster and does not kill this child.
         await self._child(Spec("jobs", command, stage=1)).run_once()
 
     def _on_signal(self) -> None:

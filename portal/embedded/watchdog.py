@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-# Seconds by stage; stage 1 writes its state and ends its own children, such as Slurm's jobs.
+# Seconds that a stage has to end. Stage 1 writes its state and ends its own children, such as
+# Slurm's jobs.
 GRACE_S = {0: 3.0, 1: 20.0}
 
 

@@ -17,7 +17,7 @@ MOST_BY_ITSELF, MOST = 4, 12
 MEMORY_EACH = 512 * 2**20
 # For eight pages, two log-ins, and the reserve of portal/site/lanes.py; fewer if many processes.
 CONNECTIONS, CONNECTIONS_LEAST = 13, 6
-# All web processes together use at most this many of PostgreSQL's 100; workers and people the rest.
+# Maximum of all web processes together. PostgreSQL has 100; workers and people use the others.
 CONNECTIONS_OF_ALL = 72
 CGROUP = Path("/sys/fs/cgroup")
 

@@ -140,8 +140,8 @@ def tour(
     """Return the stops in order.
 
     Optional stops: `bidding` is a pool whose jobs bid. `lender` is the tenant that lends there by
-    offers, if a sign-in button of it exists. `deadlines` is a pool whose jobs have deadlines,
-    `cluster` a pool on the demo's Slurm cluster.
+    offers, if it has a sign-in button. `deadlines` is a pool whose jobs have deadlines, `cluster` a
+    pool on the demo's Slurm cluster.
     """
     stops = list(_stops(pool, jobs))
     if bidding:
@@ -171,7 +171,7 @@ def _deadlines_stop(pool: str, jobs: str) -> TourStop:
     return TourStop(
         "Set a deadline",
         "Jobs here have deadlines. A round answers each: planned, with its leases, or refused,"
-        " with the reason. Every three minutes demand exceeds the GPUs, and plans move.",
+        " with the reason. Every three minutes demand exceeds the GPUs, and plans change.",
         "researcher",
         "Rosa's deadlines",
         f"{jobs}?pool={pool}",

@@ -32,7 +32,7 @@ class StatementRequest(Days):
 
 
 def read_statement(asked: QueryDict, now: datetime) -> StatementRequest:
-    """Read the requested statement; after an error, the last days with the errors."""
+    """Read the requested statement. If a field is invalid, return the last days with the errors."""
     days = read_days(asked, now)
     errors = dict(days.errors)
     period = _period(asked, days.last - days.first, errors)

@@ -1,7 +1,8 @@
 """Beat on a clock that does not jump.
 
-Celery's beat computes due tasks from the wall clock. Set back by ten minutes, it sends nothing for
-ten minutes. A restart does not help, because it stores the last send times in a file.
+Celery's beat computes due tasks from the wall clock. If that clock is set back by ten minutes, beat
+sends nothing for ten minutes. A restart does not help, because beat stores the last send times in a
+file.
 """
 
 from __future__ import annotations

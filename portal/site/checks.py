@@ -128,7 +128,7 @@ def _key_problems(name: str, value: str) -> Iterator[str]:
 
 
 def _demo_key_problems(value: str, file: Path) -> Iterator[str]:
-    """Refuse a demo's key: it signs sessions of demo users, and many may read its folder."""
+    """Refuse a demo's key: it signs sessions of demo users, and many people may read its folder."""
     try:
         of_this_demo = file.read_text()
     except OSError:
@@ -173,7 +173,7 @@ def _web_problems(having: Any) -> Iterator[str]:
 
 
 def _is_public_domain(host: str) -> bool:
-    """Return whether it allows all hosts of a public domain such as `.org`."""
+    """Return whether an allowed host covers all hosts of a public domain such as `.org`."""
     labels = host.lower().rstrip(".").split(".")[1:]
     if not host.startswith("."):
         return False
@@ -199,7 +199,7 @@ def _address_problems(databases: dict[str, Any]) -> Iterator[str]:
             "make a role that owns nothing (deploy/roles.sql)"
         )
     databases = {"DATABASE_URL": app}
-    # Web and workers need no owner: only a process with an owner's URL can confuse the two.
+    # Web and workers need no owner: only a process that has the owner's URL can use the wrong one.
     if os.environ.get("OWNER_DATABASE_URL"):
         databases["OWNER_DATABASE_URL"] = owner
         if app["USER"] == owner["USER"]:
@@ -221,7 +221,7 @@ def _same_role(role: str) -> str:
 
 
 def _on_this_machine(host: str) -> bool:
-    """Return whether it is a socket's folder, empty (the default socket), or a loopback address."""
+    """Return whether a host is a socket's folder, empty (the default socket), or loopback."""
     if not host or host.startswith("/") or host == "localhost":
         return True
     try:
@@ -261,7 +261,7 @@ def age_problems() -> Iterator[str]:
         has_any = _has_table("django_migrations")
         applied = set(_rows("SELECT app, name FROM django_migrations")) if has_any else set()
     except DatabaseError:
-        return  # The migrations themselves fail with the reason.
+        return  # The migrations themselves fail, and report the reason.
     loader = MigrationLoader(None)
     for squashed in loader.replacements.values():
         missing = [key for key in squashed.replaces if key not in applied]

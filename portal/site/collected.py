@@ -20,7 +20,7 @@ UNUSED = ("rest_framework", "redoc")
 
 
 def collect() -> bool:
-    """Collect if needed, into the folder of this run's processes; return whether it was done."""
+    """Collect the files unless they are up to date; return whether they were collected."""
     if settings.PRODUCTION or not settings.COLLECTED:
         return False
     stamp, sources = Path(settings.STATIC_ROOT) / STAMP, _sources()

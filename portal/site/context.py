@@ -69,8 +69,8 @@ def nav(request: HttpRequest) -> list[NavItem]:
 def pool_query(request: HttpRequest) -> str:
     """Return the query that selects the page's pool on a tenant's pages; empty by default.
 
-    The tenant is the page's, else the viewer's own. Without a pool in the URL, tenants' pages show
-    the first one.
+    The tenant is the page's, else the viewer's own. Without a pool in the URL, a tenant's pages
+    show the tenant's first pool.
     """
     who, note, pool = access.access(request), access.about(request), access.pool_of_page(request)
     tenant_id = note.tenant.pk if note.tenant else who.home.tenant_id if who.home else None

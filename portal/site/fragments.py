@@ -26,7 +26,7 @@ TOKEN = re.compile(r'(?<=name="csrfmiddlewaretoken" value=")\w+(?=")')
 
 
 class LiveFragment:
-    """Middleware around the views."""
+    """The middleware that cuts live regions out of pages."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response

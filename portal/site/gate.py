@@ -124,8 +124,8 @@ class Gate:
         """Read a whole body, of at most `DATA_UPLOAD_MAX_MEMORY_SIZE` bytes.
 
         Raises:
-            RequestRefusedError: it is too long, comes too slowly, or too many come at once.
-            ClientLeftError: the rest of it will not come.
+            RequestRefusedError: it is too long or too slow, or too many bodies come at once.
+            ClientLeftError: the client disconnected before the end of the body.
         """
         if _declared(scope) > DRAIN_BYTES:
             raise RequestRefusedError(413, "too_large")
@@ -153,7 +153,7 @@ class Gate:
 
 
 async def _rest(body: bytes, receive: Receive) -> bytes:
-    """Read the rest; of a body that is too long, keep only one byte above the limit."""
+    """Read the rest of a body. If the body is too long, keep only one byte above the limit."""
     kept, length, more = bytearray(body), len(body), True
     while more:
         part, more = await _piece(receive)

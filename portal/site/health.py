@@ -129,7 +129,7 @@ def _logs() -> Check:
 def _files() -> Check:
     """Return whether old days of rounds are in files and intact, as far as they were re-checked.
 
-    Never failing: rounds, pages and books do not need the files.
+    This check never fails, because rounds, pages and books do not need the files.
     """
     problems = file_problems()
     return Check("files", State.WARNING if problems else State.OK, "; ".join(problems[:5]))
@@ -187,7 +187,8 @@ def _rounds(pool: PoolVitals) -> Check | None:
     if pool.failures:
         return Check("rounds", State.WARNING, f"{pool.name}{failed}")
     if pool.damaged:
-        return Check("rounds", State.WARNING, f"{pool.name}: {pool.damaged} stored are damaged")
+        noun = "stored round is" if pool.damaged == 1 else "stored rounds are"
+        return Check("rounds", State.WARNING, f"{pool.name}: {pool.damaged} {noun} damaged")
     return None
 
 
@@ -202,7 +203,10 @@ def _intents(pool: PoolVitals) -> Check | None:
 
 
 def _executors(pool: PoolVitals) -> Check | None:
-    """Return whether the engine answers and lists its leases. Never failing: it is external."""
+    """Return whether the engine answers and lists its leases.
+
+    This check never fails, because the engine is external.
+    """
     said = []
     if pool.is_executor_down:
         said.append(f"{pool.executor_failures} calls in a row failed: {pool.executor_error}")

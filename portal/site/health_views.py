@@ -47,14 +47,16 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Return Prometheus' text, or 404 for others than monitors."""
+    """Return Prometheus' text, or 404 if the client is not a monitor."""
     if not trusted(request):
         raise Http404
     return _fresh(HttpResponse(exposition(), content_type=CONTENT_TYPE))
 
 
 def trusted(request: HttpRequest) -> bool:
-    """Return whether this is a monitor: by its token, or from this machine without a proxy."""
+    """Return whether the client is a monitor: it has the token, or is on this machine without a
+    proxy.
+    """
     token: str = settings.METRICS_TOKEN
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     if token and scheme.lower() == "bearer":

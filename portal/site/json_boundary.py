@@ -45,7 +45,7 @@ class StrictJSONParser(BaseParser):
         """Return the value of a body.
 
         Raises:
-            Problem: it is refused; with the rule.
+            Problem: the body breaks a rule, which the problem names.
         """
         return json_read(stream.read(BODY_MAX + 1))
 

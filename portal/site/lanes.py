@@ -64,7 +64,7 @@ class Lane:
         return self._waiting
 
     async def enter(self, client: str, left: asyncio.Future[Any]) -> None:
-        """Wait for a turn, which `leave` ends; give up when `left` is done.
+        """Wait for a turn, which `leave` ends; give up as soon as `left` is done.
 
         Raises:
             RequestRefusedError: too many wait, of this client or in total, or no turn came in time.
@@ -85,7 +85,7 @@ class Lane:
             self._waiting -= 1
 
     def leave(self, client: str) -> None:
-        """End the turn of `enter`."""
+        """End a turn that `enter` began."""
         self._turns.release()
         self._forget(client)
 

@@ -91,14 +91,14 @@ else:
     REGISTRY.register(WebProcesses())
 REQUESTS = Counter(
     "http_requests",
-    "Requests by template of their address, method and status.",
+    "Requests by URL template, method and status.",
     ["route", "method", "status"],
     namespace="evenshare",
     registry=None if _shared else REGISTRY,
 )
 SECONDS = Histogram(
     "http_request_seconds",
-    "Seconds from a request's arrival to the start of its answer.",
+    "Seconds from the arrival of a request to the start of its response.",
     ["route", "method"],
     namespace="evenshare",
     buckets=_BUCKETS,
@@ -226,7 +226,7 @@ class DatabaseCollector(Collector):
 
 def _clocks(pools: list[PoolVitals]) -> Iterator[Metric]:
     paused = _gauge("pool_paused", "1: the pool's clock is stopped.", "pool")
-    tick = _gauge("tick_age_seconds", "Wall time since the pool's clock was ticked.", "pool")
+    tick = _gauge("tick_age_seconds", "Wall time since the last tick of the pool's clock.", "pool")
     for pool in pools:
         paused.add_metric([pool.name], float(pool.clock.paused))
         if not pool.clock.paused:
@@ -235,16 +235,22 @@ def _clocks(pools: list[PoolVitals]) -> Iterator[Metric]:
 
 
 def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator[Metric]:
-    rounds = _counter("rounds", "Rounds that were committed, ever.", "pool")
+    rounds = _counter("rounds", "Rounds committed since the pool was created.", "pool")
     age = _gauge("round_age_seconds", "Wall time since the last check for a due round.", "pool")
-    late = _gauge("round_late_seconds", "Wall time that a due round has waited; 0: none.", "pool")
-    failing = _gauge("round_failures", "Rounds that failed in a row, up to now.", "pool")
+    late = _gauge(
+        "round_late_seconds", "Wall time for which a round has been due; 0: none.", "pool"
+    )
+    failing = _gauge("round_failures", "Failed rounds since the last successful one.", "pool")
     seconds = _summary("round_seconds", "Time of a round's steps.", "pool", "step")
     damaged = _gauge(
-        "rounds_damaged", "Stored rounds that are not as written, or do not follow.", "pool"
+        "rounds_damaged",
+        "Stored rounds that were changed or do not follow from the one before.",
+        "pool",
     )
-    fallbacks = _counter("round_fallbacks", "Rounds whose solver was cut short.", "pool")
-    leases = _counter("lease_decisions", "Leases as rounds decided them.", "pool", "decision")
+    fallbacks = _counter(
+        "round_fallbacks", "Rounds in which a solver failed or reached its limit.", "pool"
+    )
+    leases = _counter("lease_decisions", "Leases granted, renewed or ended.", "pool", "decision")
     early = _counter(
         "preemptions", "Leases that rounds ended before their expiry, by rule.", "pool", "rule"
     )
@@ -272,13 +278,13 @@ def _certificates(
 ) -> Iterator[Metric]:
     violations = _gauge(
         "certificate_violations",
-        "What breaks a promise in the pool's last certificate; 0: it holds.",
+        "Violations of a promise in the pool's last certificate; 0: it holds.",
         *("pool", "property"),
     )
     failed = _gauge("certificate_failed", "1: the last round could not be certified.", "pool")
     age = _gauge("certificate_age_seconds", "Wall time since the last certificate.", "pool")
     rounds = _counter(
-        "certified_rounds", "Rounds that broke a promise, or were not certified.", "pool", "verdict"
+        "certified_rounds", "Rounds that broke a promise or were not certified.", "pool", "verdict"
     )
     names = {pool.id: pool.name for pool in pools}
     for one in last:
@@ -293,9 +299,9 @@ def _certificates(
 
 
 def _work(pools: list[PoolVitals]) -> Iterator[Metric]:
-    jobs = _gauge("jobs", "Jobs that are not over, by state.", "pool", "state")
-    leases = _gauge("leases", "Leases that live, by state.", "pool", "state")
-    arrivals = _gauge("arrivals", "Jobs of a replay that are still to come.", "pool")
+    jobs = _gauge("jobs", "Jobs that have not ended, by state.", "pool", "state")
+    leases = _gauge("leases", "Leases that have not ended, by state.", "pool", "state")
+    arrivals = _gauge("arrivals", "Jobs of a replay that were not submitted yet.", "pool")
     names = {pool.id: pool.name for pool in pools}
     for (pool_id, state), count in active_jobs().items():
         jobs.add_metric([names[pool_id], state], count)
@@ -321,19 +327,19 @@ def _gpus(pools: list[PoolVitals], counts: list[GpuCount]) -> Iterator[Metric]:
 
 
 def _engine(pools: list[PoolVitals]) -> Iterator[Metric]:
-    intents = _gauge("intents_open", "Intents that the executor has not carried out.", "pool")
+    intents = _gauge("intents_open", "Intents that the executor has not executed.", "pool")
     refused = _gauge("intents_refused", "Open intents that the executor refused.", "pool")
-    attempts = _gauge("intent_attempts", "How often it refused those that are open.", "pool")
-    oldest = _gauge("intent_age_seconds", "Wall time that the oldest intent is late.", "pool")
+    attempts = _gauge("intent_attempts", "Attempts to execute the open intents.", "pool")
+    oldest = _gauge("intent_age_seconds", "Wall time since the oldest open intent was due.", "pool")
     memory = _gauge(
         "policy_state_bytes",
         "Size of the state that a pool carries to its next round, compressed.",
         "pool",
         "part",
     )
-    failures = _gauge("executor_failures", "Calls of the executor that failed in a row.", "pool")
-    down = _gauge("executor_down", "1: its circuit breaker is open.", "pool")
-    missing = _gauge("leases_missing", "Launched leases that it does not list.", "pool")
+    failures = _gauge("executor_failures", "Failed calls of the executor in a row.", "pool")
+    down = _gauge("executor_down", "1: the executor's circuit breaker is open.", "pool")
+    missing = _gauge("leases_missing", "Launched leases that the executor does not list.", "pool")
     frozen = _gauge(
         "losses_frozen", "1: many leases are missing at once, so none counts as lost.", "pool"
     )
@@ -352,8 +358,8 @@ def _engine(pools: list[PoolVitals]) -> Iterator[Metric]:
 
 
 def _chain(pools: list[PoolVitals]) -> Iterator[Metric]:
-    unsealed = _gauge("rounds_unsealed", "Rounds that wait to be sealed.", "pool")
-    age = _gauge("unsealed_age_seconds", "Wall time that the oldest of these waits.", "pool")
+    unsealed = _gauge("rounds_unsealed", "Rounds that are not sealed yet.", "pool")
+    age = _gauge("unsealed_age_seconds", "Wall time since the oldest unsealed round.", "pool")
     broken = _gauge("chain_breaks", "Sealed rounds that do not follow from the one before.", "pool")
     damaged = _gauge("chain_damaged", "Rounds that were sealed as damaged.", "pool")
     for pool in pools:
@@ -369,10 +375,10 @@ def _books(pools: list[PoolVitals], books: list[BookVitals]) -> Iterator[Metric]
     lag = _gauge("meter_lag_events", "Lease events that are not metered yet.", "pool")
     charged = _gauge(
         "charged_credits",
-        "Charged in the 24 h of pool time before the open hours, and in them.",
+        "Charges in the open hours and the 24 h before them (pool time).",
         "pool",
     )
-    unsettled = _gauge("unsettled_credits", "Charged, and in no transfer yet.", "pool")
+    unsettled = _gauge("unsettled_credits", "Charges without a transfer yet.", "pool")
     settled = _gauge("settlement_age_seconds", "Pool time since the last settled hour.", "pool")
     by_id = {pool.id: pool for pool in pools}
     # A meter that never ran has no row: all of its events wait.
@@ -402,7 +408,7 @@ class QueueCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield lengths of queues, or only that the broker does not answer, and ages of pulses."""
         up = _gauge("broker_up", "1: the broker answered this scrape.")
-        waiting = _gauge("queue_messages", "Messages that wait in a queue.", "queue")
+        waiting = _gauge("queue_messages", "Messages waiting in a queue.", "queue")
         try:
             with broker_client() as client:
                 lengths: list[Any] = [client.llen(queue) for queue in QUEUES]
@@ -416,7 +422,7 @@ class QueueCollector(Collector):
 
 
 def _pulses() -> Iterator[Metric]:
-    age = _gauge("queue_pulse_age_seconds", "Since a worker last answered its queue.", "queue")
+    age = _gauge("queue_pulse_age_seconds", "Time since a worker last answered.", "queue")
     starts = _counter("process_restarts", "Restarts of processes.", "process")
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if run:

@@ -16,7 +16,7 @@ from django.middleware.gzip import GZipMiddleware
 
 
 class Packed(GZipMiddleware):
-    """Django's middleware, except for responses with a strong ETag.
+    """Django's middleware for compression, except for responses with a strong ETag.
 
     Compression weakens an ETag, and If-Match accepts no weak one (docs/adr/0112).
     """

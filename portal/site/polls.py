@@ -178,7 +178,7 @@ class Polls:
 
 
 def _said(facts: PoolFacts) -> tuple[Any, ...]:
-    """Return all inputs of a line, with its time as a whole wall second."""
+    """Return everything on which a line depends; its time is a whole wall second."""
     clock = facts.clock
     return (
         int(facts.wall.timestamp()),

@@ -50,7 +50,9 @@ LOG_KEYS_DIR = text("EVENSHARE_LOG_KEYS_DIR", str(FOLDERS.log_keys))
 ROUNDS_DIR = text("EVENSHARE_ROUNDS_DIR", str(FOLDERS.rounds))
 ROUNDS_KEEP_DAYS = whole("ROUNDS_KEEP_DAYS", 90)
 if ROUNDS_KEEP_DAYS < 90:
-    raise SettingError("ROUNDS_KEEP_DAYS must be at least 90: so long each round can be recomputed")
+    raise SettingError(
+        "ROUNDS_KEEP_DAYS must be at least 90: rounds must be recomputable for that long"
+    )
 _ROUNDS_FOLDER = "scheduling.selectors.rounds.files.RoundFolder"
 _ROUNDS_STORAGE = text("ROUNDS_STORAGE", _ROUNDS_FOLDER)
 _ROUNDS_OPTIONS = fields("ROUNDS_STORAGE_OPTIONS")
@@ -157,7 +159,7 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
 ]
 PASSWORD_HASHERS = ["tenants.hashing.Scrypt", "tenants.hashing.PBKDF2"]
-# Maximum number of concurrent hashes of a process; further log-ins wait, or are refused.
+# Maximum number of passwords that a process hashes at once; other log-ins wait or are refused.
 PASSWORD_HASHES_AT_ONCE = max(1, whole("PASSWORD_HASHES_AT_ONCE", 2))
 AUTH_PASSWORD_VALIDATORS = [
     {

@@ -32,7 +32,7 @@ _held: list[int] = []
 
 
 def shared_folder() -> Path | None:
-    """Return the folder, if this process shares one."""
+    """Return the folder of the counts, or None if this process does not share its counts."""
     return Path(os.environ["EVENSHARE_RUN_DIR"]) / FOLDER if _held else None
 
 

@@ -17,7 +17,8 @@ from prometheus_client.registry import Collector
 from portal.site.shared_counts import PREFIX, kept
 from tenants.unreadable import LISTENERS
 
-# Stored rows of a kind. With a hundred examples, the others can be found by their cause.
+# Maximum number of stored rows of a kind. A hundred examples show the cause, which leads to the
+# rest.
 ROWS_MOST = 100
 KEPT_S = timedelta(days=1).total_seconds()
 # Used if no folder is shared.
@@ -64,7 +65,7 @@ class UnreadableCollector(Collector):
         """Yield the number of rows of every kind that has some."""
         rows = GaugeMetricFamily(
             PREFIX + "unreadable_rows",
-            "Rows that could not be read when a page met them, within a day.",
+            "Rows that a page could not read in the last day.",
             labels=["what"],
         )
         for kind in unreadable_rows():

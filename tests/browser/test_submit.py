@@ -131,7 +131,9 @@ class TestFormAndYaml:
         page.fill("#f-gpus", "3")
         yaml_says(page, "gpus: 3\n")
         assert page.inner_text("#gutter .hot") == "3"
-        page.locator("#in-step", has_text="Line 3 follows “GPUs, all at once”").wait_for()
+        page.locator(
+            "#in-step", has_text="Line 3 now has the value of “GPUs, all at once”"
+        ).wait_for()
         text = page.input_value("#yaml")
         page.fill("#yaml", text.replace("gpus: 3", "gpus: 1") + "command: [echo, a b]\n")
         eventually(lambda: page.input_value("#f-gpus") == "1")

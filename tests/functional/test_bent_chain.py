@@ -201,7 +201,7 @@ class TestSumsAlteredByOwner:
         assert "its state differs from the saved state" in replay()
         assert "its state differs from the saved state" in broken_checks()["rounds_follow"][0]
         assert scrub_rounds() == 1
-        assert rounds_check() == ("warning", f"{there.pool}: 1 stored are damaged")
+        assert rounds_check() == ("warning", f"{there.pool}: 1 stored round is damaged")
         body = there.get("owner", f"/api/v1/rounds/{there.pool}/2").json()
         assert [row["part"] for row in body["damages"]] == ["state"]
         assert body["decision"] is not None
@@ -219,7 +219,7 @@ class TestSumsAlteredByOwner:
         assert row.state_note == left.note
         # Every check reports the damage at once, although the new round follows from the one
         # before.
-        assert rounds_check() == ("warning", f"{there.pool}: 1 stored are damaged")
+        assert rounds_check() == ("warning", f"{there.pool}: 1 stored round is damaged")
         assert "3 of 3 rounds" not in replay()
         assert "do not follow" not in replay()
         assert any(note in text for text in broken_checks()["rounds_follow"])

@@ -167,7 +167,7 @@ class TestDamagedRound:
         assert scrub_rounds(limit=1) == 1
         assert scrub_rounds(limit=1) == 1, "the next round is whole, and the first one is not"
         (rounds,) = (check for check in readiness() if check.name == "rounds")
-        assert f"{there.pool}: 1 stored are damaged" in rounds.detail
+        assert f"{there.pool}: 1 stored round is damaged" in rounds.detail
         assert sample(scrape(there.client(None)), "rounds_damaged", pool=there.pool) == 1
         assert "Rounds damaged" in there.page("operator", "/operate/")
         damage.undo()

@@ -158,7 +158,7 @@ class TestExecutorAlert:
         assert "does not list <b>4</b>" in health
         assert "Accept the loss of 4 leases" in health
         for accepted, said in (
-            ("a", "The loss of 1 is accepted"),
+            ("a", "The loss of 1 lease is accepted"),
             ("abcd", "Their loss is accepted"),
         ):
             row.accepted = list(accepted)

@@ -67,7 +67,7 @@ class TestJobWithStopMetric:
     def test_uses_iteration_cap_with_few_evaluations(self, place: Town) -> None:
         job = submit(place)
         assert "No evaluation of accuracy was reported" in shown(place, job)
-        assert "counts with all of its 8,000 iterations" in shown(place, job)
+        assert "count all of its 8,000 iterations" in shown(place, job)
         place.play(8)
         refit()
         count = StopForecast.objects.get().evaluations

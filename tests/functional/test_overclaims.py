@@ -69,7 +69,7 @@ class TestRoundWithOverclaims:
         there.see("own")
         shown = section(there, planted.number, "neighbour")
         assert "beta-net v100 7.500 5.000 50.0 % 12" in shown
-        assert "1 row of other tenants or beyond the limit not shown" in shown
+        assert "1 row of other tenants or beyond the limit is not shown" in shown
         page = there.page("neighbour", there.url(f"rounds/{planted.number}/"))
         assert "alpha" not in page
         assert "2 of 3 job types were declared faster than measured." in words(page)

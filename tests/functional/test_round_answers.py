@@ -127,7 +127,7 @@ class TestVisibility:
         assert "3 deadlines were answered: 1 refused, 2 planned" in shown
         assert "beta-1510 Planned" in shown
         assert shown.count("Refused") == 0
-        assert "2 rows of other tenants or beyond the first 200 not shown" in shown
+        assert "2 rows of other tenants or beyond the first 200 are not shown" in shown
 
     def test_shows_everything_to_operators(self, there: Stage) -> None:
         shown = section(there, "operator")

@@ -124,10 +124,10 @@ def account(request: HttpRequest) -> HttpResponseBase:
 
 
 def _changed(request: HttpRequest, user: User) -> User:
-    """Change the password by the form; return the person with the new one.
+    """Change the password to the form's new password; return the updated user.
 
     Raises:
-        InvalidInputError: by the fields of the form.
+        InvalidInputError: with the errors by field of the form.
     """
     old = request.POST.get("old_password", "")
     wanted = NewPassword(

@@ -15,19 +15,19 @@ def check_present(password: str) -> None:
     """Refuse text that cannot be a password, before it is hashed.
 
     Raises:
-        InvalidInputError: on `old_password`.
+        InvalidInputError: for the field `old_password`.
     """
     if not 1 <= len(password) <= PASSWORD_MAX:
         raise invalid("old_password", "Enter your current password.")
 
 
 def verified_person(request: HttpRequest, user: User, password: str) -> User:
-    """Return the person, verified by the password.
+    """Check the user's password; return the user.
 
-    As at the login, wrong guesses count, and too many of them lock the user for a while.
+    Wrong guesses count as they do at login: too many lock the user for a while.
 
     Raises:
-        InvalidInputError: on `old_password`.
+        InvalidInputError: for the field `old_password`.
     """
     verified = authenticate(request, username=user.get_username(), password=password)
     if isinstance(verified, User) and verified.pk == user.pk:

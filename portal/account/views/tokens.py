@@ -40,7 +40,7 @@ from tenants.tokens import (
     scope_is_open,
 )
 
-SHOWN_MOST = 200  # Length of the input, in characters, so that an error can quote enough of it.
+SHOWN_MOST = 200  # Characters of an invalid input that the form shows again.
 SCOPE_TEXTS = {
     Scope.READ: "read pools, queues, quotas, prices, rounds and usage",
     Scope.JOBS_READ: "read jobs, why they are queued, and their logs",
@@ -135,7 +135,7 @@ def _draft(request: HttpRequest) -> TokenDraft:
 
 
 def _asked(request: HttpRequest) -> str:
-    """Return the method and path, which a refusal records."""
+    """Return the method and path, which are recorded if the request is refused."""
     return f"{request.method} {request.path}"
 
 
@@ -143,7 +143,7 @@ def _made(request: HttpRequest, user: User, draft: TokenDraft) -> tuple[ApiToken
     """Create the token that the form requests.
 
     Raises:
-        InvalidInputError: by the fields of the form.
+        InvalidInputError: with the errors by field of the form.
     """
     days = whole(draft.days)
     typed = {

@@ -185,13 +185,13 @@ class PageChart:
 
 
 def through(instants: Iterable[datetime], now: datetime) -> list[datetime]:
-    """Return sorted instants and an end, at least `now`, until which the last value holds."""
+    """Return the sorted instants, and the end until which the last value holds: `now` or later."""
     keys = list(instants)
     return [*keys, max(now, keys[-1])]
 
 
 def _shared(axes: list[Any], values: Any) -> int:
-    """Return the index of these keys in `axes`; series with equal keys share one list."""
+    """Return the index of the x values in `axes`; series with equal x values share one list."""
     if values not in axes:
         axes.append(values)
     return axes.index(values)
@@ -414,8 +414,8 @@ def axis_range(
 ) -> tuple[float, float]:
     """Return a range of at least `least` that contains all values, so that noise looks small.
 
-    The range does not go below `floor`. It contains `around`, which is the centre of a range that
-    had to be widened.
+    The range does not go below `floor`, and contains `around`. A range that had to be widened is
+    centred on `around`.
     """
     held = [*values, *([around] if around is not None else [])] or [0.0]
     low, high = min(held), max(held)

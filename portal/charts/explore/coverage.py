@@ -26,7 +26,7 @@ class CoveragePoint:
 def coverage_chart(
     points: Sequence[CoveragePoint], since: datetime, until: datetime, *, pool: str
 ) -> PageChart:
-    """Draw both shares as lines, and as dashed lines the shares of exact estimates."""
+    """Draw both shares as lines; dashed lines show the shares that exact estimates would have."""
     keys = [point.at for point in points]
     shares = {
         "before p90": [point.by_p90 for point in points],

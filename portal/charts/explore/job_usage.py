@@ -199,7 +199,8 @@ def _steps(points: Sequence[UsagePoint]) -> tuple[list[datetime], list[UsagePoin
 def _closed(places: Sequence[UsagePoint | None], figure: Figure) -> list[float | None]:
     """Return the figure at each instant; an unknown figure repeats the value before it.
 
-    The last sample of a program finds no memory any more; the earlier value was valid until then.
+    The last sample of a program may have no memory figure: the value before it was valid until
+    then.
     """
     said = [None if point is None else figure(point) for point in places]
     return [
@@ -209,7 +210,7 @@ def _closed(places: Sequence[UsagePoint | None], figure: Figure) -> list[float |
 
 
 def _rules(usage: JobUsage) -> tuple[Rule, ...]:
-    """Return a rule at each lease's start; a rule close to a named one has no name."""
+    """Return a vertical line at each lease's start; a line close to a labelled one has no label."""
     starts = [(one.number, one.started_at) for one in usage.leases if one.mean is not None]
     if len(starts) < 2:
         return ()

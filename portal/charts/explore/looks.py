@@ -28,8 +28,9 @@ BORROWED = "M4.5 0H6L0 6V4.5zM6 4.5V6H4.5z"
 class Look:
     """The colour and line or pattern of a series.
 
-    `color` is that of a line or of a pattern's strokes; `fill` is below it, empty for a line.
-    `pattern` is a path in a box of 6 px; `swatch` is the class of the flag in the legend.
+    `color` is that of a line or of a pattern's strokes. `fill` is the colour under the pattern,
+    empty for a line. `pattern` is a path in a box of 6 px; `swatch` is the class of the flag in the
+    legend.
     """
 
     color: str
@@ -62,6 +63,6 @@ def tenant_area(badge: TenantBadge) -> Look:
 
 
 def tenant_line(badge: TenantBadge) -> Look:
-    """Return a tenant's line: its colour, and a dash by its number."""
+    """Return a tenant's line: its colour, and a dash pattern chosen by the tenant's number."""
     dash = "dot" if badge.index == OTHERS else DASHES[badge.index % len(DASHES)]
     return Look(f"var(--{badge.css}-str)", dash, swatch=badge.css, width=2)

@@ -18,7 +18,9 @@ CHANCES = ("10 %", "50 %", "90 %")
 
 
 def metric_chart(view: MetricView, *, title: str, criterion_text: str, file: str) -> PageChart:
-    """Draw the evaluations as a line, the target dashed, and the range in which it is expected."""
+    """Draw the evaluations as a line, the target as a dashed line, and the range of its expected
+    iteration.
+    """
     target = view.criterion.target
     values = [point.metric for point in view.points]
     stop = view.forecast

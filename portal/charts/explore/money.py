@@ -44,7 +44,8 @@ def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageC
 
 
 def _with_ends(hours: Sequence[AccountHour]) -> list[AccountHour]:
-    """Return the hours and an empty hour after each run: the net line drops to zero there.
+    """Return the hours, and an empty hour after each unbroken series, where the net line drops to
+    zero.
 
     A gap is one row of the table, whatever its length.
     """

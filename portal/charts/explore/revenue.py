@@ -21,12 +21,12 @@ LEAST = 1.0  # minimum height of the axis
 EXACT = Band(0.98, 1.02, "var(--ok-wash)")
 _GREEN = "Green: 1, equal parts."
 INCOME_TEXT = (
-    "alpha: part of the pool's income from lending over part of its quota, in settled hours."
-    f" {_GREEN} Gap: no tenant earned anything."
+    "alpha: a tenant's part of the income from lending over its part of the quota, in settled"
+    f" hours. {_GREEN} Gap: no tenant earned anything."
 )
 FULL_TEXT = (
-    "alpha with utilities: part of the pool's value of completed jobs plus income less cost,"
-    f" over part of its quota. {_GREEN} Gap: no job with a declared value completed."
+    "alpha with utilities: a tenant's part of the pool's value of completed jobs plus income minus"
+    f" cost, over its part of the quota. {_GREEN} Gap: no job with a declared value completed."
 )
 
 

@@ -22,7 +22,7 @@ from portal.charts.figures import plural, ratio, thousands
 from portal.charts.tenants import HIDDEN, OTHERS, TenantBadge
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
 
-# Minimum height of the rho axis, with which a rho of 0.99 is a flat line at the fair share.
+# Minimum height of the rho axis. With it, the line of a rho of 0.99 lies on the fair share.
 LEAST_RHO = 0.5
 NAME_MOST = 12
 FAIR = Band(1 - AT_SHARE, 1 + AT_SHARE, "var(--ok-wash)")

@@ -79,7 +79,7 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return this process's environment for this cluster, without variables of other ones."""
+        """Return this process's environment for this cluster, without variables of others."""
         kept = {
             name: text
             for name, text in os.environ.items()
@@ -103,7 +103,7 @@ class SlurmCluster:
         """Start the cluster and wait until every node has registered; new nodes are then idle.
 
         Raises:
-            SlurmError: a package is missing or a daemon does not start. Nothing runs then.
+            SlurmError: a package is missing or a daemon does not start; nothing keeps running.
         """
         try:
             self._start()
@@ -288,7 +288,7 @@ class SlurmCluster:
         ]
 
     def _controller_listens(self) -> bool:
-        """Return whether it listens: a tool that cannot connect retries only after a second."""
+        """Return whether slurmctld listens. Slurm's tools would wait a second before they retry."""
         assert self._ports is not None
         with contextlib.suppress(OSError):
             socket.create_connection((HOST, self._ports.numbers[CONTROLLER]), 1.0).close()

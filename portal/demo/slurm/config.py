@@ -12,7 +12,8 @@ HOST = "127.0.0.1"
 CORES, MEMORY_MB = 64, 64_000
 # Seconds of silence after which a node is down; long enough for live nodes on a busy host.
 SLURMD_TIMEOUT_S = 15
-# Largest component of a heterogeneous job, which has one per number of GPUs on a node.
+# Largest component number of a heterogeneous job: one component per distinct number of GPUs on a
+# node.
 LARGEST_COMPONENT = 9
 SCHEDULER = (
     "sched_interval=1",

@@ -131,7 +131,7 @@ def submit_fields(
 
 
 def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:
-    """Return the options, and the value from the YAML if it is not one of them."""
+    """Return the options, and the YAML's value if it is not one of the options."""
     texts = _CHOICES.get(name, {})
     strange = {typed: typed} if texts and typed not in texts else {}
     return tuple({**texts, **strange}.items())
@@ -148,7 +148,7 @@ def field_groups(fields: Mapping[str, SubmitField], *, opened: Sequence[str]) ->
 
 
 def more_fields(fields: Mapping[str, SubmitField]) -> list[SubmitField]:
-    """Return the inputs that are placed neither by hand nor in a group."""
+    """Return the inputs that are not in a group and that no template places by hand."""
     return [field for name, field in fields.items() if name not in (*_PLACED, *_GROUPED)]
 
 
@@ -159,7 +159,7 @@ def draft_of(spec: Mapping[str, Any]) -> Draft:
 
 
 def draft_spec(draft: Draft) -> tuple[dict[str, object], list[FieldError]]:
-    """Return the specification of the form, and the errors of unreadable fields."""
+    """Return the specification of the form, and an error for each field that cannot be read."""
     errors: list[FieldError] = []
     said = {name: _read(name, draft[name], errors) for name in TYPED}
     return {name: value for name, value in said.items() if value not in ("", [], {})}, errors
@@ -196,7 +196,7 @@ def _text(value: object) -> str:
 
 
 def _whole(text: str) -> object:
-    """Return a whole number, or the text unchanged, which is refused with a reason later."""
+    """Return a whole number. Other text is unchanged, and is refused later with a reason."""
     text = text.strip()
     return int(text) if _WHOLE.fullmatch(text) else text
 

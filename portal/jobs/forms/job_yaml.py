@@ -201,6 +201,6 @@ def _scalar(text: str) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Return JSON, which YAML reads, with the characters escaped that only YAML refuses."""
+    """Return a value as JSON that is also YAML: characters that YAML refuses are escaped."""
     written = json.dumps(value, ensure_ascii=False, default=str)
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", written)

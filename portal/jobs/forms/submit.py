@@ -25,9 +25,10 @@ _ITEM = re.compile(r"\[([0-9]{1,6})\]")
 
 @dataclass
 class JobForm:
-    """Both the form and the YAML. `spec` is None if the one that counts is unreadable.
+    """The form and the YAML text of one specification. `side` is the one that was edited last.
 
-    `errors` are by field of the form, `beside` has the others; `lines`: field -> YAML line.
+    `spec` is None if that one is unreadable. `errors`: by field of the form; `beside`: all other
+    errors. `lines`: field -> YAML line.
     """
 
     side: str
@@ -79,7 +80,7 @@ class JobForm:
 
 
 def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
-    """Return both the form and the YAML, if the form was edited last."""
+    """Return the edited form, and the YAML made from it."""
     spec, errors = draft_spec(draft)
     text, lines = write_yaml({"tenant": tenant, **spec})
     form = JobForm(FORM, draft, text, spec, lines, changed=changed)
@@ -88,7 +89,10 @@ def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
 
 
 def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
-    """Return both if the YAML was edited last; unreadable YAML leaves the form unchanged."""
+    """Return the edited YAML, and the form made from it.
+
+    If the YAML is unreadable, the form stays as it was.
+    """
     try:
         read = read_yaml(text)
     except YamlError as error:
@@ -125,7 +129,7 @@ def spec_context(job: Job, url: str) -> dict[str, str]:
 
 
 def _subject(place: str, name: str) -> str:
-    """Return the subject of an error message: the field, its third item, or its variable."""
+    """Return the start of an error message: "Item 3" of a list, a variable's name, or "It"."""
     rest = place.removeprefix(name)
     item = _ITEM.fullmatch(rest)
     return f"Item {int(item[1]) + 1}" if item else rest.lstrip(".") or "It"

@@ -70,7 +70,7 @@ def answer_title(job: Job, deadline: DeadlineStory) -> str:
 
 
 def _is_beyond(job: Job, deadline: DeadlineStory) -> bool:
-    """Return whether the job is planned for after the horizon within which rounds plan leases."""
+    """Return whether the job's plan lies beyond the time for which rounds plan leases."""
     horizon_s, last = deadline_horizon_s(job.pool), deadline.last
     if deadline.standing is not DeadlineStanding.PLANNED or last is None or horizon_s is None:
         return False
@@ -104,13 +104,13 @@ def _text(job: Job, deadline: DeadlineStory) -> str:
     last = deadline.last
     if deadline.standing is DeadlineStanding.UNANSWERED:
         if registry.traits(job.pool.policy).answers_deadlines:
-            return "The next round answers it."
+            return "The next round decides whether its deadline can be met."
         return unanswered_text(job.pool.policy)
     if deadline.standing is DeadlineStanding.PLANNED and last is not None:
         chance = f"End in time: {chance_text(last.chance_milli)}."
         return f"{_beyond_text(job)} {chance}" if _is_beyond(job, deadline) else chance
     if deadline.standing is DeadlineStanding.REFUSED:
-        text = "The job still runs, without a plan, on GPUs that are left."
+        text = "The job still runs, without a plan, on GPUs that are left over."
         none = none_text(last.limit) if last is not None and last.earliest is None else ""
         return f"{none} {text}".strip()
     return ""

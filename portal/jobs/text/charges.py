@@ -40,7 +40,7 @@ class ChargeRow:
 def charge_rows(
     charges: list[TermCharge], *, names: dict[int | None, str], clocks: Clocks, pool: str
 ) -> list[ChargeRow]:
-    """Return closed terms; terms with equal own and borrowed GPUs become one row."""
+    """Return a row per group of consecutive closed terms with equal own and borrowed GPUs."""
     groups: list[list[TermCharge]] = []
     for charge in charges:
         last = groups[-1][-1] if groups else None
@@ -97,7 +97,9 @@ def _charge_row(
 
 
 def _price_note(group: list[TermCharge], pool: str) -> Note:
-    """Return where the price of each term was posted; of many terms, only the last ones."""
+    """Return links to the posted prices of the terms; of many terms, only the last ones have a
+    link.
+    """
     known = [charge for charge in group if charge.round is not None]
     links = [
         Link(

@@ -81,7 +81,8 @@ def failure_context(
 def exit_meaning(code: int | None) -> str:
     """Return the meaning of an exit code; empty for a program's own codes.
 
-    A process ended by a signal has minus its number, or from a shell 128 plus it.
+    If a signal ended the process, the code is minus the signal's number. A shell reports 128 plus
+    it.
     """
     if code is None:
         return ""

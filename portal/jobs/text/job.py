@@ -44,9 +44,9 @@ ASKED_BACK = frozenset(
     }
 )
 
-# Of these, the ends before the lease's expiry, with notice.
+# Ends before the lease's expiry, with notice.
 EARLY = frozenset({"preempted", "moved"})
-# Of these, the ends that do not count as preemptions, each with its label.
+# Ends that do not count as preemptions, each with its label.
 NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back"}
 
 WORDED_CUTS = 3
@@ -114,12 +114,12 @@ def price_url(story: JobStory, held: LeaseView) -> str:
 
 
 def state_badge(phase: str, *, is_quarantined: bool) -> StateBadge:
-    """Return the mark of a phase; a quarantined job waits, but in no queue."""
+    """Return the badge of a phase; a quarantined job is not in a queue, so it has its own badge."""
     return IN_QUARANTINE if is_quarantined and phase == State.PENDING else STATE_BADGES[phase]
 
 
 def quarantine_reason(job: Job) -> ReasonText | None:
-    """Return why a job waits in no queue, or None if it is queued or does not wait.
+    """Return why a job is in quarantine, or None if it is not.
 
     The policy's error is only for operators, because it may name other tenants.
     """
@@ -193,12 +193,13 @@ class Headline(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Return the punctuation directly after the place."""
         return self.end[:1]
 
     @property
     def rest(self) -> str:
-        """Return the end without its first character, which is printed with the place."""
+        """Return the end without its first character, a punctuation mark that is printed with the
+        place.
+        """
         return self.end[1:]
 
 
@@ -320,7 +321,7 @@ def _prices(posted: list[PriceRow], start: datetime) -> list[PricePoint]:
 
 
 def preempted(story: JobStory) -> list[LeaseView]:
-    """Return leases that ran and were taken back, except for moves."""
+    """Return leases that started and ended for a reason outside the job, except for moves."""
     moves = moves_of(story)
     return [
         hold
@@ -408,7 +409,7 @@ def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:
 
 
 def _until(lease: Lease) -> datetime:
-    """Return when a round may take the lease's GPUs: it is expired and not protected."""
+    """Return when a round may take the lease's GPUs: once it is expired and not protected."""
     return max(lease.expires_at, lease.protected_until or lease.expires_at)
 
 

@@ -16,7 +16,9 @@ LEAST_WEIGHT_MILLI = 100
 
 
 def metric_context(job: Job) -> dict[str, Any]:
-    """Return the sentence, the chart and the unusable reports; no metric if there is none."""
+    """Return the sentence, the chart and the unusable reports; `metric` is None if the job has
+    none.
+    """
     view = read_metric(job)
     if view is None:
         return {"metric": None}
@@ -35,7 +37,7 @@ def metric_context(job: Job) -> dict[str, Any]:
 
 
 def stop_sentence(view: MetricView, criterion_text: str, *, is_active: bool) -> str:
-    """Return when a job is expected to stop, by which rule, and the error."""
+    """Return when a job stopped or is expected to stop, and the basis of the estimate."""
     cap = plural(view.criterion.cap, "iteration")
     if not view.points:
         return f"No evaluation of {view.metric} was reported"

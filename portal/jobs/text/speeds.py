@@ -34,7 +34,7 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True)
 class TimeRow:
-    """An average as a row; `use`: whether speeds are computed from it."""
+    """A table row with an average; `use`: whether speeds are computed from the average."""
 
     name: str
     time: str
@@ -70,7 +70,7 @@ def headline_of(seen: Measurements) -> str:
 
 
 def speed_rows(seen: Measurements) -> list[ComparedRow]:
-    """Return a row per GPU type that it can run on, by name."""
+    """Return a row per GPU type, by name, on which the job type can run."""
     measured = {one.gpu_type: one for one in seen.speeds}
     return [
         _speed_row(kind, milli, measured.get(kind))

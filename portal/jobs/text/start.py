@@ -39,7 +39,7 @@ def place_title(place: QueuePosition | None, order: QueueOrder) -> str:
 
 
 def queues_text(queues: Mapping[str, QueueOrder]) -> str:
-    """Return the order of a list of queued jobs, by the names of their pools."""
+    """Return a sentence on the order of a list of queued jobs; `queues` are by name of the pool."""
     without = [name for name, order in sorted(queues.items()) if not order.is_ordered]
     if len(queues) < 2:
         why = "".join(queues[name].text for name in without)

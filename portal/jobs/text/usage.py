@@ -19,15 +19,15 @@ from scheduling.models import Job, Lease
 from scheduling.services.usage import JobUsage, job_usage, reports_usage
 from scheduling.services.usage_points import mean_of
 
-# The sampling interval of a young lease.
+# The sampling interval of a lease that has just started.
 POLL_S = 10
 
 
 def usage_context(job: Job, leases: Sequence[Lease], clock: Clocks) -> dict[str, Any]:
     """Return the data of the region; `usage` is None if the pool's jobs are not sampled.
 
-    `leases` are the job's newest, in order of their numbers, with their GPU types; leases that
-    never started change nothing.
+    `leases` are the job's newest, in order of their numbers, with their GPU types. Leases that
+    never started are ignored.
     """
     if not reports_usage(job):
         return {"usage": None}

@@ -22,7 +22,7 @@ from tenants.permissions import Action, may_in_tenant
 @signed_in
 @require_POST
 def cancel(request: HttpRequest, uid: UUID) -> HttpResponseBase:
-    """Cancel a job and show the result; a repeated cancel is harmless."""
+    """Cancel a job and show the result; to cancel it again does no harm."""
     job = job_or_404(request, uid)
     if not may_in_tenant(access(request), Action.CANCEL, job.tenant_id):
         raise PermissionDenied

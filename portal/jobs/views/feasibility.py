@@ -186,7 +186,7 @@ def most_gpus(spec: Mapping[str, object], offer: PoolOffer) -> int:
 
 
 def _sizes(gpus: int, free: int, largest: int) -> list[int]:
-    """Return smaller sizes to try, most first: halves, the free GPUs, the largest possible."""
+    """Return smaller sizes to try, largest first: halves, the free GPUs, the largest possible."""
     sizes = {min(gpus // 2, largest), gpus // 4, 1, free if free < gpus else 0}
     if gpus > largest:
         sizes.add(largest)
@@ -203,7 +203,8 @@ def _smaller(
 ) -> list[Way]:
     """Return the job with fewer GPUs, down to the first size that fits now; at most `WAYS`."""
     ways = []
-    # The next round's answer is skipped for these, because each answer decides a round.
+    # Without its deadline, because the answer to a deadline would decide a whole round for each
+    # size.
     plain = {name: value for name, value in spec.items() if name not in DEADLINE_FIELDS}
     for size in sizes:
         run = dry_run_job(tenant=tenant, spec={**plain, "gpus": size}, now=now, looks_ahead=False)

@@ -59,9 +59,9 @@ from tenants.scopes import tenant_scope, tenants_scope
 from tenants.selectors.quotas import pools_of
 
 CHARGE_ROWS, LOG_ROWS = 24, 20
-# Filters of ended jobs; their lists have no jobs that wait for a cluster.
+# Filters for ended jobs. With such a filter, the list shows no warning of a silent cluster.
 OVER = frozenset({"succeeded", "failed", "cancelled"})
-# The time before the submission in which its price may have been posted.
+# Prices are read from this long before the submission on, to include the price at the submission.
 PRICE_LEAD = timedelta(hours=1)
 _MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
 
@@ -138,7 +138,7 @@ def _state_named(text: str) -> str:
 
 
 def _mark_text(mark: QueueMark | None) -> str:
-    """Return a queue mark as a query value: numbers, and the pool's name."""
+    """Return the query value of a queue mark: numbers, and the pool's name."""
     return "" if mark is None else ".".join(map(str, (mark.round, *mark.key, mark.pool)))
 
 

@@ -52,7 +52,7 @@ def _region(request: HttpRequest, job: Job, lease: int | None) -> HttpResponse:
         return _uncached(HttpResponse(status=204))
     response = render(request, "jobs/_log.html", {"job": job, **context})
     if request.GET.get("state") != context["state_digest"]:
-        # The rest of the page is out of date: make it reload as after a round.
+        # Make the whole page reload, as after a round: the rest of it is out of date.
         response["HX-Trigger"] = "round-changed"
     return _uncached(response)
 

@@ -71,7 +71,7 @@ _KEY = re.compile(r"[0-9a-f-]{36}")
 
 @dataclass
 class SubmitContext:
-    """The targets of a tenant's submission. `types`: what each GPU type offers the tenant."""
+    """The tenant and the pool of a submission. `types`: what each GPU type offers the tenant."""
 
     tenant: Tenant
     pools: list[str]
@@ -290,7 +290,9 @@ def _opened(offer: PoolOffer | None) -> tuple[str, ...]:
 
 
 def _shell(tenant: Tenant, form: JobForm) -> dict[str, Any]:
-    """Return the equivalent command line, if the job has a command; else it would fail."""
+    """Return the equivalent command line; empty if the job has no command, which `evenshare`
+    requires.
+    """
     if not form.spec:
         return {"cli": "", "needs_command": False}
     if not form.spec.get("command"):
@@ -300,7 +302,7 @@ def _shell(tenant: Tenant, form: JobForm) -> dict[str, Any]:
 
 
 def _type_note(kind: StartProspect) -> Note:
-    """Return the tenant's quota and possible borrowing of a GPU type."""
+    """Return the tenant's quota of a GPU type, and how much of the type it may borrow."""
     limit = "no limit" if kind.may_borrow is None else f"{kind.may_borrow:,}"
     return Note(
         f"{kind.gpu_type} for this tenant",

@@ -104,7 +104,10 @@ def _intervals(span: CountedSpan, steps: Sequence[IdleStep], times: Clocks) -> l
 
 
 def _part(span: CountedSpan, steps: Sequence[IdleStep], tenant_id: int) -> Fraction | None:
-    """Return the sum of own / total x length, in seconds; None if one instant decides."""
+    """Return the sum of own / total x length over the intervals, in seconds.
+
+    Return None without intervals, or if the span's weights are those of one instant.
+    """
     if span.of(tenant_id) is not None or not steps:
         return None
     ends = [*(step.at_us for step in steps[1:]), span.until_us]

@@ -21,10 +21,11 @@ OPERATOR_LATE = "operator, for time without rounds"
 
 
 class VisibleNames:
-    """Names of a book's tenants for a viewer; hidden unless all of their pools show the same name.
+    """Names of a book's tenants, as a viewer may see them.
 
-    Otherwise a sum over several pools could reveal a name that one of them hides. A pool without a
-    quota of the tenant does not count, unless it hides quotas.
+    A name is visible only if all pools of the book show it. Otherwise a sum over several pools
+    could reveal a name that one of them hides. A pool in which the tenant has no quota does not
+    count, unless the pool hides other tenants.
     """
 
     def __init__(self, tenant_id: int, visibilities: Sequence[Visibility]) -> None:

@@ -91,7 +91,7 @@ REAL_BOOK = "main"
 @signed_in
 @require_safe
 def accounts(request: HttpRequest) -> HttpResponseBase:
-    """Redirect to the viewer's own ledger; viewers of all money get the accounts of every book."""
+    """Redirect to the viewer's own ledger; show all books' accounts to viewers of all money."""
     who = access(request)
     if not may_on_site(who.site_role, Action.SEE_MONEY):
         if who.home is None:
@@ -307,7 +307,7 @@ def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
         "may_ask": may_ask(access(request), tenant.pk),
         "fields": gift_inputs(names.values(), request.POST, errors),
         "trouble": errors.get("", ""),
-        # Constant until a request is made, so that a form sent twice makes one request.
+        # Constant until a request is made, so that a form sent twice makes only one request.
         "key": f"after-{wishes[0].uid if wishes else 'none'}",
         "nav_key": "ledger",
     }
@@ -319,7 +319,7 @@ def _ask(request: HttpRequest, tenant: Tenant, book: str) -> None:
 
     Raises:
         PermissionDenied: the viewer does not manage the tenant.
-        InvalidInputError: on a field.
+        InvalidInputError: a field of the form is invalid.
     """
     user = request.user
     if not isinstance(user, User) or not may_ask(access(request), tenant.pk):

@@ -1,4 +1,4 @@
-"""`manage.py export_quota`: write the quotas from now on as the file that `sync_quota` reads."""
+"""`manage.py export_quota`: write the present and planned quotas as a file for `sync_quota`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
 class Command(BaseCommand):
-    """Compare a file with the quotas from now on; apply it as a whole or not at all."""
+    """Compare a file with the present and planned quotas. Apply all of its changes or none."""
 
     help = "Show what a CSV or YAML file of quotas would change; --apply changes it."
 
@@ -81,7 +81,7 @@ class Command(BaseCommand):
             return
         kinds = [change.kind for change in plan.changes]
         counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in SIGNS)
-        done = "applied" if applied else "nothing written: --apply --user NAME does it"
+        done = "applied" if applied else "nothing written; to write, add --apply --user NAME"
         self.stdout.write(f"{counted}; {done}")
 
 

@@ -29,8 +29,9 @@ class OptionDefault:
 class ExecutorForm:
     """The data of templates/operate/_executor_options.html.
 
-    `seen` names the stored options. `set_since` is their text if they changed since the form was
-    loaded, else empty. `errors`: (option, error); the option is empty for an error of the text.
+    `seen` identifies the options on which the form is based. `set_since` is the text of the stored
+    options if they have changed since the form was loaded, else empty. `errors`: (option, error);
+    the option is empty for an error of the whole text.
     """
 
     title: str

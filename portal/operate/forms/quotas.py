@@ -136,7 +136,7 @@ def input_id(key: Key, name: str) -> str:
 
 
 def input_errors(error: InvalidInputError, edits: Sequence[QuotaEdit]) -> dict[str, str]:
-    """Return the service's errors in `edits`, by the grid's inputs."""
+    """Return the service's errors, which name places in `edits`, by input of the grid."""
     errors = {}
     for name, reason in error.by_field.items():
         match = _EDIT.fullmatch(name)
@@ -159,7 +159,7 @@ def tomorrow(now: datetime) -> datetime:
 
 
 def columns(form: QuotaForm) -> list[Column]:
-    """Return now, the planned changes and the draft's instant; at most `COLUMNS`."""
+    """Return the present, the planned changes and the draft's instant; at most `COLUMNS`."""
     edges = {
         edge
         for periods in form.periods.values()
@@ -302,7 +302,7 @@ def _edit(
 
 
 def headline(types: Sequence[TypeGrid]) -> str:
-    """Return the excess or the unallocated GPUs now, as a sentence."""
+    """Return a sentence on the present excess of quotas over GPUs, or on the unallocated GPUs."""
     over = {grid.name: grid.sums[0].quota - grid.capacity for grid in types}
     over = {name: count for name, count in over.items() if count > 0}
     if over:

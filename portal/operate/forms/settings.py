@@ -61,7 +61,10 @@ def policy_choices(present: str) -> tuple[tuple[str, str], ...]:
 def option_fields(
     policy: str, stored: Mapping[str, Any], posted: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """Return a field per option of a policy, with help, bounds and default; empty if missing."""
+    """Return a field per option of a policy, with help, bounds and default.
+
+    The result is empty if the policy is not installed.
+    """
     if policy not in registry.POLICIES:
         return []
     kind = registry.policy(policy).options_type
@@ -111,7 +114,7 @@ def _yes_no(value: object) -> str:
 
 
 def _length_text(option: Option) -> str:
-    """Return a default of seconds as a duration in brackets; empty for other numbers."""
+    """Return a default in seconds as a duration in brackets; empty for other options."""
     if option.unit != "s" or not option.default:
         return ""
     return f" ({duration(option.default)})"

@@ -29,7 +29,7 @@ class ImpactLine:
 
     @property
     def moves(self) -> int:
-        """Return how many more (or fewer) GPUs it gets."""
+        """Return how many more GPUs the tenant gets; negative if fewer."""
         return self.row.after.got - self.row.before.got
 
 
@@ -139,7 +139,9 @@ def preview(
 
 
 def _matters(row: ImpactRow) -> bool:
-    """Return whether it differs by more than the rounding of rho."""
+    """Return whether a row differs before and after; differences of rho below its rounding are
+    ignored.
+    """
     before, after = row.before, row.after
     if (before.quota, before.deserved, before.got) != (after.quota, after.deserved, after.got):
         return True
@@ -180,7 +182,7 @@ def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> st
         return f"No tenant gains or loses GPUs, but {started} would start."
     if impact.same:
         return "The next round would decide the same."
-    return "No tenant holds more or fewer GPUs: leases, their lengths, places or prices differ."
+    return "No tenant holds more or fewer GPUs; only leases, lengths, nodes or prices differ."
 
 
 def _moves(moved: Sequence[ImpactLine], *, several: bool) -> list[str]:

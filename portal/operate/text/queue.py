@@ -94,7 +94,9 @@ def _damaged(row: operate.DamagedRounds) -> Alert:
 
 
 def _chained() -> list[Alert]:
-    """Return the alerts of sealed rounds, first those of rounds that do not follow."""
+    """Return the alerts of sealed rounds, starting with rounds that do not follow from the one
+    before.
+    """
     failures, findings = sealing_problems()
     return [
         *(_broken(row) for row in findings if row.kind == BREAK),

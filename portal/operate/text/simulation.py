@@ -55,7 +55,7 @@ class SimulationMetric:
     step: float = 1
 
     def change(self, values: Sequence[float]) -> float:
-        """Return the second value less the first, as printed."""
+        """Return the second value minus the first, both rounded as printed."""
         step = 60 if self.write is _time and max(values) >= DAY_S else self.step
         return (round(values[1] / step) - round(values[0] / step)) * step
 
@@ -297,7 +297,10 @@ def _sum(runs: Sequence[Mapping[str, Any]]) -> SimulatedTenant:
 
 
 def _options(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, str], ...]:
-    """Return the other policy's options: name, present value (empty for another policy), value."""
+    """Return the differing options of the other policy: name, present value, other value.
+
+    If the policies differ, all options are returned, and the present value is empty.
+    """
     if len(rows) == 1:
         return ()
     own, other = rows

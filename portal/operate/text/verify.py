@@ -13,7 +13,7 @@ from scheduling.selectors.rounds.verifications import SaidVerification
 
 @dataclass(frozen=True, slots=True)
 class VerifyingTenant:
-    """A tenant's last verification: its subject, the head, and the result. Wall time."""
+    """A tenant's last verification: its subject, the head, and the result. Times are wall time."""
 
     tenant: str
     said_at: datetime

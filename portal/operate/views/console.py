@@ -70,7 +70,7 @@ def _record(request: HttpRequest, why: str) -> None:
 
 
 def console(view: View) -> View:
-    """Restrict a view to operators; readers may only read, and for others it is a 404."""
+    """Restrict a view to operators. Readers of the console may only read; all others get 404."""
     return require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))
 
 

@@ -52,7 +52,7 @@ PROCESSES = (
 
 @console
 def health(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a pool's last rounds and its problems, with buttons to give up lost leases."""
+    """Show a pool's last rounds and its problems, with buttons to accept the loss of leases."""
     facts, pool = pool_of_console(request, name)
     errors: dict[str, str] = {}
     if request.method == "POST":

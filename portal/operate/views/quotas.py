@@ -113,7 +113,10 @@ def _read_request(request: HttpRequest, facts: PoolFacts) -> GridRequest:
 
 
 def _added(request: HttpRequest, form: QuotaForm) -> list[Key]:
-    """Return rows without quota so far: requested by `tenant`, or part of the posted draft."""
+    """Return rows that the grid shows although they have no quota yet.
+
+    They are those of `?tenant=` and those in the posted draft.
+    """
     wanted = text(request.GET, "tenant")
     return [
         (tenant, type_id)
@@ -124,9 +127,9 @@ def _added(request: HttpRequest, form: QuotaForm) -> list[Key]:
 
 
 def _posted(request: HttpRequest, asked: GridRequest) -> bool:
-    """Save the draft if it was previewed, else estimate it. Return whether it was saved.
+    """Save the draft if it was previewed, else estimate its effect; return whether it was saved.
 
-    Errors are collected in `asked.errors`.
+    Errors are stored in `asked.errors`.
     """
     edits, asked.errors = read_edits(asked.form, request.POST)
     if not edits and not asked.errors:

@@ -275,7 +275,7 @@ def fair_badge(rho: float | None) -> StateBadge:
 
 
 def _owe(board: Board, who: str) -> Stat:
-    """Return the net of the last day without a sign; the label states the direction."""
+    """Return the net income of the last day without a sign; the label states the direction."""
     money = board.money
     owes = money.net < 0
     borrowed = (f"for borrowing {thousands(money.borrowed_gpu_h, 2)} GPU-h", money.paid)

@@ -65,7 +65,7 @@ class SharingChange:
     actor: Actor
 
     def back(self, gpu_type: str) -> PromisedReturn:
-        """Return when GPUs of a type that are no longer lent will be back."""
+        """Return when the tenant gets back GPUs of a type that it no longer lends."""
         with tenant_scope(self.tenant.pk):
             now = pool_now(self.facts).pool_at
             return promised_return(self.facts, self.tenant.pk, gpu_type, now)

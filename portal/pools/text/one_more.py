@@ -12,10 +12,10 @@ from scheduling.selectors.tenants.prospects import StartProspect
 
 @dataclass(frozen=True, slots=True)
 class OneMore:
-    """The cost of one more GPU of a type for a tenant. `why` replaces missing figures.
+    """The cost of one more GPU of a type for a tenant, in credits.
 
-    `hour` and `lease`: credits for an hour, and for a lease at the posted price. `after`: the next
-    posted price if the GPU were in use and nothing else changed.
+    `hour` and `lease`: for an hour and for a lease, at the posted price. `after`: the next posted
+    price if the GPU were in use and nothing else changed. `why`: the reason for missing figures.
     """
 
     gpu_type: str

@@ -75,7 +75,7 @@ class IdleReason:
 
 
 def badges_of(view: PoolOverview) -> Badges:
-    """Return badges by tenant: the tenants that use most have their own."""
+    """Return badges by tenant: the largest users have their own, all others share one."""
     uses: Counter[int] = Counter()
     seen = {}
     for claim in (claim for type_ in view.types for claim in type_.claims):
@@ -170,7 +170,7 @@ def _charted_badges(history: PoolHistory, badges: Badges) -> Badges:
 
 
 def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any]:
-    """Return the data of templates/pools/pool.html on the pool's state."""
+    """Return the data of the part of templates/pools/pool.html that shows the pool's state."""
     used, idle, blocked = (view.total(key) for key in ("used", "idle", "blocked"))
     last = view.rounds[-1] if view.rounds else None
     return {

@@ -79,7 +79,7 @@ def _note(point: PriceRow) -> Note:
 
 
 def _hours(history: Sequence[PriceRow], times: Clocks) -> list[dict[str, Any]]:
-    """Return the last price of each hour, newest first, with the cheapest and dearest marked."""
+    """Return the last price of each hour, newest first; mark the lowest and the highest."""
     by_hour = {row.posted_at.replace(minute=0, second=0, microsecond=0): row for row in history}
     amounts = [row.price for row in by_hour.values()]
     ends = {min(amounts): "cheapest", max(amounts): "dearest"} if len(set(amounts)) > 1 else {}

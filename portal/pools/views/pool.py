@@ -109,7 +109,7 @@ def _submitting_tenant(request: HttpRequest, pool: str) -> str:
 
 
 def _gpu_type(request: HttpRequest, view: PoolOverview) -> str:
-    """Return the GPU type of the charts, or empty for all or in a pool of one type."""
+    """Return the GPU type of the charts; empty for all types, or if the pool has only one."""
     name = request.GET.get("gpu_type", "")
     names = [one.name for one in view.types]
     if name and name not in names:

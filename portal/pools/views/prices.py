@@ -108,7 +108,7 @@ def _older(
 def _one_more(
     request: HttpRequest, facts: PoolFacts, tenants: frozenset[int], now: datetime
 ) -> dict[str, Any]:
-    """Return the cost of one more GPU for the requested tenant of the viewer in the pool."""
+    """Return the cost of one more GPU for a tenant of the viewer: `?tenant=`, else the first."""
     mine = [row for row in access(request).memberships if row.tenant_id in tenants]
     asked = request.GET.get("tenant", "")
     chosen = next((row for row in mine if row.slug == asked), mine[0] if mine else None)

@@ -18,7 +18,9 @@ DEFAULT = "day"
 @signed_in
 @require_safe
 def starts(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show how many jobs of past estimates started before p90 and before p50. Counts only."""
+    """Show how many jobs of past estimates started before p90 and before p50, for all tenants
+    together.
+    """
     facts = pool_or_404(request, name)
     times = clocks(facts)
     asked = request.GET.get("window", DEFAULT)

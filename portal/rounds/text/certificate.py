@@ -116,7 +116,7 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
 
 
 def _follows(following: Following) -> Promise:
-    """Return whether the round starts with the state that the one before left."""
+    """Return whether the round starts with the state that the round before left."""
     before = f"round {thousands(following.before)}"
     name = f"Follows from {before}" if following.before else "First round"
     if following.follows is None:
@@ -207,7 +207,9 @@ def _guarantee(row: CertificateItemView) -> str:
 
 
 def _trades(row: CertificateItemView) -> str:
-    """Return the smallest gain of the round's trades, and how far quotas differ."""
+    """Return a sentence on a round's trades: their smallest gain, and the quota that open trades
+    move.
+    """
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"The trades or quotas of {who} break a rule."
@@ -228,7 +230,7 @@ def _envy(row: CertificateItemView) -> str:
     who, other = name_of(row.tenant), name_of(row.other, "another")
     if row.verdict is Verdict.NOTED:
         gain = f"{who} would do {_gpus(row.worst)} more with the share of {other}"
-        return f"It holds for all tenants without a limit of jobs. With a limit: {gain}."
+        return f"It holds for all tenants whose jobs do not limit them. Of the others, {gain}."
     if row.count:
         pairs = "" if row.count == 1 else f" {plural(row.count, 'pair')} of {row.checked} do so."
         return (
@@ -353,7 +355,7 @@ def throughput_context(seen: CertificateView | None) -> dict[str, Any]:
 
 
 def _first(c: DecisionCounts) -> list[Promise]:
-    """Return lines that certificates contain, for rounds without a certificate."""
+    """Return the lines on capacity and gangs for a round without a certificate."""
     return [
         _promise(
             NAMES[P.CAPACITY],
@@ -412,7 +414,7 @@ def _ends(c: DecisionCounts) -> Promise:
         f" {'its' if c.preempted == 1 else 'their'} minimum runtime."
     )
     return _promise(
-        "Leases end when they are due, or with notice past their minimum runtime",
+        "Leases end when they are due, or with notice after their minimum runtime",
         broken,
         text,
         note,

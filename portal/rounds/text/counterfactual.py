@@ -54,7 +54,7 @@ def _deck(result: Counterfactual, round_: Round) -> str:
     if not result.looks_at_speeds:
         return f"{policy} does not use speeds."
     if result.chosen is None:
-        return "This needs a job of the round whose job type has speeds."
+        return "This page needs a job in the round whose job type has speeds."
     if result.best is not None:
         rest = "it promises no gain from overstating one job type, but understating gained"
         if not result.promised:

@@ -18,7 +18,7 @@ def order_sentence(row: CertificateItemView) -> str:
     if row.count:
         return _passed_over(row)
     picks = plural(row.checked, "pick")
-    if row.total is None:  # stored before version 6, or hidden from the viewer
+    if row.total is None:  # an older certificate (below version 6), or hidden from the viewer
         return f"{picks} replayed in order: each was its turn."
     jobs = plural(int(row.total), "job that was left", "jobs that were left")
     return (
@@ -51,8 +51,8 @@ def misreport_sentence(row: CertificateItemView) -> str:
     who = name_of(row.tenant)
     known = f" No {_kind(row)} gains at all: exact, by {row.bound}." if row.bound else ""
     if row.count:
-        known = ""  # the trials contradict it
-    if not row.of:  # stored before version 6
+        known = ""  # a trial that gained contradicts the claim
+    if not row.of:  # a certificate below version 6
         tried = f"{plural(row.checked, 'misreport')} of {who} tried"
     else:
         tried = f"Best of {row.checked} out of {plural(row.of, 'misreport')} of {who} tried here"

@@ -113,7 +113,7 @@ def share_note(row: RoundShare) -> Note:
 
 
 def rho_note(row: RoundShare) -> Note:
-    """Return received over deserved: rho at the round's instant."""
+    """Return the note of a tenant's rho before the round: received over deserved."""
     return Note(
         "rho before the round",
         (
@@ -127,7 +127,7 @@ def rho_note(row: RoundShare) -> Note:
 
 
 def key_note(row: PickRow, policy: str) -> Note:
-    """Return the numbers of a pick; rho only if the policy uses it."""
+    """Return the numbers by which a job was picked; rho only if the policy uses it."""
     by_rho = (
         LineItem("its tenant's rho at that point", ratio(row.tenant_rho, 4)),
         LineItem("its job's rho at that point", ratio(row.job_rho, 4)),

@@ -144,7 +144,7 @@ def _share_title(view: RoundView) -> str:
 
 
 def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
-    """Return rows in order; if tenants below 1 all come first, both groups get headings."""
+    """Return the rows in order. If all tenants with a rho below 1 come first, add two headings."""
     split = next((i for i, row in enumerate(rows) if (row.tenant_rho or 0) >= 1), len(rows))
     by_rho = registry.traits(policy).picks_by_rho
     clean = by_rho and all((row.tenant_rho or 0) >= 1 for row in rows[split:])

@@ -82,7 +82,7 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     ),
     "too short a time for rounds": (
         {"ROUNDS_KEEP_DAYS": "89"},
-        "ROUNDS_KEEP_DAYS must be at least 90: so long each round can be recomputed",
+        "ROUNDS_KEEP_DAYS must be at least 90: rounds must be recomputable for that long",
     ),
     "no host": (
         {"ALLOWED_HOSTS": " , "},
