@@ -16,9 +16,9 @@ BATCH = 2000
 
 
 def submit_arrivals(pool_id: int, *, until: datetime) -> int:
-    """Create the jobs that are due by `until`, in order of (instant, id); return how many.
+    """Create the jobs that are due by `until`, in order of (time, id); return how many.
 
-    Skip locked rows: another round is creating their jobs. So each row becomes one job.
+    Skip locked rows, whose jobs another round is creating. So each row becomes exactly one job.
     """
     with engine_scope(pool_id):
         due = Arrival.objects.filter(pool_id=pool_id, at__lte=until).order_by("at", "id")

@@ -22,7 +22,8 @@ VERSION = 1
 MOST_ROWS = 256
 MOST_GPUS = 32
 
-# Ten years in milliseconds; 65,536 cores' CPU time in ten years; an exbibyte; 16 TiB in MiB.
+# Upper bounds: ten years in milliseconds; the CPU time of 65,536 cores in ten years; an exbibyte;
+# 16 TiB in MiB.
 Elapsed = Annotated[int, Meta(ge=0, le=315_360_000_000)]
 CpuTime = Annotated[int, Meta(ge=0, le=2**55)]
 Bytes = Annotated[int, Meta(ge=0, le=2**60)]

@@ -60,7 +60,7 @@ def make_private(*folders: Path) -> bool:
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether another user than the portal's runs the job, through this folder's group."""
+    """Return whether the job runs as another user, who has access through this folder's group."""
     try:
         return folder.stat().st_mode & _SHARED == _SHARED
     except OSError:

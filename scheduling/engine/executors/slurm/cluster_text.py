@@ -27,7 +27,9 @@ _RANGES = re.compile(r"\[([0-9,-]+)\]")
 
 @dataclass(frozen=True)
 class SlurmNodeText:
-    """A node as sinfo reports it; `gpus` by Slurm's name of their type (empty: no type)."""
+    """A node as sinfo reports it; `gpus`: their number by Slurm's name of the GPU type, which may
+    be empty.
+    """
 
     name: str
     state: str
@@ -63,7 +65,10 @@ def parse_nodes(table: str) -> list[SlurmNodeText]:
 
 
 def parse_gpus(gres: str) -> list[tuple[str, int]]:
-    """Return (type, GPUs) pairs from a text of generic resources; without a number, 1 GPU."""
+    """Return (type, GPUs) pairs from a text of generic resources.
+
+    An entry without a number means 1 GPU.
+    """
     return [(name, int(count or 1)) for name, count in _GPU.findall(gres)]
 
 
