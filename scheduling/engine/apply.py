@@ -116,7 +116,7 @@ def _record_entitlements(write: RoundWrite) -> None:
 
 
 def _record_trades(write: RoundWrite) -> None:
-    """Record trades, and their reversals, as events, which are kept longer than the round's data."""
+    """Record trades and their reversals as events, which are kept longer than the round's data."""
     for trade in write.plan.decision.trades:
         write.events.add(Kind.TRADED, write.at, trade_row(trade))
 

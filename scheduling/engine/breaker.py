@@ -3,11 +3,11 @@ not answer.
 
 Five failed calls in a row open it. A successful `extend` or `forget` does not close it, since these
 calls may send nothing to the engine. An open breaker refuses calls at once until a cool-down has
-passed. The next call is a probe. Executors keep nothing in memory and rounds run in several
-processes, so the breaker's state is a database row, read before each call and written when it
-changes. Rounds continue meanwhile: intents stay open, and no lease is declared lost. Any other
-exception of an adapter counts as an ExecutorError, so that an adapter's bug stops no round. Errors
-of the portal's own database are raised unchanged. Source: docs/adr/0207-executors-that-fail.md.
+passed. The next call is a probe. The breaker's state is a database row, read before each call and
+written when it changes, because rounds run in several processes. Rounds continue meanwhile: intents
+stay open, and no lease is declared lost. Any other exception of an adapter counts as an
+ExecutorError, so that an adapter's bug stops no round. Errors of the portal's own database are
+raised unchanged. Source: docs/adr/0207-executors-that-fail.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BreakerOpenError(ExecutorError):
 
 
 def warn_of(event: str, pool: Pool, error: ExecutorError) -> None:
-    """Log a failed call. Calls that the open breaker refused are not logged, since its opening was."""
+    """Log a failed call. Calls that the open breaker refused are not logged."""
     if not isinstance(error, BreakerOpenError):
         log.warning(event, pool=pool.name, error=str(error))
 

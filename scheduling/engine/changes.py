@@ -24,7 +24,10 @@ class JobFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseHold:
-    """The period during which a lease holds its GPUs; `ended_us` is None while it still holds them."""
+    """The period during which a lease holds its GPUs.
+
+    `ended_us` is None while it still holds them.
+    """
 
     job: int
     gpus: int

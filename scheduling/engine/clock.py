@@ -76,7 +76,7 @@ def read_clocks(pool_ids: Collection[int]) -> dict[int, PoolNow]:
 def tick_clock(pool_id: int) -> PoolNow:
     """Record a tick of the pool's clock.
 
-    Skip long gaps between ticks, and pause if nobody views the pool.
+    Skip long gaps between ticks, and pause if no user views the pool.
 
     A scaled clock does not advance during a gap longer than `GAP`. At scale 1 it does, because real
     processes continue during the gap. If the wall clock went backwards, either clock continues from

@@ -1,4 +1,6 @@
-"""Readers of the fields about a job's end: class, deadline, steps, stopping criterion. Pure.
+"""Readers of the fields about a job's end: class, deadline, steps, stopping criterion.
+
+The functions are pure.
 
 Source: docs/adr/0224-a-dry-run-decides-the-next-round.md.
 """
@@ -132,7 +134,7 @@ def check_deadline(
 
 
 def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, ...]:
-    """Read steps as texts; return an empty tuple and add an error if they are wrong.
+    """Read steps. Return an empty tuple and add an error if they are wrong.
 
     The input is a text or a list of percent:points, or a list of pairs.
     """
@@ -176,7 +178,7 @@ def parsed_steps(texts: tuple[str, ...]) -> tuple[DeclaredStep, ...]:
 
 
 def read_stop_field(given: Mapping[str, object], errors: FieldErrors) -> str | None:
-    """Read a stopping criterion, such as accuracy>=0.93; it requires a maximum of iterations."""
+    """Read a stopping criterion such as accuracy>=0.93, which requires a maximum of iterations."""
     value = given.get("stop_when", "")
     if value == "":
         return ""

@@ -34,7 +34,7 @@ ITERATIONS_MAX = 1000 * COUNT_MAX
 
 
 class JobRequest(Request, frozen=True, kw_only=True):
-    """A job to submit. A field that is left out or null has its default."""
+    """A job to submit. A field that is omitted or null has its default value."""
 
     NOUN: ClassVar[str] = "a job"
 

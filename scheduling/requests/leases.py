@@ -22,7 +22,7 @@ class Processes(StrEnum):
 
 
 class EndLeaseRequest(Request, frozen=True, kw_only=True):
-    """The end of a lease whose process should have ended, always with a reason."""
+    """The request to end a lease whose process should have ended; a reason is required."""
 
     NOUN: ClassVar[str] = "the end of a lease"
 

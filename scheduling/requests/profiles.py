@@ -1,4 +1,4 @@
-"""The request that declares a job type; its name is in the address."""
+"""The request that declares a job type, whose name is in the URL."""
 
 from __future__ import annotations
 

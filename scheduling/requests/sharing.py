@@ -27,7 +27,7 @@ def _read_by_offer(given: Mapping[str, object], errors: FieldErrors) -> bool:
 
 
 class SharingRequest(Request, frozen=True, kw_only=True):
-    """Settings for one GPU type; the stricter of them and the quota's bounds applies."""
+    """A tenant's settings for one GPU type; stricter bounds of the quota take precedence."""
 
     NOUN: ClassVar[str] = "these settings"
     NULL_IS_ABSENT: ClassVar[bool] = False
@@ -87,7 +87,7 @@ class PriceLimitRequest(Request, frozen=True, kw_only=True):
 
 
 class OfferRequest(Request, frozen=True, kw_only=True):
-    """An offer of idle quota in the pool of the address."""
+    """An offer of idle quota in the pool that the URL names."""
 
     NOUN: ClassVar[str] = "an offer"
 

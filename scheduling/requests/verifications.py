@@ -15,7 +15,7 @@ from tenants.requests import SlugName
 KINDS = ("rounds", "statement")
 NUMBER_MAX = 2**62
 LogNumber: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
-# For each kind, the fields that give the verified span.
+# The fields that give the verified span, for each kind.
 SPANS = {"rounds": ("first", "last"), "statement": ("since", "until")}
 
 

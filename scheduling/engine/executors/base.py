@@ -79,7 +79,7 @@ class Iterations:
     Times are whole microseconds of pool time. `time_us`: the time of `count` iterations, without
     the process's first iteration. `resumed_us`: the time from the process's start to the end of its
     first iteration. `suspended_us`: the time from the request to release its GPUs until it wrote
-    its last file. Both are None as long as they are unknown. `memory_bytes`: the maximum GPU memory
+    its last file. Both are None while unknown. `memory_bytes`: the maximum GPU memory
     that the process reported on one GPU; 0 if not reported.
     """
 
@@ -131,7 +131,7 @@ class ExecutorTraits(NamedTuple):
 
     An unknown executor has the defaults. `simulates`: no process runs; a job lasts as long as it
     declares, and may come from a trace. `keeps_output`: the output of programs is in the portal's
-    data folder. `reports_usage`: samples of CPU, memory and GPU usage are there too
+    data folder. `reports_usage`: so is a record of the use of CPUs, memory and GPUs
     (docs/executors.md). `runs_as_portal`: jobs have the rights of the portal's user.
     `is_exclusive`: only this installation uses it. `has_nodes`: its engine knows its nodes and
     their states (`scheduling.engine.executors.node_source`); `title` is the engine's name.
@@ -159,12 +159,11 @@ class ExecutorTraits(NamedTuple):
 class Executor(Protocol):
     """Runs processes for leases. All calls are idempotent by token.
 
-    A call may be repeated, delayed or overtaken by a later call, because a process that held a
-    pool's fence may have slept while another process continued. So a token is never started more
-    than once. It never starts after a request to stop it, or after a later lease of its job was
-    launched or stopped. A late call returns the current state. Each use creates a new object: no
-    state is kept in memory. No call may wait for its engine longer than CALL_S; every call may
-    raise ExecutorError.
+    A call may be repeated, delayed or overtaken by a later call: a process that held a pool's fence
+    may have slept meanwhile. So a token is never started more than once. It never starts after a
+    request to stop it, or after a later lease of its job was launched or stopped. A late call
+    returns the current state. Each use creates a new object: no state is kept in memory. No call
+    may wait for its engine longer than CALL_S; every call may raise ExecutorError.
     """
 
     traits: ExecutorTraits

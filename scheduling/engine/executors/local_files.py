@@ -146,20 +146,18 @@ def read_progress(job_id: int) -> dict[str, Any] | None:
 
 
 def read_iterations(job_id: int) -> bytes:
-    """Return a job's report of its iterations; cut a report that is too long, one byte above the
-    limit.
-    """
+    """Return a job's report of its iterations; cut an overlong report one byte above the limit."""
     return _said(job_id, "iterations.json", ITERATIONS_BYTES)
 
 
 def read_evaluations(job_id: int) -> bytes:
-    """Return a job's report of its metric; cut a report that is too long, one byte above the limit."""
+    """Return a job's report of its metric; cut an overlong report one byte above the limit."""
     return _said(job_id, "evaluations.json", EVALUATIONS_BYTES)
 
 
 def read_usage(job_id: int, lease_number: int, rank: int) -> bytes:
-    """Return the samples of the shim on a lease's node; cut a file that is too long, one byte above
-    the limit.
+    """Return the samples of the shim on a lease's node; cut an overlong file one byte above the
+    limit.
     """
     try:
         with _opened(str(int(job_id)), "leases", str(int(lease_number))) as folder:

@@ -25,8 +25,8 @@ class EngineNode:
 
     `state`, with its `reason` and since when, was set by the engine's own administrators and
     daemons. A drain that this portal requested is in `drained_here`, whatever `state` is. `unfit`:
-    the reason why no pool can use the node: it has no GPUs, several GPU types, or a type without a
-    name in the portal. `gpu_type` is then empty.
+    why no pool can use the node. It has no GPUs, several GPU types, or a type without a name in the
+    portal. `gpu_type` is then empty.
     """
 
     name: str

@@ -352,7 +352,6 @@ class ShimExecutor(ABC):
         )
 
     def _claim_for_ever(self, token: str) -> bool:
-        """Claim a token so that no program starts for it; return False if a shim claimed it first."""
         folder = lease_folder(self._root, token)
         make_private(self._root, folder.parents[1], folder.parent, folder)
         if claim(folder, never=True) is not None:

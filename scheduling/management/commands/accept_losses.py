@@ -25,7 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="", help="why they are gone, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Accept the losses; exit with 1 if that is impossible, and print why."""
+        """Accept the losses. If this is impossible, print the reason and exit with 1."""
         pool = named_pool(options["pool"])
         try:
             with acting_as(options["user"]) as actor:

@@ -37,7 +37,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """List the leases, or end one; exit with 1 if that is impossible, and print why."""
+        """List the leases, or end one. If this is impossible, print the reason and exit with 1."""
         pool = named_pool(options["pool"])
         if options["job"] is None:
             self._list(pool)

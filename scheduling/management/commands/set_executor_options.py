@@ -37,7 +37,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Set the options; exit 1 with the errors by field."""
+        """Set the options; if they are wrong, print the errors by field and exit with 1."""
         pool = named_pool(options["pool"])
         if not options["user"]:
             if any(options[name] for name in ("file", "reason", "same_cluster")):

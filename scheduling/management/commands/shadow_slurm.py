@@ -50,7 +50,7 @@ SHOWN = 8
 
 
 class Command(BaseCommand):
-    """Watch, then compare Slurm's schedule with that of each policy."""
+    """Watch a partition, then compare Slurm's schedule with that of each policy."""
 
     help = "Watch a Slurm partition and compare it with policies; submits and changes nothing."
 
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Poll until the time is over or an interrupt; then write the report."""
+        """Poll until the time is over or the user interrupts; then write the report."""
         if options["minutes"] < 0 or options["interval_s"] < 1:
             raise CommandError("--minutes must be at least 0, --interval-s at least 1")
         try:
@@ -119,7 +119,7 @@ class Command(BaseCommand):
             self.stdout.write(f"the same jobs from an empty pool: {command}")
 
     def _decided(self, seen: WatchedPool, rules: Rules) -> list[tuple[object, ...]]:
-        """Print a line with what a policy would decide now; return it as rows."""
+        """Print what a policy would decide now, in one line; return the decision as rows."""
         try:
             decision = decide_now(seen, rules)
         except InvariantViolation as error:
@@ -160,7 +160,7 @@ class Command(BaseCommand):
 
 
 def _rules(options: dict[str, Any], pool: Pool | None) -> dict[str, Rules]:
-    """Return the rules of each policy; the pool's settings are the defaults of the command line."""
+    """Return the rules of each policy. The pool's settings are the defaults of the command line."""
     policy = options["policy"] or (pool.policy if pool else DEFAULT)
     given = {
         "policy": policy,

@@ -20,7 +20,7 @@ ROW = "{:>8}  {:>16}  {:>8}  {:>11}  {:>12}  {:>8}  {:>10}"
 
 
 class Command(BaseCommand):
-    """Simulate several lease lengths, and print the results side by side. Nothing is changed."""
+    """Simulate several lease lengths, and print the results side by side; change nothing."""
 
     help = "Simulate a pool's last days with several lease lengths and recommend a length."
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         add("--json", action="store_true", help="print one JSON object and nothing else")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the figures and the recommendation; remarks go to the error stream."""
+        """Print the figures and the recommendation, and print remarks to standard error."""
         try:
             tuning = tune_lease(
                 options["pool"],

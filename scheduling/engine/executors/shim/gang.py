@@ -37,8 +37,8 @@ KEY = "EVENSHARE_GANG_KEY"
 FIRST_RANK = "EVENSHARE_GANG_FIRST_RANK"
 NODES = "EVENSHARE_GANG_NODES"
 PORT = "EVENSHARE_GANG_PORT"
-# This file tells the shim that ranks were lost. The end of its program then is not the end of the
-# job.
+# By this file the shim learns that ranks were lost. The end of its program then is not the end of
+# the job.
 BROKEN = "gang.broken"
 
 # Messages of srun that are not logged: that tasks are not bound to CPUs, as requested, and that

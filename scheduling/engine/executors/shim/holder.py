@@ -67,7 +67,7 @@ class Limit:
 
 
 class Shim:
-    """One claimed lease, from the start of its program to the file with its exit."""
+    """The life of one claimed lease, from the start of its program to the record of its exit."""
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
         self._folder = folder

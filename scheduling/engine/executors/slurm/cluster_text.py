@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from itertools import product
 
-# More nodes than any cluster has: a longer list is not a list of nodes.
+# The maximum length of a list of nodes; no cluster has more nodes.
 MOST_NODES = 100_000
 # Suffixes of sinfo's states: powered down, not responding, reserved, ...
 _FLAGS = "*~#!%$@^-+"
