@@ -25,7 +25,7 @@ SAY_EVERY = 10
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Count seconds.")
-    parser.add_argument("--seconds", type=int, default=60, help="how many (default 60)")
+    parser.add_argument("--seconds", type=int, default=60, help="number of seconds (default 60)")
     seconds: int = parser.parse_args().seconds
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     # Only the first rank writes checkpoints and progress. It waits for no other rank.

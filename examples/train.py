@@ -135,7 +135,9 @@ def digest(arrays: Arrays) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network.")
-    parser.add_argument("--steps", type=int, default=6000, help="steps in all (default 6000)")
+    parser.add_argument(
+        "--steps", type=int, default=6000, help="total number of steps (default 6000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the final state to this file")
     parser.add_argument("--keep", type=Path, help="outside the portal: folder for checkpoints")

@@ -159,10 +159,14 @@ def from_bytes(body: bytes) -> dict[str, Any]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network on several nodes.")
-    parser.add_argument("--steps", type=int, default=3000, help="steps in all (default 3000)")
+    parser.add_argument(
+        "--steps", type=int, default=3000, help="total number of steps (default 3000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--every", type=float, default=300.0, help="seconds between snapshots")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds of rest after each step")
+    parser.add_argument("--every", type=float, default=300.0, help="seconds between checkpoints")
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="pause after each step, in seconds"
+    )
     return parser.parse_args()
 
 

@@ -62,8 +62,8 @@ def deadline_fields(at: datetime, values: Iterable[tuple[int, int]]) -> dict[str
 def profile_fields(profile: Profile | None, gpu_types: Sequence[str] = ()) -> dict[str, Any]:
     """Return the fields of a job of this type; empty for a job without a type.
 
-    The job accepts the GPU types on which its type can run; if `gpu_types` is not empty, only those
-    of them.
+    The job accepts the GPU types on which its type can run, or only those in `gpu_types` if it is
+    not empty.
     """
     if profile is None:
         return {}

@@ -69,7 +69,7 @@ def _kinds(table: str) -> dict[str, str]:
 
 
 def next_ids(table: str, count: int) -> list[int]:
-    """Draw ids from a table's identity sequence, for rows that others will refer to."""
+    """Draw ids from a table's identity sequence, for rows to which other rows will refer."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",

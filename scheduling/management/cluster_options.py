@@ -16,10 +16,12 @@ from tenants.scopes import site_scope
 def add_cluster_arguments(parser: CommandParser) -> None:
     """Add the arguments for a pool, or for a partition with its slurm.conf."""
     parser.add_argument(
-        "pool", nargs="?", help="a pool; its executor_options have the other options"
+        "pool", nargs="?", help="a pool, whose executor_options give all other options"
     )
     parser.add_argument("--partition", help="without a pool: the partition to check")
-    parser.add_argument("--conf", default="", help="slurm.conf, if it is not the tools' default")
+    parser.add_argument(
+        "--conf", default="", help="path of slurm.conf, unless it is the tools' default"
+    )
 
 
 def chosen_cluster(options: dict[str, Any]) -> tuple[SlurmOptions, Pool | None]:

@@ -83,7 +83,7 @@ class LeaseEvent(models.Model):
                 name="event_notice_by_winner",
                 condition=models.Q(data__has_key="rule"),
             ),
-            # Metering reads the quotas that were in force in a period.
+            # Readers of a period look up the quotas that were in force.
             models.Index(
                 fields=["pool", "at", "number"],
                 name="event_quota_by_time",

@@ -40,6 +40,6 @@ class EndLeaseRequest(Request, frozen=True, kw_only=True):
     ]
     reason: Annotated[
         str,
-        Meta(min_length=1, max_length=REASON_MAX, description="Why, for the audit log."),
+        Meta(min_length=1, max_length=REASON_MAX, description="The reason, for the audit log."),
         Input(label="Reason", hint="Kept in the audit log.", complaint=NO_REASON),
     ]

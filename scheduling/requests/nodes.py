@@ -85,7 +85,9 @@ class DrainRequest(Request, frozen=True, kw_only=True):
     reason: Annotated[
         str,
         Meta(
-            min_length=1, max_length=REASON_MAX, description="Why, for the audit log and the page."
+            min_length=1,
+            max_length=REASON_MAX,
+            description="The reason, for the audit log and the page.",
         ),
         Input(label="Reason", complaint=NO_REASON),
     ]

@@ -103,7 +103,7 @@ def parse_usage(
     if usage.version != VERSION:
         return UsageFile(refused=f"is not of version {VERSION}")
     if usage.rank != rank:
-        return UsageFile(refused="is of another rank")
+        return UsageFile(refused="belongs to another rank")
     why = _excess(usage.rows, rows, gpus) or _disorder(usage.rows)
     return UsageFile(refused=why) if why else UsageFile(usage)
 
@@ -122,7 +122,7 @@ def _disorder(rows: Sequence[SampledRow]) -> str:
     ):
         return "has rows out of order"
     if any(len(row.busy) != len(row.used_mib) for row in rows):
-        return "has rows of differing GPUs"
+        return "has rows with different numbers of GPUs"
     if any((row.memory_bytes or 0) > (row.memory_peak_bytes or 0) for row in rows):
         return "has a mean above its peak"
     return ""

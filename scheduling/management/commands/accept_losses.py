@@ -22,7 +22,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="the pool's name")
         parser.add_argument("--user", required=True, help="the operator, for the audit log")
-        parser.add_argument("--reason", default="", help="why they are gone, for the audit log")
+        parser.add_argument("--reason", default="", help="the reason, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Accept the losses. If this is impossible, print the reason and exit with 1."""

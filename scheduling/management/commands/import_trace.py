@@ -41,7 +41,8 @@ class Command(BaseCommand):
             dest="manner",
             choices=[one.value for one in Manner],
             default=Manner.BACKLOG.value,
-            help="backlog: all jobs now; replay: each at its own instant from now on (%(default)s)",
+            help="backlog: submit all jobs now; replay: each at its own time"
+            " from now on (%(default)s)",
         )
         add_trace_arguments(parser)
         parser.add_argument("--limit", type=int, help="stop after this number of jobs")

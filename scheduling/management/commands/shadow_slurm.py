@@ -52,27 +52,47 @@ SHOWN = 8
 class Command(BaseCommand):
     """Watch a partition, then compare Slurm's schedule with that of each policy."""
 
-    help = "Watch a Slurm partition and compare it with policies; submits and changes nothing."
+    help = "Watch a Slurm partition and compare it with policies, without changing anything."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_cluster_arguments(parser)
         add = parser.add_argument
-        add("--minutes", type=float, default=60, help="duration; 0: one poll (%(default)s)")
+        add("--minutes", type=float, default=60, help="duration; 0: poll once (%(default)s)")
         add("--interval-s", type=float, default=30, help="interval between polls (%(default)s)")
         add("--out", metavar="FOLDER", help="folder of the recording; a later run continues it")
         add(
             "--tenant",
             choices=TENANT_KEYS,
             default="account",
-            help="meaning of a tenant (%(default)s)",
+            help="what counts as a tenant (%(default)s)",
         )
         add("--policy", metavar="P[,P...]", help="policies (the pool's, or the default one)")
-        add("--option", action="append", default=[], metavar="P.KEY=VALUE", help="of a policy")
-        add("--quotas", metavar="FILE", help="tenant, gpu_type, gpus, ...; without: by demand")
-        add("--round-s", type=float, help="the grid of rounds (the pool's, or 10)")
-        add("--lease-s", type=float, help="length of leases (the pool's, or 900)")
-        add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
-        add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
+        add(
+            "--option",
+            action="append",
+            default=[],
+            metavar="P.KEY=VALUE",
+            help="an option of a policy",
+        )
+        add(
+            "--quotas",
+            metavar="FILE",
+            help="CSV of tenant, gpu_type, gpus, ...; default: by demand",
+        )
+        add("--round-s", type=float, help="seconds between rounds (the pool's, or 10)")
+        add("--lease-s", type=float, help="seconds per lease (the pool's, or 900)")
+        add(
+            "--cold-s",
+            type=float,
+            default=0,
+            help="seconds lost when a job is resumed (%(default)s)",
+        )
+        add(
+            "--checkpoint-s",
+            type=float,
+            default=0,
+            help="seconds lost when a lease ends (%(default)s)",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Poll until the time is over or the user interrupts; then write the report."""

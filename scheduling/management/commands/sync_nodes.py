@@ -31,7 +31,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="its name")
         parser.add_argument("--dry-run", action="store_true", help="only show what would change")
-        parser.add_argument("--user", help="the operator who does it, for the audit log")
+        parser.add_argument("--user", help="the operator, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print a line for each change, and for each node that stays unchanged."""

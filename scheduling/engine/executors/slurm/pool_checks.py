@@ -29,7 +29,7 @@ def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
         yield _run_on(slurm)
         yield from _shared(slurm, pool)
     except ExecutorError as error:
-        yield ClusterFinding(Level.WARNING, f"pool {pool.name}", f"not looked at: {error}")
+        yield ClusterFinding(Level.WARNING, f"pool {pool.name}", f"not checked: {error}")
 
 
 def _without_users(pool: Pool) -> Iterator[ClusterFinding]:

@@ -223,7 +223,7 @@ class RestdClient:
             return msgspec.json.decode(urlsafe_b64decode(payload), type=_TokenClaims)
         except _NO_JSON:
             # Do not chain the original error, which could show a part of the token.
-            text = f"what is in {self.options.token_file} is not a token of `scontrol token`"
+            text = f"{self.options.token_file} contains no token of `scontrol token`"
             raise ExecutorError(text) from None
 
 
