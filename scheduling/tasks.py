@@ -184,7 +184,8 @@ def simulations(**_: Any) -> int:
     for key, process in list(_simulations.items()):
         if process.poll() is not None:
             del _simulations[key]
-            give_up_simulation(*key, LOST_FAILURE)  # The process may have recorded its end itself.
+            # no effect if the process recorded its end itself
+            give_up_simulation(*key, LOST_FAILURE)
         elif not is_simulation_wanted(*key):
             process.kill()  # The simulation was cancelled or given up during one long decision.
     claimed = claim_simulations()
@@ -212,7 +213,7 @@ def forecasts(**_: Any) -> int:
     for key, process in list(_forecasts.items()):
         if process.poll() is not None:
             del _forecasts[key]
-            # The process may have recorded its end itself.
+            # no effect if the process recorded its end itself
             forecasting.give_up_forecast(*key, forecasting.LOST_FAILURE)
         elif not forecasting.is_forecast_wanted(*key):
             process.kill()  # The forecast was given up during one long decision.

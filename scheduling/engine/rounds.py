@@ -64,7 +64,7 @@ class RoundOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The outcome, and the round if it was committed."""
+    """The outcome of the attempt, and the round if one was committed."""
 
     outcome: RoundOutcome
     round: Round | None = None

@@ -71,8 +71,8 @@ class RoundBlob(models.Model):
 class RoundScrub(models.Model):
     """The progress of checking a pool's stored rounds, and the damaged rounds.
 
-    `damaged`: [{"number", "text", "kind"}, ...] of rounds whose bytes are kept or missing. `kind`
-    is "damage", or "break" if the round does not follow from the previous round.
+    `damaged`: [{"number", "text", "kind"}, ...] of rounds whose bytes are kept, or should be kept.
+    `kind` is "damage", or "break" if the round does not follow from the previous round.
     """
 
     pool = models.OneToOneField(

@@ -49,7 +49,7 @@ class SharingRequest(Request, frozen=True, kw_only=True):
     ] = None
     lend_limit: Annotated[
         GpuCount | None,
-        Meta(description="Maximum number of lent GPUs; null: the operator's limit."),
+        Meta(description="Maximum number of idle GPUs to lend; null: the operator's limit."),
         Input(label="Lends at most", unit="GPUs", hint="Empty: the operator's limit."),
     ] = None
     by_offer: Annotated[

@@ -18,7 +18,8 @@ from scheduling.engine.executors.local_files import USAGE_BYTES
 from scheduling.engine.executors.shim.usage import rows_of_each
 
 VERSION = 1
-# A shim keeps at most 240 rows and merges more; in a large gang it keeps fewer.
+# A shim keeps at most 240 rows, and merges neighbouring rows if there are more. In a large gang it
+# keeps fewer.
 MOST_ROWS = 256
 MOST_GPUS = 32
 

@@ -140,7 +140,7 @@ class ShimExecutor(ABC):
             asked = {one.token: one.at_us for one in launches if one.token in seen}
             reports = self._reports(asked, seen)
         known = {report.token for report in reports}
-        # The rest have shims that are still starting, without a claim or a running program.
+        # The other tokens have shims that are still starting, without a claim or a running program.
         return reports + [
             Report(one.token, ReportState.ACCEPTED, one.at_us)
             for one in launches
@@ -207,7 +207,7 @@ class ShimExecutor(ABC):
         asked = {token: at_us for token in every if token not in unknown}
         reports = self._reports(asked, seen)
         reported = {report.token for report in reports} | unknown
-        # The rest have shims that were started but have not claimed their folder yet.
+        # The other tokens have shims that were started but have not claimed their folder yet.
         return reports + [
             Report(token, ReportState.ACCEPTED, at_us) for token in tokens if token not in reported
         ]

@@ -66,7 +66,7 @@ def span_of(
 
 
 def instant(value: object) -> int | None:
-    """Return a time read from a file, or None if it is outside of what a clock can show."""
+    """Return a time read from a file, or None if it is out of range."""
     if type(value) is not int or not 0 < value < 2**53:
         return None
     try:

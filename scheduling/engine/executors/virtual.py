@@ -223,7 +223,7 @@ def _listed(work: VirtualWork, at_us: int, criteria: Criteria) -> Report:
 
 
 def _iterations(work: VirtualWork, held_us: int) -> Iterations | None:
-    """Return the whole iterations in a held time, and their duration, rounded up."""
+    """Return the number of whole iterations in a held time, and their duration, rounded up."""
     if not work.iteration_us:
         return None
     count = max(0, held_us) * work.speed_milli // (work.iteration_us * ONE_MILLI)

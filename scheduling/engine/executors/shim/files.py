@@ -96,7 +96,7 @@ def is_others(path: Path) -> bool:
 
 
 def move_away(*folders: Path) -> None:
-    """Rename the first of these paths, outermost first, that is not a folder; else the last one."""
+    """Rename the outermost of these paths that is not a folder; if all are folders, the last one."""
     wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
     place = (wrong or folders)[0 if wrong else -1]
     with contextlib.suppress(FileNotFoundError):
@@ -120,7 +120,9 @@ def reopen(lease: Path) -> None:
 
 
 def _put_aside(path: Path) -> bool:
-    """Restore our rights to a file, or rename another user's; return whether it was renamed."""
+    """Restore our rights to a file, or rename it if it is another user's; return whether it was
+    renamed.
+    """
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
     except PermissionError:
@@ -223,7 +225,7 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
 
 def number(value: object, default: float) -> float:
     """Return a number from a job's file, or `default` if the value is not a number."""
-    with contextlib.suppress(OverflowError):  # A whole number may have thousands of digits.
+    with contextlib.suppress(OverflowError):  # the integer is too large
         return float(value) if isinstance(value, int | float) else default
     return default
 
@@ -256,7 +258,7 @@ def write_text(path: Path, text: str, *, durably: bool = False) -> None:
 
 
 def write_first(path: Path, text: str) -> None:
-    """Write a file without a rename, or replace it; readers ignore a partial file."""
+    """Write a new file directly, or replace an existing one; readers ignore a partial file."""
     try:
         with _created(path) as file:
             file.write(text)

@@ -27,7 +27,7 @@ def main(folder: Path) -> None:
     fresh = folder / ".answer"
     fresh.write_text(json.dumps(answer))
     fresh.rename(folder / "answer")
-    # Wait until the portal cancels the job; it first tries to extend the time limit.
+    # Wait until the portal cancels the job. Before it does, it tries to extend the time limit.
     time.sleep(60)
 
 

@@ -171,7 +171,7 @@ def _judge(
 
 
 def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
-    """Check whether a job's time limit may be raised, which each renewal of a lease does."""
+    """Check whether a job's time limit may be raised, as each renewal of a lease does."""
     about = "trial, time limit"
     if slurm.options.limit_minutes:
         return ClusterFinding(Level.OK, about, "is not moved (limit_minutes)")
