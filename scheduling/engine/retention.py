@@ -1,7 +1,7 @@
-"""Drops files of old rounds that no invoice or ledger entry cites any more.
+"""Drops files of old rounds that no open billing period needs any more.
 
-Billing passes the first round that is still cited, because scheduling does not know the citations.
-The row of a round with its hashes, its record in the pool's log and its proofs are kept for ever.
+Billing passes the first round that it still needs (`cited_from`). The row of a round with its
+hashes, its record in the pool's log and its proofs are kept for ever.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class MetricHistory(models.Model):
 
     @property
     def as_points(self) -> tuple[MetricPoint, ...]:
-        """The evaluations as values of the core."""
+        """The evaluations as objects of the core library."""
         return tuple(MetricPoint(iteration, float(metric)) for iteration, metric in self.points)
 
 

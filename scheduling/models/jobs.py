@@ -19,8 +19,8 @@ from tenants.models import Tenant
 class Job(models.Model):
     """A training run; it needs `gpus` GPUs all at once. Times are pool time except `created_at`.
 
-    State changes are compare-and-swap updates on (id, state, version), made by
-    `scheduling.engine.apply` and `scheduling.services`.
+    `scheduling.engine` and `scheduling.services` change the state by compare-and-swap on (id,
+    state, version).
     """
 
     class State(models.TextChoices):

@@ -1,4 +1,7 @@
-"""Leases, their slots and their terms, written only by `scheduling.engine.apply`."""
+"""Leases, their slots and their terms.
+
+Only `scheduling.engine` writes them: its modules `apply`, `observe` and `revoke`.
+"""
 
 from __future__ import annotations
 

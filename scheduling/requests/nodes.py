@@ -60,7 +60,7 @@ class NodeRequest(Request, frozen=True, kw_only=True):
 
 
 class NodeChangeRequest(Request, frozen=True, kw_only=True):
-    """A node's resources other than GPUs; fields that are left out do not change."""
+    """A node's resources other than GPUs; fields that are left out stay unchanged."""
 
     NOUN: ClassVar[str] = "a change of a node"
     NULL_IS_ABSENT: ClassVar[bool] = False

@@ -197,7 +197,7 @@ class PriceRequest(Request, frozen=True, kw_only=True):
 
 
 class PoolChangeRequest(Request, frozen=True, kw_only=True):
-    """The settings to change; fields that are left out do not change."""
+    """The settings to change; fields that are left out stay unchanged."""
 
     NOUN: ClassVar[str] = "a pool"
     NULL_IS_ABSENT: ClassVar[bool] = False

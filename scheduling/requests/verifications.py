@@ -70,7 +70,7 @@ def read_verification(raw: object) -> VerificationRequest:
     """Return the verification in a body.
 
     Raises:
-        InvalidInputError: with all errors.
+        InvalidInputError: the body has errors; the exception lists all of them.
     """
     request = read_request(VerificationRequest, raw)
     errors = FieldErrors()

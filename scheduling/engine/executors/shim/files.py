@@ -96,7 +96,7 @@ def is_others(path: Path) -> bool:
 
 
 def move_away(*folders: Path) -> None:
-    """Rename the outermost of these paths that is not a folder; if all are folders, the last one."""
+    """Rename the outermost path that is not a folder; if all are folders, rename the last."""
     wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
     place = (wrong or folders)[0 if wrong else -1]
     with contextlib.suppress(FileNotFoundError):

@@ -228,7 +228,7 @@ class Slurm:
     def _environment(self, tool: str) -> dict[str, str]:
         return {
             **base_environment(),
-            # Show times in tables as seconds since 1970. sbatch would pass the setting on to the job.
+            # Show times in tables as seconds since 1970. sbatch would pass it on to the job.
             **({"SLURM_TIME_FORMAT": "%s"} if tool != "sbatch" else {}),
             **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
         }
