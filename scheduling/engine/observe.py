@@ -270,8 +270,7 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
             state = _STATE_AFTER[reason].value
             over = _JobState(lease.job_id, state, lease.ended_at, report.exit_code)
             observed.jobs.append(over)
-        # Otherwise the job was moved, and its next lease is waiting already.
-        elif successor is None:
+        elif successor is None:  # otherwise the job was moved, and its next lease is waiting
             observed.jobs.append(_without_process(observed, lease, reason))
         return
     _started(observed, lease, report)

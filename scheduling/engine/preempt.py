@@ -36,11 +36,11 @@ def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
 def spared_leases(write: RoundWrite) -> dict[int, SupersededReason]:
     """Return the leases that continue although the decision preempts them, with the reasons.
 
-    They would end for a job that cannot take their GPUs. The job was cancelled meanwhile, its node
-    was drained or lost, or its tenant can no longer pay. A lease is spared only if nothing else in
-    the decision depends on its end. So the decision may contain no other new lease on its nodes. It
-    may also contain no new term of its tenant on its GPU type, since own and borrowed GPUs were
-    counted without the lease.
+    Each of them would end for a job that cannot take its GPUs. This job was cancelled meanwhile,
+    its node was drained or lost, or its tenant can no longer pay. A lease is spared only if nothing
+    else in the decision depends on its end. So the decision may contain no other new lease on its
+    nodes. It may also contain no new term of its tenant on its GPU type, since own and borrowed
+    GPUs were counted without the lease.
     """
     decision = write.plan.decision
     lost = _lost_grants(write)

@@ -81,8 +81,7 @@ class GpuAsker:
         if tool:
             try:
                 self._orders, self._answers = _start_helper(tool, wanted, path)
-            # There are too many processes or open files; the job runs without GPU readings.
-            except OSError:
+            except OSError:  # too many processes or files: the job runs without GPU readings
                 self.state = "failed"
 
     def ask(self) -> None:

@@ -128,11 +128,11 @@ class Usage:
 class CpuMeter:
     """Corrects readings of total CPU time, which may fall, so that the sum never falls.
 
-    A reading is too low for a moment if a process ends before its parent, which inherits its time,
-    was read. The next reading includes this time again. Readings stay lower if a parent ignores its
-    children's ends, because the kernel then drops their time. The usage known so far is kept, and
-    the sum continues from there. Two consecutive readings that each missed a process look the same:
-    then the time that the first one missed counts twice.
+    A reading is too low if a process ends after its parent was read and before it was read itself.
+    The next reading includes its time again, in the parent's. Readings stay lower if a parent
+    ignores its children's ends, because the kernel then drops their time. The usage known so far is
+    kept, and the sum continues from there. Two consecutive readings that each missed a process look
+    the same: then the time that the first one missed counts twice.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """A watch of a partition, and the folder that stores it so that it can be continued.
 
-FOLDER/observed.csv    every observed job, as it was last seen FOLDER/looks.csv       the times of
-polls, with the running and queued jobs
+FOLDER/observed.csv    every observed job, as it was last seen
+FOLDER/looks.csv       the times of polls, with the running and queued jobs
 """
 
 from __future__ import annotations
