@@ -49,7 +49,7 @@ def problem(role: str, now: float) -> str:
     sign_at = pulse_at if role == BEAT else touched_at(run, f"heartbeat-{role}")
     # A heartbeat file from an earlier boot has a time in the future.
     if sign_at is None or sign_at > now:
-        return "it gave no sign of life"
+        return "it sent no heartbeat"
     if now - sign_at > patience_s:
         return f"no heartbeat for {now - sign_at:.0f} s"
     if role == BEAT:

@@ -57,8 +57,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add_cluster_arguments(parser)
         add = parser.add_argument
-        add("--minutes", type=float, default=60, help="duration; 0: poll once (%(default)s)")
-        add("--interval-s", type=float, default=30, help="interval between polls (%(default)s)")
+        add(
+            "--minutes", type=float, default=60, help="minutes to watch; 0: poll once (%(default)s)"
+        )
+        add("--interval-s", type=float, default=30, help="seconds between polls (%(default)s)")
         add("--out", metavar="FOLDER", help="folder of the recording; a later run continues it")
         add(
             "--tenant",

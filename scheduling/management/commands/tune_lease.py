@@ -36,7 +36,7 @@ class Command(BaseCommand):
         add(
             "--lengths",
             metavar="S,S,...",
-            help=f"lease lengths in seconds of the pool ({','.join(map(str, LENGTHS_S))})",
+            help=f"lease lengths in seconds of pool time ({','.join(map(str, LENGTHS_S))})",
         )
         add("--policy", metavar="P", help="a policy instead of the pool's, with default options")
         add(
