@@ -18,9 +18,7 @@ from scheduling.models import Job, Lease
 
 
 class AfterLoss(NamedTuple):
-    """The number of a job's consecutive losses after a lease has ended, and the time until which
-    the job then waits.
-    """
+    """A job's consecutive losses after a lease ended, and the time until which the job waits."""
 
     losses: int = 0
     until: datetime | None = None

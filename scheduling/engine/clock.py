@@ -48,9 +48,7 @@ def pool_time(clock: PoolClock, wall: datetime) -> datetime:
 
 
 def wall_time(clock: PoolClock, pool_at: datetime) -> datetime:
-    """Return the wall time at which `clock` shows `pool_at`, now or in the past; pauses are
-    ignored.
-    """
+    """Return the wall time at which `clock` shows or showed `pool_at`; ignore pauses."""
     return clock.anchor_wall + (pool_at - clock.anchor_pool) / clock.scale
 
 
@@ -195,8 +193,6 @@ def wall_now() -> datetime:
 
 
 def _anchor(clock: PoolClock, shown_at: datetime, wall: datetime) -> None:
-    """Set the clock so that at `wall` it shows the pool time of `shown_at`, and continues from
-    there.
-    """
+    """Set the clock so that at `wall` it shows the pool time of `shown_at`, and runs on."""
     clock.anchor_pool = pool_time(clock, shown_at)
     clock.anchor_wall = wall

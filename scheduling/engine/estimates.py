@@ -118,9 +118,7 @@ def keep_runs(jobs: Sequence[int]) -> None:
 
 
 def _ended(jobs: Sequence[int]) -> dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]]:
-    """Return the jobs' runs in order of their ends, with the time of the last end, by (job type,
-    GPUs).
-    """
+    """Return the jobs' runs in order of their ends, and the last end, by (job type, GPUs)."""
     runs: dict[int, dict[str, Any]] = {}
     by_size: dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]] = {}
     for job, profile, gpus, declared_s, ended_at, kind, held_us in fetch_rows(_RUNS, [list(jobs)]):

@@ -253,9 +253,7 @@ def _started(observed: _Observed, lease: Lease, report: Report) -> None:
 
 
 def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
-    """Record an ended process: its lease ends, its GPUs are free, and its job has ended or waits
-    again.
-    """
+    """Record an ended process: the lease ends, its GPUs are free, its job has ended or waits."""
     if report.ended_us is None:
         raise ValueError(f"{report.token} is reported {report.state.value} without an end")
     ended_at = from_us(report.ended_us)

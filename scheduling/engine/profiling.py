@@ -97,9 +97,7 @@ def _wishes(pool: Pool, seen_at: datetime, at: datetime) -> dict[int, _Wish]:
 
 
 def _waiting(pool: Pool, seen_at: datetime) -> list[Job]:
-    """Return jobs that never ran and need more GPUs than a run has: the first of each type and
-    size.
-    """
+    """Return jobs that never ran and need more GPUs than a run, the first of each type and size."""
     jobs = Job.objects.filter(
         pool=pool, state=Job.State.PENDING, terms=0, profiling_s=0, gpus__gt=RUN_GPUS,
         profile__isnull=False, quarantine="", submitted_at__lt=seen_at,

@@ -121,9 +121,7 @@ def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str],
 
 
 def fallback_text(decision: Decision) -> str:
-    """Return the backend that replaced the requested one, and the reason; "" if it was not
-    replaced.
-    """
+    """Return the backend that replaced the requested one, and the reason; "" without a fallback."""
     solve = decision.solve
     if solve is None or not solve.fallback:
         return ""
@@ -154,9 +152,7 @@ def summary_row(
 
 
 def preempted_row(by_rule: Mapping[str, int]) -> dict[str, Any]:
-    """Return the number of leases that ended before their expiry, by rule; empty if there were
-    none.
-    """
+    """Return the number of leases that ended before their expiry, by rule; empty if none did."""
     return {"preempted": dict(sorted(by_rule.items()))} if by_rule else {}
 
 

@@ -309,16 +309,12 @@ def _stored(pool_id: int, number: int) -> Disclosed | None:
 
 
 def _breaks(before: Disclosed | None, after: Disclosed) -> tuple[str, ...]:
-    """Return the reason why a round does not follow from the previous one; empty if it does, or if
-    this is unknown.
-    """
+    """Return why a round does not follow from the previous one; empty if it does, or if unknown."""
     return breaks(before, after) if before else ()
 
 
 def _public_breaks(broken: tuple[str, ...], number: int, visibility: str) -> tuple[str, ...]:
-    """Return the reasons in a form that all readers may see: without details if tenants may see
-    only their own rows.
-    """
+    """Return the reasons for all readers, without details if tenants may see only own rows."""
     if not broken or visibility != Pool.Visibility.OWN:
         return broken
     return (f"It does not begin with what round {number - 1} left.",)

@@ -118,9 +118,7 @@ def live_leases(pool_id: int) -> tuple[Lease, ...]:
 
 
 def node_resources(pool_id: int) -> tuple[Resources, ...]:
-    """Return the CPUs and memory of nodes that declare them, in order of id; include nodes that are
-    down.
-    """
+    """Return CPUs and memory of the nodes that declare them, in order of id, down or not."""
     rows = NodeRow.objects.filter(pool_id=pool_id).exclude(cpus=0, memory_mb=0).order_by("id")
     return tuple(Resources(*row) for row in rows.values_list("id", "cpus", "memory_mb"))
 

@@ -11,13 +11,12 @@ from scheduling.models.cluster import Pool
 
 
 class Simulation(models.Model):
-    """A simulation of a pool's next hours with its present queue, under its own policy and another
-    one.
+    """A simulation of a pool's next hours with its present queue, under two policies.
 
-    It starts at the pool time `at`, from the snapshot with the stored hash. All other times are
-    wall time. `claim` names the process that runs it. State, progress and result are written only
-    while state and claim are unchanged, so that an abandoned process writes nothing. `beat_at` is
-    the time of its last heartbeat.
+    It compares the pool's own policy with another one. It starts at the pool time `at`, from the
+    snapshot with the stored hash. All other times are wall time. `claim` names the process that
+    runs it. State, progress and result are written only while state and claim are unchanged, so
+    that an abandoned process writes nothing. `beat_at` is the time of its last heartbeat.
     """
 
     class State(models.TextChoices):

@@ -73,14 +73,14 @@ class Extension:
 
 @dataclass(frozen=True)
 class Iterations:
-    """The reported iterations of a lease's process, as sums since the process's start, so that a
-    missed report loses no iteration.
+    """The reported iterations of a lease's process.
 
-    Times are whole microseconds of pool time. `time_us`: the time of `count` iterations, without
-    the process's first iteration. `resumed_us`: the time from the process's start to the end of its
-    first iteration. `suspended_us`: the time from the request to release its GPUs until it wrote
-    its last file. `resumed_us` and `suspended_us` are None while unknown. `memory_bytes`: the
-    maximum GPU memory that the process reported on one GPU; 0 if not reported.
+    They are sums since the process's start, so that a missed report loses none. Times are whole
+    microseconds of pool time. `time_us`: the time of `count` iterations, without the process's
+    first iteration. `resumed_us`: the time from the process's start to the end of its first
+    iteration. `suspended_us`: the time from the request to release its GPUs until it wrote its last
+    file. `resumed_us` and `suspended_us` are None while unknown. `memory_bytes`: the maximum GPU
+    memory that the process reported on one GPU; 0 if not reported.
     """
 
     count: int

@@ -114,7 +114,7 @@ class LocalExecutor(ShimExecutor):
         return shims.of(lease_folder(self._root, token), self._span(token), claim)
 
     def _span(self, token: str) -> dict[str, Any] | None:
-        """Return the start, and later the end, that a shim recorded in a file that its job cannot
+        """Return the start, and later the end, from a record of the shim that the job cannot
         change.
         """
         return read_json(self._note(token, "span"))
@@ -124,9 +124,7 @@ class LocalExecutor(ShimExecutor):
         return {token: one for token, one in saw.items() if one is not None}
 
     def _saw(self, token: str, shims: LivingShims) -> EngineWord | None:
-        """Return when a lease's shim started and ended, from the kernel and the shim's own record;
-        None if unknown.
-        """
+        """Return when a lease's shim started and ended; None if unknown."""
         claim = self._claim(token)
         shim = self._shim(token, shims, claim)
         # A shim records its end before it dies, so read this after searching for the shim.
@@ -176,9 +174,7 @@ class LocalExecutor(ShimExecutor):
                 os.kill(pid, signal.SIGKILL)
 
     def _give_up_unclaimed(self, token: str, shims: LivingShims | None = None) -> None:
-        """Give up an unclaimed lease, unless its shim still runs: a job can remove its shim's
-        claim.
-        """
+        """Give up an unclaimed lease, unless its shim still runs: a job can remove the claim."""
         if shims is None or self._claim(token) is not None:
             return
         if self._shim(token, shims, None) is None:

@@ -51,9 +51,7 @@ class LivingShims:
 
     @cached_property
     def _searched(self) -> dict[str, int]:
-        """Return the shims of all folders below the root, by folder; if a folder has several, the
-        earliest.
-        """
+        """Return the shims of all folders below the root, by folder; of several, the earliest."""
         shims: dict[str, int] = {}
         below = f"{self._root}/"
         for name in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them

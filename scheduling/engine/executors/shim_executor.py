@@ -105,15 +105,13 @@ class ShimExecutor(ABC):
 
     @abstractmethod
     def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, EngineWord]:
-        """Write `stop` for claimed shims, and prevent shims that have not claimed; return the
-        engine's observations.
-        """
+        """Write `stop` for claimed shims, and prevent others; return the engine's observations."""
 
     @abstractmethod
     def _settle(
         self, pool_id: int, tokens: Sequence[str]
     ) -> tuple[set[str], dict[str, EngineWord]]:
-        """Record the ends that shims failed to record; return unknown tokens, and the engine's
+        """Record ends that shims failed to record; return unknown tokens and the engine's
         observations.
 
         Also end processes that still run in the engine although their folder records an end.
@@ -389,9 +387,7 @@ class ShimExecutor(ABC):
         return {entry.name: None for entry in entries if read_text(entry) == str(pool_id)}
 
     def _reports(self, asked: Mapping[str, int], seen: Mapping[str, EngineWord | None]) -> Reports:
-        """Return reports from observations and folders; each report is for the requested time of
-        its token.
-        """
+        """Return reports from observations and folders, each for its token's requested time."""
         clocks = self._clocks(asked)
         skew = clock_skew() if clocks else timedelta(0)
         reports = []

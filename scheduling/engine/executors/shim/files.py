@@ -120,9 +120,7 @@ def reopen(lease: Path) -> None:
 
 
 def _put_aside(path: Path) -> bool:
-    """Restore our rights to a file, or rename it if it is another user's; return whether it was
-    renamed.
-    """
+    """Restore our rights to a file, or rename a foreign file; return whether it was renamed."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
     except PermissionError:

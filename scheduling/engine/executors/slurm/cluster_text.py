@@ -27,8 +27,9 @@ _RANGES = re.compile(r"\[([0-9,-]+)\]")
 
 @dataclass(frozen=True)
 class SlurmNodeText:
-    """A node as sinfo reports it; `gpus`: their number by Slurm's name of the GPU type, which may
-    be empty.
+    """A node as sinfo reports it.
+
+    `gpus`: the number of GPUs by Slurm's name of their type, which may be empty.
     """
 
     name: str

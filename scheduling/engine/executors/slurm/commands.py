@@ -155,9 +155,7 @@ class Slurm:
         raise ExecutorError(f"sbatch: {why}")
 
     def jobs(self) -> list[tuple[SlurmJob, int]]:
-        """Return the jobs that Slurm lists for the partition, including ended ones, with their
-        users' ids.
-        """
+        """Return the partition's jobs in squeue, including ended ones, with their users' ids."""
         where = ("--noheader", "--states=all", "--partition", self.options.partition)
         return parse_jobs(self.table("squeue", _COLUMNS, *where))
 

@@ -110,9 +110,7 @@ class SlurmExecutor(ShimExecutor):
     )
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """Move the dead man's limits of shims, and Slurm's time limits that would end a job too
-        early.
-        """
+        """Move the limits of shims, and Slurm's time limits that would end a job too early."""
         super().extend(pool_id, leases)
         pool = Pool.objects.select_related("clock").get(pk=pool_id)
         options = read_options(pool.executor_options, pool.name)
@@ -307,7 +305,7 @@ class SlurmExecutor(ShimExecutor):
         return EngineWord(started_us, ended_us)
 
     def _end_what_runs_on(self, slurm: Slurm, queue: Mapping[str, SlurmJob]) -> None:
-        """End Slurm jobs that still run although the folder, which the job can change, records an
+        """End Slurm jobs that still run although their folder, which jobs can change, records an
         end.
         """
         left = [
@@ -415,9 +413,7 @@ class SlurmExecutor(ShimExecutor):
             self._note_lost(token)
 
     def _hides_its_start(self, token: str, job: SlurmJob) -> bool:
-        """Return whether a claimed job runs without a recorded start, so that its time is not
-        charged.
-        """
+        """Return whether a claimed job runs without a recorded start, so that it is not charged."""
         started = (self._claim(token) or {}).get("started_us")
         return (
             not isinstance(started, int)

@@ -304,9 +304,7 @@ def others_findings(
 
 
 def _owner(user: str, name: str, comment: str, own: Collection[str], installation: str) -> str:
-    """Return the owner of a foreign job, or an empty text if it is a lease or a trial of this
-    portal.
-    """
+    """Return the owner of a foreign job; empty for a lease or a trial of this portal."""
     if user not in own:
         return user
     if not is_lease(name, comment):

@@ -33,9 +33,7 @@ def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
 
 
 def _without_users(pool: Pool) -> Iterator[ClusterFinding]:
-    """Check whether jobs of other pools run as the portal's user, so that they could change all
-    files.
-    """
+    """Check whether jobs of other pools run as the portal's user, and so can change all files."""
     with site_scope():
         others = Pool.objects.filter(executor__in=("local", pool.executor), clock__paused=False)
         rows = list(others.exclude(pk=pool.pk).order_by("name"))

@@ -308,9 +308,7 @@ def _left(until: float) -> float:
 
 
 def _check_peer(bare: socket.socket) -> None:
-    """Check that slurmrestd runs as the portal's user: without a token, its jobs belong to the user
-    as which it runs.
-    """
+    """Check that slurmrestd runs as the portal's user: without a token, jobs belong to its user."""
     size = struct.calcsize("3i")
     _, uid, _ = struct.unpack("3i", bare.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     if uid != os.geteuid():

@@ -156,10 +156,10 @@ def recorded_uid(job: Path) -> int | None:
 
 
 def submitted_as(root: Path) -> Callable[[str, int], bool]:
-    """Return a function that checks whether a user id may own a token's job: any user can copy a
-    token.
+    """Return a function that checks whether a user id may own a token's job.
 
-    The owner must be the user as which the lease was submitted, or the portal's user.
+    Any user can copy a token. So the owner must be the user as which the lease was submitted, or
+    the portal's user.
     """
 
     def is_ours(token: str, uid: int) -> bool:
