@@ -1,1 +1,4 @@
-"""Programs for an installation without `make run` (docs/operations.md). They import no Django."""
+"""Programs for installations that do not use `make run` (docs/operations.md).
+
+They do not import Django.
+"""

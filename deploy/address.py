@@ -1,7 +1,7 @@
 """Print a database address as the environment variables that PostgreSQL's programs read.
 
-Use `eval "$(python -m deploy.address OWNER_DATABASE_URL)"`: on a command line, an address would
-show its password to every user of the machine.
+Use `eval "$(python -m deploy.address OWNER_DATABASE_URL)"`: an address in a command's arguments
+would show its password to every user of the machine.
 """
 
 import shlex
@@ -25,7 +25,7 @@ def exports(variable: str) -> dict[str, str]:
     """Return libpq's environment for the address in a variable.
 
     Raises:
-        SettingError: the variable is missing, no address, or has an option without a variable.
+        SettingError: the variable is missing, is no address, or has an unknown option.
     """
     url = text(variable)
     parts = database(variable, url)
@@ -40,7 +40,7 @@ def exports(variable: str) -> dict[str, str]:
 
 
 def main(variable: str) -> None:
-    """Print the variables for a shell, and unset those of an earlier address."""
+    """Print commands for a shell that set the variables, and unset those of an earlier address."""
     try:
         variables = exports(variable)
     except SettingError as error:

@@ -1,4 +1,6 @@
-"""Print the migrations of a backup that this checkout lacks: the checkout is older than the backup.
+"""Print the migrations that a backup has and this checkout lacks.
+
+If there are any, the checkout is older than the backup.
 
 `python -m deploy.migrations BACKUP/manifest.json`
 """

@@ -2,8 +2,8 @@
 
     evenshare job submit --pool slurm --gpus 8 --gpu-type a100 -- python examples/pretend.py
 
-It reports its progress, yields at the checkpoint signal, and resumes at the second where it
-stopped. In a gang over several nodes the first rank counts, and the other ranks wait for it.
+It reports its progress, stops at the checkpoint signal, and resumes counting where it stopped. In a
+gang over several nodes the first rank counts, and the other ranks wait for it.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 
 try:
     from evenshare import lease
-except ModuleNotFoundError:  # for a checkout in which no package is installed
+except ModuleNotFoundError:  # in a checkout without installed packages
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
     from evenshare import lease
 
@@ -25,10 +25,10 @@ SAY_EVERY = 10
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Count seconds.")
-    parser.add_argument("--seconds", type=int, default=60, help="how many (default 60)")
+    parser.add_argument("--seconds", type=int, default=60, help="number of seconds (default 60)")
     seconds: int = parser.parse_args().seconds
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    # Only the first rank writes checkpoints and progress, and it waits for no other rank.
+    # Only the first rank writes checkpoints and progress. It waits for no other rank.
     lease.setup(alone=True)
     begun = int(lease.resume(default={"second": 0})["second"]) if rank == 0 else 0
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
@@ -52,7 +52,7 @@ def lead(begun: int, seconds: int) -> None:
 
 
 def follow(seconds: int) -> None:
-    """Wait for the first rank, as ranks do in every training step; this rank has no state."""
+    """Wait for the first rank, as ranks do in every training step. This rank has no state."""
     signal.signal(signal.SIGUSR1, lambda *_: sys.exit(99))
     while counted() < seconds:
         time.sleep(1)

@@ -1,4 +1,4 @@
-r"""Trains a small network, and survives the end of its lease without losing a bit.
+r"""Trains a small network, and resumes exactly where it stopped when its lease ended.
 
     evenshare job submit --pool local --gpus 2 -- python examples/train.py
 
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# With several threads the order of a sum would depend on their number.
+# With several threads, their number would change the order in which a sum is computed.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402 - it reads the number of threads when it is imp
 
 try:
     from evenshare import lease
-except ModuleNotFoundError:  # for a checkout in which no package is installed
+except ModuleNotFoundError:  # in a checkout without installed packages
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
     from evenshare import lease
 
@@ -111,7 +111,7 @@ def fresh(seed: int) -> dict[str, Any]:
 
 
 def to_bytes(state: dict[str, Any]) -> bytes:
-    """Return weights, momentum, position and generator: all that the next step depends on."""
+    """Return weights, momentum, position and generator, on which the next step depends."""
     file = io.BytesIO()
     generator = json.dumps(state["random"].bit_generator.state)
     np.savez(file, step=state["step"], generator=generator, **state["arrays"])
@@ -135,7 +135,9 @@ def digest(arrays: Arrays) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network.")
-    parser.add_argument("--steps", type=int, default=6000, help="steps in all (default 6000)")
+    parser.add_argument(
+        "--steps", type=int, default=6000, help="total number of steps (default 6000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the final state to this file")
     parser.add_argument("--keep", type=Path, help="outside the portal: folder for checkpoints")

@@ -1,13 +1,13 @@
-"""Trains on several nodes at once, and survives the end of its lease without losing a bit.
+"""Trains on several nodes at once, and resumes exactly where it stopped when its lease ended.
 
     evenshare job submit --pool slurm --gpus 8 -- python examples/train_gang.py
 
-There is one process per node (RANK of WORLD_SIZE). Each draws its own part of every batch. Rank 0
-adds up the gradients over connections (MASTER_ADDR, MASTER_PORT), in the order of ranks. Each rank
-keeps its own checkpoint of the same step. The last line is the SHA-256 of the weights. It is the
-same on every rank. It depends only on seed, steps and the number of ranks, not on the number of
-interruptions. Outside the portal, run it as a single process, or as several: `RANK=0 WORLD_SIZE=2
-... &`.
+There is one process per node (RANK of WORLD_SIZE). Each process draws its own part of every batch.
+Rank 0 adds up the gradients over connections (MASTER_ADDR, MASTER_PORT), in the order of ranks.
+Each rank keeps its own checkpoint of the same step. The last line is the SHA-256 of the weights,
+which is the same on every rank. It depends only on the seed and the numbers of steps and ranks, not
+on the number of interruptions. Outside the portal, run it as a single process, or as several:
+`RANK=0 WORLD_SIZE=2 ... &`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# With several threads the order of a sum would depend on their number.
+# With several threads, their number would change the order in which a sum is computed.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402 - it reads the number of threads when it is imp
 
 try:
     from evenshare import lease
-except ModuleNotFoundError:  # for a checkout in which no package is installed
+except ModuleNotFoundError:  # in a checkout without installed packages
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
     from evenshare import lease
 
@@ -41,7 +41,7 @@ CONNECT_PATIENCE_S = 120.0
 
 
 class Ranks:
-    """Connections to rank 0, which adds up arrays of all ranks."""
+    """The connections of all ranks to rank 0, which adds up their arrays."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -55,7 +55,7 @@ class Ranks:
             self._peers = [self._connected(where)]
 
     def sum(self, array: Array) -> Array:
-        """Return the sum of the arrays of all ranks, the same bits on each rank."""
+        """Return the sum of the arrays of all ranks; it is bit-identical on all ranks."""
         if self.rank == 0:
             for peer in self._peers:
                 array = array + self._received(peer, array)
@@ -122,7 +122,7 @@ def main() -> None:
 
 
 def train(state: dict[str, Any], teacher: Array, ranks: Ranks) -> float:
-    """Do one step of descent on the batch that all ranks drew from their own generators."""
+    """Do one step of gradient descent on the batch, of which each rank drew a part."""
     inputs = state["random"].normal(size=(BATCH, FEATURES))
     labels = np.argmax(inputs @ teacher, axis=1)
     scores = inputs @ state["weights"]
@@ -130,7 +130,7 @@ def train(state: dict[str, Any], teacher: Array, ranks: Ranks) -> float:
     chances /= chances.sum(axis=1, keepdims=True)
     loss = -np.log(chances[np.arange(BATCH), labels] + 1e-12).mean()
     chances[np.arange(BATCH), labels] -= 1.0
-    # The loss is sent with the gradients: one sum per step.
+    # Send the loss with the gradients, so that each step needs only one sum.
     slopes = np.append((inputs.T @ chances / BATCH).ravel(), loss)
     mean = ranks.sum(slopes) / ranks.size
     state["weights"] = state["weights"] - RATE * mean[:-1].reshape(FEATURES, CLASSES)
@@ -143,7 +143,7 @@ def fresh(seed: int, rank: int) -> dict[str, Any]:
 
 
 def to_bytes(state: dict[str, Any]) -> bytes:
-    """Return weights, position and this rank's generator: all that its next step depends on."""
+    """Return weights, position and this rank's generator, on which its next step depends."""
     file = io.BytesIO()
     generator = json.dumps(state["random"].bit_generator.state)
     np.savez(file, step=state["step"], weights=state["weights"], generator=generator)
@@ -159,10 +159,14 @@ def from_bytes(body: bytes) -> dict[str, Any]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network on several nodes.")
-    parser.add_argument("--steps", type=int, default=3000, help="steps in all (default 3000)")
+    parser.add_argument(
+        "--steps", type=int, default=3000, help="total number of steps (default 3000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--every", type=float, default=300.0, help="seconds between snapshots")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds of rest after each step")
+    parser.add_argument("--every", type=float, default=300.0, help="seconds between checkpoints")
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="pause after each step, in seconds"
+    )
     return parser.parse_args()
 
 

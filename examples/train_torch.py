@@ -1,4 +1,4 @@
-r"""Trains with PyTorch's DistributedDataParallel, and survives the end of its lease.
+r"""Trains with PyTorch's DistributedDataParallel, and resumes after its lease ends.
 
     evenshare job submit --pool slurm --gpus 8 -- python examples/train_torch.py
     evenshare job submit --pool slurm --gpus 8 -- sh -c 'exec torchrun \
@@ -6,11 +6,11 @@ r"""Trains with PyTorch's DistributedDataParallel, and survives the end of its l
         --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT \
         --signals-to-handle=SIGUSR1,SIGTERM examples/train_torch.py'
 
-The first command starts one process per node. The second starts one per GPU, and torchrun passes
-the checkpoint signal on to them. Each rank keeps its own checkpoint of the same step. It runs on
-CPUs (gloo). The last line is the SHA-256 of the weights. It depends only on the seed, the steps and
-the number of ranks, not on the number of interruptions. Outside the portal, run it as a single
-process or under torchrun.
+The first command starts one process per node. The second starts one process per GPU, and torchrun
+passes the checkpoint signal on to them. Each rank keeps its own checkpoint of the same step. The
+program runs on CPUs (gloo). The last line is the SHA-256 of the weights. The hash depends only on
+the seed and the numbers of steps and ranks, not on the number of interruptions. Outside the portal,
+run it as a single process or under torchrun.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from torch import nn
 
 try:
     from evenshare import lease
-except ModuleNotFoundError:  # for a checkout in which no package is installed
+except ModuleNotFoundError:  # in a checkout without installed packages
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
     from evenshare import lease
 
@@ -37,7 +37,7 @@ SAY_EVERY = 100
 
 def main() -> None:
     options = arguments()
-    # With several threads the order of a sum would depend on their number.
+    # With several threads, their number would change the order in which a sum is computed.
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     teacher = torch.randn(FEATURES, CLASSES)
@@ -46,7 +46,7 @@ def main() -> None:
     # Each rank draws its own part of every batch.
     draws = torch.Generator().manual_seed(options.seed * 1000 + lease.rank())
 
-    # The checkpoint contains no code: it is read with `weights_only`.
+    # The checkpoint contains no code, so it can be read with `weights_only`.
     lease.setup(save=to_bytes, load=from_bytes, every_s=options.every)
     start, saved = 0, lease.resume()
     if saved is not None:
@@ -59,8 +59,8 @@ def main() -> None:
     trained = model
     if lease.world_size() > 1:
         dist.init_process_group("gloo")
-        # Otherwise DDP sorts its buckets again after the first step. With four or more ranks, the
-        # first step after a resume would then add up in another order.
+        # Otherwise DDP rearranges its buckets after the first step. With four or more ranks, the
+        # first step after a resume would then add up in a different order.
         trained = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
     try:
         for step in lease.steps(start, options.steps):
@@ -83,8 +83,8 @@ def main() -> None:
             )
             time.sleep(options.pause)
     finally:
-        # This also runs when the lease ends: `store` ends the program here, on all ranks after one
-        # step.
+        # This block also runs when the lease ends, because `store` then ends the program, on all
+        # ranks after the same step.
         if dist.is_initialized():
             dist.destroy_process_group()
     print(f"rank {lease.rank()} weights {digest(model)}", flush=True)
@@ -110,10 +110,14 @@ def digest(model: Any) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network with PyTorch.")
-    parser.add_argument("--steps", type=int, default=2000, help="steps in all (default 2000)")
+    parser.add_argument(
+        "--steps", type=int, default=2000, help="total number of steps (default 2000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--every", type=float, default=300.0, help="seconds between snapshots")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds of rest after each step")
+    parser.add_argument("--every", type=float, default=300.0, help="seconds between checkpoints")
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="pause after each step, in seconds"
+    )
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Celery tasks: wake-ups only. Lost or repeated messages change only latency."""
+"""Celery tasks, which only trigger work: lost or repeated messages change only latency."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ from tenants.transparency.scrub import scrub_logs
 
 log = structlog.get_logger(__name__)
 
-# Bounded, because the same worker runs the ticks.
+# The time limit of a task, because the same worker runs the ticks.
 SEAL_S = 0.5
-# A task starts no round after this time, since a worker that is asked to stop waits for its task.
+# A task starts no round after this time, because a worker that is asked to stop waits until its
+# task ends.
 ROUNDS_S = 2.0
-# Processes that this worker process started, by the (id, claim) of simulations and forecasts.
+# Processes that this worker started, by the (id, claim) of their simulation or forecast.
 _simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 _forecasts: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 _refits: list[subprocess.Popen[bytes]] = []
@@ -51,9 +52,9 @@ _refits: list[subprocess.Popen[bytes]] = []
 
 @shared_task(name="scheduling.tick", ignore_result=True)
 def tick(**_: Any) -> None:
-    """Record that the pools are alive, and request the sealing of unsealed rounds.
+    """Run the clocks of all pools, and request the sealing of unsealed rounds.
 
-    Celery Beat calls it every second. A pool that fails delays no other pool.
+    Celery Beat calls this task every second. A pool that fails delays no other pool.
     """
     for pool in Pool.objects.order_by("id"):
         try:
@@ -74,10 +75,11 @@ def _wake_sealing() -> None:
 
 @shared_task(name="scheduling.rounds", ignore_result=True, acks_late=True)
 def rounds(asked: int | None = None, **_: Any) -> int:
-    """Run the due rounds, the latest relative to its interval first; return how many ran.
+    """Run the due rounds, the most late first in round intervals; return how many ran.
 
-    Called every second, and by services for a round on demand of the pool `asked`. It reads the due
-    rounds again after each round. Concurrent processes share the pools by the fence.
+    It is called every second, and by services that request a round of the pool `asked`. It
+    determines the due rounds again after each round. Processes may run at the same time, because
+    only one of them can hold a pool's fence.
     """
     until = time.monotonic() + ROUNDS_S
     tried: set[int] = set()
@@ -98,7 +100,7 @@ def rounds(asked: int | None = None, **_: Any) -> int:
 
 
 def run_round(pool_id: int, *, on_demand: bool = False) -> RoundOutcome:
-    """Run the pool's round if it is due, or requested between grid instants; return the outcome."""
+    """Run the pool's round if it is due, or requested (`on_demand`); return the outcome."""
     try:
         outcome = execute_round(pool_id, now=tick_clock(pool_id), on_demand=on_demand).outcome
     except Exception as error:
@@ -115,7 +117,7 @@ def run_round(pool_id: int, *, on_demand: bool = False) -> RoundOutcome:
 def seal(pool_id: int, **_: Any) -> int:
     """Seal the unsealed rounds of a pool, for a limited time; return how many.
 
-    The same worker runs the ticks: the next tick requests the rest.
+    The time is limited because the same worker runs the ticks. The next tick requests the rest.
     """
     until, sealed = time.monotonic() + SEAL_S, 0
     while count := seal_rounds(pool_id):
@@ -127,13 +129,13 @@ def seal(pool_id: int, **_: Any) -> int:
 
 @shared_task(name="scheduling.archive", ignore_result=True)
 def archive(**_: Any) -> int:
-    """Archive days of rounds that are old enough, for a limited time; return how many files."""
+    """Archive old days of rounds, for a limited time; return the number of files."""
     return archive_rounds().files
 
 
 @shared_task(name="scheduling.housekeeping", ignore_result=True)
 def housekeeping(**_: Any) -> None:
-    """Delete data that is kept for a limited time, and check the rest.
+    """Delete data whose retention time is over, and check stored rounds and files.
 
     Raises:
         ExceptionGroup: the errors of failed steps; the other steps were done nevertheless.
@@ -175,15 +177,17 @@ def refits(**_: Any) -> int:
 def simulations(**_: Any) -> int:
     """Give up lost simulations, and start the next ones; return how many.
 
-    Each gets its own process, and the worker does not wait for it, because it has to run the ticks.
+    Each simulation gets its own process. The worker does not wait for it, because the worker must
+    run the ticks.
     """
     fail_lost_simulations()
     for key, process in list(_simulations.items()):
         if process.poll() is not None:
             del _simulations[key]
-            give_up_simulation(*key, LOST_FAILURE)  # unless the process recorded its end itself
+            # no effect if the process recorded its end itself
+            give_up_simulation(*key, LOST_FAILURE)
         elif not is_simulation_wanted(*key):
-            process.kill()  # cancelled or given up during one long decision
+            process.kill()  # The simulation was cancelled or given up during one long decision.
     claimed = claim_simulations()
     for key in claimed:
         try:
@@ -203,16 +207,16 @@ def _started(command: str, *arguments: str) -> subprocess.Popen[bytes]:
 def forecasts(**_: Any) -> int:
     """Give up a lost start forecast, and start one if it is time; return how many started.
 
-    Like `simulations`, it gets its own process, and the worker does not wait for it.
+    Like a simulation, it gets its own process, for which the worker does not wait.
     """
     forecasting.fail_lost_forecasts()
     for key, process in list(_forecasts.items()):
         if process.poll() is not None:
             del _forecasts[key]
-            # Unless the process recorded its end itself.
+            # no effect if the process recorded its end itself
             forecasting.give_up_forecast(*key, forecasting.LOST_FAILURE)
         elif not forecasting.is_forecast_wanted(*key):
-            process.kill()  # given up during one long decision
+            process.kill()  # The forecast was given up during one long decision.
     begun = forecasting.claim_forecast()
     if begun is None:
         return 0

@@ -1,8 +1,9 @@
-"""Applies decisions. It belongs to the single writer of leases, terms, slots and lease events.
+"""Applies decisions.
 
-`scheduling.engine.observe` writes the executors' reports, `scheduling.engine.revoke` the
-cancellations. Each is one transaction, which first locks the pool's fence at the caller's token. So
-at most one holder writes, and event numbers have no gaps.
+Leases, terms, slots and lease events have a single writer: this module, `scheduling.engine.observe`
+(for the executors' reports) and `scheduling.engine.revoke` (for cancellations). Every write is one
+transaction, which first locks the pool's fence at the caller's token. So at most one process writes
+at a time, and event numbers have no gaps.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from scheduling.selectors.rounds.states import LeftState, posted_prices
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# The length of the database column.
+# The maximum length of a note, as in the database.
 NOTE_CHARACTERS = 255
 
 
@@ -102,7 +103,8 @@ def apply_round(plan: RoundPlan) -> Round:
 def _record_entitlements(write: RoundWrite) -> None:
     """Record effective quotas as events for billing if they changed.
 
-    They include swaps: after a trade, idle GPUs are lent by the tenant that received them.
+    Trades are applied first: a tenant that received GPUs in a trade also lends them while they are
+    idle.
     """
     snapshot = with_swaps(write.plan.snapshot, write.plan.decision.swaps)
     before = write.plan.left.entitled
@@ -114,7 +116,7 @@ def _record_entitlements(write: RoundWrite) -> None:
 
 
 def _record_trades(write: RoundWrite) -> None:
-    """Record trades, and their reversals, as events, which outlive the round's bytes."""
+    """Record trades and their reversals as events, which are kept longer than the round's data."""
     for trade in write.plan.decision.trades:
         write.events.add(Kind.TRADED, write.at, trade_row(trade))
 
@@ -155,7 +157,7 @@ def _renew(write: RoundWrite) -> int:
 
 
 class _TakenBack(NamedTuple):
-    """A lease that a round takes back: it ended at once, or its process must stop first."""
+    """A lease that a round takes back: either it has ended or its process must still stop."""
 
     lease: int
     state: str
@@ -164,9 +166,9 @@ class _TakenBack(NamedTuple):
 
 
 def _end(write: RoundWrite) -> int:
-    """Take leases back: ask the executor to stop them; their jobs will wait again.
+    """Take leases back: ask the executor to stop them, and return their jobs to the queue.
 
-    If this happens before a lease's expiry, the event that gives notice names the rule.
+    If a lease is taken back before its expiry, the event with the notice names the rule for it.
     """
     spared, notices = spared_leases(write), notices_of(write.plan)
     ends = []
@@ -215,7 +217,7 @@ def _end(write: RoundWrite) -> int:
 
 
 def _unfunded_ends(write: RoundWrite) -> list[End]:
-    """Return ends for the leases whose next term cannot be paid."""
+    """Return an `End` for each renewal whose next term cannot be paid."""
     return [
         End(item.lease, item.job, item.tenant, EndReason.BUDGET)
         for item in write.plan.decision.renewals
@@ -224,7 +226,7 @@ def _unfunded_ends(write: RoundWrite) -> list[End]:
 
 
 def _write_reasons(write: RoundWrite) -> None:
-    """Write the reasons for which jobs wait, if they changed."""
+    """Write the reasons why jobs wait, if they changed."""
     write.cursor.execute(
         "SELECT id, reason_code FROM scheduling_job"
         " WHERE pool_id = %s AND state IN ('pending', 'stopping')",
@@ -319,7 +321,7 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
 
 
 def _gpus_of_nodes(pool_id: int) -> int:
-    """Return the number of GPUs of a pool's nodes, up or not."""
+    """Return the number of GPUs of a pool's nodes; count nodes that are down, too."""
     nodes = Node.objects.filter(pool_id=pool_id)
     gpus: int = nodes.aggregate(all=Sum("gpus", default=0))["all"]
     return gpus

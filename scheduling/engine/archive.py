@@ -1,9 +1,9 @@
 """Moves the bytes of rounds from the database to files, in whole days after a week (ADR 0204).
 
-It is level-triggered and works in small transactions. A file is written, read back and compared;
-only then its row is inserted. A day leaves the database when all of it is in files, which
-`evenshare_drop_archived_day` checks in the database. Interrupted steps are repeated: a file without
-a row is overwritten.
+Each call compares the days in the database with the files, and works in small transactions. A file
+is written, read back and compared; only then its row is inserted. A day leaves the database when
+all of it is in files, which `evenshare_drop_archived_day` checks in the database. Interrupted steps
+are repeated: a file without a row is overwritten.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 DATABASE_DAYS = 7
-# Limits of one file. Writing one takes some seconds: it is built and read back in memory, in one
-# transaction. Readers cache its directory.
+# Limits of one file, which is built and read back in memory within one transaction of some seconds.
+# Readers keep its directory in memory.
 FILE_ROUNDS, FILE_BYTES = 500, 16 * 2**20
-# Bounded, because the same worker runs the ticks.
+# The time limit of a call, because the same worker also runs the ticks.
 ARCHIVE_S = 5.0
 # While this transaction waits to drop a partition, writers wait behind it.
 LOCK_TIMEOUT = "1s"
@@ -120,7 +120,7 @@ def old_days() -> list[date]:
 
 
 def _archive_day(day: date, done: Archived, failed: dict[int, str], until: float) -> bool:
-    """Archive a day of all pools; return whether no part of it is left."""
+    """Archive a day of all pools; return whether all of it is archived."""
     whole = True
     for pool in Pool.objects.filter(pk__in=_pools_of(day)).order_by("pk"):
         if pool.pk in failed:
@@ -241,7 +241,7 @@ def _next_rounds(pool_id: int, day: date) -> list[tuple[int, frozenset[str]]]:
 
 
 def _guard_sealed(pool_id: int, number: int) -> None:
-    """Refuse unsealed rounds: their bundles would be in no file."""
+    """Refuse unsealed rounds: the files would lack their bundles."""
     sealed = RoundSealing.objects.filter(pool_id=pool_id).values_list("number", flat=True).first()
     if sealed is None or number > sealed:
         raise ArchivingError(f"its rounds are sealed up to {sealed or 0} only, not up to {number}")
@@ -291,7 +291,7 @@ def _by_round(name: str) -> tuple[int, str]:
 def _write(name: str, data: bytes) -> None:
     """Write a file.
 
-    Replace an existing file without a row: it was cut off, or belongs to another database.
+    Replace an existing file that has no row: it is incomplete, or belongs to another database.
     """
     storage = round_storage()
     if RoundArchive.objects.filter(name=name).exists():
@@ -307,7 +307,7 @@ def _write(name: str, data: bytes) -> None:
 def _compare(archive: RoundArchive, members: Mapping[str, bytes]) -> None:
     """Read a file back, and compare each part with the stored bytes and its round's hashes.
 
-    Parts that were damaged before are moved unchanged, so that they stay known as damaged.
+    Parts that were damaged earlier are archived unchanged, so that checks still find the damage.
 
     Raises:
         ArchivingError: the file differs from the data written.

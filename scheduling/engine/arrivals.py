@@ -16,9 +16,9 @@ BATCH = 2000
 
 
 def submit_arrivals(pool_id: int, *, until: datetime) -> int:
-    """Create the jobs that are due by `until`, in order of (instant, id); return how many.
+    """Create the jobs that are due by `until`, in order of (time, id); return how many.
 
-    Skip locked rows: another round is creating their jobs. So each row becomes one job.
+    Skip locked rows, whose jobs another round is creating. So each row becomes exactly one job.
     """
     with engine_scope(pool_id):
         due = Arrival.objects.filter(pool_id=pool_id, at__lte=until).order_by("at", "id")
@@ -62,8 +62,8 @@ def deadline_fields(at: datetime, values: Iterable[tuple[int, int]]) -> dict[str
 def profile_fields(profile: Profile | None, gpu_types: Sequence[str] = ()) -> dict[str, Any]:
     """Return the fields of a job of this type; empty for a job without a type.
 
-    The job accepts the GPU types on which its type can run; if `gpu_types` is not empty, only those
-    of them.
+    The job accepts the GPU types on which its type can run, or only those in `gpu_types` if it is
+    not empty.
     """
     if profile is None:
         return {}

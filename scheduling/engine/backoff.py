@@ -1,6 +1,6 @@
 """The back-off of a job whose process was lost: a longer wait after each loss, then failure.
 
-Part of the single writer: `scheduling.engine.observe` calls it for leases that ended. The rule is
+`scheduling.engine.observe` calls it for leases that ended, within its transaction. The rule is
 `evenshare_core.domain.backoff`.
 """
 
@@ -18,7 +18,7 @@ from scheduling.models import Job, Lease
 
 
 class AfterLoss(NamedTuple):
-    """A job's consecutive losses after the end of a lease, and the end of its wait."""
+    """A job's consecutive losses after a lease ended, and the time until which the job waits."""
 
     losses: int = 0
     until: datetime | None = None
@@ -26,7 +26,7 @@ class AfterLoss(NamedTuple):
 
 
 def losses_so_far(reports: Sequence[Report]) -> dict[int, int]:
-    """Return the consecutive losses of the jobs whose stop is reported, by job."""
+    """Return the number of consecutive losses by job, for the jobs whose stop is reported."""
     stopped = [token_job(r.token) for r in reports if r.state is ReportState.STOPPED]
     if not stopped:
         return {}
@@ -34,7 +34,10 @@ def losses_so_far(reports: Sequence[Report]) -> dict[int, int]:
 
 
 def after_end(lease: Lease, reason: EndReason, losses: int) -> AfterLoss:
-    """Return the back-off after a lease's end; `losses` is the job's count before it."""
+    """Return the back-off after a lease's end.
+
+    `losses`: the job's consecutive losses before this end.
+    """
     if reason is not EndReason.LOST or lease.ended_at is None:
         return AfterLoss()
     ended_us = to_us(lease.ended_at)

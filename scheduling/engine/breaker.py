@@ -1,12 +1,13 @@
-"""A circuit breaker around each pool's executor, so that rounds do not wait for a dead engine.
+"""A circuit breaker around each pool's executor, so that rounds do not wait for an engine that does
+not answer.
 
 Five failed calls in a row open it. A successful `extend` or `forget` does not close it, since these
-may have nothing to send. While open, it refuses calls at once until a cool-down has passed; the
-next call is the probe. Executors keep nothing in memory and rounds run in several processes, so its
-state is a row, read before each call and written on changes. Rounds continue meanwhile: intents
+calls may send nothing to the engine. An open breaker refuses calls at once until a cool-down has
+passed. The next call is a probe. The breaker's state is a database row, read before each call and
+written when it changes, because rounds run in several processes. Rounds continue meanwhile: intents
 stay open, and no lease is declared lost. Any other exception of an adapter counts as an
-ExecutorError, so that its bugs stop no round. Errors of our own database are excepted. Source:
-docs/adr/0207-executors-that-fail.md.
+ExecutorError, so that an adapter's bug stops no round. Errors of the portal's own database are
+raised unchanged. Source: docs/adr/0207-executors-that-fail.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from scheduling.models import ExecutorHealth, Pool
 FAILURES = 5
 COOL_DOWN_S = 30
 COOL_DOWN_MAX_S = 300
-# A probe reserves this time; if its process dies, no other process probes earlier.
+# A probe blocks other probes for this time, even if its process dies.
 PROBE_S = 30
 T = TypeVar("T")
 
@@ -41,13 +42,13 @@ class BreakerOpenError(ExecutorError):
 
 
 def warn_of(event: str, pool: Pool, error: ExecutorError) -> None:
-    """Log a failed call. Skip refusals by the open breaker, since its opening was logged."""
+    """Log a failed call. Calls that the open breaker refused are not logged."""
     if not isinstance(error, BreakerOpenError):
         log.warning(event, pool=pool.name, error=str(error))
 
 
 class GuardedExecutor:
-    """A pool's executor behind its breaker; its answers are well formed.
+    """A pool's executor behind its breaker. It returns only well-formed answers.
 
     If the engine cannot be reached, every call raises ExecutorError and no other error. `health`:
     the pool's row when the last call read it, or None if there is no row.
@@ -85,7 +86,7 @@ class GuardedExecutor:
     def forget(self, tokens: Sequence[str]) -> None:
         """Drop the executor's records.
 
-        A failure is only logged: tokens are listed until a call succeeds.
+        A failure is only logged: the executor lists the tokens until a call succeeds.
         """
         if not tokens:
             return
@@ -98,7 +99,7 @@ class GuardedExecutor:
         return well_formed(self._pool, reports, installation=self.installation, asked=asked)
 
     def _call(self, name: str, call: Callable[[], T], *, is_answer: bool = True) -> T:
-        """Make a call. `is_answer`: a success proves that the engine answered."""
+        """Make a call. `is_answer`: if the call succeeds, the engine has answered."""
         self._admit(may_probe=is_answer)
         began = time.monotonic()
         try:
@@ -120,7 +121,7 @@ class GuardedExecutor:
         return answer
 
     def _admit(self, *, may_probe: bool) -> None:
-        """Return if a call may be made.
+        """Check that a call may be made.
 
         Raises:
             BreakerOpenError: the engine must not be called now.
@@ -129,7 +130,7 @@ class GuardedExecutor:
         if self.health is None or self.health.failures < FAILURES:
             return
         now = Func(function="clock_timestamp", output_field=DateTimeField())
-        # A cool-down never lasts this long. If one ends later, the clock was set back.
+        # No cool-down ends later than this. A later end means that the clock was set back.
         too_late = now + timedelta(seconds=max(COOL_DOWN_MAX_S, PROBE_S))
         # Compare-and-swap: only one of several processes makes the probe.
         over = ExecutorHealth.objects.filter(
@@ -161,7 +162,8 @@ class GuardedExecutor:
                 """,
                 {
                     "pool": self._pool.pk,
-                    # Adapters quote their engines, and the column accepts no NUL and no surrogates.
+                    # Adapters quote their engine's messages, but the column accepts no NUL and no
+                    # surrogates.
                     "error": error.replace("\0", "")[:400].encode(errors="replace").decode(),
                     "limit": FAILURES,
                     "first": COOL_DOWN_S,
@@ -180,5 +182,5 @@ class GuardedExecutor:
 
 
 def _listed(answer: Iterable[object]) -> list[object]:
-    """Return an adapter's answer, read to its end; raise if it is not iterable."""
+    """Return all reports of an adapter's answer; raise an error if the answer is not iterable."""
     return list(answer)

@@ -1,6 +1,7 @@
 """Bulk writes for the engine: one statement for new rows, one for many changes.
 
-A round at full size writes thousands of rows; as objects they cost more than the decision.
+A large round writes thousands of rows. Writing them as Django objects would take longer than the
+decision.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from django.db import connection
 
 
 def _plain(value: object) -> int:
-    """Encode subclasses of int by the driver; `msgspec` cannot encode them."""
+    """Convert subclasses of int to int, because `msgspec` cannot encode them."""
     if isinstance(value, int):
         return int(value)
     raise TypeError(f"cannot be written: {value!r}")
@@ -33,7 +34,7 @@ def insert_rows(
 ) -> list[tuple[Any, ...]]:
     """Insert rows in one statement, in the running transaction; constraints and triggers apply.
 
-    Columns that are not named get the database's default. Values of JSON columns are given as text.
+    Columns that are not named get the database's default. Give values of JSON columns as text.
     Returns the columns `returning` of the new rows. PostgreSQL reads one JSON document of all rows
     about as fast as COPY, which row level security does not allow. Arrays by column take five times
     as long.
@@ -68,7 +69,7 @@ def _kinds(table: str) -> dict[str, str]:
 
 
 def next_ids(table: str, count: int) -> list[int]:
-    """Draw ids from a table's identity sequence, for rows that others will refer to."""
+    """Draw ids from a table's identity sequence, for rows to which other rows will refer."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",

@@ -17,14 +17,18 @@ from evenshare_core.simulation.trace_fields import OPTIONAL_READERS
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job of a trace. `submit_s` counts from the slice's start; 0 means waiting at the start.
+    """A job of a trace.
+
+    `submit_s`: the submission in seconds after the trace's start; 0 if the job waits from the
+    start.
 
     `profile` names its job type, or is empty. `duration_s` is the duration on the job type's
     slowest GPU type. `estimate_s` is the declared duration if it differs from `duration_s`, else 0.
     `utility` is the value of the job's completion as text (`evenshare_core.domain.utilities`); a
     job with a utility declares its duration. `deadlines`: pairs of a time in microseconds after the
-    submission, and the job's value if it ends by then. `stop_when` is the metric that ends the job
-    after at most `iterations`, in the form of a request. A job with a metric declares no duration.
+    submission, and the job's value if it ends by then. `stop_when`: the stopping metric, in the
+    format of the API; the job ends after `iterations` at the latest. A job with a metric declares
+    no duration.
     """
 
     trace_id: int

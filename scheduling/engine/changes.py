@@ -1,7 +1,7 @@
-"""Compares the current rows with the last round and returns timed changes. Pure.
+"""Compares the current rows with the last round and returns timed changes (pure functions).
 
-Only states are compared, not messages. In whatever order events were recorded, the changes turn the
-sums in `service` into the sums of the rows. Facts that were recorded late count only from the last
+Only states are compared, not messages. The changes turn the sums in `service` into the sums of the
+rows, in whatever order events were recorded. Facts that were recorded late count only from the last
 round on, because the sums up to that round are final.
 """
 
@@ -24,7 +24,10 @@ class JobFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseHold:
-    """The time in which a lease holds its GPUs; `ended_us` is None while it still holds them."""
+    """The period during which a lease holds its GPUs.
+
+    `ended_us` is None while it still holds them.
+    """
 
     job: int
     gpus: int
@@ -39,7 +42,7 @@ def timed_changes(
     """Return the changes in (service.at_us, at_us], in order per job.
 
     `holds` are in order of lease number per job. Jobs that started and ended before `service.at_us`
-    and that no round counted are left out.
+    and were counted by no round are left out.
     """
     known = {job.job: job for job in service.jobs}
     holds_of: dict[int, list[LeaseHold]] = {}
@@ -67,7 +70,7 @@ def _job_changes(
     def add(
         instant_us: int, kind: ChangeKind, gpus: int = 0, gpu_types: tuple[str, ...] = ()
     ) -> None:
-        # Clamp the time: the changes of a job are in order of time, within the interval.
+        # Clamp the time to the interval, so that the changes of a job stay in order of time.
         nonlocal clock_us
         clock_us = min(max(instant_us, clock_us), at_us)
         weight = job.weight if kind is ChangeKind.ACTIVE else 1

@@ -1,11 +1,12 @@
-"""Pool time, read from the database's clock; monotone, and re-anchored so that it does not jump.
+"""Pool time, read from the database's clock; it never runs backwards, and a change of its speed
+makes no jump.
 
-Only this module reads a pool's clock: rounds, services and pages receive a `PoolNow` or an instant.
+Only this module reads a pool's clock: rounds, services and pages receive a `PoolNow` or a time.
 `wall_now` returns the database's wall time. A reader of pages may select the wall time in the same
-statement as its rows, and compute the pool time by `pool_time`. Other clocks serve three purposes.
-`scheduling.engine.rounds` measures how long a step took. The fence and the tokens check their
-validity in their own statements. A job's process has only its machine's clock
-(`scheduling.engine.executors.local`).
+statement as its rows, and compute the pool time by `pool_time`. Other clocks are read in three
+places. `scheduling.engine.rounds` measures how long a step took. The fence and API tokens compare
+their expiry with the database's clock in their own queries. A job's process has only its machine's
+clock (`scheduling.engine.executors.local`).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def pool_time(clock: PoolClock, wall: datetime) -> datetime:
 
 
 def wall_time(clock: PoolClock, pool_at: datetime) -> datetime:
-    """Return the wall time at which `clock` shows or showed `pool_at`, ignoring pauses."""
+    """Return the wall time at which `clock` shows or showed `pool_at`; ignore pauses."""
     return clock.anchor_wall + (pool_at - clock.anchor_pool) / clock.scale
 
 
@@ -71,10 +72,13 @@ def read_clocks(pool_ids: Collection[int]) -> dict[int, PoolNow]:
 
 
 def tick_clock(pool_id: int) -> PoolNow:
-    """Record a tick of the pool's clock; remove gaps between ticks; pause without viewers.
+    """Record a tick of the pool's clock.
 
-    A gap longer than `GAP` is removed from a scaled clock. At scale 1 real processes continued
-    during the gap, so time is removed only if the wall clock went backwards.
+    Skip long gaps between ticks, and pause if no user views the pool.
+
+    A scaled clock does not advance during a gap longer than `GAP`. At scale 1 it does, because real
+    processes continue during the gap. If the wall clock went backwards, either clock continues from
+    its last tick.
     """
     with transaction.atomic():
         clock = PoolClock.objects.select_for_update().select_related("pool").get(pool_id=pool_id)
@@ -98,7 +102,7 @@ def tick_clock(pool_id: int) -> PoolNow:
 
 
 def note_viewer(pool_id: int) -> None:
-    """Record that a user views the pool; resume it if it paused without viewers."""
+    """Record that a user views the pool; resume its clock if it was paused for lack of viewers."""
     with transaction.atomic():
         clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
         wall = wall_now()
@@ -141,7 +145,7 @@ def start_clock(pool: Pool, pool_at: datetime, *, scale: int) -> PoolClock:
 
 
 def grid_instant(now: PoolNow, round_s: int) -> datetime:
-    """Return the latest instant of the round grid: whole multiples of round_s x scale."""
+    """Return the latest time of the round grid: the whole multiples of round_s x scale."""
     step_us = round_s * now.scale * SECOND_US
     return from_us(to_us(now.pool_at) // step_us * step_us)
 
@@ -149,7 +153,7 @@ def grid_instant(now: PoolNow, round_s: int) -> datetime:
 def silent_s(clock: PoolClock, wall: datetime, checked_at: datetime | None) -> float:
     """Return the wall seconds since the pool's last check for a round; 0 if it is paused.
 
-    For a pool that was never checked, count from when its clock was set.
+    For a pool that was never checked, count from the time at which its clock was set.
     """
     if clock.paused:
         return 0.0
@@ -163,9 +167,9 @@ def round_late_s(
 ) -> float | None:
     """Return for how many wall seconds a round has been due, or None if none is due.
 
-    It is due since the first grid instant after `checked_at`. A new pool is due since its clock was
-    set. Counted from the latest grid instant, a new pool would always seem less late than pools
-    that are always late, and would wait for ever.
+    It is due since the first time of the round grid after `checked_at`. A new pool is due since its
+    clock was set. Counting from the latest grid time would starve a new pool, because it would
+    always seem less late than pools that are always late.
     """
     now = reading(clock, wall)
     if now.paused:
@@ -189,6 +193,6 @@ def wall_now() -> datetime:
 
 
 def _anchor(clock: PoolClock, shown_at: datetime, wall: datetime) -> None:
-    """Set the clock so that from `wall` on it continues with the pool time of `shown_at`."""
+    """Set the clock so that at `wall` it shows the pool time of `shown_at`, and runs on."""
     clock.anchor_pool = pool_time(clock, shown_at)
     clock.anchor_wall = wall

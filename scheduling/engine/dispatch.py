@@ -1,8 +1,7 @@
 """Delivers intents to the executor, after the commit and outside any transaction.
 
-Level-triggered: an intent stays open until its call has succeeded, and is retried with the same
-token. A crash between commit and call, or between call and mark, is therefore repaired by the next
-call.
+An intent stays open until its call has succeeded, and is retried with the same token. So the next
+call repairs a crash after the commit, or after the call but before the intent was marked as done.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PASSES = 4
 
 
 def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime) -> int:
-    """Deliver the pool's open intents at `at`; return how many are done.
+    """Deliver the pool's open intents at `at`; return the number of delivered intents.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -78,7 +77,7 @@ def _carry(
     """Call the executor, stops first; return its reports and the intents it accepted."""
     stops = [intent for intent in intents if intent.kind == Intent.Kind.STOP]
     launches = [intent for intent in intents if intent.kind == Intent.Kind.LAUNCH]
-    # A lease that ended before its launch is no longer launched.
+    # A lease that ended before its launch is not launched.
     void = [intent for intent in launches if intent.lease.state != Lease.State.LAUNCHING]
     wanted = [intent for intent in launches if intent.lease.state == Lease.State.LAUNCHING]
     reports: list[Report] = []

@@ -30,10 +30,11 @@ class DueRound:
 
 
 def due_rounds(asked: int | None = None) -> list[DueRound]:
-    """Return the due rounds; the latest, relative to its pool's interval, comes first.
+    """Return the due rounds, most late first; lateness is measured in each pool's round intervals.
 
     `asked`: a pool for which a round on demand was requested. A pool that cannot be read is logged
-    and left out. Runs one query, and one more for each pool with rounds on demand that is not due.
+    and left out. Runs one query, and one more for each pool that is not due but allows rounds on
+    demand.
     """
     wall = Func(function="clock_timestamp", output_field=DateTimeField())
     pools = Pool.objects.select_related("clock", "fence", "failure").annotate(wall=wall)
@@ -66,7 +67,7 @@ def _due(pool: Pool, asked: int | None) -> DueRound | None:
 def _is_wanted(pool: Pool) -> bool:
     """Return whether a job was submitted or cancelled since the last check.
 
-    A submission sends a request for a round; this check finds the job if the request was lost.
+    A submission also requests a round; this check finds the job if the request was lost.
     """
     checked = pool.fence.last_checked_at
     jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES)

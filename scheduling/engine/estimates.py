@@ -87,7 +87,8 @@ def keep_runs(jobs: Sequence[int]) -> None:
     """Store the durations of jobs that have just succeeded and have a job type.
 
     The caller's transaction recorded their ends and holds the pool's fence. As in `measure`, skip
-    job types whose row another transaction has locked: it may wait for rows of this one.
+    job types whose row another transaction has locked: waiting for that transaction could be a
+    deadlock.
     """
     ended = _ended(jobs) if jobs else {}
     if not ended:
@@ -117,7 +118,7 @@ def keep_runs(jobs: Sequence[int]) -> None:
 
 
 def _ended(jobs: Sequence[int]) -> dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]]:
-    """Return the jobs' runs by (job type, GPUs) in order of their ends, and the last end."""
+    """Return the jobs' runs in order of their ends, and the last end, by (job type, GPUs)."""
     runs: dict[int, dict[str, Any]] = {}
     by_size: dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]] = {}
     for job, profile, gpus, declared_s, ended_at, kind, held_us in fetch_rows(_RUNS, [list(jobs)]):

@@ -63,7 +63,7 @@ _KEPT = ["points", "evaluations", "iteration", "is_met", "refused"]
 def _jobs(
     pool_id: int, speaking: dict[str, Evaluations], installation: str
 ) -> list[tuple[Job, Evaluations]]:
-    """Return the jobs with a criterion whose live leases report, with the reports, by id."""
+    """Return jobs with a stopping criterion, and the reports of their live leases, by id."""
     leases = (
         Lease.objects.filter(
             pool_id=pool_id,

@@ -33,7 +33,7 @@ class EventDraft(NamedTuple):
 
 @dataclass
 class EventLog:
-    """Collects events of one transaction in the order in which they happened."""
+    """Collects the events of one transaction in the order in which they happened."""
 
     pool_id: int
     round: int | None
@@ -55,8 +55,8 @@ class EventLog:
         self.drafts.append(draft)
 
     def write(self, fence: PoolFence) -> None:
-        """Number the drafts from the counter of the fence, which the caller has locked; insert
-        them.
+        """Number the drafts and insert them; the caller has locked the fence, which holds the
+        counter.
         """
         insert_rows(
             "scheduling_leaseevent",

@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 def record_failure(pool_id: int, error: Exception) -> None:
-    """Record that a round of the pool failed, and why; never raise."""
+    """Record that a round of the pool failed, and the reason; raise no error."""
     log.error("round.failed", pool=pool_id, error=type(error).__name__)
     reason = f"{type(error).__name__}: {error}"[:400]
     try:
@@ -32,6 +32,6 @@ def record_failure(pool_id: int, error: Exception) -> None:
 
 
 def clear_failure(pool_id: int) -> None:
-    """Delete the pool's failure: its rounds succeed again."""
+    """Delete the pool's failure, since its rounds succeed again."""
     with engine_scope(pool_id):
         RoundFailure.objects.filter(pool_id=pool_id).delete()

@@ -1,6 +1,7 @@
 """Replays traces into a pool: jobs arrive at the trace's times, in pool time.
 
-Imported traces are stored as rows (`scheduling.engine.arrivals`); the demo's is read from its file.
+Imported traces are stored as rows (`scheduling.engine.arrivals`); the demo's trace is read from its
+file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from scheduling.requests.job_deadline import parsed_stop
 from tenants.models import Tenant
 from tenants.scopes import engine_scope
 
-# The maximum number of jobs per transaction, however long the gap was.
+# The maximum number of jobs per transaction, however much time has passed.
 BATCH = 2000
 
 
@@ -31,9 +32,9 @@ def feed(pool_id: int, *, until: datetime) -> int:
 def _bundled(pool_id: int, until: datetime) -> int:
     """Submit the due jobs of the pool's bundled trace, if it has one.
 
-    At its end the trace starts again, shifted by its length, without the jobs that wait at its
-    start. While more than `max_pending` jobs wait, the trace is held back. So an overloaded demo
-    stays bounded, and no job arrives long after its time.
+    At its end the trace starts again, shifted by its length, without the jobs that waited from the
+    start. While more than `max_pending` jobs wait, the trace is held back. So the queue of an
+    overloaded demo stays bounded.
     """
     with engine_scope(pool_id):
         row = TraceFeed.objects.select_for_update().filter(pool_id=pool_id).first()
@@ -64,7 +65,7 @@ def _due(row: TraceFeed, until: datetime) -> list[tuple[TraceJob, int, datetime]
 
 
 def _next_at(row: TraceFeed, jobs: Sequence[TraceJob]) -> datetime:
-    """Return when the next job is due. After its last job the trace starts again."""
+    """Return when the next job is due. After its last job, the trace starts again."""
     if row.position == len(jobs):
         row.cycle += 1
         row.position = next(i for i, job in enumerate(jobs) if job.submit_s > 0)

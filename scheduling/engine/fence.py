@@ -1,8 +1,8 @@
 """The lock of a pool's writer: one row per pool with a fencing token, on the database's clock.
 
 Taking the fence increments its token if the last holder's time has passed. Every write first locks
-the row and checks its token, so a holder that slept past its time writes nothing. Advisory locks
-cannot replace it: they leak or vanish behind a connection pooler.
+the row and checks its token, so a holder whose time expired while it slept writes nothing. Advisory
+locks cannot replace it: with a connection pooler they may leak, or be lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks a few files of rounds per call, so that damage is known before a file is needed."""
+"""Checks a few files of rounds per call, so that damage is found before a file is needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PROBLEM_MAX = 255
 
 
 def scrub_files(*, files: int = FILES_AT_ONCE, size: int = BYTES_AT_ONCE) -> int:
-    """Compare the least recently checked files with their hashes; return how many.
+    """Compare the least recently checked files with their hashes; return the number of checked
+    files.
 
     It checks at least one file, and at most `files` files or `size` bytes.
     """

@@ -1,4 +1,7 @@
-"""The new leases of a round: their slots, rows and launch intents. Part of the single writer."""
+"""The new leases of a round: their slots, rows and launch intents.
+
+It writes in the transaction of `scheduling.engine.apply`.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,11 @@ class _New(NamedTuple):
 
 
 def write_grants(write: RoundWrite) -> int:
-    """Create new leases; those whose GPUs are still being released wait for them.
+    """Create new leases. A lease whose GPUs are still being released waits for them.
 
     A grant is superseded if its job no longer waits or its node was drained or lost. It is also
-    superseded if its tenant's credit was promised elsewhere since the snapshot. Its job is then
-    left unchanged.
+    superseded if its tenant's credit was promised elsewhere since the snapshot. The job of a
+    superseded grant is left unchanged.
     """
     if not write.plan.decision.grants:
         return 0
@@ -62,15 +65,15 @@ def write_grants(write: RoundWrite) -> int:
 
 
 def _moved(write: RoundWrite) -> set[int]:
-    """Return the jobs whose lease ends in this round, and which may get a new lease."""
+    """Return the jobs whose lease ends in this round; they may get a new lease at once."""
     return {item.job for item in write.plan.decision.ends}
 
 
 def _held(write: RoundWrite) -> set[int]:
     """Return the waiting jobs whose last lease has not ended yet.
 
-    Their next lease was withdrawn, for instance while an engine did not answer. The new lease waits
-    for the end of the last one.
+    This happens if a job's next lease was withdrawn, for instance while an engine did not answer.
+    Its new lease then waits for the end of the last one.
     """
     write.cursor.execute(
         """
@@ -98,7 +101,7 @@ def _grantable(write: RoundWrite) -> dict[int, int]:
 
 
 def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
-    """Choose slots in the order of the decision; record superseded grants."""
+    """Choose slots in the order of the decision; record grants that are superseded."""
     grants, moved = write.plan.decision.grants, _moved(write)
     held = _held(write)
     slots = read_slots(node for item in grants for node, _ in item.placement)
@@ -132,7 +135,7 @@ _COLUMNS = (
 
 
 def _protected_until(write: RoundWrite) -> datetime | None:
-    """Return when the protection of the new leases ends, or None if they have none."""
+    """Return when the protection of the new leases ends, or None if they are not protected."""
     if not write.protected_us:
         return None
     return from_us(write.plan.snapshot.at_us + write.protected_us)
@@ -141,7 +144,7 @@ def _protected_until(write: RoundWrite) -> datetime | None:
 def _row(
     write: RoundWrite, lease: _New, types: dict[str, int], protected_until: datetime | None
 ) -> tuple[Any, ...]:
-    """Return a new lease's columns: launched at once, or waiting for the previous leases."""
+    """Return a new lease's columns: it is launched now, or waits until its GPUs are released."""
     snapshot, item = write.plan.snapshot, lease.item
     state = Lease.State.LAUNCHING if lease.ready else Lease.State.WAITING
     return (

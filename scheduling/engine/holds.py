@@ -4,7 +4,7 @@ A round decides with the credit of its snapshot. Before it is applied, another p
 promised the same credit, or a user may have transferred it. So the writer locks the budgets before
 its first write, in the order of tenants, and checks again. Terms that can no longer be paid are
 left out, in the order of the decision, renewals first. The budgets stay locked until the round is
-committed, so that two rounds cannot both use the same credit. Part of the single writer. Source:
+committed, so that two rounds cannot both use the same credit. Source:
 docs/adr/0169-one-credit-limit.md.
 """
 
@@ -18,7 +18,7 @@ from tenants.selectors.credit import CreditLeft, credit_left
 
 
 def hold_credit(write: RoundWrite) -> None:
-    """Lock the budgets of all tenants that borrow; record the terms that they can no longer pay."""
+    """Lock the budgets of all tenants that borrow; record terms that a tenant can no longer pay."""
     decision = write.plan.decision
     terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
     worst = [(item, write.worst_micro(item)) for item in terms]
@@ -39,7 +39,10 @@ def hold_credit(write: RoundWrite) -> None:
 
 
 def write_reserved(write: RoundWrite) -> None:
-    """Add the highest cost of the written terms; the database refuses amounts above the credit."""
+    """Add the highest possible costs of the written terms to the budgets.
+
+    The database refuses amounts above the credit.
+    """
     tenants = [tenant for tenant, amount in write.reserved.items() if amount]
     write.cursor.execute(
         # Lock in the order of tenants, like metering and the ledger, to avoid deadlocks.
@@ -61,7 +64,7 @@ def write_reserved(write: RoundWrite) -> None:
 
 
 def _refusal(left: CreditLeft | None, promised_micro: int) -> SupersededReason | None:
-    """Return why `promised_micro` cannot be promised, or None if it can."""
+    """Return the reason why `promised_micro` cannot be promised, or None if it can."""
     if promised_micro > (LIMIT_MICRO - 1 if left is None else left.storable_micro):
         return SupersededReason.UNSTORABLE
     if left is None or left.micro is None or promised_micro <= left.micro:

@@ -18,7 +18,7 @@ KEEP_INTENTS = "1 day"
 def drop_old_rows() -> int:
     """Delete old intents; return how many.
 
-    Records, hashes, summaries, shares and prices of rounds are never deleted, nor is money.
+    Records, hashes, summaries, shares and prices of rounds are never deleted.
     """
     with site_scope(), connection.cursor() as cursor:
         cursor.execute(

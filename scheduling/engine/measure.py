@@ -1,8 +1,8 @@
 """Turns reported iterations of processes into measured speeds of job types.
 
 Reports are sums since a process's start. The difference to the last reading is added to the
-averages as one report. A repeated report adds nothing, and a missed one is in the next. Policies
-read the speeds only from the snapshot, which contains no rows of measurements. Source:
+averages as one report. A repeated report adds nothing, and a missed one is included in the next.
+Policies read the speeds only from the snapshot, which contains no rows of measurements. Source:
 docs/adr/0183-virtual-truth.md.
 """
 
@@ -81,8 +81,8 @@ def measure(
     """Add the reported iterations of processes to the averages of their job types.
 
     Call it before the same reports are observed: only live leases are measured. Jobs without a job
-    type are skipped. If another transaction changes a job type, or creates a job of it, the next
-    reports update it.
+    type are skipped. A job type is also skipped if another transaction changes it or creates a job
+    of it; the next reports then update it.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -109,10 +109,10 @@ def measure(
 
 
 class _TimeLimits:
-    """The longest time that a process can have spent: its running time, plus a slack.
+    """Upper limits of the times that a process can report: its running time plus a slack.
 
     The executor's start and end are limited to those of the lease, as in
-    `scheduling.engine.observe`. A process may be able to write the files behind them.
+    `scheduling.engine.observe`: a process may be able to forge them.
     """
 
     def __init__(self, pool_id: int, at: datetime) -> None:
@@ -142,7 +142,7 @@ class _TimeLimits:
 def _leases(
     pool_id: int, speaking: Mapping[str, Report], installation: str
 ) -> list[tuple[Lease, Report]]:
-    """Return the live leases of jobs with a job type, with their reports, by id."""
+    """Return the live leases of jobs with a job type, and their reports, in order of id."""
     rows = (
         Lease.objects.filter(
             pool_id=pool_id,
@@ -175,7 +175,7 @@ def _reading(lease: Lease) -> IterationReading:
 
 def _read(leases: Sequence[tuple[Lease, Report]], at: datetime) -> _Measured:
     wanted = {lease.job.profile_id or 0 for lease, _ in leases}
-    # Skip locked rows: the transactions that hold them may wait for this engine's rows.
+    # Skip locked rows: waiting for them could be a deadlock with the transactions that hold them.
     held = Profile.objects.select_for_update(no_key=True, skip_locked=True)
     profiles = {row.pk: row for row in held.filter(pk__in=wanted).order_by("id")}
     rows = Measurement.objects.filter(profile__in=profiles).order_by("id")
@@ -187,7 +187,9 @@ def _shape_of(row: Measurement) -> _MeasuredShape:
 
 
 def _take(measured: _Measured, lease: Lease, report: Report, limits: _TimeLimits) -> None:
-    """Add the difference to the last reading, or note once per lease why it cannot be used."""
+    """Add the difference to the last reading to the averages, or note once per lease why it cannot
+    be used.
+    """
     reading = _reading(lease)
     profile = measured.profiles[lease.job.profile_id or 0]
     measured.readings[lease.pk] = reading

@@ -1,10 +1,10 @@
 """Launched leases that their executor does not list, and when they count as lost.
 
-A missing entry proves little. An engine that was restarted, or that was queried in a wrong place or
-by a wrong user, answers with an empty list. So a lease of an executor whose engine can forget is
-lost only after a time (`ExecutorTraits.silence_s`), of which only time with listings counts. If
-many leases vanish at the same time, they do not count as lost until they are listed again or an
-operator declares them lost. Source: docs/adr/0207-executors-that-fail.md.
+A missing entry does not prove that a process ended. An engine that was restarted, or queried as the
+wrong user, also returns an empty list. So if an engine can forget processes, a lease counts as lost
+only after the time `ExecutorTraits.silence_s`. Only time during which the engine was queried
+counts. If many leases vanish at the same time, they do not count as lost until they are listed
+again or an operator declares them lost. Source: docs/adr/0207-executors-that-fail.md.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from tenants.scopes import engine_scope
 
 # A mass disappearance: more than a fifth of a pool's launched leases, and at least three.
 MASS_SHARE, MASS_LEAST = 5, 3
-# The most time between two listings that counts as missing: in seconds, or if longer, in rounds.
+# The maximum time between two listings that counts as missing: this many seconds, or this many
+# rounds if they are longer.
 HEARD_S, HEARD_ROUNDS = 60, 2
 
 log = structlog.get_logger(__name__)
 
 
 def is_mass_disappearance(missing: int, launched: int) -> bool:
-    """Return whether too many launched leases of a pool are missing to conclude a loss."""
+    """Return whether too many of a pool's launched leases are missing to count them as lost."""
     return missing >= MASS_LEAST and missing * MASS_SHARE > launched
 
 
 def unheard(gap: timedelta, round_s: int) -> timedelta:
     """Return the part of the time since the last listing that does not count towards a loss.
 
-    In that part no round listed leases: the clock jumped, the machine slept, or no round was
-    decided. It is negative if the clock was set back.
+    During this part no round listed leases, because the clock jumped, the machine slept, or no
+    round was decided. It is negative if the clock was set back.
     """
     most = timedelta(seconds=max(HEARD_S, HEARD_ROUNDS * round_s))
     return gap - min(max(gap, timedelta(0)), most)
@@ -46,7 +47,7 @@ def unheard(gap: timedelta, round_s: int) -> timedelta:
 def lost_leases(
     executor: GuardedExecutor, pool: Pool, token: int, *, missing: Sequence[str], launched: int
 ) -> list[str]:
-    """Record the missing leases out of `launched`; return those that are lost for good.
+    """Record which leases of `launched` are missing; return those that count as lost.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -73,7 +74,8 @@ def _noted(
 ) -> list[str]:
     now = wall_now()
     with engine_scope(pool.pk):
-        # If this process slept since its listing, another one holds the fence: write no old result.
+        # If this process slept after its listing, another process holds the fence, and the old
+        # result must not be written.
         lock_fence(pool.pk, token)
         ExecutorHealth.objects.get_or_create(pool=pool)
         row = ExecutorHealth.objects.select_for_update().get(pool=pool)
@@ -87,7 +89,8 @@ def _noted(
         else:
             if row.frozen_since is not None:
                 log.info("executor.thawed", pool=pool.name, missing=len(rest))
-                # While a mass disappearance is frozen, no listing counts towards a loss.
+                # After a mass disappearance, each missing lease's time starts again: listings
+                # during it do not count towards a loss.
                 since |= dict.fromkeys(rest, now)
             silent = timedelta(seconds=executor.silence_s)
             over = [one for one in rest if _is_over(since[one], now, silent)]
@@ -102,7 +105,7 @@ def _noted(
 def _since(
     row: ExecutorHealth, missing: Collection[str], now: datetime, round_s: int
 ) -> dict[str, datetime]:
-    """Return since when each lease is missing, moved later by the time without listings."""
+    """Return when each missing lease was last known, moved later by the time without listings."""
     late = unheard(now - row.listed_at, round_s) if row.listed_at else timedelta(0)
     return {
         one: datetime.fromisoformat(row.missing[one]) + late if one in row.missing else now
@@ -111,7 +114,7 @@ def _since(
 
 
 def _is_over(since: datetime, now: datetime, silent: timedelta) -> bool:
-    """Return whether a lease was missing long enough, in this listing and an earlier one."""
+    """Return whether a lease was missing for long enough, in this listing and in an earlier one."""
     return not silent or (since < now and now - since >= silent)
 
 

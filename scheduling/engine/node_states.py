@@ -1,8 +1,9 @@
-"""Synchronises node states: the engine's states are stored here, drains from here are sent to it.
+"""Synchronises node states: stores the engine's states in the portal, and sends the portal's drains
+to the engine.
 
-Level-triggered: each check compares the operators' states with the engine's and requests the
-difference. So the next check repairs a lost call, a crash or a manual change in the engine. A drain
-by the engine's administrators is never undone, and a drain from here is never taken for theirs.
+Each check compares the operators' states with the engine's and requests the difference. So the next
+check repairs a lost call, a crash or a manual change in the engine. The portal never undoes a drain
+by the engine's administrators, and never takes its own drain for one of theirs.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ log = structlog.get_logger(__name__)
 
 
 def follow_nodes(pool: Pool, executor: Executor, token: int) -> None:
-    """Synchronise node states, if the engine has nodes and the last check is a while ago.
+    """Synchronise node states, if the engine has nodes and the last check is long enough ago.
 
-    An engine that does not answer changes nothing and stops no round; its refusals are stored with
-    the nodes.
+    If the engine does not answer, nothing changes and the round goes on. Refusals of the engine are
+    stored with the nodes.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -101,7 +102,7 @@ def _carry_out(
 
 @dataclass(frozen=True)
 class _EngineWord:
-    """A node's row, and the new values of its columns."""
+    """A node's row, and the new values for its columns."""
 
     row: Node
     state: str
@@ -141,7 +142,7 @@ class _EngineWord:
 
 
 def _write(pool: Pool, token: int, now: datetime, seen: Sequence[_EngineWord]) -> None:
-    """Store a check at our token, and the changes, in the engine's columns only."""
+    """Store a check, if we still hold the fence; write only the engine's columns."""
     fresh = [one for one in seen if one.is_new]
     _tell(pool, fresh)
     for one in fresh:

@@ -1,7 +1,7 @@
-"""The second half of the single writer: turns the executor's reports into rows and events.
+"""Turns the executor's reports into changed leases and events.
 
-It is a separate module only because of its size; like `apply`, it first locks the pool's fence.
-Reports are processed in the order of their times; rows are then written in bulk.
+Like `apply`, it first locks the pool's fence. Reports are processed in the order of their times;
+rows are then written in bulk.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class _JobState(NamedTuple):
-    """A job's state after its lease: ended, or waiting, possibly with a back-off."""
+    """A job's state after its lease: it has ended, or waits again, possibly with a back-off."""
 
     job: int
     state: str
@@ -62,7 +62,7 @@ class _Observed:
     waiting: dict[int, Lease]
     gpu_types: dict[int, str]
     losses: dict[int, int]
-    of_ends: dict[str, bool]  # data added to the events of ends
+    of_ends: dict[str, bool]  # Data to add to the events of leases that end.
     started: list[Lease] = field(default_factory=list)
     ended: list[Lease] = field(default_factory=list)
     jobs: list[_JobState] = field(default_factory=list)
@@ -79,15 +79,15 @@ def observe(
 ) -> list[str]:
     """Record the executor's reports; give the released GPUs to waiting leases.
 
-    A report that repeats known facts changes nothing, so reports may come twice and in any order.
-    The engine's clock is not trusted. No lease starts before it owned its GPUs, or in the future.
-    No lease ends after `at`, the time of the query. `are_written_off`: an operator reports the
-    ends, not the executor; their events state it. Returns the tokens of processes whose end is
-    recorded: the executor may forget them.
+    A repeated report changes nothing, so reports may come twice and in any order. The engine's
+    clock is not trusted. No lease starts before it owned its GPUs, or in the future. No lease ends
+    after `at`, the time of the query. `are_written_off`: an operator, not the executor, reports the
+    ends; the events state this. Returns the tokens of processes whose end is recorded: the executor
+    may forget them.
 
     Raises:
         FencedError: another holder has taken the pool.
-        ValueError: a process is reported to have ended, but not when.
+        ValueError: a report of an end has no time.
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
@@ -127,7 +127,7 @@ def observe(
 
 
 def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
-    """Return the leases that reports may change; skip the many whose process just keeps running."""
+    """Return the leases that reports may change; skip processes that just continue to run."""
     ended = [token_job(r.token) for r in reports if r.state in OVER or r.contradiction]
     return list(
         Lease.objects.filter(pool_id=pool_id)
@@ -140,7 +140,7 @@ def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
 def _note_contradictions(
     observed: _Observed, leases: Mapping[str, Lease], reports: Sequence[Report], at: datetime
 ) -> None:
-    """Record contradictions between files of jobs and the engine, once for each lease."""
+    """Record contradictions between the files of jobs and the engine, once per lease."""
     said = {
         leases[report.token].pk: report
         for report in reports
@@ -162,8 +162,8 @@ def _note_contradictions(
 class _ReportBounds:
     """The bounds of plausible times for the leases that reports may change.
 
-    Without them a machine with a wrong clock could start a lease before the end of the lease that
-    held its GPUs. The books would then permanently show two holders of the same GPUs.
+    Without them, a machine with a wrong clock could report a start before the previous lease of the
+    same GPUs ended. The records would then permanently show two holders of the same GPUs.
     """
 
     def __init__(self, pool_id: int, leases: Sequence[Lease], at: datetime) -> None:
@@ -174,10 +174,11 @@ class _ReportBounds:
         if fresh:
             launches = Intent.objects.filter(lease__in=fresh, kind=Intent.Kind.LAUNCH)
             self._ordered = dict(launches.values_list("lease_id", "at"))
-            # A process that was launched after `at` may already run, so the bound is now.
+            # A process that was launched after `at` may run already, so the bound is the present
+            # time.
             self._now_us = max(self._at_us, to_us(read_clock(pool_id).pool_at))
-        # The time before a renewal or a stop is already charged, or never will be if no start was
-        # known. So earlier times in late reports are moved to the renewal or stop.
+        # The time before a renewal or a stop is already charged. If no start was known by then, it
+        # will never be charged. So earlier times in late reports are moved to the renewal or stop.
         self._closed: dict[int, datetime] = {}
         renewed = [one.pk for one in leases if one.term > 1]
         if renewed:
@@ -189,7 +190,9 @@ class _ReportBounds:
             self._closed |= dict(orders.values_list("lease_id", "at"))
 
     def hold(self, report: Report, leases: Mapping[str, Lease]) -> Report:
-        """Return the report with its times within the bounds; unchanged if it has no lease."""
+        """Return the report with its times moved into the bounds; unchanged if it belongs to no
+        lease.
+        """
         lease = leases.get(report.token)
         if lease is None or (report.state in OVER and report.ended_us is None):
             return report
@@ -223,7 +226,7 @@ def _moment(report: Report) -> tuple[int, str]:
 
 
 def _started(observed: _Observed, lease: Lease, report: Report) -> None:
-    """Record a running process: from now on the lease holds its GPUs and is charged."""
+    """Record a running process: the lease holds its GPUs and is charged from now on."""
     if lease.started_at is not None:
         return
     lease.started_at = from_us(report.started_us)
@@ -250,21 +253,22 @@ def _started(observed: _Observed, lease: Lease, report: Report) -> None:
 
 
 def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
-    """Record an ended process: the lease ends, its GPUs are free, its job is done or waits."""
+    """Record an ended process: the lease ends, its GPUs are free, its job has ended or waits."""
     if report.ended_us is None:
         raise ValueError(f"{report.token} is reported {report.state.value} without an end")
     ended_at = from_us(report.ended_us)
     successor = observed.waiting.get(lease.job_id)
     if report.state is ReportState.STOPPED:
         if report.started_us < report.ended_us:
-            _started(observed, lease, report)  # its start was not reported; its time is charged
+            # The start was not reported, but the time is charged.
+            _started(observed, lease, report)
         reason = EndReason(lease.end_reason or EndReason.LOST)
         _close(observed, lease, ended_at, reason, None)
         if reason in _STATE_AFTER:
             state = _STATE_AFTER[reason].value
             over = _JobState(lease.job_id, state, lease.ended_at, report.exit_code)
             observed.jobs.append(over)
-        elif successor is None:  # otherwise the job was moved, and its next lease waits already
+        elif successor is None:  # otherwise the job was moved, and its next lease is waiting
             observed.jobs.append(_without_process(observed, lease, reason))
         return
     _started(observed, lease, report)
@@ -280,7 +284,7 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
 
 
 def _without_process(observed: _Observed, lease: Lease, reason: EndReason) -> _JobState:
-    """Return the job's next state: waiting, with a longer back-off each time, or finally failed."""
+    """Return the job's next state: waiting with a back-off that grows each time, or failed."""
     after = after_end(lease, reason, observed.losses.get(lease.job_id, 0))
     if after.is_given_up:
         failed = Job.State.FAILED.value
@@ -366,7 +370,7 @@ def _write_jobs(observed: _Observed) -> None:
     jobs, states, ends, codes, losses, until = zip(*observed.jobs, strict=True)
     run(
         "UPDATE scheduling_job j SET state = x.state, ended_at = x.at, exit_code = x.code,"
-        # The reason for the wait was written by the round that ended the lease.
+        # The round that ended the lease has already written why the job waits.
         " reason_code = CASE WHEN x.state = 'pending' THEN j.reason_code ELSE '' END,"
         " losses = x.losses, backoff_until = x.until, version = version + 1"
         " FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::int[], %s::int[],"

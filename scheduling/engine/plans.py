@@ -30,7 +30,7 @@ ON CONFLICT (job_id) DO UPDATE SET {updates}
 
 
 def write_plans(write: RoundWrite) -> None:
-    """Write each plan over its job's previous plan."""
+    """Write each plan, replacing its job's previous plan."""
     plans = write.plan.decision.plans
     if plans:
         rows = [_row(write, plan) for plan in plans]

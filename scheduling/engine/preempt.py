@@ -1,6 +1,7 @@
 """Leases that a round ends before their expiry: their notices, and the leases that are spared.
 
-Only the writer calls it, under the pool's fence. Source: `docs/adr/0150-a-notice-stands.md`.
+`scheduling.engine.apply` calls it, under the pool's fence. Source:
+`docs/adr/0150-a-notice-stands.md`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from scheduling.models import Node
 
 
 def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
-    """Return the data of the events that give notice, by lease.
+    """Return the data of the events that record notices, by lease.
 
     `notice_s`: the maximum time that the process has to save its state, in seconds of pool time.
     """
@@ -35,18 +36,18 @@ def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
 def spared_leases(write: RoundWrite) -> dict[int, SupersededReason]:
     """Return the leases that continue although the decision preempts them, with the reasons.
 
-    Their beneficiary cannot take their GPUs: it was cancelled meanwhile, its node was drained or
-    lost, or its tenant can no longer pay. A lease is spared only if nothing else in the
-    decision depends on its end. So there must be no other new lease on its nodes. There must also
-    be no new term of its tenant on its GPU type, since own and borrowed GPUs were counted without
-    the lease.
+    Each of them would end for a job that cannot take its GPUs. This job was cancelled meanwhile,
+    its node was drained or lost, or its tenant can no longer pay. A lease is spared only if nothing
+    else in the decision depends on its end. So the decision may contain no other new lease on its
+    nodes. It may also contain no new term of its tenant on its GPU type, since own and borrowed
+    GPUs were counted without the lease.
     """
     decision = write.plan.decision
     lost = _lost_grants(write)
     spared = {row.lease: row for row in decision.preemptions if row.for_job in lost}
     leases = {lease.id: lease for lease in write.plan.snapshot.leases}
     while spared:
-        # A spared lease is not moved, so the grant of its own job is left out as well.
+        # A spared lease does not move, so the new lease of its own job is left out, too.
         left_out = lost.keys() | {row.job for row in spared.values()}
         needed = [id_ for id_ in spared if _is_needed(leases[id_], decision, left_out)]
         if not needed:
@@ -68,7 +69,7 @@ def _is_needed(lease: Lease, decision: Decision, left_out: Collection[int]) -> b
 
 
 def _lost_grants(write: RoundWrite) -> dict[int, SupersededReason]:
-    """Return the beneficiaries of preemptions that get no GPUs now, with the reasons."""
+    """Return jobs for which leases are preempted but which get no GPUs now, with the reasons."""
     decision = write.plan.decision
     beneficiaries = {row.for_job for row in decision.preemptions}
     grants = [grant for grant in decision.grants if grant.job in beneficiaries]

@@ -1,4 +1,4 @@
-"""Locks job types for callers that are about to create jobs of them."""
+"""Locks job types for callers that create jobs of these types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lock_profiles(
     """Return profiles by (tenant, name), locked until the transaction ends.
 
     Without the lock, `scheduling.services.profiles` could remove a GPU type from a profile while a
-    job that accepts this type is created. No round could then place that job.
+    job that accepts this type is created. No round could then place the job.
     """
     pairs = set(wanted)
     if not pairs:

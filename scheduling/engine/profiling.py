@@ -1,10 +1,10 @@
 """Creates profiling runs: separate jobs that measure the speed of a job type.
 
 A job type is profiled if a job of more than `RUN_GPUS` GPUs waits and the time of its iterations is
-unknown. It gets a run on one GPU, then a run on two GPUs, each for half the time; equation (2)
-gives the other sizes. The need is computed again in each round. So it does not matter how a job was
-submitted, and a crash loses nothing. No job waits for a run. Source: UniSched, III-A;
-docs/adr/0193-profiling-runs.md.
+unknown. Such a job type gets a run on one GPU, then a run on two GPUs, each for half the time.
+Equation (2) gives the other sizes. Each round computes again which runs are needed. So it does not
+matter how a job was submitted, and nothing is lost in a crash. No job waits for a run. Source:
+UniSched, III-A; docs/adr/0193-profiling-runs.md.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tenants.scopes import engine_scope
 # The numbers of GPUs that equation (2) needs, in the order of measurement.
 SIZES = (1, 2)
 RUN_GPUS = SIZES[-1]
-# Measurements older than this, in pool time, are repeated.
+# Repeat measurements that are older than this, in pool time.
 FRESH = timedelta(days=7)
 # The maximum number of a tenant's runs that wait or run at once in a pool.
 RUNS_MOST = 2
-# The time for which a run is kept although no job waits for it, since another job may come. A run
-# that has waited for longer does not count towards its tenant's limit.
+# A run for which no job waits is kept for this time, since another job may come. After this time a
+# waiting run no longer counts towards its tenant's limit.
 KEPT = timedelta(hours=1)
 SOURCE = "profiling"
 
@@ -49,11 +49,12 @@ class _Wish(NamedTuple):
 
 
 def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
-    """Create the profiling runs that the pool's waiting jobs need; return how many.
+    """Create the profiling runs that the pool's waiting jobs need; return the number of new runs.
 
     At most one run of each job type waits or runs. A tenant has at most `RUNS_MOST` runs, not
-    counting those that have waited for `KEPT`. Such a run is withdrawn if no job waits for it any
-    more, or if the operator has ended profiling; runs that have started continue.
+    counting those that have waited for `KEPT`. A run that has waited for `KEPT` is withdrawn if no
+    job waits for it any more, or if the operator has ended profiling. Runs that have started
+    continue.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -65,7 +66,7 @@ def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
         fence = lock_fence(pool.pk, token)
         if fence.last_at is None:
             return 0
-        # Only for jobs that a round left waiting: running jobs report their own speeds.
+        # Create runs only for jobs that a round left waiting: running jobs report their own speeds.
         wishes = _wishes(pool, fence.last_at, at) if pool.profiling_s else {}
         active = list(runs)
         _withdraw(active, wishes, at)
@@ -107,16 +108,17 @@ def _waiting(pool: Pool, seen_at: datetime) -> list[Job]:
 
 
 def _past_sizes(profiles: Collection[Profile], at: datetime) -> dict[int, set[int] | None]:
-    """Return the recently profiled sizes of each job type, or None if its runs report nothing.
+    """Return the recently profiled sizes of each job type, or None if no run is useful.
 
-    None means that a run reported nothing, or was cancelled before its first report. No more runs
-    are then created until the job type is declared again.
+    None means that a run reported nothing, or was cancelled before its first report. Then no more
+    runs are created until the job type is declared again.
     """
     ids = [row.pk for row in profiles]
     sizes: dict[int, set[int] | None] = {one: set() for one in ids}
     over = Job.objects.filter(profile__in=ids, profiling_s__gt=0)
     over = over.exclude(state__in=Job.ACTIVE_STATES)
-    # A withdrawn run shows nothing about its job type; measurements from it are counted separately.
+    # A withdrawn run says nothing about its job type. Any measurements from it are counted
+    # separately.
     over = over.exclude(profiled_for__isnull=True, state=Job.State.CANCELLED)
     seen = _seen(ids)
     before = {row.pk: row.past_run for row in profiles}
@@ -145,7 +147,7 @@ def _seen(profiles: Sequence[int]) -> Mapping[tuple[int, int], datetime]:
 
 
 def _withdraw(active: Sequence[Job], wishes: Collection[int], at: datetime) -> None:
-    """Cancel runs that have waited long and that no job needs; this round ends them."""
+    """Cancel runs that have waited long and that no job needs any more; this round ends them."""
     idle = [run.pk for run in active if run.profile_id not in wishes and _has_waited_long(run, at)]
     if idle:
         rows = Job.objects.filter(pk__in=idle, state=Job.State.PENDING)
@@ -154,7 +156,7 @@ def _withdraw(active: Sequence[Job], wishes: Collection[int], at: datetime) -> N
 
 
 def _has_waited_long(run: Job, at: datetime) -> bool:
-    """Return whether a run still waits `KEPT` after its creation, also in quarantine."""
+    """Return whether a run was created at least `KEPT` ago and waits, in quarantine or not."""
     return run.state == Job.State.PENDING and run.submitted_at <= at - KEPT
 
 

@@ -1,8 +1,8 @@
 """The names of a round's rows in its bundle: pseudonyms that are valid for the pool's day.
 
-The database maps the round's ids to tenants. If a row (a job type, for example) was deleted before,
-its pseudonym is made from its number and the secret of the day. So no reader can compute the
-pseudonym.
+The database maps the round's ids to tenants. If a row (for example a job type) has been deleted,
+its pseudonym is made from its number and the secret of the day. Readers cannot compute it without
+the secret.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME_BYTES = 8  # as in evenshare_core.disclosure.pseudonyms
 
 
 def day_key(pool_id: int, day: date) -> bytes:
-    """Return the key of a pool's day (UTC, pool time); create it for the day's first round.
+    """Return the key of a pool's day (UTC, in pool time); create the key for the day's first round.
 
     The caller holds the lock of the pool's sealing.
     """

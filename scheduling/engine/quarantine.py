@@ -1,4 +1,4 @@
-"""Finds a job that makes the policy fail, and quarantines it, so that the round goes on."""
+"""Finds a job that makes the policy fail, and quarantines it so that the round can go on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
         elif _fails(snapshot, newer, decide):
             suspects = newer
         else:
-            return suspects[-1]  # the jobs fail only together: quarantine the newest
+            # The policy fails only with several of these jobs together: quarantine the newest.
+            return suspects[-1]
     return suspects[0]
 
 
@@ -64,7 +65,7 @@ def _fails(snapshot: Snapshot, waiting: Sequence[Job], decide: Decide) -> bool:
     try:
         decide(msgspec.structs.replace(snapshot, jobs=jobs))
     except InvariantViolation:
-        return False  # a policy that breaks an invariant is not a job's fault
+        return False  # No job is to blame for a policy that breaks an invariant.
     except Exception:  # noqa: BLE001 - whatever it raises is what is looked for
         return True
     return False

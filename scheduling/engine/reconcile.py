@@ -1,4 +1,4 @@
-"""Queries the executor for its processes, and records what changed."""
+"""Queries the executor for its processes, and records the changes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ log = structlog.get_logger(__name__)
 def reconcile(
     pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime
 ) -> int:
-    """Record the executor's reports at `at`; return how many processes have ended.
+    """Record the executor's reports at `at`; return the number of ended processes.
 
-    First end the leases that an operator wrote off. A process without a lease is stopped, and stays
+    Leases that an operator wrote off are ended first. A process without a lease is stopped, and is
     recorded as long as it runs. A launched lease that is not listed ends by the rules of
     `scheduling.engine.missing`. If the executor does not answer, nothing else changes: no lease is
     declared lost.
@@ -53,7 +53,7 @@ def reconcile(
         reports, named = guarded.list(to_us(at))
     except ExecutorError as error:
         warn_of("executor.silent", pool, error)
-        # An operator's write-off is applied even if the executor does not answer.
+        # Write-offs by an operator are applied even if the executor does not answer.
         return len(end_written_off(guarded, pool, token, (), at=at))
     fault_point("reconcile.after_list")
     written_off = end_written_off(guarded, pool, token, reports, at=at)
@@ -77,7 +77,7 @@ def reconcile(
 
 
 def _live_leases(pool: Pool, installation: str) -> dict[str, bool]:
-    """Return the pool's live leases by token, and whether they were launched."""
+    """Return the pool's live leases by token, each with whether it was launched."""
     launched = Intent.objects.filter(
         lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, state=Intent.State.DONE
     )
@@ -100,8 +100,8 @@ def _stop_orphans(
 ) -> list[str]:
     """Stop processes whose lease has ended; return those that stopped.
 
-    Such processes exist after a crash between the record of the end and the request to stop. They
-    also exist if an operator wrote the lease off.
+    Such processes exist if an operator wrote the lease off, or if the portal crashed after
+    recording the end and before requesting the stop.
     """
     if not orphans:
         return []

@@ -1,4 +1,4 @@
-"""Plain rows that a round stores: counts, shares and the effective quotas. Pure."""
+"""Plain rows that a round stores: counts, shares and the effective quotas (pure functions)."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ def price_row(price: PoolPrice) -> dict[str, Any]:
 
 
 def surcharge_row(row: Surcharge) -> dict[str, Any]:
-    """Return a price's surcharge by the queue, with its inputs, as billing reads it.
+    """Return the surcharge that the queue adds to a price, with its inputs, as billing reads it.
 
-    Step and cap are relative to the base. The fields are missing if the pool has no surcharge.
+    Step and cap are relative to the base price. The fields are missing if the pool has no
+    surcharge.
     """
     return {
         "queued": row.queued,
@@ -66,17 +67,17 @@ def _milli_text(milli: int) -> str:
 
 
 def trade_row(trade: Trade) -> dict[str, Any]:
-    """Return a trade by field names, for the event, which is kept longer than the round's bytes."""
+    """Return a trade by field names, for the event, which is kept longer than the round's data."""
     return {name: getattr(trade, name) for name in trade.__struct_fields__}
 
 
 def share_rows(
     decision: Decision, throughput: Mapping[tuple[int, str], int]
 ) -> list[dict[str, Any]]:
-    """Return shares by field names, for the row, which is kept longer than the round's bytes.
+    """Return shares by field names, for the row, which is kept longer than the round's data.
 
-    In pools with profiles it adds `throughput_milli`, the throughput of their GPUs. If trades add
-    to a quota, or take from it, it adds `swapped`, in GPUs.
+    In pools with profiles the shares also contain `throughput_milli`, the throughput of their GPUs.
+    If trades change a quota, the shares also contain `swapped`, in GPUs.
     """
     shares = {(row.tenant, row.gpu_type): row for row in decision.shares}
     swapped = {(row.tenant, row.gpu_type): row.gpus for row in decision.swaps}
@@ -94,7 +95,8 @@ def share_rows(
 def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], int]:
     """Return GPUs x speed of all leases after the round, by (tenant, GPU type).
 
-    The unit is thousandths of a GPU of each job's slowest type; empty if no job has a profile.
+    The unit is a thousandth of a GPU of each job's slowest type. The result is empty if no job has
+    a profile.
     """
     if not snapshot.profiles:
         return {}
@@ -119,7 +121,7 @@ def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str],
 
 
 def fallback_text(decision: Decision) -> str:
-    """Return the backend used instead of the requested one, and why; "" without a fallback."""
+    """Return the backend that replaced the requested one, and the reason; "" without a fallback."""
     solve = decision.solve
     if solve is None or not solve.fallback:
         return ""
@@ -131,7 +133,7 @@ def summary_row(
 ) -> dict[str, Any]:
     """Return the counts of a round as applied, without superseded items.
 
-    In pools with profiles it adds the throughput, and the policy with its options.
+    In pools with profiles, the counts also contain the throughput, and the policy with its options.
     """
     capacity = sum(node.gpus for node in snapshot.nodes)
     used = sum(price.used for price in decision.prices)
@@ -150,7 +152,7 @@ def summary_row(
 
 
 def preempted_row(by_rule: Mapping[str, int]) -> dict[str, Any]:
-    """Return how many leases ended before their expiry, by rule; empty if none did."""
+    """Return the number of leases that ended before their expiry, by rule; empty if none did."""
     return {"preempted": dict(sorted(by_rule.items()))} if by_rule else {}
 
 

@@ -1,9 +1,9 @@
 """Fits learning curves to reported metrics of jobs, outside rounds.
 
-A fit takes tens of milliseconds, so no round and no tick waits for it. A separate process makes a
-few at a time and writes whole numbers, which the next snapshot reads. Timing decides which round
-uses a forecast first; the snapshots store what each round used. Source:
-docs/adr/0192-curves-of-live-jobs.md.
+A fit takes tens of milliseconds, so no round and no tick waits for it. A separate process fits a
+few curves at a time and writes whole numbers, which the next snapshot reads. Which round uses a
+forecast first depends on timing, but each snapshot stores the forecasts that its round used.
+Source: docs/adr/0192-curves-of-live-jobs.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tenants.scopes import site_scope
 
 # The maximum number of forecasts per call.
 FITS_AT_ONCE = 16
-# Refit if the newest iteration is 5 % above that of the last fit, or while evaluations are few.
+# Refit if the newest iteration is 5 % higher than at the last fit, or as long as evaluations are
+# few.
 GROWTH_PERCENT = 105
 FEW = 10
 UNFIT = "the cap: no curve could be fitted to its evaluations"
@@ -30,10 +31,10 @@ log = structlog.get_logger(__name__)
 
 
 def refit(*, most: int = FITS_AT_ONCE) -> int:
-    """Renew the forecasts of jobs with new evaluations; return how many.
+    """Renew the forecasts of jobs with new evaluations; return the number of renewed forecasts.
 
-    No transaction is open while a curve is fitted. Two concurrent calls write the same forecasts
-    twice.
+    No transaction is open while a curve is fitted. Two concurrent calls write the same forecasts,
+    which does no harm.
     """
     with site_scope():
         due = list(due_histories()[:most])
@@ -61,9 +62,10 @@ _FITTED = [
 
 
 def due_histories() -> QuerySet[MetricHistory]:
-    """Return histories of jobs that may still run, and whose forecast is missing or too old.
+    """Return the evaluations of jobs that may still run and whose forecast is missing or too old.
 
-    Tenants take turns, each with its oldest forecast: a tenant with many jobs delays no other.
+    Tenants take turns, each with its oldest forecast first, so that a tenant with many jobs delays
+    no other.
     """
     has_moved = Q(iteration__gt=F("job__stop_forecast__iteration"))
     is_news = (
@@ -87,8 +89,8 @@ def due_histories() -> QuerySet[MetricHistory]:
 def forecast_of(history: MetricHistory, *, at: datetime) -> StopForecast:
     """Return the forecast from a job's evaluations, in whole numbers.
 
-    If no curve can be fitted it is the cap, with a note: a program's reports cannot raise errors
-    here.
+    If no curve can be fitted, return the cap with a note, because a program's reports must not
+    raise errors here.
     """
     # scipy takes half a second and 40 MB, which other users of these rows do not need.
     from evenshare_core.estimation.curves import estimate_stop  # noqa: PLC0415 - as said above

@@ -1,7 +1,7 @@
-"""Drops files of rounds that are old enough and no longer cited.
+"""Drops files of old rounds that no open billing period needs any more.
 
-Billing passes the first round that is still cited, because scheduling does not know the citations.
-The row of a round with its hashes, its record in the pool's log and its proofs are kept for ever.
+Billing passes the first round that it still needs (`cited_from`). The row of a round with its
+hashes, its record in the pool's log and its proofs are kept for ever.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ KEEP_DAYS_LEAST = 90
 def drop_files(pool_id: int, *, cited_from: int, keep_days: int) -> int:
     """Drop a pool's files that are older than `keep_days` and before `cited_from`; return how many.
 
-    They are marked first, so that no reader uses them any more, and then deleted. If a crash or an
-    error of the storage leaves marked files, the next call deletes them.
+    Files are first marked, so that no reader uses them any more, and then deleted. If a crash or a
+    storage error leaves marked files behind, the next call deletes them.
     """
     keep_days = max(keep_days, KEEP_DAYS_LEAST)
     with site_scope():

@@ -1,9 +1,8 @@
 """Takes leases back outside a decision.
 
-These are leases of cancelled jobs, of profiling runs whose time is over and of jobs in quarantine.
-Leases that wait for GPUs on which a written-off lease may still run are also ended.
-
-Part of the single writer, with `apply` and `observe`: it locks the pool's fence first.
+These are leases of cancelled jobs, of profiling runs whose time is over, and of jobs in quarantine.
+Leases are also ended if they wait for GPUs on which a written-off lease may still run. Like `apply`
+and `observe`, it locks the pool's fence first.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from scheduling.models import Intent, LeaseEvent, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-# SQL: a profiling run has used its time, added over its leases until the given time.
+# SQL: the leases of a profiling run have used its time by the given time.
 _PROFILED = """
 j.profiling_s > 0 AND j.profiling_s <= (
     SELECT extract(epoch FROM sum(coalesce(h.ended_at, %s) - h.started_at))
@@ -42,7 +41,10 @@ l.state = 'waiting' AND EXISTS (
 
 
 class _Revoked(NamedTuple):
-    """A lease that was taken back. `ended_at` is set if it held no GPUs yet and ended at once."""
+    """A lease that was taken back.
+
+    `ended_at` is set if the lease held no GPUs yet, so that it ended at once.
+    """
 
     lease: int
     job: int
@@ -55,7 +57,7 @@ class _Revoked(NamedTuple):
 def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     """Ask the executor to stop cancelled jobs, and profiling runs whose time is over.
 
-    Jobs that hold no GPUs end at once. Return how many.
+    Jobs that hold no GPUs end at once. Return the number of jobs.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -117,7 +119,7 @@ def _revoke(
     at: datetime,
     parameters: Sequence[datetime | list[int]] = (),
 ) -> list[_Revoked]:
-    """Take leases back; `condition` is SQL on the rows of their jobs, `j`, and their own, `l`."""
+    """Take leases back. `condition`: SQL on the rows of their jobs (`j`) and leases (`l`)."""
     pool_id, reason = fence.pool_id, why.value
     with connection.cursor() as cursor:
         cursor.execute(
@@ -177,7 +179,7 @@ def _stop(pool_id: int, leases: list[_Revoked], at: datetime) -> None:
 def _end_idle(
     pool_id: int, state: str, of_jobs: str, at: datetime, parameters: Sequence[datetime] = ()
 ) -> int:
-    """End jobs that hold no GPUs (any more); `of_jobs` is an SQL condition on their rows, `j`."""
+    """End jobs that hold no GPUs (any more). `of_jobs`: an SQL condition on their rows (`j`)."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""

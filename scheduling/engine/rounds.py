@@ -57,14 +57,14 @@ class RoundOutcome(StrEnum):
     """The outcome of an attempt to run a round."""
 
     COMMITTED = "committed"
-    NOT_DUE = "not_due"  # this grid instant was checked already, or the pool is paused
-    QUIET = "quiet"  # nothing changed, waits or is due: no round is stored
-    FENCED = "fenced"  # another process holds the pool, or took it meanwhile; nothing written
+    NOT_DUE = "not_due"  # This time of the grid was checked already, or the pool is paused.
+    QUIET = "quiet"  # Nothing changed, no job waits and no lease is due, so no round is stored.
+    FENCED = "fenced"  # Another process holds the pool, or took it meanwhile; nothing was written.
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The outcome, and the round if it was committed."""
+    """The outcome of the attempt, and the round if one was committed."""
 
     outcome: RoundOutcome
     round: Round | None = None
@@ -75,10 +75,10 @@ def execute_round(
 ) -> RoundResult:
     """Run the pool's round if it is due at `now`, under its fence for at most `hold_s`.
 
-    `on_demand`: a round between two grid instants is wanted, if the pool allows it.
+    `on_demand`: run a round between two times of the round grid, if the pool allows it.
 
     It is safe to call at any time, from any number of processes: at most one round is committed per
-    grid instant.
+    time of the grid.
 
     Raises:
         InvariantViolation: the policy broke an invariant; nothing was applied.
@@ -110,7 +110,7 @@ def execute_round(
 def _instant_on_demand(pool_id: int, now: PoolNow) -> datetime:
     """Return now, or the last round's time if that is less than a second of wall time ago.
 
-    A check that stored no round delays no request.
+    A check that stored no round does not delay a requested round.
     """
     last = PoolFence.objects.values_list("last_at", flat=True).get(pool_id=pool_id)
     if last is not None and now.pool_at - last < ON_DEMAND_GAP * now.scale:
@@ -149,7 +149,8 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     snapshot, decision = _decide(pool, snapshot, token, at)
     fault_point("round.after_decide")
     decided = time.perf_counter_ns()
-    # The certificate measures fairness. If this fails, the certificate says so; the round goes on.
+    # The certificate measures fairness. If the measurement fails, the certificate states this and
+    # the round goes on.
     certificate = certify_round(snapshot, decision)
     if certificate.failure:
         log.warning("round.uncertified", pool=pool.name, why=certificate.failure)
@@ -186,7 +187,8 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
 def _profile(pool: Pool, token: int, at: datetime) -> None:
     """Create profiling runs; skip this if rows cannot be read.
 
-    The snapshot then quarantines the jobs of these rows, and the next round creates the runs.
+    The snapshot then quarantines the jobs whose rows cannot be read, and the next round creates the
+    runs.
     """
     try:
         make_profiling_runs(pool, token, at=at)
@@ -197,7 +199,8 @@ def _profile(pool: Pool, token: int, at: datetime) -> None:
 def _read(pool: Pool, executor: Executor, token: int, at: datetime) -> tuple[Snapshot, LeftState]:
     """Read the snapshot; if rows of jobs cannot be read, quarantine the jobs and read it again.
 
-    If such jobs hold GPUs, they are asked to stop, because their needs are no longer known.
+    Quarantined jobs that hold GPUs are asked to stop, because their requirements are no longer
+    known.
     """
     try:
         return _snapshot(pool, at)
@@ -224,7 +227,7 @@ def _snapshot(pool: Pool, at: datetime) -> tuple[Snapshot, LeftState]:
 
 def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[Snapshot, Decision]:
     """Decide; if a job makes the policy fail, quarantine it and read the snapshot again."""
-    # if this fails, no job is the cause
+    # If this fails, no job is the cause.
     registry.usable_options(snapshot.policy, snapshot.options)
     for _ in range(MAX_FAULTY_JOBS):
         try:
@@ -236,7 +239,7 @@ def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[S
             if faulty_job is None:
                 raise
             _quarantine(pool, token, {faulty_job.id: f"{type(error).__name__}: {error}"})
-            # The new snapshot contains the same state of the last round.
+            # The new snapshot contains the same state from the last round.
             snapshot, _ = _snapshot(pool, at)
     return snapshot, decide_round(snapshot)
 
@@ -252,7 +255,8 @@ def _extensions(pool_id: int) -> list[Extension]:
         Extension(
             lease_token(job, number, settings.INSTALLATION),
             job,
-            # The process may run until the later of both: until then no round may take the GPUs.
+            # The process may run until the later of both times; until then, no round may take its
+            # GPUs.
             to_us(max(expires_at, protected_until or expires_at)),
         )
         for job, number, expires_at, protected_until in rows
@@ -266,9 +270,9 @@ def _dispatch(pool: Pool, executor: Executor, token: int, at: datetime) -> None:
 def _quiet(snapshot: Snapshot) -> bool:
     """Return whether nothing changed, nothing waits, no lease is due and no price has a surcharge.
 
-    The simulator skips rounds by the same rule. While no job waits, a surcharge falls round by
-    round, and each of its prices is posted (ADR 0165). No other rounds may be skipped: while a job
-    waits, the sort keys of the policies change with time.
+    The simulator skips rounds by the same rule. No other rounds may be skipped. While a job waits,
+    the sort keys of the policies change with time. While no job waits, a surcharge falls round by
+    round, and each price must be posted (ADR 0165).
     """
     held = {lease.job for lease in snapshot.leases}
     return (

@@ -1,7 +1,7 @@
-"""Checks a few stored rounds per call, so that damage is known before a round is needed.
+"""Checks a few stored rounds per call, so that damage is found before a round is needed.
 
-It compares hashes and seals, and each round with the previous one. `manage.py replay_round --all`
-decides rounds again.
+It compares hashes and seals, and each round with the previous one. It does not repeat decisions, as
+`manage.py replay_round --all` does.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ def _scrub(pool: Pool, limit: int) -> int:
 
 
 def _looked_at(row: Round, follower: Follower) -> Iterator[tuple[str, str]]:
-    """Yield the problems of a round by kind; compare an undamaged one with the previous one."""
+    """Yield the problems of a round, by kind.
+
+    If the round is undamaged, also compare it with the previous one.
+    """
     damages = damages_of(row)
     if damages:
         yield DAMAGE, str(DamagedRoundError(row.number, damages))
@@ -85,12 +88,12 @@ def _looked_at(row: Round, follower: Follower) -> Iterator[tuple[str, str]]:
 
 
 def note_text(row: Round) -> str:
-    """Return a text that a round did not start with the state stored for it, and the reason."""
+    """Return the message, with the reason, for a round that did not start with its stored state."""
     return f"round {row.number} did not begin as it should: {row.state_note}"
 
 
 def note_round(round_: Round) -> None:
-    """Record at once a round that did not start with the state stored for it."""
+    """Record at once that a round did not start with its stored state."""
     text = note_text(round_)
     with engine_scope(round_.pool_id):
         RoundScrub.objects.get_or_create(

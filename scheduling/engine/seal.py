@@ -1,9 +1,9 @@
-"""Seals rounds: makes the bundle of each, and commits to it in the pool's log.
+"""Seals rounds: makes each round's bundle, and commits to it in the pool's log.
 
-It runs outside rounds, never in their transactions. It is level-triggered: all committed rounds
-that are not sealed yet are sealed in order, however often it is called. The row of the pool's
-`RoundSealing` is the lock. Each round gets one record, even a damaged one, so that the number of a
-round gives the place of its record. Source: docs/adr/0198-sums-are-history.md.
+It runs outside rounds, never in their transactions. Every call seals, in order, the committed
+rounds that are not sealed yet. The row of the pool's `RoundSealing` is the lock. Each round gets
+one record, even a damaged one, so that a round's number gives the position of its record. Source:
+docs/adr/0198-sums-are-history.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
 
-# Rounds per transaction. With 10,000 jobs each takes 0.4 s, and the same worker runs the ticks.
+# Rounds per transaction. With 10,000 jobs, sealing a round takes 0.4 s, and the same worker runs
+# the ticks.
 ROUNDS_AT_ONCE = 4
 # The gzip level. For 10,000 jobs it takes half as long as level 9, and the result is 3 % larger.
 PACKING = 5
@@ -84,8 +85,8 @@ class _Sealed:
 def seal_rounds(pool_id: int, *, limit: int = ROUNDS_AT_ONCE) -> int:
     """Seal the next rounds of a pool, in one transaction; return how many.
 
-    Return 0 if all are sealed, if another process is sealing, or if the next round fails. The error
-    is stored in the pool's `RoundSealing`, and the next call retries.
+    Return 0 if all rounds are sealed, if another process is sealing, or if the next round fails.
+    The error is stored in the pool's `RoundSealing`, and the next call retries.
     """
     pool = Pool.objects.get(pk=pool_id)
     RoundSealing.objects.get_or_create(pool=pool)
@@ -99,7 +100,8 @@ def seal_rounds(pool_id: int, *, limit: int = ROUNDS_AT_ONCE) -> int:
 
 
 def retry_sealing() -> int:
-    """Seal the next rounds of every pool, also after a failure; return how many.
+    """Seal the next rounds of every pool, including pools whose sealing failed; return the number
+    of rounds.
 
     The hourly housekeeping calls it, because a pool whose sealing failed does not retry by itself.
     """
@@ -107,7 +109,10 @@ def retry_sealing() -> int:
 
 
 def _unsealed(sealing: RoundSealing) -> range:
-    """Return the rounds after the last sealed one; at first from the oldest with stored bytes."""
+    """Return the rounds after the last sealed one.
+
+    If none is sealed, start at the oldest round with stored bytes.
+    """
     rounds = Round.objects.filter(pool_id=sealing.pool_id)
     newest = rounds.aggregate(newest=Max("number"))["newest"] or 0
     if not sealing.first and newest:
@@ -233,7 +238,7 @@ class _Sealer:
         )
 
     def _note(self, findings: Sequence[dict[str, Any]]) -> None:
-        """Store findings on rounds for as long as the bytes of the rounds are kept."""
+        """Store findings of rounds, as long as the bytes of these rounds are kept."""
         if not findings:
             return
         rounds = kept_rounds(Round.objects.filter(pool=self.pool))
@@ -262,7 +267,7 @@ def _is_outdated(round_: Round) -> bool:
 def _own_digests(
     disclosed: Disclosed, tenants: Mapping[str, int], secret: bytes
 ) -> tuple[str, ...]:
-    """Return the sorted digests of each tenant's excerpt; `tenants`: ids by pseudonym."""
+    """Return the digests of each tenant's excerpt, sorted. `tenants`: ids by pseudonym."""
     digests = []
     for number, excerpt in own_excerpts(disclosed).items():
         key = tenant_key(secret, tenants[disclosed.names.tenants[number - 1]])
@@ -271,7 +276,7 @@ def _own_digests(
 
 
 def _damage_text(number: int, error: ReplayError) -> str:
-    """Return a public text for a damaged round; a decoder's message could quote a row."""
+    """Return a text for the public on a damaged round. A decoder's message could quote a row."""
     if error.__cause__ is not None:
         return f"round {number} cannot be read: its bytes are of another schema"
     return str(error)
@@ -309,7 +314,7 @@ def _breaks(before: Disclosed | None, after: Disclosed) -> tuple[str, ...]:
 
 
 def _public_breaks(broken: tuple[str, ...], number: int, visibility: str) -> tuple[str, ...]:
-    """Return the reasons that all readers may see, without details if tenants see only own rows."""
+    """Return the reasons for all readers, without details if tenants may see only own rows."""
     if not broken or visibility != Pool.Visibility.OWN:
         return broken
     return (f"It does not begin with what round {number - 1} left.",)

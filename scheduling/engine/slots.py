@@ -19,10 +19,10 @@ class SlotMap:
     freeing: dict[int, list[int]] = field(default_factory=dict)
 
     def take(self, placement: Placement) -> tuple[list[tuple[int, int]], bool] | None:
-        """Choose slots: the lowest free ones first, then slots about to be released.
+        """Choose the lowest free slots first, then slots that are about to be released.
 
-        Returns ([(node, slot), ...], whether all are free now), or None if a node has too few: it
-        was drained or lost since the snapshot.
+        Return ([(node, slot), ...], whether all slots are free now). Return None if a node has too
+        few slots, because it was drained or lost since the snapshot.
         """
         chosen: list[tuple[int, int]] = []
         all_free = True

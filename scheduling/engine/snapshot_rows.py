@@ -1,4 +1,4 @@
-"""Reads rows of jobs, leases and job types for a snapshot, and finds those it cannot read."""
+"""Reads rows of jobs, leases and job types for a snapshot, and finds unreadable ones."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _stored_job(row: tuple[Any, ...]) -> StoredJob:
 
 
 def with_price_limits(rows: Sequence[StoredJob], limits: Mapping[int, int]) -> Sequence[StoredJob]:
-    """Return the jobs with their price limits lowered to those of their tenants, by id."""
+    """Return the jobs by id, with their price limits lowered to those of their tenants."""
     if not limits:
         return rows
 
@@ -118,7 +118,7 @@ def live_leases(pool_id: int) -> tuple[Lease, ...]:
 
 
 def node_resources(pool_id: int) -> tuple[Resources, ...]:
-    """Return CPUs and memory of the nodes that declare them, up or not, in order of their ids."""
+    """Return CPUs and memory of the nodes that declare them, in order of id, down or not."""
     rows = NodeRow.objects.filter(pool_id=pool_id).exclude(cpus=0, memory_mb=0).order_by("id")
     return tuple(Resources(*row) for row in rows.values_list("id", "cpus", "memory_mb"))
 
@@ -132,7 +132,7 @@ def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
 
 def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
     """Return the utilities of the jobs that declare them, in the given order."""
-    # Django leaves jsonb as text on raw cursors.
+    # In raw cursors, Django returns jsonb as text.
     utilities = (
         stated_utility(row.job.id, msgspec.json.decode(row.utility))
         for row in rows
@@ -155,7 +155,7 @@ def _deadline_of(row: StoredJob) -> Deadline:
     if job.deadline_us is None:
         raise ValueError(f"it is of the class {row.job_class} and has no deadline")
     kind, said = DeadlineClass(row.job_class), row.deadline_steps
-    # Django leaves jsonb as text on raw cursors.
+    # In raw cursors, Django returns jsonb as text.
     declared = () if said is None else read_steps(msgspec.json.decode(said))
     steps = dated_steps(job.submitted_us, job.deadline_us, kind, declared)
     return Deadline(job.id, kind, steps)
@@ -163,7 +163,7 @@ def _deadline_of(row: StoredJob) -> Deadline:
 
 def _lease(row: tuple[Any, ...]) -> Lease:
     id_, job, tenant, gpu_type, placement, *more = row
-    # Django leaves jsonb as text on raw cursors.
+    # In raw cursors, Django returns jsonb as text.
     held = tuple((node, gpus) for node, gpus in msgspec.json.decode(placement))
     return Lease(id_, job, tenant, gpu_type, held, *more)
 
@@ -176,7 +176,7 @@ def read_profiles(wanted: Collection[int]) -> tuple[Profile, ...]:
 def read_measured_profiles(
     wanted: Collection[int],
 ) -> tuple[tuple[Profile, ...], tuple[MeasuredProfile, ...]]:
-    """Return the profiles of the round's jobs, and the measured ones of these, in one query."""
+    """Return the profiles of the round's jobs, and their measured profiles, in one query."""
     rows = list(ProfileRow.objects.filter(pk__in=wanted).order_by("id"))
     read = tuple(
         Profile(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
@@ -201,8 +201,8 @@ def read_measured_profiles(
 def unreadable_jobs(pool_id: int, at: datetime) -> dict[int, str]:
     """Return the jobs that make the snapshot of `at` fail, with the reasons; empty if none.
 
-    The cause is the job's own row, its lease's or its job type's. It takes about 2 log2(jobs)
-    queries for each such job.
+    The cause is the row of the job, of its lease or of its job type. The search takes about 2
+    log2(jobs) queries per such job.
     """
     with engine_view(pool_id):
         jobs = dict(fetch_rows(_JOB_PROFILES, [pool_id, at]))
@@ -234,7 +234,8 @@ def _failing(ids: Sequence[int], read: Callable[[Sequence[int]], object]) -> dic
 def _read_jobs(pool_id: int, at: datetime, ids: Sequence[int]) -> None:
     query = _JOBS.format(only=" AND id = ANY(%s)")
     for row in fetch_rows(query, [pool_id, at, list(ids)]):
-        # Encode and decode as a replay does: a job that fails here must not enter a round.
+        # Encode and decode the rows as a replay does: a job for which this fails must not enter a
+        # round.
         stored = _stored_job(row)
         decode(canonical_bytes(stored.job), Job)
         job_utilities([stored])

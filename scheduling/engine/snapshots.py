@@ -1,4 +1,4 @@
-"""Reads a pool's rows, in one consistent view, into the snapshot for a policy."""
+"""Reads a pool's rows in one consistent view, and builds the snapshot for a policy."""
 
 from __future__ import annotations
 
@@ -72,16 +72,16 @@ ORDER BY id
 
 
 def read_snapshot(pool_id: int, *, number: int, at: datetime) -> Snapshot:
-    """Return the snapshot of a pool for its round `number` at the grid instant `at`.
+    """Return the snapshot of a pool for its round `number` at the time `at` of the round grid.
 
-    It reads in one REPEATABLE READ transaction, so that all rows are of one moment. The caller
-    holds the pool's fence; no row is locked here.
+    All reads are in one REPEATABLE READ transaction, so that all rows are from the same moment. The
+    caller holds the pool's fence; no row is locked here.
     """
     return read_with_state(pool_id, number=number, at=at)[0]
 
 
 def read_with_state(pool_id: int, *, number: int, at: datetime) -> tuple[Snapshot, LeftState]:
-    """Return the snapshot, which includes the state that the last round left, and that state.
+    """Return the snapshot, and the state that the last round left, which the snapshot includes.
 
     Raises:
         MissingStateError: the state of the last round is unknown.
@@ -106,14 +106,15 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
     prices, surcharges = _prices(pool_id, nodes, left.prices)
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, prices, at_us)
-    # Jobs submitted after the grid instant belong to the next round: no round may use the future.
+    # Jobs that were submitted after the time of the round belong to the next round: no round may
+    # use the future.
     job_rows = with_price_limits(active_jobs(pool_id, from_us(at_us)), price_limits(pool_id))
-    # A job whose lease is being released neither waits nor holds GPUs. Its GPUs are free for a
-    # successor, which then waits for them.
+    # A job whose lease is being released neither waits nor holds GPUs. Its GPUs may be given to
+    # another lease, which waits until they are released.
     candidates = [row for row in job_rows if row.state != "stopping"]
     leases = live_leases(pool_id)
     backoffs = _backoffs(job_rows, at_us)
-    # If no node declares resources, none can be missing: leave out the jobs' declarations.
+    # If no node declares resources, no job can lack them: leave out the jobs' declarations.
     has, utilities = node_resources(pool_id), job_utilities(candidates)
     deadlines = job_deadlines(candidates)
     needs = job_resources(candidates) if has else ()
@@ -163,7 +164,7 @@ def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:
 
 
 def _nodes(pool_id: int, at: datetime, until: datetime) -> tuple[Node, ...]:
-    """Return the nodes, without GPUs if they are not up or have a maintenance window soon.
+    """Return the nodes; a node that is not up, or has a maintenance window soon, has no GPUs.
 
     A term that starts at `at` holds its GPUs for a lease length, or for the minimum runtime if that
     is longer. It may last one more round, until `until`, because only a round ends it. No term may
@@ -187,9 +188,9 @@ def _entitlements(
     prices: tuple[PoolPrice, ...],
     at_us: int,
 ) -> tuple[tuple[Entitlement, ...], list[Change]]:
-    """Return the effective quotas at `at_us`, and their changes (`quotas_since` gives their time).
+    """Return the effective quotas at `at_us`, and their changes, which are dated by `quotas_since`.
 
-    Their modes and limits are narrowed by the tenants' own settings and offers, at `prices`.
+    The tenants' own settings and offers, at `prices`, restrict the modes and limits.
     """
     at = from_us(at_us)
     posted = {price.gpu_type: price.price_micro for price in prices}
@@ -239,9 +240,9 @@ def _tenants(pool: Pool, rows: Iterable[Entitlement | JobValue], at_us: int) -> 
 def _prices(
     pool_id: int, nodes: tuple[Node, ...], last: Iterable[Mapping[str, Any]]
 ) -> tuple[tuple[PoolPrice, ...], tuple[Surcharge, ...]]:
-    """Return the last posted prices, with the operator's present setting for the next posting.
+    """Return the last posted prices, with the operator's present settings for the next prices.
 
-    Surcharges are returned only for the types whose price rises with the queue.
+    Surcharges are returned only for types whose price rises with the queue.
     """
     posted = {row["gpu_type"]: row for row in last}
     settings = {
@@ -280,7 +281,7 @@ def _changes(
 ) -> list[Change]:
     facts = [JobFacts(row.job) for row in job_rows]
     active = {row.job.id for row in job_rows}
-    # A job in quarantine has not ended, but does not count as demand any more.
+    # A job in quarantine has not ended, but no longer counts as demand.
     vanished = [job.job for job in service.jobs if job.job not in active]
     since, at = from_us(service.at_us), from_us(at_us)
     facts += [
@@ -300,7 +301,7 @@ def next_number(pool_id: int) -> int:
 
 
 def next_instant(pool_id: int, now: PoolNow) -> datetime:
-    """Return the instant of the next round on the grid, after the last checked instant."""
+    """Return the time of the next round on the grid, after the last checked time."""
     pool = Pool.objects.select_related("fence").get(pk=pool_id)
     step = timedelta(seconds=pool.round_s * now.scale)
     at = grid_instant(now, pool.round_s)

@@ -1,4 +1,4 @@
-"""Stores the state that a round leaves for the next one, in the partition of its day."""
+"""Stores the state that a round leaves for the next one, in the database partition of its day."""
 
 from __future__ import annotations
 

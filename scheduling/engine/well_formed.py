@@ -1,7 +1,7 @@
 """Checks an adapter's reports before they are used, and drops malformed ones.
 
-`scheduling.engine.observe` later limits times to plausible ones: despite a wrong clock, a lease
-must be able to end.
+`scheduling.engine.observe` later moves times into plausible bounds, because a lease must be able to
+end even if a clock is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ log = structlog.get_logger(__name__)
 class Listing(NamedTuple):
     """An executor's answer: its well-formed reports, at most one per token.
 
-    `named`: all tokens that it mentioned. If a token has no report, nothing is concluded about it.
+    `named`: all tokens that the executor mentioned. A token in `named` without a report may run or
+    not.
     """
 
     reports: list[Report]
@@ -50,8 +51,8 @@ def well_formed(
 ) -> Listing:
     """Return the usable part of an adapter's answer.
 
-    Tokens of another installation are ignored. `asked`: the requested tokens, others are ignored;
-    None if all processes of the pool were requested.
+    Tokens of another installation are ignored. `asked`: the requested tokens; all others are
+    ignored. It is None if all processes of the pool were requested.
     """
     named: set[str] = set()
     refused: list[str] = []
@@ -85,7 +86,7 @@ def well_formed(
 def without_other_pools(
     pool: Pool, reports: Sequence[Report], live: Mapping[str, bool]
 ) -> list[Report]:
-    """Drop reports of other pools' jobs, because stopping their processes would be wrong."""
+    """Drop reports on other pools' jobs, because it would be wrong to stop these processes."""
     jobs = {token_job(one.token) for one in reports if one.token not in live}
     if not jobs:
         return list(reports)
@@ -98,7 +99,7 @@ def without_other_pools(
 
 
 def _fault(report: object) -> str:
-    """Return why an object is not a usable report; empty if it is."""
+    """Return the reason why an object is not a usable report; empty if it is usable."""
     if not isinstance(report, Report):
         return "is no report"
     is_over, code = report.state in OVER, report.exit_code
@@ -126,7 +127,7 @@ def _is_token(token: object) -> bool:
 
 
 def _without_bad_extras(report: Report) -> Report:
-    """Drop malformed data that the process itself reported; it affects only this report."""
+    """Drop malformed data that the process itself reported, but keep the rest of the report."""
     checks: dict[str, Callable[[object], bool]] = {
         "progress": is_storable_progress,
         "iterations": _is_iterations,

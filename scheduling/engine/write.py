@@ -1,7 +1,7 @@
 """The shared state of the steps in a round's transaction, and rows that several steps write.
 
-Part of the single writer: `apply` and `grants` use it to write the `RoundPlan` of
-`scheduling.engine.rounds` under the pool's fence.
+`apply` and `grants` use it to write the `RoundPlan` of `scheduling.engine.rounds` under the pool's
+fence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RoundPlan:
     """A decided round, ready to be applied at its fencing token.
 
     `grace_s`: pool seconds that a process has to save its state after a request to stop. `left`:
-    the state that the round before left, which is in the snapshot.
+    the state that the previous round left, which the snapshot contains.
     """
 
     snapshot: Snapshot
@@ -53,7 +53,10 @@ class RoundPlan:
 
 @dataclass
 class Unfunded:
-    """Decided terms that cannot be paid, with reasons: grants by job, renewals by lease."""
+    """Decided terms that cannot be paid, with reasons.
+
+    New terms are listed by job, renewals by lease.
+    """
 
     jobs: dict[int, SupersededReason] = field(default_factory=dict)
     leases: dict[int, SupersededReason] = field(default_factory=dict)
@@ -63,9 +66,10 @@ class Unfunded:
 class RoundWrite:
     """The shared state of the steps in one round's transaction.
 
-    `unfunded`: jobs and leases whose term their tenant's credit no longer covers. `spared`: jobs
-    whose lease continues although the decision ends it, with the reasons. `preempted`: applied ends
-    before the expiry, by rule. `entitled`: the quotas that billing knows after the round.
+    `unfunded`: jobs and leases whose next term the tenant's credit no longer covers. `spared`: jobs
+    whose lease continues although the decision ends it, with the reasons. `preempted`: the number
+    of leases ended before their expiry, by rule. `entitled`: the quotas that billing knows after
+    the round.
     """
 
     plan: RoundPlan
@@ -85,7 +89,7 @@ class RoundWrite:
         self._lengths_us = {row.job: row.lease_us for row in self.plan.decision.lengths}
 
     def lease_us(self, item: Grant | Renew) -> int:
-        """Return the length of a term: the policy's, or else the pool's lease length."""
+        """Return the length of a term: from the policy, or else the pool's lease length."""
         return self._lengths_us.get(item.job, self.plan.snapshot.lease_us)
 
     def expires_at(self, item: Grant | Renew) -> datetime:
@@ -101,7 +105,7 @@ class RoundWrite:
     def supersede(self, item: str, id_: int, why: SupersededReason, *, ends: bool = False) -> None:
         """Record that a part of the decision could no longer be applied.
 
-        `ends`: its lease ends for this reason, although the decision did not end it.
+        `ends`: the lease of this part ends for this reason, although the decision did not end it.
         """
         row = {"item": item, "id": id_, "why": why.value}
         self.superseded.append(row | ({"ends": True} if ends else {}))
@@ -121,7 +125,7 @@ def write_terms(
 ) -> None:
     """Record terms (lease, term number, decided figures), their events and reservations."""
     snapshot = write.plan.snapshot
-    # Fixed at the grant, to decide later whether rounds were late for the term.
+    # Stored at the grant, to decide later whether rounds were late for this term.
     lateness = {"late_us": LATE_ROUNDS * snapshot.round_us}
     if kind is Kind.GRANTED and write.protected_us:
         lateness["protected_us"] = write.protected_us

@@ -1,8 +1,10 @@
-"""Leases that an operator ended because their engine does not, and processes without a lease.
+"""Leases that an operator wrote off, because the engine does not end them, and processes without a
+lease.
 
-The operator declares that a process is gone, so the engine is not queried here. The lease ends when
-its stop was due, with the reason of that stop. Late ends that engines report are recorded in the
-same way. A process that is listed later is an orphan. Source: ADR 0230.
+The operator declares that a process is gone, so the engine is not queried here. The lease ends at
+the time at which its stop was due, with the reason of the stop. An end that an engine reports late
+is recorded in the same way. If the engine lists the process later, it is an orphan. Source: ADR
+0230.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ def end_written_off(
 def note_orphans(
     pool: Pool, health: ExecutorHealth | None, token: int, orphans: Collection[str]
 ) -> None:
-    """Record the processes that run after the end of their lease, and when each was noticed.
+    """Record the processes that still run after the end of their lease, and when each was first
+    noticed.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -78,7 +81,7 @@ def note_orphans(
 
 
 def _end(token: str, stop: Intent, at: datetime) -> Report:
-    """Report that the lease ended when its stop was due; leases that never started cost nothing."""
+    """Report that the lease ended when its stop was due; a lease that never started is free."""
     due_us = to_us(min(stop_due(stop), at))
     started_at = stop.lease.started_at
     started_us = due_us if started_at is None else to_us(started_at)
@@ -86,7 +89,7 @@ def _end(token: str, stop: Intent, at: datetime) -> Report:
 
 
 def _drop(pool: Pool, token: int, asked: Collection[str]) -> None:
-    """Delete the write-offs that were carried out; the next round handles newer ones."""
+    """Delete the write-offs that were carried out. The next round handles newer ones."""
     with engine_scope(pool.pk):
         lock_fence(pool.pk, token)
         row = ExecutorHealth.objects.select_for_update().get(pool=pool)

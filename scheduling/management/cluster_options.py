@@ -1,4 +1,4 @@
-"""The cluster of a command: a pool's own, or one that the command line names."""
+"""The cluster of a command: that of a pool, or one given on the command line."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from tenants.scopes import site_scope
 
 
 def add_cluster_arguments(parser: CommandParser) -> None:
-    """Take a pool, or a partition with its slurm.conf."""
+    """Add the arguments for a pool, or for a partition with its slurm.conf."""
     parser.add_argument(
-        "pool", nargs="?", help="a pool; its executor_options have the other options"
+        "pool", nargs="?", help="a pool, whose executor_options give all other options"
     )
     parser.add_argument("--partition", help="without a pool: the partition to check")
-    parser.add_argument("--conf", default="", help="slurm.conf, if it is not the tools' default")
+    parser.add_argument(
+        "--conf", default="", help="path of slurm.conf, unless it is the tools' default"
+    )
 
 
 def chosen_cluster(options: dict[str, Any]) -> tuple[SlurmOptions, Pool | None]:
-    """Return the options of the cluster, and the pool if one was named.
+    """Return the options of the cluster, and the pool, if one was given.
 
     Raises:
-        CommandError: neither or both are named, the pool does not exist, or its options are wrong.
+        CommandError: neither or both are given, the pool does not exist, or its options are wrong.
     """
     if bool(options["pool"]) == bool(options["partition"]):
         raise CommandError("give either a pool or a --partition")

@@ -1,4 +1,4 @@
-"""Answers of rounds to jobs with deadlines: one row for each answer that differs from the last."""
+"""Answers of rounds to jobs with deadlines. A new row is stored only if the answer changed."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class RoundArchive(models.Model):
 class RoundArchiving(models.Model):
     """The result of a pool's last archiving run.
 
-    `failure`: why a day is still in the database; "" if no day is overdue.
+    `failure`: why a day is still in the database; "" if all due days are archived.
     """
 
     pool = models.OneToOneField(

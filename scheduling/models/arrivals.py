@@ -29,6 +29,6 @@ class Arrival(models.Model):
             models.CheckConstraint(condition=models.Q(gpus__gte=1), name="arrival_asks_a_gpu"),
         ]
         indexes = [
-            # For rounds, which take the due rows in order. No query filters them by tenant.
+            # Rounds take the due rows in this order. No query filters them by tenant.
             models.Index(fields=["pool", "at", "id"], name="arrival_by_instant"),
         ]

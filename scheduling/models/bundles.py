@@ -11,7 +11,9 @@ from scheduling.models.cluster import Pool
 
 
 class PseudonymKey(models.Model):
-    """The secret behind the pseudonyms of a pool's day (UTC, pool time). Append-only.
+    """The secret from which the pseudonyms of a pool's day are derived (UTC, pool time).
+
+    Append-only.
 
     32 random bytes, never disclosed. Each tenant gets its own key, derived from the secret
     (`evenshare_core.disclosure.pseudonyms.tenant_key`).
@@ -43,18 +45,18 @@ class RoundBundle(models.Model):
     pk = models.CompositePrimaryKey("day", "pool_id", "number")
 
     class Meta:
-        managed = False  # partitioned, and therefore created in 0001_guards.sql
+        managed = False  # The table is partitioned, so it is created in 0001_guards.sql.
         db_table = "scheduling_roundbundle"
 
 
 class RoundSealing(models.Model):
-    """The progress of sealing a pool's rounds. Its row is the lock of the process that seals.
+    """The progress of sealing a pool's rounds. The process that seals locks the row.
 
     `first` is the first sealed round, `number` the last; 0 if no round is sealed. `findings`:
     [{"number", "kind": "damage" or "break", "text"}, ...] of rounds whose bytes are kept, or should
     be. `failure`: why the next round cannot be sealed; "" while sealing works. `queues`: [{"round",
     "jobs": ids or null, "text"}, ...], the first jobs of the queue in the last rounds, newest
-    first. Empty unless the queue is long (`scheduling.selectors.jobs.queue_order`).
+    first. It is empty unless the queue is long (`scheduling.selectors.jobs.queue_order`).
     """
 
     pool = models.OneToOneField(

@@ -86,7 +86,8 @@ class PoolClock(models.Model):
     """A pool's clock: pool time = anchor_pool + (database now - anchor_wall) x scale.
 
     Pool time does not advance while `paused`. Only `scheduling.engine.clock` writes the row.
-    `seen_wall` is the last tick. After a gap a scaled clock resumes where it was last seen.
+    `seen_wall` is the last tick. After a long gap without ticks, a scaled clock resumes from its
+    last tick.
     """
 
     pool = models.OneToOneField(
@@ -109,11 +110,11 @@ class PoolClock(models.Model):
 
 
 class PoolFence(models.Model):
-    """The fence of a pool: the lock of its writer, and the counters for the writer's numbers.
+    """The fence of a pool: the lock for writing to it, and the counters of its events and rounds.
 
     A round takes the fence and increments `token` if `until` has passed. Every write of the round
     locks this row at its token, so a stale holder writes nothing. The numbers from `next_event` and
-    `next_round` have no gaps, because they are drawn under that lock.
+    `next_round` have no gaps, because they are drawn under the same lock.
     """
 
     pool = models.OneToOneField(
@@ -170,8 +171,8 @@ class Node(models.Model):
 
     A node without a pool was removed; past leases still name it. `state` is set by operators of the
     portal. `engine_state`, its reason and its start (wall time) come from the executor's engine.
-    Neither overwrites the other: `effective_state` combines both and decides about new leases.
-    `engine_trouble`: why the engine does not follow an operator's `state`.
+    Neither overwrites the other. Whether the node gets new leases depends on `effective_state`,
+    which combines both. `engine_trouble`: why the engine did not carry out an operator's `state`.
     """
 
     class State(models.TextChoices):
@@ -188,7 +189,7 @@ class Node(models.Model):
         DRAINED = "drained", "drained"
         DOWN = "down", "down"
 
-    # The audit log's name for a drain; pages show its reason.
+    # The audit log's name for a drain. Pages show the drain's reason.
     DRAIN_ACTION = "node.drained"
 
     pool = models.ForeignKey(

@@ -13,9 +13,10 @@ class MetricHistory(models.Model):
     """The evaluations of a job's stopping metric; only `scheduling.engine.evaluate` writes them.
 
     `points`: [[iterations, metric]] in order, at most
-    `evenshare_core.estimation.evaluations.HISTORY_MAX`. `evaluations` is the number of points and
-    `iteration` that of the last point. `is_met`: a point meets the criterion. `refused`: why the
-    last unusable report of the job was refused; empty if all could be used.
+    `evenshare_core.estimation.evaluations.HISTORY_MAX`. `evaluations` is the number of points, and
+    `iteration` the number of iterations at the last point. `is_met`: a point meets the criterion.
+    `refused`: why the last unusable report of the job was refused; empty if all reports could be
+    used.
     """
 
     job = models.OneToOneField(
@@ -30,18 +31,19 @@ class MetricHistory(models.Model):
 
     @property
     def as_points(self) -> tuple[MetricPoint, ...]:
-        """The evaluations as values of the core."""
+        """The evaluations as objects of the core library."""
         return tuple(MetricPoint(iteration, float(metric)) for iteration, metric in self.points)
 
 
 class StopForecast(models.Model):
     """The number of iterations after which a job is expected to stop, from its evaluations so far.
 
-    Whole numbers of `evenshare_core.estimation.curves.StopEstimate`. `iterations` is the median;
-    the job stops by `low` with probability 0.1, by `high` with probability 0.9. `source` is
-    `fitted`, `measured` (the target was met) or `cap`, with the reason in `note`. `families`:
-    {curve: weight in thousandths}. Based on `evaluations` points, the last at `iteration`. Only
-    `scheduling.engine.refits` writes it; `fitted_at` is wall time.
+    The fields of `evenshare_core.estimation.curves.StopEstimate`, in whole numbers. `iterations` is
+    the median; the job stops by `low` with probability 0.1, by `high` with probability 0.9.
+    `source` is `fitted`, `measured` (the target was met) or `cap`, with the reason in `note`.
+    `families`: {curve: weight in thousandths}. The forecast is based on `evaluations` points, the
+    last of them at `iteration`. Only `scheduling.engine.refits` writes it; `fitted_at` is wall
+    time.
     """
 
     class Source(models.TextChoices):
@@ -66,7 +68,7 @@ class StopForecast(models.Model):
 
 
 def criterion_of(job: Job) -> StopCriterion | None:
-    """Return the criterion by which a job's metric ends it, or None if it has no metric."""
+    """Return the criterion by which a metric ends the job, or None if the job has no metric."""
     if not job.stop_metric or job.stop_value is None or not job.iterations:
         return None
     return StopCriterion(

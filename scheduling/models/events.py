@@ -1,4 +1,4 @@
-"""Lease events (a log without gaps per pool) and intents (pending calls of the executor)."""
+"""Lease events (a log per pool, without gaps) and intents (calls to the executor that are due)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ class LeaseEvent(models.Model):
     - `granted`: {"own", "borrowed", "price", "gpu_type", "expires_us", "late_us"}, and
       "protected_us" if the policy has a minimum runtime. A round is on time for the term until
       `late_us` after it was due; events from before ADR 0232 do not have these
-    - `started`: the executor reports that it runs. {"own", "borrowed", "price", "gpu_type"}
+    - `started`: the executor reports that the lease's process runs. {"own", "borrowed",
+      "price", "gpu_type"}
     - `renewed`: the previous term closes at `at`, this one starts. {"own", "borrowed", "price",
       "gpu_type", "expires_us", "late_us"}
-    - `stop_asked`: the round takes the GPUs back. {"reason"}. If this is before the expiry it is a
-      notice, and names its rule and its beneficiary: {"rule", "for_job", "for_tenant", "numbers",
-      "notice_s"}
+    - `stop_asked`: the round takes the GPUs back. {"reason"}. Before the expiry, the event is a
+      notice, with its rule and the job that benefits: {"rule", "for_job", "for_tenant",
+      "numbers", "notice_s"}
     - `ended`: the last term closes at `at`. {"reason", "exit_code", "started": bool,
       "gpu_type"}. A preempted lease that held no GPUs yet also has the fields of its notice.
-      "written_off": true if an operator ended it because its engine did not (ADR 0230)
+      "written_off": true if an operator ended the lease because its engine did not (ADR 0230)
     - `priced`: prices posted at the end of a round, valid in the next one (no lease).
       {"valid_from_round", "prices": [{"gpu_type", "price", "used", "capacity", "base",
       "theta"}, ...]}. With "queued", "surcharge", "surcharge_step", "surcharge_cap" if the queue
@@ -70,25 +71,25 @@ class LeaseEvent(models.Model):
         ]
         indexes = [
             models.Index(fields=["job", "id"], name="event_by_job"),
-            # For the pool's page and the API, which list preemptions, newest first.
+            # The pool's page and the API list preemptions, newest first.
             models.Index(
                 fields=["pool", "-number"],
                 name="event_notice_by_pool",
                 condition=models.Q(data__has_key="rule"),
             ),
-            # For a job's page and the API, which list the leases preempted for the job.
+            # A job's page and the API list the leases that were preempted for the job.
             models.Index(
                 KeyTransform("for_job", "data"),
                 name="event_notice_by_winner",
                 condition=models.Q(data__has_key="rule"),
             ),
-            # For reading the quotas that were in force in a period.
+            # Readers of a period look up the quotas that were in force.
             models.Index(
                 fields=["pool", "at", "number"],
                 name="event_quota_by_time",
                 condition=models.Q(kind="entitled"),
             ),
-            # For the trades of a round, and those of a pool, newest first.
+            # Pages list the trades of a round and of a pool, newest first.
             models.Index(
                 fields=["pool", "round", "number"],
                 name="event_trade_by_round",
@@ -100,7 +101,7 @@ class LeaseEvent(models.Model):
 class Intent(models.Model):
     """A call to the executor for a lease, stored with the round's writes and made after the commit.
 
-    There is at most one per (lease, kind, term), so delivering it twice changes nothing.
+    There is at most one intent per (lease, kind, term), so delivering it twice changes nothing.
     """
 
     class Kind(models.TextChoices):

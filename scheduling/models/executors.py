@@ -8,17 +8,19 @@ from scheduling.models.cluster import Pool
 
 
 class ExecutorHealth(models.Model):
-    """The health of an executor that failed or left out launched leases; no row otherwise.
+    """The health of an executor that failed, or did not list launched leases.
+
+    Healthy executors have no row.
 
     All times are the database's wall time; tokens name leases. `failures` counts the consecutive
-    failed calls since `failing_since`, the last one with `error`. No call is made before
-    `open_until`. `missing`: launched leases that the listing at `listed_at` left out, each with the
-    first time at which it was left out. While `frozen_since` is set, no lease is declared lost.
-    `accepted`: missing leases that an operator declared lost. `written_off`: leases that an
+    failed calls since `failing_since`; `error` is from the last one. No call is made before
+    `open_until`. `missing`: launched leases that the listing at `listed_at` did not contain, each
+    with the first time at which it was missing. While `frozen_since` is set, no lease is declared
+    lost. `accepted`: missing leases that an operator declared lost. `written_off`: leases that an
     operator ended, until a round ends them. `orphans`: processes in the last listing whose leases
-    have ended, each with the first such time. Written by `scheduling.engine.breaker`,
-    `scheduling.engine.missing`, `scheduling.engine.write_offs`, `scheduling.services.executors` and
-    `scheduling.services.write_offs`.
+    have ended, each with the time at which it was first seen. Written by
+    `scheduling.engine.breaker`, `scheduling.engine.missing`, `scheduling.engine.write_offs`,
+    `scheduling.services.executors` and `scheduling.services.write_offs`.
     """
 
     pool = models.OneToOneField(

@@ -14,11 +14,11 @@ class StartForecast(models.Model):
     """A forecast for a pool's whole queue, made by its own process.
 
     `round` is the last round before it, `at` the pool time from which it starts. `until` is the
-    pool time that all its simulations reached; the other times are wall time. `claim` names the
-    process, which writes only while state and claim are unchanged. `beat_at` is the time of its
-    last heartbeat. `cpu_ms` is the CPU time of its process; if the process was lost, it is the time
-    until the loss was noticed. No other forecast, of any pool, starts before `rest_until`. `facts`:
-    the assumptions, as counts.
+    pool time that all its simulations reached. The other times are wall time. `claim` names the
+    process, which may write only as long as state and claim are unchanged. `beat_at` is the time of
+    its last heartbeat. `cpu_ms` is the CPU time of its process or, if the process was lost, the
+    time until this was noticed. No other forecast, of any pool, starts before `rest_until`.
+    `facts`: the assumptions, as counts.
     """
 
     class State(models.TextChoices):
@@ -46,7 +46,7 @@ class StartForecast(models.Model):
     class Meta:
         ordering = ("-id",)
         constraints = [
-            # At most one process runs for all pools together.
+            # Only one process at a time makes forecasts, for all pools together.
             models.UniqueConstraint(
                 fields=["state"], condition=Q(state="running"), name="forecast_one_runs"
             ),
@@ -65,14 +65,17 @@ class StartForecast(models.Model):
 class StartEstimate(models.Model):
     """The estimated start of one job, computed at `at` (pool time).
 
-    `raw_p50` and `raw_p90` are the values before correction. Without `raw_p50`, `p50` is
-    uncorrected. If there is no estimate, `reason` is the cause. An estimate may also lack only
-    `p90`. Estimates that are `kept` stay for a month: the calibration page counts their p50 and p90
-    once these times have passed. The pool's next forecast deletes the others.
+    `raw_p50` and `raw_p90` are the values before correction. If `raw_p50` is null, `p50` was not
+    corrected. If there is no estimate, `reason` states why. An estimate may lack only `p90`.
+    Estimates that are `kept` stay for a month: the calibration page evaluates p50 and p90 once
+    these times have passed. The pool's next forecast deletes the others.
     """
 
     class Fate(models.TextChoices):
-        """The outcome. `gone`: the job was cancelled, or ended without another start."""
+        """The outcome of an estimate.
+
+        `gone`: the job was cancelled, or ended without another start.
+        """
 
         OPEN = "open", "open"
         STARTED = "started", "started"
@@ -107,13 +110,13 @@ class StartEstimate(models.Model):
             ),
         ]
         indexes = [
-            # For a job's page, which reads the newest estimate.
+            # A job's page reads the newest estimate.
             models.Index(fields=["job", "-id"], name="estimate_by_job"),
-            # For the calibration page, which counts the estimates whose p90 has passed.
+            # The calibration page counts the estimates whose p90 has passed.
             models.Index(fields=["pool", "p90"], name="estimate_past", condition=Q(kept=True)),
-            # For the correction of forecasts, which uses the newest estimates.
+            # The correction of forecasts uses the newest estimates.
             models.Index(fields=["pool", "-id"], name="estimate_newest", condition=Q(kept=True)),
-            # For forecasts, which look up the outcomes of open estimates.
+            # Forecasts look up the outcomes of open estimates.
             models.Index(
                 fields=["pool", "job"],
                 name="estimate_open",
@@ -126,7 +129,7 @@ class PriceForecast(models.Model):
     """The forecast price of a GPU type in a pool, made after a round. It contains no tenant's data.
 
     `p10`, `p50` and `p90` are micro-credits per GPU-hour at `at` + 1, 2, ... x `step_s` of pool
-    time. If they are empty, `reason` is the cause. If the forecast is `kept`, `points` counts the
+    time. If they are empty, `reason` states why. If the forecast is `kept`, `points` counts the
     times that have passed, and `hits` those at which the posted price was from p10 to p90.
     """
 

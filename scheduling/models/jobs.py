@@ -19,8 +19,8 @@ from tenants.models import Tenant
 class Job(models.Model):
     """A training run; it needs `gpus` GPUs all at once. Times are pool time except `created_at`.
 
-    State changes are compare-and-swap on (id, state, version) in `scheduling.engine.apply` and
-    `scheduling.services`.
+    `scheduling.engine` and `scheduling.services` change the state by compare-and-swap on (id,
+    state, version).
     """
 
     class State(models.TextChoices):
@@ -39,7 +39,7 @@ class Job(models.Model):
         SOFT_SLO = "soft_slo", "soft deadline"
 
     class StopRule(models.TextChoices):
-        """The comparison of the metric with its target that ends the job."""
+        """The comparison of a metric with its target; the job ends once it is true."""
 
         AT_LEAST = "at_least", "at least"
         AT_MOST = "at_most", "at most"
@@ -152,7 +152,8 @@ class Job(models.Model):
                 condition=Q(deadline_steps__isnull=True) | Q(job_class="soft_slo"),
                 name="job_steps_of_a_soft_deadline",
             ),
-            # Only NULL means that a job has no utility, so that readers check one form.
+            # A job without a utility has NULL and never an empty object, so that readers need to
+            # check only one form.
             models.CheckConstraint(
                 condition=Q(utility__isnull=True) | Q(utility__has_key="kind"),
                 name="job_utility_has_its_kind",
@@ -182,24 +183,24 @@ class Job(models.Model):
             ),
         ]
         indexes = [
-            # For the snapshot, which reads a pool's active jobs in arrival order.
+            # Snapshots read a pool's active jobs in order of arrival.
             models.Index(
                 fields=["pool", "submitted_at", "id"],
                 name="job_active_by_arrival",
                 condition=Q(state__in=("pending", "running", "stopping")),
             ),
-            # For the snapshot, which reads the jobs that ended since the last round.
+            # Snapshots read the jobs that ended since the last round.
             models.Index(fields=["pool", "ended_at"], name="job_by_end"),
-            # For job lists, which page by key, newest first, within one tenant.
+            # Job lists of a tenant show the newest jobs first, with pages by key.
             models.Index(fields=["tenant", "-id"], name="job_by_tenant"),
             models.Index(fields=["tenant", "state", "-id"], name="job_by_tenant_state"),
-            # For pages of a tenant's long queue, after the jobs that have positions.
+            # Pages of a tenant's long queue list jobs without a position after those with one.
             models.Index(
                 fields=["tenant", "pool", "submitted_at", "id"],
                 condition=Q(state="pending"),
                 name="job_queued_by_tenant",
             ),
-            # For rounds and pages, which read the few profiling runs of a job type.
+            # Rounds and pages read the few profiling runs of a job type.
             models.Index(
                 fields=["profile", "-id"],
                 name="job_profiling_by_type",
@@ -222,14 +223,14 @@ class Job(models.Model):
 
 
 class VirtualWork(models.Model):
-    """The true duration of a job in the virtual executor, kept where no snapshot can read it.
+    """The true duration of a job in the virtual executor, in a table that snapshots do not read.
 
-    Microseconds of pool time. `done_us` is the work done in ended leases. `token` names the lease
-    that runs now, since `launched_us` (pool time, since 1970), at `speed_milli` thousandths of the
-    speed to which `duration_us` refers. `stopped_us` is set when it is asked to stop. `last_number`
-    is the newest of the job's leases that was launched or stopped; an older lease never starts.
-    `iteration_us` is the duration of an iteration at the speed of `duration_us`; 0 if the job
-    reports no iterations.
+    Times are microseconds of pool time. `done_us` is the work done in ended leases. `token` names
+    the running lease. It has run since `launched_us` (since 1970), at `speed_milli` thousandths of
+    the speed on which `duration_us` is based. `stopped_us` is set when the lease is asked to stop.
+    `last_number` is the newest of the job's leases that was launched or stopped; an older lease
+    never starts. `iteration_us` is the duration of an iteration at the speed of `duration_us`; 0 if
+    the job reports no iterations.
     """
 
     job = models.OneToOneField(
@@ -247,7 +248,7 @@ class VirtualWork(models.Model):
 
     class Meta:
         indexes = [
-            # For the executor, which lists the running jobs among all past ones.
+            # The executor reads the running jobs among all past jobs.
             models.Index(fields=["job"], name="work_running", condition=~Q(token="")),
         ]
 
@@ -256,7 +257,7 @@ class TraceFeed(models.Model):
     """The progress of replaying a trace file into a pool.
 
     `started_at` is the pool time of the trace's time 0 in cycle 0; cycle n is shifted by n x
-    `length_s`. `held_back` counts the rounds in which the trace waited because too many jobs
+    `length_s`. `held_back` counts the rounds in which the trace was held back because too many jobs
     waited.
     """
 

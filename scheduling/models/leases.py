@@ -1,4 +1,7 @@
-"""Leases, their slots and their terms, written only by `scheduling.engine.apply`."""
+"""Leases, their slots and their terms.
+
+Only `scheduling.engine` writes them: its modules `apply`, `observe` and `revoke`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from tenants.models import Tenant
 
 
 class Lease(models.Model):
-    """The right of a job to hold GPUs without a break. Times are pool time.
+    """The right of a job to hold GPUs without interruption. Times are pool time.
 
     `number` counts the job's leases from 1. `placement` is [[node id, GPUs], ...]. `term` is the
     current term's number; `own`, `borrowed` and `price` are fixed for that term (also in
-    LeaseTerm). The expiry is the earliest instant at which a round may take the GPUs.
+    LeaseTerm). The expiry is the earliest time at which a round may take the GPUs.
     """
 
     class State(models.TextChoices):
@@ -55,7 +58,8 @@ class Lease(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="lease_number_once"),
-            # At most one lease of a job holds GPUs. A moved job's next lease waits for the release.
+            # At most one lease of a job holds GPUs. If a job is moved, its next lease waits until
+            # the GPUs are released.
             models.UniqueConstraint(
                 fields=["job"],
                 condition=Q(state__in=("launching", "running", "stopping")),
@@ -78,7 +82,7 @@ class Lease(models.Model):
             models.Index(
                 fields=["pool", "id"], name="lease_live_by_pool", condition=~Q(state="ended")
             ),
-            # For the snapshot, which reads the holds that ended since the last round.
+            # Snapshots read the leases that released their GPUs since the last round.
             models.Index(fields=["pool", "ended_at"], name="lease_by_end"),
             models.Index(fields=["job", "-number"], name="lease_by_job"),
             models.Index(fields=["tenant", "-id"], name="lease_by_tenant"),
@@ -96,7 +100,7 @@ class LeaseSlot(models.Model):
 
     class Meta:
         constraints = [
-            # No two leases can hold the same slot, even if the code is wrong.
+            # This ensures that no two leases hold the same slot, even if the code has a bug.
             models.UniqueConstraint(
                 fields=["node", "slot"], condition=Q(holding=True), name="slot_held_once"
             ),
@@ -131,9 +135,8 @@ class LeaseTerm(models.Model):
 
 
 class IterationReading(models.Model):
-    """The part of a live lease's reports that is already included in averages, as sums.
-
-    Pool time. `is_resumed`: the time to the first iteration is included. `is_refused`: a report of
+    """The part of a live lease's reports that is already included in averages, as sums in pool
+    time. `is_resumed`: the time to the first iteration is included. `is_refused`: a report of
     this lease could not be used, and a note states this.
     """
 

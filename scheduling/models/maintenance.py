@@ -37,10 +37,9 @@ class MaintenanceWindow(models.Model):
 
 
 class RoundFailure(models.Model):
-    """A failing pool: since when its rounds fail, how many failed, and the last error.
+    """A pool whose rounds fail: since when (wall time), how often, and the last error.
 
-    Wall time. A pool whose last round succeeded has no row. Written by
-    `scheduling.engine.failures`.
+    A pool whose last round succeeded has no row. Written by `scheduling.engine.failures`.
     """
 
     pool = models.OneToOneField(

@@ -1,4 +1,6 @@
-"""Plans of policies for jobs: start, price and gain, or the price that would be needed."""
+"""Plans that policies publish for jobs: start, price and gain, or the price at which a job would be
+admitted.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,12 @@ from tenants.models import Tenant
 
 
 class JobPlan(models.Model):
-    """A job's plan, as `round` of the job's pool last published it, at the time `at`.
+    """A job's newest plan, published by `round` of the job's pool at the time `at`.
 
     Times are pool time; prices are credits per GPU-hour. The plan of a refused job has no times and
-    no cost. `needed` is the price at which it would be admitted, `lowest` the lowest price at the
-    time. A plan is not binding. Each batch computes it again; a row is written if the plan changed.
+    no cost. `needed` is the price at which the job would be admitted, `lowest` the lowest price at
+    that time. A plan is not binding. Each batch of decisions computes it again, and writes the row
+    if the plan changed.
     """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="plan")

@@ -15,8 +15,8 @@ class Profile(models.Model):
     """A job type of a tenant in a pool.
 
     `speedups`: {GPU type: thousandths of the speed on the slowest type}, which policies use.
-    `declared` is the tenant's declaration (empty: equal to `speedups`). `measured` is derived from
-    measurements: {GPU type: {"speed_milli", "spread_milli", "reports"}}; only
+    `declared` is the tenant's declaration; empty if it equals `speedups`. `measured` is derived
+    from measurements: {GPU type: {"speed_milli", "spread_milli", "reports"}}; only
     `scheduling.engine.measure` writes it. `priority` divides the tenant's weight among its job
     types (OEF 4.2.4). `measured_at` and `measured_job`: when and on which job the used speeds were
     last measured. `past_run`: profiling runs up to this job id belong to an earlier declaration.
@@ -59,7 +59,7 @@ class Profile(models.Model):
 
     @property
     def as_declared(self) -> dict[str, int]:
-        """The declared or published speedups."""
+        """The speedups that were declared or published."""
         return dict(self.declared or self.speedups)
 
     @property
@@ -69,15 +69,15 @@ class Profile(models.Model):
 
 
 class Measurement(models.Model):
-    """Recent averages of the reports of a job type's jobs: see `evenshare_core.domain.averages`.
+    """Recent averages of what a job type's jobs report (see `evenshare_core.domain.averages`).
 
     `iteration`: nanoseconds of pool time per iteration on `gpus` GPUs of a type, on one node or
     several. `resume`: microseconds from a process's start to the end of its first iteration.
-    `suspend`: microseconds from the request to release its GPUs to its last file. These two are not
-    separated by GPU type. `reports` count since the average started, `iterations` since the first
-    report; `restarts` counts how often the average started again. The fields `used_*` are the
-    average that estimates of jobs use: it does not move with each report
-    (`evenshare_core.estimation.jobs.settle`).
+    `suspend`: microseconds from the request to release its GPUs until it wrote its last file. These
+    two averages are not separated by GPU type. `reports` counts since the average started,
+    `iterations` since the first report, and `restarts` how often the average was started again. The
+    fields `used_*` are the average that estimates of jobs use, which does not change with each
+    report (`evenshare_core.estimation.jobs.settle`).
     """
 
     class Kind(models.TextChoices):
@@ -136,8 +136,7 @@ class RunRecord(models.Model):
     """The durations of a job type's newest runs on `gpus` GPUs, the newest last.
 
     `runs`: [{"held": {GPU type: microseconds that it held such GPUs}, "declared_s": seconds that
-    its owner declared, or null}], of runs that succeeded. Only `scheduling.engine.estimates` writes
-    it.
+    its owner declared, or null}], of successful runs. Only `scheduling.engine.estimates` writes it.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -155,7 +154,7 @@ class RunRecord(models.Model):
 class MeasurementNote(models.Model):
     """A note for users on a job type's measurements; only the newest notes are kept.
 
-    `at` is pool time; `data` holds the figures, by `kind`.
+    `at` is pool time; the figures in `data` depend on `kind`.
     """
 
     class Kind(models.TextChoices):
@@ -177,10 +176,10 @@ class MeasurementNote(models.Model):
 
 
 class VirtualSpeeds(models.Model):
-    """The true speeds of a job type in the virtual executor, kept where no snapshot can read them.
+    """The true speeds of a job type in the virtual executor, in a table that snapshots do not read.
 
-    `speedups` as in `Profile`; an iteration takes `iteration_us` of pool time on the slowest type.
-    Without a row the job type runs as declared, and nothing is measured.
+    `speedups` is as in `Profile`; an iteration takes `iteration_us` of pool time on the slowest
+    type. A job type without a row runs as declared, and nothing is measured.
     """
 
     profile = models.OneToOneField(

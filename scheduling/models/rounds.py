@@ -1,4 +1,4 @@
-"""Rounds, their stored bytes, and the state that each leaves for the next round."""
+"""Rounds, their stored bytes, and the state that each round leaves for the next one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scheduling.models.cluster import Pool
 class Round(models.Model):
     """A committed scheduling decision of a pool. Append-only.
 
-    `at` is the time of the round on its grid: the policy's `now`. `summary` holds counts for lists,
-    `shares` the rows of the decision per (tenant, type). In pools with profiles both hold
-    `throughput_milli`, GPUs x speed of the leases after the round. `superseded`: changes between
-    snapshot and apply: [{"item", "id", "why"}, ...].
+    `at` is the time of the round on its grid: the policy's `now`. `summary` holds the counts that
+    lists show, `shares` the rows of the decision per (tenant, type). In pools with profiles, both
+    contain `throughput_milli`: GPUs x speed of all leases after the round. `superseded`: parts of
+    the decision that could no longer be applied: [{"item", "id", "why"}, ...].
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="rounds")
@@ -50,8 +50,8 @@ class Round(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["pool", "number"], name="round_number_once"),
-            # At most one round is committed per grid time, even if two processes wrongly hold the
-            # fence.
+            # At most one round is committed per time of the grid, even if two processes hold the
+            # fence by mistake.
             models.UniqueConstraint(fields=["pool", "at"], name="round_instant_once"),
         ]
 
@@ -68,14 +68,14 @@ class RoundBlob(models.Model):
     pk = models.CompositePrimaryKey("day", "pool_id", "number")
 
     class Meta:
-        managed = False  # partitioned, and therefore created in 0001_guards.sql
+        managed = False  # The table is partitioned, so it is created in 0001_guards.sql.
         db_table = "scheduling_roundblob"
 
 
 class RoundScrub(models.Model):
     """The progress of checking a pool's stored rounds, and the damaged rounds.
 
-    `damaged`: [{"number", "text", "kind"}, ...] of rounds whose bytes are kept, or should be.
+    `damaged`: [{"number", "text", "kind"}, ...] of rounds whose bytes are kept, or should be kept.
     `kind` is "damage", or "break" if the round does not follow from the previous round.
     """
 
@@ -110,5 +110,5 @@ class RoundState(models.Model):
     pk = models.CompositePrimaryKey("pool_id", "number", "day")
 
     class Meta:
-        managed = False  # partitioned, and therefore created in 0001_guards.sql
+        managed = False  # The table is partitioned, so it is created in 0001_guards.sql.
         db_table = "scheduling_roundstate"

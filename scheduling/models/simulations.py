@@ -11,18 +11,18 @@ from scheduling.models.cluster import Pool
 
 
 class Simulation(models.Model):
-    """A simulation of a pool's next hours with its present queue, under its policy and another one.
+    """A simulation of a pool's next hours with its present queue, under two policies.
 
-    It starts from the pool time `at`, with the snapshot of that hash; all other times are wall
-    time. `claim` names the process that runs it. State, progress and result are written only while
-    state and claim are unchanged, so that an abandoned process writes nothing. `beat_at` is the
-    time of its last heartbeat.
+    It compares the pool's own policy with another one. It starts at the pool time `at`, from the
+    snapshot with the stored hash. All other times are wall time. `claim` names the process that
+    runs it. State, progress and result are written only while state and claim are unchanged, so
+    that an abandoned process writes nothing. `beat_at` is the time of its last heartbeat.
     """
 
     class State(models.TextChoices):
         """The state of a simulation.
 
-        Queued and running simulations are open; others never change again.
+        Queued and running simulations are open; all others never change again.
         """
 
         QUEUED = "queued", "queued"
@@ -71,9 +71,9 @@ class Simulation(models.Model):
             ),
         ]
         indexes = [
-            # For a pool's page, which lists its simulations, newest first.
+            # A pool's page lists its simulations, newest first.
             models.Index(fields=["pool", "-id"], name="simulation_by_pool"),
-            # For the worker, which looks up the open simulations every few seconds.
+            # The worker looks up the open simulations every few seconds.
             models.Index(
                 fields=["id"],
                 name="simulation_open",

@@ -12,12 +12,10 @@ from tenants.models import Tenant, User
 class Verification(models.Model):
     """A run of `evenshare round verify` or `statement verify`, as the client reported it.
 
-    Append-only.
-
-    Nothing depends on it. `size` and `root` (hex) are the head that the client was shown; it was a
-    head of this log at the time of the report. `said_at` is wall time. For rounds: `first` to
-    `last`; for a statement: `since` to `until`, pool time. `checked` counts the recomputed rounds,
-    or amounts of a statement; `findings` counts the wrong ones. `unproven` counts the requested
+    Append-only. Nothing depends on this record. `size` and `root` (hex) are the head that the
+    client used; the portal has checked that it was a head of its log. `said_at` is wall time. For
+    rounds: `first` to `last`; for a statement: `since` to `until`, pool time. `checked` counts the
+    recomputed rounds or amounts; `findings` counts the wrong ones. `unproven` counts the requested
     items without a proof; null if an older client did not report it.
     """
 
@@ -59,7 +57,7 @@ class Verification(models.Model):
             ),
         ]  # fmt: skip # a table
         indexes = [
-            # For the newest report of a tenant, and of a user.
+            # Lists show the newest report of a tenant and of a user.
             models.Index(fields=["pool", "tenant", "kind", "-id"], name="verification_newest"),
             models.Index(fields=["user", "pool", "kind", "-id"], name="verification_of_person"),
         ]

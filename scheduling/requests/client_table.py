@@ -1,7 +1,7 @@
 """Writes the texts of a job's fields and reasons for the client, which is installed separately.
 
 `python -m scheduling.requests.client_table` prints client/src/evenshare/cli/job_fields.py, as `make
-fields` writes it; a test compares both. Pure.
+fields` writes it; a test compares the two.
 """
 
 from __future__ import annotations

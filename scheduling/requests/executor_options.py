@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from tenants.input.errors import FieldErrors, invalid
 
 FIELD = "executor_options"
-# The same limit as for a REST body.
+# The limit is the same as for a REST body.
 DEPTH_MAX = 32
 TOO_DEEP = f"is nested more than {DEPTH_MAX} levels deep"
 
@@ -18,7 +18,7 @@ def parse_executor_options(written: str) -> dict[str, Any]:
     """Parse executor options from JSON text.
 
     Raises:
-        InvalidInputError: on `executor_options`: not JSON, not an object, or a repeated name.
+        InvalidInputError: the text is no JSON object, or repeats a name.
     """
     try:
         value = json.loads(written, object_pairs_hook=_once, parse_constant=_no_number)

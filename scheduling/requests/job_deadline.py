@@ -1,4 +1,6 @@
-"""Readers of the fields about a job's end: class, deadline, steps, stopping criterion. Pure.
+"""Readers of the fields about a job's end: class, deadline, steps, stopping criterion.
+
+The functions are pure.
 
 Source: docs/adr/0224-a-dry-run-decides-the-next-round.md.
 """
@@ -31,7 +33,7 @@ CLASSES = (
 # Source: the planning horizon of UniSched's Selector.
 AHEAD_MAX = timedelta(weeks=4)
 TEXT_MAX = 40
-DEADLINE_HINT = "Write a duration such as 2h30m or 5400, or an instant: 2026-12-01T00:00:00Z."
+DEADLINE_HINT = "Write a duration such as 2h30m or 5400, or a time such as 2026-12-01T00:00:00Z."
 STEPS_HINT = 'Write percent:points, such as "100:100 110:80 120:50 150:20".'
 STOP_HINT = "Write a metric, >= or <= and a number, such as accuracy>=0.93."
 RULES = {">=": "at_least", "<=": "at_most"}
@@ -82,7 +84,7 @@ def read_deadline(given: Mapping[str, object], errors: FieldErrors) -> str | Non
     if text == "":
         return ""
     if text is None or deadline_at(text, _ANY_INSTANT) is None:
-        errors.add("deadline", "is neither a duration nor an instant", DEADLINE_HINT)
+        errors.add("deadline", "is neither a duration nor a time", DEADLINE_HINT)
         return None
     return text
 
@@ -132,7 +134,7 @@ def check_deadline(
 
 
 def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, ...]:
-    """Read steps as texts; return an empty tuple and add an error if they are wrong.
+    """Read steps. Return an empty tuple and add an error if they are wrong.
 
     The input is a text or a list of percent:points, or a list of pairs.
     """
@@ -176,7 +178,7 @@ def parsed_steps(texts: tuple[str, ...]) -> tuple[DeclaredStep, ...]:
 
 
 def read_stop_field(given: Mapping[str, object], errors: FieldErrors) -> str | None:
-    """Read a stopping criterion, such as accuracy>=0.93; it requires a maximum of iterations."""
+    """Read a stopping criterion such as accuracy>=0.93, which requires a maximum of iterations."""
     value = given.get("stop_when", "")
     if value == "":
         return ""

@@ -11,9 +11,9 @@ TEXT_MAX = 200
 
 
 def read_utility_field(given: Mapping[str, object], errors: FieldErrors) -> dict[str, str]:
-    """Read a utility; return an empty dict and add an error if it is wrong.
+    """Read a utility. Return an empty dict and add an error if it is wrong.
 
-    The input is an object of texts or numbers, or the text form of trace files.
+    The input is an object of texts or numbers, or a text as in trace files.
     """
     value = given.get("utility")
     if value in (None, "", {}):

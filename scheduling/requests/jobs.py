@@ -34,7 +34,7 @@ ITERATIONS_MAX = 1000 * COUNT_MAX
 
 
 class JobRequest(Request, frozen=True, kw_only=True):
-    """A job to submit. A field that is left out or null has its default."""
+    """A job to submit. A field that is omitted or null has its default value."""
 
     NOUN: ClassVar[str] = "a job"
 
@@ -201,11 +201,11 @@ class JobRequest(Request, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=TEXT_MAX,
-            description="When it must end: a duration such as 2h30m, or an instant of pool time.",
+            description="When it must end: a duration such as 2h30m, or a time (pool time).",
         ),
         Input(
             label="Deadline",
-            hint="Pool time: a duration from now such as 2h30m, or an instant such as"
+            hint="Pool time: a duration from now such as 2h30m, or a time such as"
             " 2026-12-01T00:00:00Z. At most four weeks ahead.",
             read=read_deadline,
             is_shown=True,
@@ -215,8 +215,8 @@ class JobRequest(Request, frozen=True, kw_only=True):
         tuple[Annotated[str, Meta(max_length=TEXT_MAX)], ...],
         Meta(
             max_length=STEPS_MAX,
-            description="For soft_slo: percent of the time to its deadline and points by then,"
-            " such as 110:80.",
+            description="For soft_slo: steps such as 110:80 (percent of the time to its deadline,"
+            " and points).",
         ),
         Input(
             label="Points by time",

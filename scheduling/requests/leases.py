@@ -22,7 +22,7 @@ class Processes(StrEnum):
 
 
 class EndLeaseRequest(Request, frozen=True, kw_only=True):
-    """The end of a lease whose process should have ended, always with a reason."""
+    """The request to end a lease whose process should have ended; a reason is required."""
 
     NOUN: ClassVar[str] = "the end of a lease"
 
@@ -40,6 +40,6 @@ class EndLeaseRequest(Request, frozen=True, kw_only=True):
     ]
     reason: Annotated[
         str,
-        Meta(min_length=1, max_length=REASON_MAX, description="Why, for the audit log."),
+        Meta(min_length=1, max_length=REASON_MAX, description="The reason, for the audit log."),
         Input(label="Reason", hint="Kept in the audit log.", complaint=NO_REASON),
     ]

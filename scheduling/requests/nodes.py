@@ -23,7 +23,7 @@ COUNTED = "Only the policy dominant resource fairness counts them."
 
 
 class NodeRequest(Request, frozen=True, kw_only=True):
-    """A node to add; a GPU type that is new to the pool gets the default price."""
+    """A node to add. A GPU type that is new to the pool gets the default price."""
 
     NOUN: ClassVar[str] = "a node"
 
@@ -60,7 +60,7 @@ class NodeRequest(Request, frozen=True, kw_only=True):
 
 
 class NodeChangeRequest(Request, frozen=True, kw_only=True):
-    """A node's resources other than GPUs; fields that are left out do not change."""
+    """A node's resources other than GPUs; fields that are left out stay unchanged."""
 
     NOUN: ClassVar[str] = "a change of a node"
     NULL_IS_ABSENT: ClassVar[bool] = False
@@ -78,21 +78,23 @@ class NodeChangeRequest(Request, frozen=True, kw_only=True):
 
 
 class DrainRequest(Request, frozen=True, kw_only=True):
-    """A drain: no new lease on a node, always with a reason, which users can read."""
+    """A drain: the node gets no new leases. A reason is required, which users can read."""
 
     NOUN: ClassVar[str] = "a drain"
 
     reason: Annotated[
         str,
         Meta(
-            min_length=1, max_length=REASON_MAX, description="Why, for the audit log and the page."
+            min_length=1,
+            max_length=REASON_MAX,
+            description="The reason, for the audit log and the page.",
         ),
         Input(label="Reason", complaint=NO_REASON),
     ]
 
 
 class WindowRequest(Request, frozen=True, kw_only=True):
-    """Maintenance of some nodes of a pool: no lease that could overlap it starts there."""
+    """Maintenance of nodes of a pool: no lease starts there that could overlap the window."""
 
     NOUN: ClassVar[str] = "maintenance"
 

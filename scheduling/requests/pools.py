@@ -27,7 +27,7 @@ PRICES_HINT = 'Write {"v100": {"base": "1.000000", "theta": "2.000"}}.'
 
 
 class PriceChange(NamedTuple):
-    """The fields of a price to change; None does not change a field."""
+    """The fields of a price to change; a field that is None stays unchanged."""
 
     base: Decimal | None
     theta: Decimal | None
@@ -63,7 +63,7 @@ def _read_executor_options(
 
 
 def _plain(value: object) -> Any:
-    """Return a value with decimals as floats, or None if options cannot have it."""
+    """Return the value with decimals as floats, or None if options cannot have such a value."""
     if isinstance(value, Decimal):
         return float(value) if isfinite(float(value)) else None
     return value if isinstance(value, str | int | float) else None
@@ -134,7 +134,7 @@ class PriceRequest(Request, frozen=True, kw_only=True):
     """The price of a pool's GPU type: base x (theta^(used / GPUs) - 1), plus a surcharge for the
     queue.
 
-    A surcharge field that is null does not change.
+    A surcharge field that is null stays unchanged.
     """
 
     NOUN: ClassVar[str] = "a price"
@@ -197,7 +197,7 @@ class PriceRequest(Request, frozen=True, kw_only=True):
 
 
 class PoolChangeRequest(Request, frozen=True, kw_only=True):
-    """The settings to change; fields that are left out do not change."""
+    """The settings to change; fields that are left out stay unchanged."""
 
     NOUN: ClassVar[str] = "a pool"
     NULL_IS_ABSENT: ClassVar[bool] = False

@@ -55,7 +55,7 @@ def read_command(given: Mapping[str, object], errors: FieldErrors) -> tuple[str,
 
 
 def read_environment(given: Mapping[str, object], errors: FieldErrors) -> dict[str, str]:
-    """Read variables for the job's process; those that change how programs load are refused."""
+    """Read variables for the job's process; refuse variables that change how programs load."""
     value = given.get("environment", {})
     if not isinstance(value, Mapping):
         errors.add("environment", "must be an object of strings", 'Write {"SEED": "1"}.')

@@ -1,4 +1,4 @@
-"""The request that declares a job type; its name is in the address."""
+"""The request that declares a job type, whose name is in the URL."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def read_profile_request(name: str, raw: object) -> ProfileRequest:
     """Return the request in `raw` (a mapping, as parsed from JSON) for the job type `name`.
 
     Raises:
-        InvalidInputError: with every error.
+        InvalidInputError: the request has errors; the exception lists all of them.
     """
     errors = FieldErrors()
     given = given_fields(ProfileRequest, raw)

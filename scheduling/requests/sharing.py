@@ -27,7 +27,7 @@ def _read_by_offer(given: Mapping[str, object], errors: FieldErrors) -> bool:
 
 
 class SharingRequest(Request, frozen=True, kw_only=True):
-    """Settings for one GPU type; the stricter of them and the quota's bounds applies."""
+    """A tenant's settings for one GPU type; stricter bounds of the quota take precedence."""
 
     NOUN: ClassVar[str] = "these settings"
     NULL_IS_ABSENT: ClassVar[bool] = False
@@ -44,12 +44,12 @@ class SharingRequest(Request, frozen=True, kw_only=True):
     ] = Mode.LEND_AND_BORROW.value
     borrow_limit: Annotated[
         GpuCount | None,
-        Meta(description="Most GPUs that it borrows; null: the operator's limit."),
+        Meta(description="Maximum number of borrowed GPUs; null: the operator's limit."),
         Input(label="Borrows at most", unit="GPUs", hint="Empty: the operator's limit."),
     ] = None
     lend_limit: Annotated[
         GpuCount | None,
-        Meta(description="Most idle GPUs that it lends; null: the operator's limit."),
+        Meta(description="Maximum number of idle GPUs to lend; null: the operator's limit."),
         Input(label="Lends at most", unit="GPUs", hint="Empty: the operator's limit."),
     ] = None
     by_offer: Annotated[
@@ -87,7 +87,7 @@ class PriceLimitRequest(Request, frozen=True, kw_only=True):
 
 
 class OfferRequest(Request, frozen=True, kw_only=True):
-    """An offer of idle quota in the pool of the address."""
+    """An offer of idle quota in the pool that the URL names."""
 
     NOUN: ClassVar[str] = "an offer"
 
@@ -98,7 +98,7 @@ class OfferRequest(Request, frozen=True, kw_only=True):
     ]
     gpus: Annotated[
         int,
-        Meta(ge=1, le=COUNT_MAX, description="Most GPUs lent while they are idle."),
+        Meta(ge=1, le=COUNT_MAX, description="Maximum number of idle GPUs to lend."),
         Input(label="GPUs", hint="Lent while they are idle.", is_shown=True),
     ]
     floor_price: Annotated[

@@ -36,6 +36,6 @@ class SimulationRequest(Request, frozen=True, kw_only=True):
     options: OptionValues = {}
     hours: Annotated[
         int,
-        Meta(description="How many hours of the pool's time."),
+        Meta(description="Number of hours, in pool time."),
         Input(label="Hours", read=_read_hours),
     ]

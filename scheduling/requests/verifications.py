@@ -15,7 +15,7 @@ from tenants.requests import SlugName
 KINDS = ("rounds", "statement")
 NUMBER_MAX = 2**62
 LogNumber: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
-# For each kind, the fields that give the verified span.
+# The fields that give the verified span, for each kind.
 SPANS = {"rounds": ("first", "last"), "statement": ("since", "until")}
 
 
@@ -31,22 +31,23 @@ class VerificationRequest(Request, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(description="What was recomputed."), Input(choices=KINDS)]
     size: Annotated[LogNumber, Meta(description="The size of the head that the log returned.")]
     root: Annotated[
-        str, Meta(pattern=r"^[0-9a-f]{64}$", description="Its root: 64 lower-case hex digits.")
+        str,
+        Meta(pattern=r"^[0-9a-f]{64}$", description="The head's root: 64 lower-case hex digits."),
     ]
-    first: Annotated[LogNumber | None, Meta(description="For rounds: the first.")] = None
-    last: Annotated[LogNumber | None, Meta(description="For rounds: the last.")] = None
+    first: Annotated[LogNumber | None, Meta(description="For rounds: the first round.")] = None
+    last: Annotated[LogNumber | None, Meta(description="For rounds: the last round.")] = None
     since: Annotated[
-        datetime | None, Meta(description="For a statement: its first instant, pool time.")
+        datetime | None, Meta(description="For a statement: its start, in pool time.")
     ] = None
     until: Annotated[
-        datetime | None, Meta(description="For a statement: its end (exclusive), pool time.")
+        datetime | None, Meta(description="For a statement: its end (exclusive), in pool time.")
     ] = None
     checked: Annotated[
         int,
         Meta(
             ge=0,
             le=COUNT_MAX,
-            description="Number of rounds, or of amounts of a statement, recomputed.",
+            description="Number of recomputed rounds, or amounts of a statement.",
         ),
     ]
     findings: Annotated[
@@ -56,7 +57,7 @@ class VerificationRequest(Request, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^[0-9A-Za-z][0-9A-Za-z.+ _-]{0,39}$",
-            description="Name and version of the program, 40 letters, digits, . + - _ at most.",
+            description="Name and version of the program: up to 40 letters, digits, . + - and _.",
         ),
     ]
     unproven: Annotated[
@@ -69,7 +70,7 @@ def read_verification(raw: object) -> VerificationRequest:
     """Return the verification in a body.
 
     Raises:
-        InvalidInputError: with all errors.
+        InvalidInputError: the body has errors; the exception lists all of them.
     """
     request = read_request(VerificationRequest, raw)
     errors = FieldErrors()
@@ -77,9 +78,11 @@ def read_verification(raw: object) -> VerificationRequest:
         for name in names:
             is_there = getattr(request, name) is not None
             if kind == request.kind and not is_there:
-                errors.add(name, f"is required where kind is {kind}", code="required")
+                errors.add(name, f"is required if kind is {kind}", code="required")
             elif kind != request.kind and is_there:
-                errors.add(name, f"is of {kind}, and kind is {request.kind}", "Leave it out.")
+                errors.add(
+                    name, f"is only for kind {kind}, but kind is {request.kind}", "Leave it out."
+                )
     errors.raise_any()
     if request.first is not None and request.last is not None:
         count = request.last - request.first + 1

@@ -359,7 +359,7 @@ class TestHealthCheck:
         assert healthcheck.main("rounds", "--or-end") == 1
         assert ended == [(1, signal.SIGTERM)]
         (noted,) = read_restarts(tmp_path)
-        assert (noted.name, noted.why) == ("worker-rounds", "it gave no sign of life")
+        assert (noted.name, noted.why) == ("worker-rounds", "it sent no heartbeat")
 
 
 class TestBroker:

@@ -217,7 +217,8 @@ class TestCheck:
             assert "warning  slurmrestd, token: other users can read" in text
             slurm_restd.token_file.write_text("nothing")
             text, status = check(pool.name)
-            assert "error    slurmrestd, token: what is in " in text
+            assert "error    slurmrestd, token: " in text
+            assert " contains no token of `scontrol token`" in text
             assert status == 1
         finally:
             slurm_restd.token_file.write_text(good)

@@ -61,9 +61,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Extension:
-    """A live lease's process may run until `until_us`.
+    """A renewal of a live lease: its process may run until `until_us`.
 
-    After that and the pool's outage grace, it checkpoints and ends by itself.
+    After that time and the pool's outage grace, the process checkpoints and ends by itself.
     """
 
     token: str
@@ -73,13 +73,14 @@ class Extension:
 
 @dataclass(frozen=True)
 class Iterations:
-    """The reported iterations of a lease's process, as sums since its start, so that none is lost.
+    """The reported iterations of a lease's process.
 
-    Times are whole microseconds of pool time. `time_us` is the time of `count` iterations. It
-    excludes the process's first iteration, which is part of `resumed_us`: the time from the start
-    to the end of the first iteration. `suspended_us`: the time from the request to release its GPUs
-    to its last file. The last two are None until they have happened. `memory_bytes`: the most GPU
-    memory that it reported on one GPU; 0 if not reported.
+    They are sums since the process's start, so that a missed report loses none. Times are whole
+    microseconds of pool time. `time_us`: the time of `count` iterations, without the process's
+    first iteration. `resumed_us`: the time from the process's start to the end of its first
+    iteration. `suspended_us`: the time from the request to release its GPUs until it wrote its last
+    file. `resumed_us` and `suspended_us` are None while unknown. `memory_bytes`: the maximum GPU
+    memory that the process reported on one GPU; 0 if not reported.
     """
 
     count: int
@@ -107,10 +108,10 @@ class Report:
     """The engine's report on one token, in microseconds of pool time.
 
     `started_us` of an accepted token is the time of the request. `progress` is the job's own
-    report: a JSON object, bounded and checked, or None. `iterations` are of this lease only;
+    report: a JSON object, bounded and checked, or None. `iterations` count this lease only;
     `refused`: why reported iterations cannot be used. `evaluations` is None if no metric is
-    reported. `contradiction`: how the job's files contradict the engine; empty if they agree. The
-    times are then the engine's.
+    reported. `contradiction`: how the job's files contradict the engine; empty if they agree. If
+    they contradict it, the report has the engine's times.
     """
 
     token: str
@@ -130,13 +131,13 @@ class ExecutorTraits(NamedTuple):
 
     An unknown executor has the defaults. `simulates`: no process runs; a job lasts as long as it
     declares, and may come from a trace. `keeps_output`: the output of programs is in the portal's
-    data folder. `reports_usage`: so are samples of CPUs, memory and GPUs (docs/executors.md).
-    `runs_as_portal`: jobs have the rights of the portal's user. `is_exclusive`: only this
-    installation uses it. `has_nodes`: its engine knows its nodes and their states
-    (`scheduling.engine.executors.node_source`); `title` is the engine's name. `silence_s`: a
-    launched lease that `list` leaves out is lost after this wall time, and in the second such
-    listing at the earliest. If it is 0, the lease is lost at once: the executor's own records are
-    complete. `options_type`: the struct for `Pool.executor_options`. `finds_by`: the options by
+    data folder. `reports_usage`: so is a record of the use of CPUs, memory and GPUs
+    (docs/executors.md). `runs_as_portal`: jobs have the rights of the portal's user.
+    `is_exclusive`: only this installation uses it. `has_nodes`: its engine knows its nodes and
+    their states (`scheduling.engine.executors.node_source`); `title` is the engine's name.
+    `silence_s`: a launched lease counts as lost if at least two calls of `list`, over this wall
+    time, leave it out. If it is 0, the lease is lost at once, because the executor's own records
+    are complete. `options_type`: the struct for `Pool.executor_options`. `finds_by`: the options by
     which it finds running processes; they must not change while one runs. `host_options`: the
     options that name programs, files and users of machines. They allow arbitrary code to run there,
     so they cannot be set over the network.
@@ -158,12 +159,11 @@ class ExecutorTraits(NamedTuple):
 class Executor(Protocol):
     """Runs processes for leases. All calls are idempotent by token.
 
-    A call may come twice, late, or after a later call, because a process that held a pool's fence
-    may have slept while another process continued. So a token is never started more than once. It
-    never starts after a request to stop it, or after a later lease of its job was launched or
-    stopped. A late call returns the current state. Each use creates a new object: no state is kept
-    in memory. No call may wait for its engine longer than CALL_S; every call may raise
-    ExecutorError.
+    A call may be repeated, delayed or overtaken by a later call: a process that held a pool's fence
+    may have slept meanwhile. So a token is never started more than once. It never starts after a
+    request to stop it, or after a later lease of its job was launched or stopped. A late call
+    returns the current state. Each use creates a new object: no state is kept in memory. No call
+    may wait for its engine longer than CALL_S; every call may raise ExecutorError.
     """
 
     traits: ExecutorTraits

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from scheduling.engine.clock import wall_now, wall_time
 from scheduling.models import Pool
 
-# With a smaller difference the clocks count as the same clock: the database runs on this machine.
+# Two clocks that differ by less than this count as the same clock: the database runs on this
+# machine.
 SAME_CLOCK = timedelta(seconds=1)
 
 

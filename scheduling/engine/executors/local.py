@@ -77,7 +77,7 @@ class LocalExecutor(ShimExecutor):
                 stderr=log,
                 start_new_session=True,
                 cwd=self._root,
-                # Without the portal's environment, which holds addresses and keys.
+                # Do not pass on the portal's environment, which contains addresses and keys.
                 env={"PATH": search_path(), "LANG": "C.UTF-8"},
             )
         _started.append(process)
@@ -114,7 +114,9 @@ class LocalExecutor(ShimExecutor):
         return shims.of(lease_folder(self._root, token), self._span(token), claim)
 
     def _span(self, token: str) -> dict[str, Any] | None:
-        """Return the start, and later the end, that a shim wrote where its job cannot write."""
+        """Return the start, and later the end, from a record of the shim that the job cannot
+        change.
+        """
         return read_json(self._note(token, "span"))
 
     def _seen(self, tokens: Iterable[str], shims: LivingShims) -> dict[str, EngineWord]:
@@ -122,7 +124,7 @@ class LocalExecutor(ShimExecutor):
         return {token: one for token, one in saw.items() if one is not None}
 
     def _saw(self, token: str, shims: LivingShims) -> EngineWord | None:
-        """Return when a lease's shim ran, by the kernel and by its own record; None if unknown."""
+        """Return when a lease's shim started and ended; None if unknown."""
         claim = self._claim(token)
         shim = self._shim(token, shims, claim)
         # A shim records its end before it dies, so read this after searching for the shim.
@@ -165,14 +167,14 @@ class LocalExecutor(ShimExecutor):
         self._note_lost(token)
 
     def _kill_left(self, folder: Path) -> None:
-        """Kill the processes that a shim left behind, or cannot end."""
+        """Kill the processes that a shim left behind or cannot stop."""
         job, number = folder.parents[1], folder.name
         for pid in marked({"EVENSHARE_JOB_DIR": str(job), "EVENSHARE_LEASE": number}):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def _give_up_unclaimed(self, token: str, shims: LivingShims | None = None) -> None:
-        """Keep a lease whose job removed its claim while its shim runs."""
+        """Give up an unclaimed lease, unless its shim still runs: a job can remove the claim."""
         if shims is None or self._claim(token) is not None:
             return
         if self._shim(token, shims, None) is None:

@@ -146,17 +146,17 @@ def read_progress(job_id: int) -> dict[str, Any] | None:
 
 
 def read_iterations(job_id: int) -> bytes:
-    """Return a job's report of its iterations, cut one byte above the limit."""
+    """Return a job's report of its iterations; cut an overlong report one byte above the limit."""
     return _said(job_id, "iterations.json", ITERATIONS_BYTES)
 
 
 def read_evaluations(job_id: int) -> bytes:
-    """Return a job's report of its metric, cut one byte above the limit."""
+    """Return a job's report of its metric; cut an overlong report one byte above the limit."""
     return _said(job_id, "evaluations.json", EVALUATIONS_BYTES)
 
 
 def read_usage(job_id: int, lease_number: int, rank: int) -> bytes:
-    """Return the samples of the shim on a lease's node, cut one byte above the limit."""
+    """Return the shim's samples for a node; cut an overlong file one byte above the limit."""
     try:
         with _opened(str(int(job_id)), "leases", str(int(lease_number))) as folder:
             return _piece(folder, f"usage.{int(rank)}.json", 0, USAGE_BYTES + 1)
@@ -175,7 +175,7 @@ def _said(job_id: int, name: str, most: int) -> bytes:
 def said_of_lease(
     text: bytes, most: int, lease: int, refusal: Callable[[Any], str]
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return (a file's report on a lease, why it is refused); (None, "") without a report."""
+    """Return a file's report on a lease, and a reason to refuse it; (None, "") without a report."""
     if not text:
         return None, ""
     if len(text) > most:

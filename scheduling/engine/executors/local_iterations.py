@@ -17,7 +17,10 @@ _MAYBE = ("first_us", "suspended_us")
 
 
 class IterationFile(NamedTuple):
-    """A file's report, or why it cannot be used; both empty without a report on this lease."""
+    """A file's report, or the reason why it cannot be used.
+
+    Both are empty if the file has no report on this lease.
+    """
 
     iterations: Iterations | None = None
     refused: str = ""
@@ -26,7 +29,7 @@ class IterationFile(NamedTuple):
 def parse_iterations(text: bytes, *, lease: int, started_us: object, scale: int) -> IterationFile:
     """Return a file's report on a lease in pool time: `scale` times wall time.
 
-    `started_us` is the wall time at which its process was started.
+    `started_us`: the wall time at which the lease's process was started.
     """
     said, why = said_of_lease(text, ITERATIONS_BYTES, lease, _refusal)
     if said is None:

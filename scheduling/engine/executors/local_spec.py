@@ -26,7 +26,7 @@ USAGE_EVERY_S = 10.0
 
 
 class NodeShare(NamedTuple):
-    """The name of a node, and a lease's slots on it."""
+    """A node's name, and the slots that a lease holds on it."""
 
     node: str
     slots: tuple[int, ...]

@@ -18,11 +18,13 @@ from scheduling.engine.executors.local_files import USAGE_BYTES
 from scheduling.engine.executors.shim.usage import rows_of_each
 
 VERSION = 1
-# A shim keeps at most 240 rows and merges more; in a large gang it keeps fewer.
+# A shim keeps at most 240 rows, and merges neighbouring rows if there are more. In a large gang it
+# keeps fewer.
 MOST_ROWS = 256
 MOST_GPUS = 32
 
-# Ten years in milliseconds; 65,536 cores' CPU time in ten years; an exbibyte; 16 TiB in MiB.
+# Upper bounds: ten years in milliseconds; the CPU time of 65,536 cores in ten years; an exbibyte;
+# 16 TiB in MiB.
 Elapsed = Annotated[int, Meta(ge=0, le=315_360_000_000)]
 CpuTime = Annotated[int, Meta(ge=0, le=2**55)]
 Bytes = Annotated[int, Meta(ge=0, le=2**60)]
@@ -102,7 +104,7 @@ def parse_usage(
     if usage.version != VERSION:
         return UsageFile(refused=f"is not of version {VERSION}")
     if usage.rank != rank:
-        return UsageFile(refused="is of another rank")
+        return UsageFile(refused="belongs to another rank")
     why = _excess(usage.rows, rows, gpus) or _disorder(usage.rows)
     return UsageFile(refused=why) if why else UsageFile(usage)
 
@@ -121,7 +123,7 @@ def _disorder(rows: Sequence[SampledRow]) -> str:
     ):
         return "has rows out of order"
     if any(len(row.busy) != len(row.used_mib) for row in rows):
-        return "has rows of differing GPUs"
+        return "has rows with different numbers of GPUs"
     if any((row.memory_bytes or 0) > (row.memory_peak_bytes or 0) for row in rows):
         return "has a mean above its peak"
     return ""

@@ -24,9 +24,9 @@ class EngineNode:
     """A node as the engine reports it.
 
     `state`, with its `reason` and since when, was set by the engine's own administrators and
-    daemons. A drain from this portal is `drained_here` instead, independent of `state`. `unfit`
-    states why no pool can have it: it has no GPUs, several GPU types, or a type without
-    a name in the portal. `gpu_type` is then empty.
+    daemons. A drain that this portal requested is in `drained_here`, whatever `state` is. `unfit`:
+    why no pool can use the node. It has no GPUs, several GPU types, or a type without a name in the
+    portal. `gpu_type` is then empty.
     """
 
     name: str

@@ -22,7 +22,7 @@ _PLACE = re.compile(r" - at .*\Z", re.DOTALL)
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The options of an executor without options."""
+    """An empty struct, for executors that have no options."""
 
 
 def check_options(
@@ -53,7 +53,7 @@ def check_options(
 def _check_whole(
     kind: type[msgspec.Struct], values: Mapping[str, Any], errors: FieldErrors
 ) -> None:
-    """Add an error if the options are valid one by one, but not together."""
+    """Add an error if each option is valid, but their combination is not."""
     try:
         msgspec.convert(values, kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Combines a lease's files and its engine's observation into a report in pool time."""
+"""Combines a lease's files and the engine's observation of it into a report in pool time."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _heard(token: str, started_us: int | None, scale: int) -> dict[str, Any]:
 
 
 def outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
-    """Return the meaning of an exit: after a request to stop, only code 0 is a success."""
+    """Return how a program ended. After a request to stop, only exit code 0 is a success."""
     code, number = ended.get("code"), ended.get("signal")
     if ended.get("lost") or ended.get("never") or (ended.get("asked") and code != 0):
         return ReportState.STOPPED, None

@@ -1,9 +1,9 @@
 """Executors whose programs each have a shim, which records the program's state in a folder.
 
-The folders decide which processes run, the database which leases exist. Every call reads the
-folders again, so that after a crash the next worker adopts the running processes. A token's program
-is never started more than once, because its shim claims the folder by a hard link. Each executor
-starts and wakes shims, and detects dead ones, in its own way.
+Folders determine which processes run; the database determines which leases exist. Every call reads
+the folders again, so that after a crash the next worker adopts the running processes. A token's
+program is never started more than once, because its shim claims the folder by a hard link. Each
+executor starts and wakes shims, and detects dead ones, in its own way.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from tenants.scopes import engine_scope, site_scope
 CLAIM_S = 30.0
 _UID = re.compile(r"[0-9a-f-]{1,64}")
 
-# Errors when a job has put something else in the place of a file or folder.
+# Errors that occur when a job has replaced a file or folder.
 IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ Strings = list[str]
 
 
 class ShimExecutor(ABC):
-    """The executor protocol over shims and their folders."""
+    """The executor protocol, implemented by shims and their folders."""
 
     traits: ExecutorTraits
     # Shims end within the grace. A shim that exceeds it by this much is killed.
@@ -105,15 +105,16 @@ class ShimExecutor(ABC):
 
     @abstractmethod
     def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, EngineWord]:
-        """Make claimed shims read `stop`, and prevent others; return the engine's observations."""
+        """Write `stop` for claimed shims, and prevent others; return the engine's observations."""
 
     @abstractmethod
     def _settle(
         self, pool_id: int, tokens: Sequence[str]
     ) -> tuple[set[str], dict[str, EngineWord]]:
-        """Record ends that no shim recorded; return unknown tokens, and the engine's observations.
+        """Record ends that shims failed to record; return unknown tokens and the engine's
+        observations.
 
-        It ends processes that run in the engine although their folder says that they are over.
+        Also end processes that still run in the engine although their folder records an end.
         """
 
     @abstractmethod
@@ -137,7 +138,7 @@ class ShimExecutor(ABC):
             asked = {one.token: one.at_us for one in launches if one.token in seen}
             reports = self._reports(asked, seen)
         known = {report.token for report in reports}
-        # The rest have shims that are still starting, without a claim or a running program.
+        # The other tokens have shims that are still starting, without a claim or a running program.
         return reports + [
             Report(one.token, ReportState.ACCEPTED, one.at_us)
             for one in launches
@@ -165,7 +166,7 @@ class ShimExecutor(ABC):
         return [report for report in reports if report.state is not ReportState.RUNNING]
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """Move the dead man's limit of processes: their leases' expiry and the outage grace."""
+        """Move the dead man's limit of processes to their leases' expiry plus the outage grace."""
         if not leases:
             return
         pool = Pool.objects.select_related("clock").get(pk=pool_id)
@@ -204,7 +205,7 @@ class ShimExecutor(ABC):
         asked = {token: at_us for token in every if token not in unknown}
         reports = self._reports(asked, seen)
         reported = {report.token for report in reports} | unknown
-        # The rest have shims that were started but have not claimed their folder yet.
+        # The other tokens have shims that were started but have not claimed their folder yet.
         return reports + [
             Report(token, ReportState.ACCEPTED, at_us) for token in tokens if token not in reported
         ]
@@ -244,7 +245,7 @@ class ShimExecutor(ABC):
         return self._said(token, "shim.json", closed={"never": True})
 
     def _exit(self, token: str) -> dict[str, Any] | None:
-        """Return the end that a shim recorded, or None if there is no readable record."""
+        """Return the recorded end of a shim's program, or None if no record can be read."""
         return self._said(token, "exit.json", closed=None)
 
     def _said(
@@ -265,7 +266,7 @@ class ShimExecutor(ABC):
         former = read_text(job / "uid")
         if _UID.fullmatch(former) and former != str(lease.job.uid):
             kept = job.with_name(f"{job.name}.{former}")
-            # The job may have written this file, or put something in its place.
+            # The job may have written this file itself, or replaced it.
             job.rename(f"{kept}.{time.monotonic_ns()}" if os.path.lexists(kept) else kept)
 
     def _prepare(self, token: str, start: LeaseSpec) -> None:
@@ -289,7 +290,7 @@ class ShimExecutor(ABC):
         return is_new
 
     def _clearing(self, token: str, act: Callable[[], T]) -> T:
-        """Run `act`; if the job put something in the way, rename that and run it again.
+        """Run `act`. If the job has put a file or folder in the way, rename it and run `act` again.
 
         A job that replaces its files by folders loses these files; other jobs continue.
         """
@@ -329,8 +330,8 @@ class ShimExecutor(ABC):
             make_private(self._root, noted.parent)
             write_json(noted, {"grace_s": grace_s})
         if self._claim(token) is None:
-            # Claim the folder before its shim does, so that no program starts. If a job only
-            # removed its claim, this fails to stop the shim, which runs already.
+            # Claim the folder before its shim does, so that no program starts. If a shim runs
+            # already and its job only removed its claim, this claim does not stop the shim.
             self._claim_for_ever(token)
         # A job with its own user may have written a `stop` with an endless grace.
         if not is_ours(folder / "stop"):
@@ -349,7 +350,6 @@ class ShimExecutor(ABC):
         )
 
     def _claim_for_ever(self, token: str) -> bool:
-        """Claim a token so that no program starts for it; return False if a shim was faster."""
         folder = lease_folder(self._root, token)
         make_private(self._root, folder.parents[1], folder.parent, folder)
         if claim(folder, never=True) is not None:
@@ -387,7 +387,7 @@ class ShimExecutor(ABC):
         return {entry.name: None for entry in entries if read_text(entry) == str(pool_id)}
 
     def _reports(self, asked: Mapping[str, int], seen: Mapping[str, EngineWord | None]) -> Reports:
-        """Return reports from observations and folders, each at the token's requested time."""
+        """Return reports from observations and folders, each for its token's requested time."""
         clocks = self._clocks(asked)
         skew = clock_skew() if clocks else timedelta(0)
         reports = []

@@ -1,8 +1,8 @@
 """When a lease's process ran: the engine's observation, refined by the job's files.
 
-A job can write anything in its files. So they count only within the engine's span, and shift its
-instants by at most a second, since an engine may know only whole seconds. Pure: no files, no clock.
-Source: docs/adr/0218-a-jobs-word-binds-the-job.md.
+A job can write anything in its files. So times from files count only within the span that the
+engine observed. They shift the engine's times by at most a second, because an engine may know only
+whole seconds. The functions are pure. Source: docs/adr/0218-a-jobs-word-binds-the-job.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class EngineWord(NamedTuple):
     """An engine's observation of a lease's process, in microseconds of wall time.
 
     `started_us` is None until it has started, `ended_us` until it has ended. `exit` describes its
-    end; it is None if the engine does not know the end, so that the lease's files decide.
+    end. If the engine does not know the end, it is None and the lease's files decide.
     """
 
     started_us: int | None
@@ -50,7 +50,7 @@ def span_of(
     """Return when a process ran, from the engine's observation, `shim.json` and `exit.json`.
 
     If `seen` is None, the engine does not know the process (any more), and only the files count. No
-    time is after `now_us`, and no end is before its start.
+    returned time is after `now_us`, and no end is before its start.
     """
     said_start = instant(_first(claim, ended, "started_us"))
     said_end = instant((ended or {}).get("ended_us"))
@@ -66,7 +66,7 @@ def span_of(
 
 
 def instant(value: object) -> int | None:
-    """Return a time read from a file, or None if it is outside of what a clock can show."""
+    """Return a time read from a file, or None if it is out of range."""
     if type(value) is not int or not 0 < value < 2**53:
         return None
     try:
@@ -112,7 +112,7 @@ def _by_engine(
 def _contradiction(
     span: LeaseSpan, said_start: int | None, said_end: int | None, says_end: bool, now_us: int
 ) -> str:
-    """Return which claim of the files contradicts the engine's span; empty if none does."""
+    """Return a text on how the files contradict the engine's span; empty if they agree."""
     started_us, ended_us = span.started_us, span.ended_us
     if said_start is not None and started_us is not None:
         late_us = said_start - started_us

@@ -1,13 +1,13 @@
 """`virtual`: jobs last as long as they declare, in pool time. For demos, load tests and training.
 
-Its only state is the table VirtualWork. It starts and stops at exactly the requested times, so that
-a live round and a simulated one give the same leases. A job with a profile runs at the speed of
+Its only state is the table VirtualWork. Jobs start and stop at exactly the requested times, so that
+live and simulated rounds give the same leases. A job with a profile runs at the speed of
 `VirtualSpeeds` on the lease's GPU type at its launch. Without such a row it runs at the profile's
-speed. As in `evenshare_core.simulation.state`, all numbers are whole. A job ends after the work
-left / speed, rounded up. A lease that is taken back has done the time held x speed, rounded down.
-With `VirtualSpeeds` it reports its iterations so far, and the values of its stopping metric
-(`scheduling.engine.executors.virtual_curves`). A profiling run lasts for its time limit, at any
-speed.
+speed. As in `evenshare_core.simulation.state`, all numbers are whole. A job ends after (remaining
+work / speed), rounded up. A lease that is taken back has done (held time x speed) of work, rounded
+down. A job with `VirtualSpeeds` reports its iterations so far, and the values of its stopping
+metric (`scheduling.engine.executors.virtual_curves`). A profiling run lasts for its time limit, at
+any speed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Criteria = Mapping[int, tuple[str, StopCriterion]]
 
 
 class VirtualExecutor:
-    """The executor protocol with table rows in place of processes."""
+    """The executor protocol, implemented by table rows instead of processes."""
 
     traits = ExecutorTraits(simulates=True, is_exclusive=True)
 
@@ -99,7 +99,7 @@ class VirtualExecutor:
         return [_launched(launch, works.get(launch.token), criteria) for launch in launches]
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """Stop work at the requested instant; report work that had finished by then as finished."""
+        """Stop work at the requested time; report work that had finished by then as finished."""
         _end(stops)
         works = _works([stop.token for stop in stops])
         criteria = _criteria(works.values())
@@ -147,7 +147,7 @@ class VirtualExecutor:
 
 
 def _end(calls: Sequence[Launch | Stop]) -> None:
-    """End the work under these tokens, and prevent later launches of them."""
+    """End the work of these tokens, so that they are never launched later."""
     if not calls:
         return
     with site_scope(), connection.cursor() as cursor:
@@ -166,7 +166,7 @@ def _end(calls: Sequence[Launch | Stop]) -> None:
 
 
 def _columns(calls: Sequence[Launch | Stop]) -> list[list[int] | list[str]]:
-    """Return the jobs, tokens, instants and lease numbers."""
+    """Return the jobs, tokens, times and lease numbers."""
     return [
         [call.job_id for call in calls],
         [call.token for call in calls],
@@ -176,7 +176,7 @@ def _columns(calls: Sequence[Launch | Stop]) -> list[list[int] | list[str]]:
 
 
 def _works(tokens: Sequence[str]) -> dict[str, VirtualWork]:
-    """Return the work under tokens that runs, or has ended and was not forgotten."""
+    """Return the work of tokens that runs, or has ended and was not forgotten."""
     jobs = [token_job(token) for token in tokens]
     with site_scope():
         works = list(VirtualWork.objects.filter(job_id__in=jobs, token__in=list(tokens)))
@@ -223,7 +223,7 @@ def _listed(work: VirtualWork, at_us: int, criteria: Criteria) -> Report:
 
 
 def _iterations(work: VirtualWork, held_us: int) -> Iterations | None:
-    """Return the whole iterations in a held time, and their duration, rounded up."""
+    """Return the number of whole iterations in a held time, and their duration, rounded up."""
     if not work.iteration_us:
         return None
     count = max(0, held_us) * work.speed_milli // (work.iteration_us * ONE_MILLI)
@@ -246,7 +246,7 @@ def _evaluations(work: VirtualWork, held_us: int, criteria: Criteria) -> Evaluat
 
 
 def _stopped(stop: Stop, work: VirtualWork | None, criteria: Criteria) -> Report:
-    """Report stopped work. Work that was never launched is stopped too: it never runs."""
+    """Report stopped work. Work that was never launched counts as stopped and never runs."""
     if work is None or work.stopped_us is None:
         return Report(stop.token, ReportState.STOPPED, stop.at_us, stop.at_us)
     return _listed(work, max(stop.at_us, work.stopped_us), criteria)

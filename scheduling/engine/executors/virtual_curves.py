@@ -1,9 +1,9 @@
 """The true learning curves of virtual jobs, which no snapshot can read.
 
-A job that stops by a metric evaluates it at equal distances, about a hundred times until its cap,
-and once more when it ends. The curve, the number of evaluations and the noise are drawn from its id
-only. It meets its target at its true end, not before: at `VirtualWork.duration_us` if that is less
-than its cap. A job that runs to its cap ends without meeting it.
+A job with a stopping metric evaluates it about a hundred times until its cap, after equal numbers
+of iterations, and at its end. The curve, the number of evaluations and the noise are drawn from its
+id only. The metric meets its target only at the job's true end, at `VirtualWork.duration_us` if
+this is before the cap. A job that runs to its cap ends without meeting the target.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from evenshare_core.estimation.evaluations import HISTORY_MAX, MetricPoint, Stop
 
 # The minimum and maximum number of evaluations of a job until its cap.
 LOOKS = (60, 120)
-# As fractions of the distance from the first metric to the target: the noise, and the final excess.
+# The noise, and how far the last value exceeds the target, as fractions of the distance from the
+# first metric to the target.
 NOISE, BEYOND = 0.004, 0.001
-# If the cap ends a job, its curve would meet the target after this multiple of its iterations.
+# The curve of a job that its cap ends would meet the target after this many times its iterations.
 SHORT = 1.3
 
-# A function from the fraction of the iterations to the progress of the metric, both 0 to 1.
+# A function from the fraction of the iterations that are done (0 to 1) to the metric's progress (0
+# to 1).
 Rise = Callable[[float], float]
 
 
@@ -69,7 +71,7 @@ def _metric(job: int, curve: TrueCurve, place: int) -> float:
         return curve.target + BEYOND * way
     noise = random.Random(f"{job}/{place}").gauss(0, NOISE)  # noqa: S311 - as above
     come = curve.rise(place / curve.ends_at) + noise
-    # A value beyond the target is mirrored, so that it is short of the target.
+    # Mirror a value beyond the target, so that it falls short of the target.
     return curve.first + way * min(come, 2 - come - BEYOND)
 
 

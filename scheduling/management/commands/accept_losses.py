@@ -22,10 +22,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="the pool's name")
         parser.add_argument("--user", required=True, help="the operator, for the audit log")
-        parser.add_argument("--reason", default="", help="why they are gone, for the audit log")
+        parser.add_argument("--reason", default="", help="the reason, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Accept the losses; exit with 1 if that is impossible, and print why."""
+        """Accept the losses. If this is impossible, print the reason and exit with 1."""
         pool = named_pool(options["pool"])
         try:
             with acting_as(options["user"]) as actor:

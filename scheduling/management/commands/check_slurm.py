@@ -30,7 +30,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit with 1 if there is an error; warnings do not count."""
+        """Check the cluster, and exit with 1 if there is an error; warnings do not count."""
         cluster, pool = chosen_cluster(options)
         lines: Iterator[ClusterFinding] = check_cluster(cluster, pool_needs(pool) if pool else None)
         if pool is not None:

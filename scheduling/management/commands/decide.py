@@ -1,4 +1,4 @@
-"""`manage.py decide`: a round of any policy on a stored snapshot, without a database."""
+"""`manage.py decide`: decide a round by any policy from a stored snapshot, without a database."""
 
 from __future__ import annotations
 

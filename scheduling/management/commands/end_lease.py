@@ -27,9 +27,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "job", nargs="?", type=UUID, help="the job's id; omit it to list leases"
         )
-        parser.add_argument("lease", nargs="?", type=int, help="its number among the job's leases")
+        parser.add_argument("lease", nargs="?", type=int, help="the lease's number within the job")
         parser.add_argument("--user", default="", help="the operator, for the audit log")
-        parser.add_argument("--reason", default="", help="why, for the audit log")
+        parser.add_argument("--reason", default="", help="the reason, for the audit log")
         parser.add_argument(
             "--processes",
             choices=[one.value for one in Processes],
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """List the leases, or end one; exit with 1 if that is impossible, and print why."""
+        """List the leases, or end one. If this is impossible, print the reason and exit with 1."""
         pool = named_pool(options["pool"])
         if options["job"] is None:
             self._list(pool)

@@ -1,4 +1,4 @@
-"""`manage.py export_pool POOL --to DIR`: write a live pool as the files that `simulate` reads."""
+"""`manage.py export_pool POOL --to DIR`: export a live pool to files that `simulate` reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Write all files; the output is the command that repeats the pool's rounds."""
+        """Write all files, and return the command that repeats the pool's rounds."""
         folder = Path(options["to"])
         try:
             export = export_pool(options["pool"])

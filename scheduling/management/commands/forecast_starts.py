@@ -1,4 +1,4 @@
-"""`manage.py forecast_starts`: the process of one forecast, started only by a worker."""
+"""`manage.py forecast_starts`: make one forecast, in a process that only a worker starts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add the forecast, and the claim under which it may be written."""
+        """Add the arguments: the forecast, and the claim under which its result may be written."""
         parser.add_argument("forecast", type=int)
         parser.add_argument("claim")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make the forecast; its row holds the result."""
+        """Make the forecast, and store the result in its row."""
         os.nice(NICE)
         parent = os.getppid()
         execute_forecast(

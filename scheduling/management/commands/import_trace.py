@@ -29,7 +29,7 @@ BAR = 30
 
 
 class Command(BaseCommand):
-    """Read a trace line by line and submit its jobs, now or each at its own time."""
+    """Read a trace line by line and submit its jobs, either now or each at its own time."""
 
     help = "Import a trace (Philly, Helios, Chronus, Slurm, SWF, own). docs/traces.md"
 
@@ -41,7 +41,8 @@ class Command(BaseCommand):
             dest="manner",
             choices=[one.value for one in Manner],
             default=Manner.BACKLOG.value,
-            help="backlog: all jobs now; replay: each at its own instant from now on (%(default)s)",
+            help="backlog: submit all jobs now; replay: each at its own time"
+            " from now on (%(default)s)",
         )
         add_trace_arguments(parser)
         parser.add_argument("--limit", type=int, help="stop after this number of jobs")
@@ -56,7 +57,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Import, print the report, and exit with 1 if a line was bad."""
+        """Import the trace and print the report; exit with 1 if a line was bad."""
         try:
             if options["withdraw"]:
                 gone = withdraw_arrivals(options["pool"])
@@ -116,7 +117,7 @@ class Command(BaseCommand):
 
 
 def _tenant_map(name: str | None) -> dict[str, str]:
-    """Read two columns without a header: the name in the trace, and the tenant's slug."""
+    """Read a file of two columns without a header: a name in the trace, and a tenant's slug."""
     if name is None:
         return {}
     tenants: dict[str, str] = {}
@@ -133,7 +134,7 @@ def _tenant_map(name: str | None) -> dict[str, str]:
 
 
 class _Bar:
-    """A progress bar over the file's bytes; only on a terminal."""
+    """A progress bar for the bytes of a file, shown only on a terminal."""
 
     def __init__(self, file: IO[bytes], size: int, out: Any) -> None:
         self._file, self._size, self._out = file, max(size, 1), out

@@ -29,8 +29,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("numbers", nargs="*", type=int, metavar="ROUND")
-        parser.add_argument("--pool", help="name of the pool (philly; with --all, every pool)")
-        parser.add_argument("--all", action="store_true", help="every round whose bytes are kept")
+        parser.add_argument(
+            "--pool", help="name of the pool (default: philly; with --all: every pool)"
+        )
+        parser.add_argument("--all", action="store_true", help="all rounds whose data is kept")
         parser.add_argument(
             "--export", metavar="FILE", help="write the snapshot of one round, for `decide`"
         )

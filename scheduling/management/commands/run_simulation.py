@@ -1,4 +1,4 @@
-"""`manage.py run_simulation`: the process of one simulation, started only by a worker."""
+"""`manage.py run_simulation`: run one simulation, in a process that only a worker starts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add the simulation, and the claim under which it may be written."""
+        """Add the arguments: the simulation, and the claim under which it may be written."""
         parser.add_argument("simulation", type=int)
         parser.add_argument("claim")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the simulation; its row holds the result."""
+        """Run the simulation, and store the result in its row."""
         os.nice(NICE)
         parent = os.getppid()
         execute_simulation(

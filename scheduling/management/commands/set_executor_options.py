@@ -28,16 +28,16 @@ class Command(BaseCommand):
             "file", nargs="?", default="", help="a file with JSON; - or omitted: standard input"
         )
         parser.add_argument("--user", default="", help="the operator, for the audit log")
-        parser.add_argument("--reason", default="", help="why, for the audit log")
+        parser.add_argument("--reason", default="", help="the reason, for the audit log")
         parser.add_argument(
             "--same-cluster",
             action="store_true",
-            help="allow changes that decide how leases are found while some run: the cluster is"
-            " the same",
+            help="allow changes of options by which running leases are found, because the"
+            " cluster is still the same",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Set the options; exit 1 with the errors by field."""
+        """Set the options; if they are wrong, print the errors by field and exit with 1."""
         pool = named_pool(options["pool"])
         if not options["user"]:
             if any(options[name] for name in ("file", "reason", "same_cluster")):

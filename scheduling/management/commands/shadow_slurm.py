@@ -50,32 +50,54 @@ SHOWN = 8
 
 
 class Command(BaseCommand):
-    """Watch, then compare Slurm's schedule with that of each policy."""
+    """Watch a partition, then compare Slurm's schedule with that of each policy."""
 
-    help = "Watch a Slurm partition and compare it with policies; submits and changes nothing."
+    help = "Watch a Slurm partition and compare it with policies, without changing anything."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_cluster_arguments(parser)
         add = parser.add_argument
-        add("--minutes", type=float, default=60, help="duration; 0: one poll (%(default)s)")
-        add("--interval-s", type=float, default=30, help="interval between polls (%(default)s)")
+        add(
+            "--minutes", type=float, default=60, help="minutes to watch; 0: poll once (%(default)s)"
+        )
+        add("--interval-s", type=float, default=30, help="seconds between polls (%(default)s)")
         add("--out", metavar="FOLDER", help="folder of the recording; a later run continues it")
         add(
             "--tenant",
             choices=TENANT_KEYS,
             default="account",
-            help="meaning of a tenant (%(default)s)",
+            help="what counts as a tenant (%(default)s)",
         )
         add("--policy", metavar="P[,P...]", help="policies (the pool's, or the default one)")
-        add("--option", action="append", default=[], metavar="P.KEY=VALUE", help="of a policy")
-        add("--quotas", metavar="FILE", help="tenant, gpu_type, gpus, ...; without: by demand")
-        add("--round-s", type=float, help="the grid of rounds (the pool's, or 10)")
-        add("--lease-s", type=float, help="length of leases (the pool's, or 900)")
-        add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
-        add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
+        add(
+            "--option",
+            action="append",
+            default=[],
+            metavar="P.KEY=VALUE",
+            help="an option of a policy",
+        )
+        add(
+            "--quotas",
+            metavar="FILE",
+            help="CSV of tenant, gpu_type, gpus, ...; default: by demand",
+        )
+        add("--round-s", type=float, help="seconds between rounds (the pool's, or 10)")
+        add("--lease-s", type=float, help="seconds per lease (the pool's, or 900)")
+        add(
+            "--cold-s",
+            type=float,
+            default=0,
+            help="seconds lost when a job is resumed (%(default)s)",
+        )
+        add(
+            "--checkpoint-s",
+            type=float,
+            default=0,
+            help="seconds lost when a lease ends (%(default)s)",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Poll until the time is over or an interrupt; then write the report."""
+        """Poll until the time is over or the user interrupts; then write the report."""
         if options["minutes"] < 0 or options["interval_s"] < 1:
             raise CommandError("--minutes must be at least 0, --interval-s at least 1")
         try:
@@ -119,7 +141,7 @@ class Command(BaseCommand):
             self.stdout.write(f"the same jobs from an empty pool: {command}")
 
     def _decided(self, seen: WatchedPool, rules: Rules) -> list[tuple[object, ...]]:
-        """Print a line with what a policy would decide now; return it as rows."""
+        """Print what a policy would decide now, in one line; return the decision as rows."""
         try:
             decision = decide_now(seen, rules)
         except InvariantViolation as error:
@@ -160,7 +182,7 @@ class Command(BaseCommand):
 
 
 def _rules(options: dict[str, Any], pool: Pool | None) -> dict[str, Rules]:
-    """Return the rules of each policy; the pool's settings are the defaults of the command line."""
+    """Return the rules of each policy. The pool's settings are the defaults of the command line."""
     policy = options["policy"] or (pool.policy if pool else DEFAULT)
     given = {
         "policy": policy,

@@ -1,4 +1,4 @@
-"""`manage.py shares`: shares of GPUs of several types under a rule, without a database."""
+"""`manage.py shares`: compute shares of GPUs of several types under a rule, without a database."""
 
 from __future__ import annotations
 

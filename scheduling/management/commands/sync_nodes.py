@@ -31,16 +31,16 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("pool", help="its name")
         parser.add_argument("--dry-run", action="store_true", help="only show what would change")
-        parser.add_argument("--user", help="the operator who does it, for the audit log")
+        parser.add_argument("--user", help="the operator, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print a line for each change, and one for each node that is left unchanged."""
+        """Print a line for each change, and for each node that stays unchanged."""
         pool = named_pool(options["pool"])
         is_dry = options["dry_run"]
         acting: AbstractContextManager[Actor | None]
         acting = nullcontext() if is_dry else acting_as(options["user"])
         try:
-            # Check the user first, because the engine may be slow or not answer.
+            # Check the user first: the engine may be slow or fail to answer.
             with acting as actor:
                 there, beside = engine_nodes(pool), pools_beside(pool)
                 if actor is None:

@@ -20,26 +20,41 @@ ROW = "{:>8}  {:>16}  {:>8}  {:>11}  {:>12}  {:>8}  {:>10}"
 
 
 class Command(BaseCommand):
-    """Simulate several lease lengths, and print the results side by side. Nothing is changed."""
+    """Simulate several lease lengths, and print the results side by side; change nothing."""
 
     help = "Simulate a pool's last days with several lease lengths and recommend a length."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
-        add("--pool", required=True, metavar="P", help="its name")
-        add("--days", default=str(DAYS), metavar="N", help="of pool time, until now (%(default)s)")
+        add("--pool", required=True, metavar="P", help="the pool's name")
+        add(
+            "--days",
+            default=str(DAYS),
+            metavar="N",
+            help="days of pool time, until now (%(default)s)",
+        )
         add(
             "--lengths",
             metavar="S,S,...",
-            help=f"lease lengths in seconds of the pool ({','.join(map(str, LENGTHS_S))})",
+            help=f"lease lengths in seconds of pool time ({','.join(map(str, LENGTHS_S))})",
         )
-        add("--policy", metavar="P", help="instead of the pool's own; with its default options")
-        add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
-        add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
+        add("--policy", metavar="P", help="a policy instead of the pool's, with default options")
+        add(
+            "--cold-s",
+            type=float,
+            default=0,
+            help="seconds lost when a job is resumed (%(default)s)",
+        )
+        add(
+            "--checkpoint-s",
+            type=float,
+            default=0,
+            help="seconds lost when a lease ends (%(default)s)",
+        )
         add("--json", action="store_true", help="print one JSON object and nothing else")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the figures and the recommendation; remarks go to the error stream."""
+        """Print the figures and the recommendation, and print remarks to standard error."""
         try:
             tuning = tune_lease(
                 options["pool"],

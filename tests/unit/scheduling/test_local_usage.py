@@ -56,7 +56,7 @@ class TestSamples:
             (b" " * (USAGE_BYTES + 1), "is longer than 262144 bytes"),
             ([SAID], "is not as described"),
             ({**SAID, "version": 2}, "is not of version 1"),
-            ({**SAID, "rank": 1}, "is of another rank"),
+            ({**SAID, "rank": 1}, "belongs to another rank"),
             ({**SAID, "cpus": 0}, "is not as described"),
             ({**SAID, "gpu_state": "<b>"}, "is not as described"),
             ({**SAID, "rows": [ROW] * 300}, "is not as described"),
@@ -73,7 +73,7 @@ class TestSamples:
             (with_row(3, "7"), "is not as described"),
             (with_row(4, [1001]), "is not as described"),
             (with_row(4, [1] * 33), "is not as described"),
-            (with_row(4, [1, 2]), "has rows of differing GPUs"),
+            (with_row(4, [1, 2]), "has rows with different numbers of GPUs"),
             (with_row(5, [2**25]), "is not as described"),
         ],
     )

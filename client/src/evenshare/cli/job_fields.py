@@ -145,7 +145,7 @@ JOB_FIELDS = (
         "text",
         False,
         True,
-        "When it must end: a duration such as 2h30m, or an instant of pool time.",
+        "When it must end: a duration such as 2h30m, or a time (pool time).",
     ),
     JobField(
         "deadline_steps",
@@ -153,7 +153,7 @@ JOB_FIELDS = (
         "texts",
         False,
         True,
-        "For soft_slo: percent of the time to its deadline and points by then, such as 110:80.",
+        "For soft_slo: steps such as 110:80 (percent of the time to its deadline, and points).",
     ),
     JobField(
         "estimate_s",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     here = Path(__file__).resolve().parent
-    # Last, so that the neighbouring modules cannot hide the standard library.
+    # This folder comes last, so that its modules cannot hide the standard library.
     sys.path[:] = [*sys.path[1:], str(here.parent)]
     what, folder = sys.argv[1], Path(sys.argv[-1])
     if what == "--end":

@@ -45,7 +45,7 @@ def _end(
 
 
 def living(root: Path) -> list[tuple[dict[str, Any], float]]:
-    """Return the claims of running shims with the grace of their programs, in seconds."""
+    """Return the claims of running shims, and the grace of their programs in seconds."""
     shims = []
     for entry in active(root):
         folder = lease_folder(root, entry.name)

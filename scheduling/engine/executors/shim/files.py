@@ -60,7 +60,7 @@ def make_private(*folders: Path) -> bool:
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether another user than the portal's runs the job, through this folder's group."""
+    """Return whether the job runs as another user, who has access through this folder's group."""
     try:
         return folder.stat().st_mode & _SHARED == _SHARED
     except OSError:
@@ -96,7 +96,7 @@ def is_others(path: Path) -> bool:
 
 
 def move_away(*folders: Path) -> None:
-    """Rename the first of these paths, outermost first, that is not a folder; else the last one."""
+    """Rename the outermost path that is not a folder; if all are folders, rename the last."""
     wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
     place = (wrong or folders)[0 if wrong else -1]
     with contextlib.suppress(FileNotFoundError):
@@ -120,7 +120,7 @@ def reopen(lease: Path) -> None:
 
 
 def _put_aside(path: Path) -> bool:
-    """Restore our rights to a file, or rename another user's; return whether it was renamed."""
+    """Restore our rights to a file, or rename a foreign file; return whether it was renamed."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
     except PermissionError:
@@ -223,7 +223,7 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
 
 def number(value: object, default: float) -> float:
     """Return a number from a job's file, or `default` if the value is not a number."""
-    with contextlib.suppress(OverflowError):  # A whole number may have thousands of digits.
+    with contextlib.suppress(OverflowError):  # the integer is too large
         return float(value) if isinstance(value, int | float) else default
     return default
 
@@ -256,7 +256,7 @@ def write_text(path: Path, text: str, *, durably: bool = False) -> None:
 
 
 def write_first(path: Path, text: str) -> None:
-    """Write a file without a rename, or replace it; readers ignore a partial file."""
+    """Write a new file directly, or replace an existing one; readers ignore a partial file."""
     try:
         with _created(path) as file:
             file.write(text)

@@ -37,16 +37,19 @@ KEY = "EVENSHARE_GANG_KEY"
 FIRST_RANK = "EVENSHARE_GANG_FIRST_RANK"
 NODES = "EVENSHARE_GANG_NODES"
 PORT = "EVENSHARE_GANG_PORT"
-# A file by which the shim sees that ranks were lost; its program's end does not end the job then.
+# By this file the shim learns that ranks were lost. The end of its program then is not the end of
+# the job.
 BROKEN = "gang.broken"
 
-# Dropped messages of srun: about unbound tasks, which we request, and about Slurm waking a shim.
+# Messages of srun that are not logged: that tasks are not bound to CPUs, as requested, and that
+# Slurm woke a shim.
 NO_NEWS = ("lacks support for cpu binding", "got SIGCONT")
 
 FAREWELL_S = 5.0
-# Killed tasks without an answer within this time are gone with their node; srun would wait on.
+# Killed tasks that do not answer within this time have lost their node; srun would keep waiting for
+# them.
 LAST_WORD_S = 5.0
-# Tasks are killed this long before the shim would kill the leader, which has to notify them.
+# Tasks are killed this many seconds before the shim would kill the leader, which must notify them.
 EARLIER_S = 1.0
 TICK_S = 0.5
 _MOST_LINE = 2**16
@@ -70,7 +73,7 @@ class Leader:
         handled = (signal.SIGUSR1, signal.SIGCHLD, signal.SIGTERM)
         self._wake = wake_on_signals(handled, self._on_signal)
         self._key = secrets.token_hex(16)
-        # Rank 0 will listen on this node, which is the first.
+        # Rank 0 listens on the first node, which is this one.
         self._port = free_port_of(f"{folder.parents[1].name}-{folder.name}")
         self._steps: list[subprocess.Popen[bytes]] = []
         self._codes: dict[int, int] = {}

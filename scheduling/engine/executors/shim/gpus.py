@@ -27,7 +27,8 @@ QUERY = (
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 MOST_GPUS = 32
 ANSWER_S = 5.0
-# A tool that wrote its output, or was killed, ends within this time, or hangs in the kernel.
+# After writing its output or being killed, a tool ends within this time; otherwise it hangs in the
+# kernel.
 END_S = 5.0
 # A helper that has not answered for this long is itself hanging.
 HELPER_S = 30.0
@@ -80,7 +81,7 @@ class GpuAsker:
         if tool:
             try:
                 self._orders, self._answers = _start_helper(tool, wanted, path)
-            except OSError:  # out of processes or files; the job runs without GPU readings
+            except OSError:  # too many processes or files: the job runs without GPU readings
                 self.state = "failed"
 
     def ask(self) -> None:
@@ -192,7 +193,7 @@ def _start_helper(tool: str, wanted: Sequence[str], path: str) -> tuple[int, int
 
 
 def _serve(tool: str, wanted: Sequence[str], path: str, orders: int, answers: int) -> NoReturn:
-    """Run the helper: one answer for each byte, until the shim closes its end of the pipe."""
+    """Run the helper: answer each byte that the shim sends, until the shim closes the pipe."""
     try:
         signal.set_wakeup_fd(-1)
         for ours in (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
@@ -248,7 +249,7 @@ def _ask_tool(tool: str, path: str, orders: int) -> tuple["subprocess.Popen[byte
 
 
 def _read_within(output: int, orders: int) -> bytes | None:
-    """Read to the end; return None after a limit of time or size, or once the shim has ended."""
+    """Read to the end. Return None after a limit of time or size, or once the shim has ended."""
     deadline = time.monotonic() + ANSWER_S
     data = b""
     while (left_s := deadline - time.monotonic()) > 0 and len(data) <= MOST_BYTES:

@@ -30,9 +30,9 @@ from .wake import wake_on_signals
 
 TICK_S = 0.5
 LIFELINE_EVERY_S = 1.0
-# The maximum number of pieces left in a pipe when its writers are gone.
+# The maximum number of pieces that a pipe can contain after its writers have ended.
 LEFT_IN_PIPE = 64
-# Exit statuses after SIGTERM: of the program itself, or of a shell whose child got it.
+# Exit statuses after SIGTERM: of the program itself, or of a shell whose child got the signal.
 TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 SAME_SIGNAL_S = 0.5
 
@@ -67,7 +67,7 @@ class Limit:
 
 
 class Shim:
-    """The life of one claimed lease, from start to exit file."""
+    """The life of one claimed lease, from the start of its program to the record of its exit."""
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
         self._folder = folder
@@ -89,7 +89,7 @@ class Shim:
         self._record: dict[str, Any] = {}
 
     def run(self, record: dict[str, Any]) -> None:
-        """Start the program, wait for its end, and leave no process of it behind."""
+        """Start the program, wait for its end, and kill every process that it leaves behind."""
         if "gang" not in self._spec:  # in a gang, each node's task samples the usage there
             self._usage = Usage(self._folder, self._spec)
         adopt_orphans()
@@ -122,7 +122,7 @@ class Shim:
                 "asked": self._asked,
                 "killed": self._killed,
                 "left_running": not gone,
-                # A gang has lost ranks, so the program's end is not the end of the job.
+                # If a gang has lost ranks, the end of its program does not end the job.
                 "lost": "gang" in self._spec and (self._folder / BROKEN).exists(),
             }
         )
@@ -172,9 +172,9 @@ class Shim:
                 self._usage.tick()
 
     def _recognise_the_engine(self) -> None:
-        """Detect that the engine ends the whole job: it signals both the program and this process.
-
-        The program then did not end by itself, even if our own signal arrives a moment later.
+        """Detect whether the engine ends the whole job, by signalling both the program and this
+        process. In this case the program did not end by itself, even if our own signal arrives a
+        moment later.
         """
         status = self._status
         if self._asked or status is None or os.waitstatus_to_exitcode(status) not in TERMINATED:
@@ -229,7 +229,7 @@ class Shim:
             self._status = status
 
     def _consider(self) -> None:
-        """Ask the program to stop if there is a reason; kill it after its grace."""
+        """Ask the program to stop if a reason exists; kill it after its grace."""
         if self._at_once and not self._killed:
             self._asked = self._asked or "shutdown"
             self._kill_at = 0.0
@@ -306,7 +306,7 @@ def _wall_us() -> int:
 
 
 def _answer_starter() -> None:
-    """Close our standard output: the starter waits for its end."""
+    """Close our standard output; the starter waits until it is closed."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)

@@ -15,7 +15,8 @@ REAP_S = 10.0
 def end_descendants(reaped: Callable[[int, int], None]) -> bool:
     """Kill every process below this one, in any session; return False if some remain.
 
-    This process is a subreaper and inherits every orphan, so without a child it has no descendant.
+    This process is a subreaper and inherits every orphan, so if it has no child, it has no
+    descendant.
     """
     deadline = time.monotonic() + REAP_S
     while time.monotonic() < deadline:
@@ -102,7 +103,7 @@ def is_leader(pid: int) -> bool:
 
 
 def marked(environment: Mapping[str, str]) -> list[int]:
-    """Return readable processes that were started with all of these variables."""
+    """Return the processes whose readable environment contains all of these variables."""
     marks = [f"{key}={value}".encode() for key, value in environment.items()]
     pids = []
     for entry in Path("/proc").iterdir():

@@ -15,9 +15,9 @@ _libc = ctypes.CDLL(None)
 
 
 class Program(NamedTuple):
-    """A started program, and the end of a pipe with its output (-1 if it writes elsewhere).
+    """A started program, and the read end of the pipe for its output (-1 if it writes elsewhere).
 
-    `refusal`: the exit code if it could not be started; `problem`: the reason.
+    If the program could not be started, `refusal` is the exit code and `problem` the reason.
     """
 
     pid: int
@@ -27,7 +27,10 @@ class Program(NamedTuple):
 
 
 def start_program(spec: Mapping[str, Any], *, output: int = -1) -> Program:
-    """Fork and exec by `argv`, `env`, `cwd` and `nice`; `output`: the descriptor for its output."""
+    """Fork, and execute `argv` with `env`, `cwd` and `nice`.
+
+    `output`: the descriptor for its output.
+    """
     output_read = -1
     output_write = output
     if output < 0:
@@ -67,7 +70,10 @@ def program_environment(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _become(spec: Mapping[str, Any], parent: int, output: int, error: int) -> NoReturn:
-    """Run in the child: create its process group, let it die with the parent, then exec."""
+    """Set up the child process: a new process group, and death with its parent.
+
+    Then run the program.
+    """
     try:
         os.setpgid(0, 0)
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -109,8 +109,8 @@ class Task:
     def _ranks(self, groups: list[dict[str, int]]) -> dict[str, str]:
         """Return the variables by which ranks find each other: one process per node, as with srun.
 
-        A program that starts several processes per node (torchrun) reads NNODES and NODE_RANK, and
-        replaces the variables of processes.
+        A program that starts several processes per node, such as torchrun, reads NNODES and
+        NODE_RANK, and replaces the variables that describe single processes.
         """
         names = os.environ[NODES].split(",")
         gpus = [int(group["gpus"]) for group in groups for _ in range(int(group["nodes"]))]

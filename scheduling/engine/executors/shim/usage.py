@@ -1,16 +1,15 @@
-"""Samples a program's usage in bounded space: CPU time, memory, and its GPUs if they report.
+"""Samples a program's use of CPUs, memory and GPUs, in a file of bounded size.
 
-It rewrites `usage.<rank>.json` in the lease's folder, one for each node of a gang, with each
-sample:
+Each sample rewrites `usage.<rank>.json` in the lease's folder. A gang has one file per node:
 
     {"version": 1, "rank": 0, "cpus": 8, "gpus": 2, "gpu_state": "ok", "gpu_mib": 81559,
      "rows": [[end_ms, cpu_ms, memory, memory_peak, [busy, ...], [used_mib, ...]], ...]}
 
-Instants and CPU time are milliseconds since the program's start, by a monotonic clock. A row covers
-the time since the previous one. Memory is the resident memory of its processes in bytes, as mean
-and maximum. `busy` is each GPU's mean in per mille, `used_mib` its maximum. Values that were not
-read are null, and the last two are empty if GPUs do not report. `gpu_state` is that of
-`gpus.GpuAsker`.
+Times and CPU time are in milliseconds since the program's start, by a monotonic clock. A row covers
+the time since the previous one. `memory` and `memory_peak` are the mean and maximum of the
+processes' resident memory in bytes. `busy` is each GPU's mean utilisation in per mille, `used_mib`
+its maximum memory. Values that were not read are null; `busy` and `used_mib` are empty if no GPU
+can be read. `gpu_state` is defined by `gpus.GpuAsker`.
 """
 
 import contextlib
@@ -29,7 +28,8 @@ from .program import program_environment
 VERSION = 1
 FIRST_S, EVERY_S, SELDOM_S = 1.0, 10.0, 80.0
 MOST_ROWS = 240
-# The maximum number of rows of all ranks together, since a page reads all; the minimum per rank.
+# The maximum number of rows of all ranks together, because a page reads all of them; the minimum
+# number per rank.
 GANG_ROWS, LEAST_ROWS = 960, 40
 ANSWER_LOOK_S = 0.25
 
@@ -86,7 +86,7 @@ class Usage:
         changed = self._take_answer()
         if now >= self._sample_at:
             changed = True
-            # The next sample is on the grid, however late this one is.
+            # The next sample is due at the next multiple of the step, even if this sample is late.
             step_s = min(self._course.step_ms / 1000, max(SELDOM_S, self._every_s))
             steps = int((now - self._began) / step_s) + 1
             self._sample_at = self._began + steps * step_s
@@ -126,14 +126,13 @@ class Usage:
 
 
 class CpuMeter:
-    """Turns a sum of CPU time that may fall into one that never falls.
+    """Corrects readings of total CPU time, which may fall, so that the sum never falls.
 
-    The sum falls briefly if a process ends while the others are read. This happens after its own
-    reading and before that of the process that inherits its time. The next reading includes it. The
-    sum falls for good if a parent ignores its children's ends: the kernel then drops their time.
-    Their usage since the previous reading is unknown; the known usage stays, and the sum continues
-    from there. Two consecutive readings that each missed a process look the same: the time missed
-    by the first then counts twice.
+    A reading is too low if a process ends after its parent was read and before it was read itself.
+    The next reading includes its time again, in the parent's. Readings stay lower if a parent
+    ignores its children's ends, because the kernel then drops their time. The usage known so far is
+    kept, and the sum continues from there. Two consecutive readings that each missed a process look
+    the same: then the time that the first one missed counts twice.
     """
 
     def __init__(self) -> None:
@@ -192,7 +191,7 @@ class SampleRow:
 
 
 class SampleCourse:
-    """Rows from the start until now; neighbouring rows are merged when there are too many."""
+    """Rows from the start until now. If there are too many, neighbouring rows are merged."""
 
     def __init__(self, most: int, every_s: float = EVERY_S) -> None:
         self.rows: list[SampleRow] = []
@@ -202,8 +201,8 @@ class SampleCourse:
     def add(self, end_ms: int, cpu_ms: int, memory: int | None) -> None:
         """Add a sample of processes.
 
-        It is merged into the last row until that row is a step long. It is also merged if it lies
-        within the row's last millisecond.
+        The sample is merged into the last row until this row covers a whole step, or if both end in
+        the same millisecond.
         """
         row = SampleRow(end_ms, cpu_ms)
         if memory is not None:
@@ -222,7 +221,7 @@ class SampleCourse:
 
     def _is_open(self) -> bool:
         begin_ms = self.rows[-2].end_ms if len(self.rows) > 1 else 0
-        # Tolerate samples that come a little late.
+        # Accept samples that come a little late.
         return self.rows[-1].end_ms - begin_ms < self.step_ms * 3 // 4
 
     def _halve(self) -> None:
@@ -235,9 +234,8 @@ class SampleCourse:
 class Family(NamedTuple):
     """The processes below a process: their number, CPU time and resident memory.
 
-    The CPU time includes that of their ended children. Shared pages count for each process.
-    `resident_bytes` is None if all of them are ending: they hold no memory then, and how much they
-    held is unknown.
+    The CPU time includes that of ended children. Shared pages count once for each process.
+    `resident_bytes` is None if all processes are ending: their memory is released already.
     """
 
     processes: int
@@ -255,7 +253,7 @@ def family(root: int) -> Family:
         if fields:
             children.setdefault(int(fields[_PARENT]), []).append(int(entry))
     # Read each process after its parent, whatever their pids. A child that ends meanwhile is missed
-    # once; in the other order it would count twice, as itself and within its parent.
+    # once; in the other order, its time would count twice: its own, and within its parent's.
     todo = list(children.get(root, ()))
     count = ticks = pages = 0
     while todo:

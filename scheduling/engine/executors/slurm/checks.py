@@ -1,4 +1,6 @@
-"""Checks a real cluster for the needs of a pool: queries its tools, and judges by `findings`."""
+"""Checks whether a real cluster meets a pool's requirements: queries its tools, and applies
+`findings`.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,7 @@ def _controller(slurm: Slurm) -> ClusterFinding:
 
 
 def _clocks(config: str) -> Iterator[ClusterFinding]:
-    """Check the controller's clock, from the head of its answer."""
+    """Check the controller's clock, whose time is in the first line of the answer."""
     match = re.match(r"Configuration data as of (\d{9,})\b", config)
     if match:
         yield findings.clock_finding("the controller", int(match[1]) - time.time())
@@ -134,7 +136,7 @@ def _is_operator(slurm: Slurm, said: dict[str, str]) -> bool:
     own = pwd.getpwuid(os.geteuid()).pw_name
     if os.geteuid() == 0 or said.get("SlurmUser", "").partition("(")[0] == own:
         return True
-    # Without accounting only these two users are operators.
+    # Without accounting, only these two users are operators.
     with contextlib.suppress(ExecutorError):
         show = ("--noheader", "--parsable2", "show", "user", own, "format=adminlevel")
         return any(level in slurm.ask("sacctmgr", *show) for level in _OPERATORS)

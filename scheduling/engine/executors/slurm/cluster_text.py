@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from itertools import product
 
-# More nodes than any cluster has: a longer list is not a list of nodes.
+# The maximum length of a list of nodes; no cluster has more nodes.
 MOST_NODES = 100_000
 # Suffixes of sinfo's states: powered down, not responding, reserved, ...
 _FLAGS = "*~#!%$@^-+"
@@ -27,7 +27,10 @@ _RANGES = re.compile(r"\[([0-9,-]+)\]")
 
 @dataclass(frozen=True)
 class SlurmNodeText:
-    """A node as sinfo reports it; `gpus` by Slurm's name of their type (empty: no type)."""
+    """A node as sinfo reports it.
+
+    `gpus`: the number of GPUs by Slurm's name of their type, which may be empty.
+    """
 
     name: str
     state: str
@@ -63,7 +66,10 @@ def parse_nodes(table: str) -> list[SlurmNodeText]:
 
 
 def parse_gpus(gres: str) -> list[tuple[str, int]]:
-    """Return (type, GPUs) pairs from a text of generic resources; without a number, 1 GPU."""
+    """Return (type, GPUs) pairs from a text of generic resources.
+
+    An entry without a number means 1 GPU.
+    """
     return [(name, int(count or 1)) for name, count in _GPU.findall(gres)]
 
 

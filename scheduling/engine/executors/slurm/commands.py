@@ -155,7 +155,7 @@ class Slurm:
         raise ExecutorError(f"sbatch: {why}")
 
     def jobs(self) -> list[tuple[SlurmJob, int]]:
-        """Return the partition's jobs that Slurm lists, ended ones too, with their users' ids."""
+        """Return the partition's jobs in squeue, including ended ones, with their users' ids."""
         where = ("--noheader", "--states=all", "--partition", self.options.partition)
         return parse_jobs(self.table("squeue", _COLUMNS, *where))
 
@@ -226,7 +226,7 @@ class Slurm:
     def _environment(self, tool: str) -> dict[str, str]:
         return {
             **base_environment(),
-            # Show times in tables as seconds since 1970; sbatch would pass this on to the job.
+            # Show times in tables as seconds since 1970. sbatch would pass it on to the job.
             **({"SLURM_TIME_FORMAT": "%s"} if tool != "sbatch" else {}),
             **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
         }
@@ -254,14 +254,14 @@ class Slurm:
 def _run_bounded(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run like `subprocess.run`, but leave a program like sudo running, which we cannot kill.
+    """Run like `subprocess.run`, but never wait for a program that we cannot kill, such as sudo.
 
-    If it still submits a job, that job is recognised by its token.
+    If this program still submits a job, the job is recognised by its token.
     """
     process = subprocess.Popen(
         command,
         env=environment,
-        # A directory that every user may enter.
+        # Every user may enter this directory.
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -289,7 +289,7 @@ def base_environment() -> dict[str, str]:
 
 
 def is_passing(why: str) -> bool:
-    """Return whether the reason for which Slurm refuses a job does not concern the job itself."""
+    """Return whether Slurm refuses a job for a reason that does not concern the job itself."""
     return _PASSING.search(why) is not None
 
 
@@ -322,7 +322,7 @@ def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]
             "--cpus-per-task": str(group.cpus or ""),
             "--mem": f"{group.memory_mib}M" if group.memory_mib else "",
         }
-        # Repeated, because a component inherits no options from the previous one.
+        # Repeat these options, because a component inherits none from the previous one.
         arguments += [":"] if arguments else common
         arguments += [f"{option}={value}" for option, value in wanted.items() if value]
     return [*arguments, submission.script, *submission.argv]
@@ -352,9 +352,9 @@ def lease_jobs(
 ) -> dict[str, SlurmJob]:
     """Return the jobs that have the token of a lease, by token.
 
-    `is_ours` returns whether a token's job may belong to a user id, since any user can write any
-    token. If the answer to a submission was lost, it was repeated, and several jobs have the same
-    token. The job that runs or may still run is then returned, because only one got past its claim.
+    `is_ours` returns whether a token's job may belong to a user id, since any user can copy a
+    token. A submission is repeated if its answer was lost, so several jobs can have the same token.
+    Then return the job that runs or may still run, because only one of them could claim the lease.
     """
     matches: dict[str, SlurmJob] = {}
     for job, uid in jobs:
@@ -364,7 +364,7 @@ def lease_jobs(
 
 
 def keep_open(jobs: dict[str, SlurmJob], job: SlurmJob) -> None:
-    """Add a job by its token; if several jobs have the token, keep one that is not over."""
+    """Add a job by its token; if several jobs have this token, prefer one that has not ended."""
     known = jobs.get(job.token)
     if known is None or _rank(job.state) > _rank(known.state):
         jobs[job.token] = job

@@ -110,7 +110,7 @@ class SlurmExecutor(ShimExecutor):
     )
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """Move the limits of shims, and those time limits of Slurm that would end too early."""
+        """Move the limits of shims, and Slurm's time limits that would end a job too early."""
         super().extend(pool_id, leases)
         pool = Pool.objects.select_related("clock").get(pk=pool_id)
         options = read_options(pool.executor_options, pool.name)
@@ -124,7 +124,8 @@ class SlurmExecutor(ShimExecutor):
             job = queue.get(lease.token)
             if job is None or job.state != "RUNNING" or job.started is None or job.ended is None:
                 continue
-            # Such a job keeps its limit. Jobs from before the option was set have another limit.
+            # Jobs whose limit is set once keep it. Jobs that were submitted before the option was
+            # set have another limit.
             if job.limit_minutes == options.limit_minutes:
                 continue
             until = dead_mans_limit(pool, from_us(lease.until_us), skew)
@@ -151,7 +152,8 @@ class SlurmExecutor(ShimExecutor):
     def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
         def surroundings(pool: Pool) -> Surroundings:
             options = read_options(pool.executor_options, pool.name)
-            # The demo's cluster ends with the portal; the lifeline ends its jobs even after a kill.
+            # The demo's cluster ends with the portal. The lifeline makes its jobs end even if the
+            # portal is killed.
             is_demo = options.conf and options.conf == settings.DEMO_SLURM_CONF
             lifeline = os.environ.get("EVENSHARE_LIFELINE", "") if is_demo else ""
             return Surroundings(options.search_path, names_gpus=False, lifeline=lifeline)
@@ -187,8 +189,8 @@ class SlurmExecutor(ShimExecutor):
             fresh = {
                 token: partial(self._prepared, slurm.options, token, one)
                 for token, one in own.items()
-                # An ended job without a claim ran no program. It may even belong to another lease,
-                # which had this token before the database was restored.
+                # An ended job without a claim ran no program. It may even belong to another lease
+                # that had this token before the database was restored.
                 if (job := queue.get(token)) is None or is_over(job.state)
             }
             for token, answer in slurm.submit(fresh).items():
@@ -246,7 +248,8 @@ class SlurmExecutor(ShimExecutor):
     def _refuse(self, token: str, why: str) -> bool:
         """End a lease that Slurm never runs, and write the reason to its output.
 
-        Return False if a shim of an earlier submission was faster, and its program runs.
+        Return False if a shim of an earlier submission has claimed the lease, so that its program
+        runs.
         """
         if not self._clearing(token, partial(self._claim_for_ever, token)):
             claim = self._claim(token)
@@ -284,10 +287,13 @@ class SlurmExecutor(ShimExecutor):
         return seen
 
     def _saw(self, token: str, job: SlurmJob) -> EngineWord:
-        """Return when Slurm started and ended a job; the shim's record may come a little later."""
+        """Return when Slurm started and ended a job.
+
+        The shim's record may become visible a little later.
+        """
         started_us = None if job.started is None else job.started * SECOND_US
         if not is_over(job.state):
-            # Count the start only once the program has started, or after CLAIM_S: the job holds
+            # A start counts once the program has started, or after CLAIM_S, since the job holds
             # GPUs then.
             says_start = instant((self._claim(token) or {}).get("started_us")) is not None
             is_due = says_start or _seconds_since(job.started) > CLAIM_S
@@ -299,13 +305,15 @@ class SlurmExecutor(ShimExecutor):
         return EngineWord(started_us, ended_us)
 
     def _end_what_runs_on(self, slurm: Slurm, queue: Mapping[str, SlurmJob]) -> None:
-        """End Slurm jobs that run although their folder, which jobs can write to, denies it."""
+        """End Slurm jobs that still run although their folder, which jobs can change, records an
+        end.
+        """
         left = [
             job.job_id
             for token, job in queue.items()
             if token.startswith(f"{settings.INSTALLATION}-")
             and not is_over(job.state)
-            # Jobs whose end is not recorded yet are left to `_settle`.
+            # `_settle` handles jobs whose end is not recorded yet.
             and not (self._root / "active" / token).exists()
             and self._is_long_over(token)
         ]
@@ -314,7 +322,7 @@ class SlurmExecutor(ShimExecutor):
             _end(slurm, left)
 
     def _is_long_over(self, token: str) -> bool:
-        """Return whether the folder has stated for some time that no process runs or will run."""
+        """Return whether the folder has recorded for some time that the lease's process is over."""
         claim = self._claim(token)
         if claim is None or self._is_open(token):
             return False
@@ -362,7 +370,7 @@ class SlurmExecutor(ShimExecutor):
         """Return the Slurm jobs of leases whose name or comment was changed, by token.
 
         A job's user may change them, and the job could then not be stopped. The job id is only a
-        hint: a controller that lost its state numbers jobs from the start again.
+        hint: a controller that lost its state starts numbering jobs again.
         """
         is_ours = submitted_as(self._root)
         ids = {self._submitted_id(token): token for token in tokens if self._is_open(token)}
@@ -399,12 +407,13 @@ class SlurmExecutor(ShimExecutor):
         write_text(folder / ".asked", "")
         if self._is_open(token) and _seconds_since(job.ended) > LAST_WORD_S:
             log.warning("executor.job_lost", token=token, job=job.job_id, state=job.state)
-            # A disconnected node may still run the job: its shim reads this when the node is back.
+            # A disconnected node may still run the job. Its shim reads this request when the node
+            # is back.
             self._note_stop(token, 0.0)
             self._note_lost(token)
 
     def _hides_its_start(self, token: str, job: SlurmJob) -> bool:
-        """Return whether a claimed job runs without a recorded start, and would not be charged."""
+        """Return whether a claimed job runs without a recorded start, so that it is not charged."""
         started = (self._claim(token) or {}).get("started_us")
         return (
             not isinstance(started, int)
@@ -432,7 +441,7 @@ class SlurmExecutor(ShimExecutor):
 
 
 def _end(slurm: Slurm, job_ids: Collection[int]) -> None:
-    """Cancel jobs; log a refusal and continue with other jobs, because a later call retries."""
+    """Cancel jobs; log a refusal and continue with the other jobs, because a later call retries."""
     try:
         slurm.cancel(job_ids)
     except RestdRefusedError as error:

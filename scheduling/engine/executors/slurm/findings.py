@@ -1,6 +1,6 @@
-"""Checks a cluster's settings for obstacles to a pool: pure functions from text to findings.
+"""Checks whether a cluster's settings suit a pool, by pure functions that return findings.
 
-Each judges values that `cluster_text` has parsed; `checks` makes the queries.
+`checks` queries the cluster and `cluster_text` parses the answers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ CLOCK_S = 5.0
 OWNER_COLUMNS = ("%u", "%j", "%k")
 # The name of the trial job of `check_slurm --run`; no lease has this name.
 TRIAL = "evenshare-check"
-# The maximum number of names printed of a list.
+# The maximum number of names that a message lists.
 LISTED = 8
 
 
 class Level(StrEnum):
-    """The severity of a finding. With an error the pool would not work."""
+    """The severity of a finding. A pool with an error would not work."""
 
     OK = "ok"
     WARNING = "warning"
@@ -283,8 +283,8 @@ def others_findings(
 ) -> Iterator[ClusterFinding]:
     """Judge the owners of jobs in the partition, by squeue's OWNER_COLUMNS.
 
-    `own`: the users of leases: the portal's and those of tenants, who may have submitted jobs by
-    hand. Tokens of this portal's leases start with `installation`.
+    `own`: the users as which leases run, namely the portal's and those of tenants. They may also
+    have submitted jobs by hand. Tokens of this portal's leases start with `installation`.
     """
     owners: Counter[str] = Counter()
     for user, name, comment in rows:
@@ -396,7 +396,7 @@ def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[Clu
 
 
 def clock_finding(machine: str, ahead_s: float) -> ClusterFinding:
-    """Judge how far a machine's clock is ahead of the portal's."""
+    """Judge the difference between a machine's clock and the portal's."""
     about = f"clock of {machine}"
     if abs(ahead_s) > CLOCK_S:
         text = f"{ahead_s:+.0f} s off the portal's clock; run NTP on all machines"
@@ -411,6 +411,6 @@ def worst(findings: Iterable[ClusterFinding]) -> Level:
 
 
 def list_some(names: Sequence[str], most: int = LISTED) -> str:
-    """Return the first names, and the number of the others."""
+    """Return the first `most` names, followed by the number of the others."""
     more = f", and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

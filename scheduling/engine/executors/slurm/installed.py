@@ -19,7 +19,7 @@ from scheduling.engine.executors.shim.files import make_private
 
 PACKAGE = Path(__file__).parents[1] / "shim"
 SCRIPT = "job.sh"
-# The same for all jobs: everything that differs is an argument, which no shell parses.
+# This script is the same for all jobs: whatever differs is an argument, which no shell parses.
 _SCRIPT_TEXT = '#!/bin/sh\nexec "$@"\n'
 
 
@@ -37,7 +37,7 @@ def install_shim(root: Path) -> Path:
         (fresh / SCRIPT).write_text(_SCRIPT_TEXT, encoding="utf-8")
         for path in (fresh, *fresh.rglob("*")):
             path.chmod(0o755 if path.is_dir() or path.name == SCRIPT else 0o644)
-        # Another process was faster and has put the same copy there.
+        # Another process has put the same copy there meanwhile.
         with contextlib.suppress(OSError):
             fresh.rename(place)
         if fresh.is_dir():

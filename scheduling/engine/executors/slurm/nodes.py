@@ -1,7 +1,7 @@
-"""Slurm's nodes: reads the nodes of a partition by one call of sinfo, drains them by scontrol.
+"""Slurm's nodes: reads a partition's nodes in one call of sinfo, and drains nodes with scontrol.
 
-A drain by this portal is recognised by the prefix of its reason. Other drains belong to Slurm or
-its administrators; the portal never undoes them.
+A drain by this portal is recognised by the prefix of its reason. The portal never undoes other
+drains, which Slurm or its administrators made.
 """
 
 from __future__ import annotations
@@ -186,7 +186,10 @@ def _one_line(text: str) -> str:
 
 
 def read_gpus(gres: str, options: SlurmOptions) -> tuple[tuple[str, int], str]:
-    """Return GPU type and number of `Gres` like `gpu:a100:4(S:0-1)`, or ("", 0) and why not."""
+    """Return the GPU type and number in a `Gres` such as `gpu:a100:4(S:0-1)`, and an empty text.
+
+    If the node cannot be used, return ("", 0) and the reason.
+    """
     counts: Counter[str] = Counter()
     for entry in re.sub(r"\([^)]*\)", "", gres).split(","):
         kind, *rest = entry.strip().split(":")
@@ -213,6 +216,6 @@ def _is_count(text: str) -> bool:
 
 
 def _count(text: str) -> int:
-    """Return a number of sinfo's; a plus sign may follow it if nodes differ."""
+    """Return a number from sinfo's output, where a plus sign follows if nodes differ."""
     match = re.match(r"([0-9]{1,12})([KM]?)", text)
     return int(match[1]) * _THOUSANDS.get(match[2], 1) if match else 0

@@ -40,10 +40,10 @@ _QUEUED = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPEC
 
 @dataclass(frozen=True)
 class ObservedRow:
-    """A job as last observed. Times are seconds since 1970, or None before the event or if unknown.
+    """A job as last observed. Times are seconds since 1970; None if unknown or not reached.
 
-    `gpus` is 0 if it requests none. `gpu_type` is Slurm's name of the requested type; empty for any
-    type. `is_lost`: the job vanished from the list before its end was observed.
+    `gpus` is 0 if the job requests none. `gpu_type` is Slurm's name of the requested type; empty
+    for any type. `is_lost`: the job vanished from the list before its end was observed.
     """
 
     job: str
@@ -177,7 +177,7 @@ def observed_jobs(
     """Return the jobs for a comparison: those that have started or could start.
 
     `names` maps Slurm's names of GPU types to ours. GPUs are spread evenly over a job's nodes;
-    Slurm may have placed them otherwise.
+    Slurm may have distributed them differently.
     """
     sizes = {one.name: one.node.gpus for one in nodes}
     useful = [row for row in rows if row.ready is not None and row.gpus]
@@ -219,7 +219,7 @@ def _shares(row: ObservedRow, sizes: Mapping[str, int]) -> tuple[tuple[str, int]
 def observed_nodes(
     slurm: Slurm, names: Mapping[str, str], used: frozenset[str]
 ) -> tuple[NamedNode, ...]:
-    """Return the partition's nodes; a node that is down has no GPUs, unless it was `used`.
+    """Return the partition's nodes; a node that is down has no GPUs, unless `used` contains it.
 
     If a node has GPUs of several types, only those of the first type are returned.
     """

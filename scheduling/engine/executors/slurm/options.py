@@ -18,7 +18,7 @@ OptionalName = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.@-]{0,62})
 UserName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.@-]{0,62}$")]
 Slug = Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9_-]{1,63})$")]
 Word = Annotated[str, Meta(pattern=r"^[^\x00\n]+$", max_length=400)]
-# The placeholder for the user in `submit_as`, and for all other tenants in `users`.
+# The placeholder for the user in `submit_as`. In `users`, it means all other tenants.
 USER, OTHERS = "{user}", "*"
 AbsolutePath = Annotated[str, Meta(pattern=r"^(/[^\x00\n]*)?$", max_length=400)]
 
@@ -37,7 +37,7 @@ class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `url`: `unix:/PATH` of its socket, or `http://127.0.0.1:PORT`. `token_file`: a file with a JSON
     web token for the portal's user. Without it slurmrestd must run as that user, and listen on a
     unix socket. `version`: the version of its interface. `only_submits`: it only submits jobs; the
-    tools do the rest, which they do faster.
+    tools do the rest, because they are faster.
     """
 
     url: RestdUrl

@@ -21,7 +21,7 @@ RUN_ON, SHARED = "jobs that run on", "nodes of other pools"
 
 
 def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
-    """Check a pool, on a cluster that answers, for problems that only the portal can find."""
+    """Check a pool for problems that only the portal can find; the cluster must answer."""
     try:
         slurm = Slurm(read_options(pool.executor_options, pool.name))
         if slurm.options.users:
@@ -29,11 +29,11 @@ def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
         yield _run_on(slurm)
         yield from _shared(slurm, pool)
     except ExecutorError as error:
-        yield ClusterFinding(Level.WARNING, f"pool {pool.name}", f"not looked at: {error}")
+        yield ClusterFinding(Level.WARNING, f"pool {pool.name}", f"not checked: {error}")
 
 
 def _without_users(pool: Pool) -> Iterator[ClusterFinding]:
-    """Check whether jobs of other pools run as the portal's user, which can change all files."""
+    """Check whether jobs of other pools run as the portal's user, and so can change all files."""
     with site_scope():
         others = Pool.objects.filter(executor__in=("local", pool.executor), clock__paused=False)
         rows = list(others.exclude(pk=pool.pk).order_by("name"))

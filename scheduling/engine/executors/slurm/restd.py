@@ -1,14 +1,14 @@
 """A cluster whose jobs are submitted, listed, cancelled and extended by slurmrestd (v0.0.38).
 
-The tools still do the work that its interface cannot do (docs/slurmrestd.md lists it). Facts on
-22.05.8, found by experiment:
+The tools still do the work that its interface cannot do (docs/slurmrestd.md lists it). Experiments
+with version 22.05.8 showed:
 
 - `required_nodes` is disabled; the undocumented `nodelist` names a job's nodes. A server that does
   not know the key refuses the job.
 - `argv` makes slurmrestd crash once the job is accepted, so arguments are in the script's text.
-- `requeue: false` requests requeueing; `no_requeue` works as its name says.
+- `requeue: false` requests requeueing; `no_requeue` prevents requeueing.
 - A signal goes to every process of a job, and ends its steps: a program would be killed before its
-  checkpoint. So none is sent; shims check by themselves, twice a second.
+  checkpoint. So no signal is sent; shims check for requests twice a second.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ from scheduling.engine.executors.slurm.restd_http import (
     RestdRefusedError,
 )
 
-# Slurm's error numbers about jobs; other numbers mean that the controller was not reached.
+# Slurm's error numbers that concern jobs. Any other number means that the controller was not
+# reached.
 _OF_JOBS = range(2000, 3000)
 # Slurm's errors: invalid job id; job is already completing; job has already finished.
 _ENDED = frozenset((2017, 2021, 2084))
 
 
 class RestdJob(msgspec.Struct, frozen=True, gc=False):
-    """A job as slurmrestd lists it; instants are seconds since 1970, 0 if unknown."""
+    """A job as slurmrestd lists it; times are seconds since 1970, 0 if unknown."""
 
     job_id: int
     user_id: int
@@ -124,7 +125,7 @@ class RestdSubmitter(Slurm):
         try:
             return self.client.ask(RestdSubmitted, "POST", "job/submit", body).job_id
         except RestdRefusedError as error:
-            # Errors of slurmrestd's parser concern the interface, and have another status.
+            # Errors of slurmrestd's parser have another status, and do not concern the job.
             of_job = error.status == HTTPStatus.INTERNAL_SERVER_ERROR and any(
                 code in _OF_JOBS for code in error.codes
             )
@@ -147,7 +148,7 @@ class RestdSlurm(RestdSubmitter):
     """A cluster that is used through slurmrestd, and through its tools for the rest (`ask`)."""
 
     def jobs(self) -> list[tuple[SlurmJob, int]]:
-        """Return jobs like `Slurm.jobs`; slurmrestd lists those of all partitions."""
+        """Return jobs like `Slurm.jobs`. slurmrestd lists the jobs of all partitions."""
         listed = self.client.ask(RestdJobs, "GET", "jobs").jobs
         return [
             (job.as_job(), job.user_id)
@@ -171,7 +172,7 @@ class RestdSlurm(RestdSubmitter):
         job_ids: Iterable[int],
         request: Callable[[int], tuple[str, str, dict[str, Any] | None]],
     ) -> None:
-        """Send a request per job, all within one call's time; raise a refusal at the end."""
+        """Send one request per job, within CALL_S in total; raise the first refusal at the end."""
         deadline = time.monotonic() + CALL_S
         refused: RestdRefusedError | None = None
         for job_id in sorted(set(job_ids)):
@@ -200,7 +201,7 @@ def _is_of_request(error: ExecutorError) -> bool:
 def submission_body(options: SlurmOptions, submission: Submission) -> dict[str, Any]:
     """Return the body for `job/submit`: a job, or one component per group of nodes."""
     components = [_component(options, submission, group) for group in submission.groups]
-    # Quoted for the shell. The shell reads only this line, so the script needs no file.
+    # Quote the arguments for the shell, which reads only this line, so the script needs no file.
     script = f"#!/bin/sh\nexec {shlex.join(submission.argv)}\n"
     if len(components) == 1:
         return {"script": script, "job": components[0]}

@@ -95,7 +95,7 @@ def _token(client: RestdClient) -> Iterator[ClusterFinding]:
 
 
 def _identity(client: RestdClient) -> str:
-    """Return the user that the server claims to act as; a trial job (`--run`) checks the claim."""
+    """Return the user as which the server claims to act; a trial job (`--run`) verifies this."""
     token = client.token_user()
     if token is None:
         return "acts as its own user, who is the portal's; no token is needed"

@@ -37,7 +37,7 @@ _Reply = TypeVar("_Reply", bound="RestdAnswer")
 
 
 class RestdFault(msgspec.Struct, frozen=True):
-    """An error in an answer, with Slurm's number. The number's field has two different names."""
+    """An error in an answer, with Slurm's number in one of two fields."""
 
     error: str | None = ""
     description: str | None = ""
@@ -51,7 +51,7 @@ class RestdFault(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Slurm's text of the error, with slurmrestd's addition."""
+        """Slurm's text for the error, and the text that slurmrestd added."""
         about, what = self.description or "", self.error or ""
         said = about if what in about else f"{about}: {what}" if about else what
         printable = "".join(char if char.isprintable() else " " for char in said)
@@ -222,13 +222,13 @@ class RestdClient:
             payload = match[1] + "=" * (-len(match[1]) % 4)
             return msgspec.json.decode(urlsafe_b64decode(payload), type=_TokenClaims)
         except _NO_JSON:
-            # Raised without the cause, which could show a part of the token.
-            text = f"what is in {self.options.token_file} is not a token of `scontrol token`"
+            # Do not chain the original error, which could show a part of the token.
+            text = f"{self.options.token_file} contains no token of `scontrol token`"
             raise ExecutorError(text) from None
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection with one deadline for all of its waits."""
+    """A connection whose waits all share one deadline."""
 
     def __init__(self, options: RestdOptions, until: float) -> None:
         super().__init__("localhost")
@@ -252,7 +252,7 @@ class _Connection(http.client.HTTPConnection):
             _check_peer(bare)
 
     def release(self) -> None:
-        """Close the connection, even if the answer was not read to its end."""
+        """Close the connection, even if the answer was not read completely."""
         self.close()
         if self._bare is not None:
             self._bare.close()
@@ -308,7 +308,7 @@ def _left(until: float) -> float:
 
 
 def _check_peer(bare: socket.socket) -> None:
-    """Check that slurmrestd runs as our user: without a token, jobs belong to its user."""
+    """Check that slurmrestd runs as the portal's user: without a token, jobs belong to its user."""
     size = struct.calcsize("3i")
     _, uid, _ = struct.unpack("3i", bare.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     if uid != os.geteuid():

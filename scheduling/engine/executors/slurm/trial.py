@@ -134,7 +134,9 @@ def _state(slurm: Slurm, job: int) -> tuple[str, str]:
 def _why_silent(slurm: Slurm, folder: Path, job: int, patience_s: float) -> str:
     state, reason = _state(slurm, job)
     if state == "PENDING":
-        return f"it is pending after {patience_s:g} s ({reason}); try again when a CPU is free"
+        return (
+            f"it is still pending after {patience_s:g} s ({reason}); try again when a CPU is free"
+        )
     output = last_line(read_text(folder / "output"))
     if output:
         return f"it ended without an answer ({state}): {output}"
@@ -161,7 +163,7 @@ def _judge(
     else:
         yield ClusterFinding(Level.OK, about, f"Python {version}")
     if answer.get("uid") != uid:
-        text = f"its user has the number {answer.get('uid')}, here it is {uid}"
+        text = f"its user has the id {answer.get('uid')} there, but {uid} here"
         yield ClusterFinding(
             Level.ERROR, about, f"{text}: use one user with the same number everywhere"
         )
@@ -169,7 +171,7 @@ def _judge(
 
 
 def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
-    """Check whether a job's time limit may be raised, which each renewal of a lease does."""
+    """Check whether a job's time limit may be raised, as each renewal of a lease does."""
     about = "trial, time limit"
     if slurm.options.limit_minutes:
         return ClusterFinding(Level.OK, about, "is not moved (limit_minutes)")

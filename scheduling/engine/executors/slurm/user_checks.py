@@ -48,7 +48,7 @@ def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
 
 
 def usable_users(options: SlurmOptions) -> Iterator[UnixUser]:
-    """Yield the users of `users` as which a trial job can run."""
+    """Yield the users in `users` that exist, so that a trial job can run as them."""
     for name in sorted(set(options.users.values())):
         try:
             yield find_user(name)

@@ -1,8 +1,9 @@
-"""The Unix users of tenants' jobs, and the folders that each shares with the portal only.
+"""The Unix users of tenants' jobs, and the folders that each user shares with the portal only.
 
-The portal owns the folders of a lease and of its job; the primary group of the job's user works in
-them. All of these folders are sticky: a job cannot replace a file or folder of the portal there. So
-no link of a job can redirect the portal's writes. Only the portal writes in `leases` itself.
+The portal owns the folders of a lease and of its job; the job's user writes to them through the
+user's primary group. All these folders are sticky, so a job cannot replace the portal's files and
+folders, for instance by links that would redirect the portal's writes. Only the portal writes in
+`leases` itself.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 # Users can enter the root but not list it: they can open only paths that they know.
 ROOT_MODE = 0o711
 WORK_MODE, LEASES_MODE = 0o3770, 0o2750
-# A file that the portal writes in the job's folder: the user as which its leases are submitted.
+# The portal writes this file in the job's folder. It names the user as which the job's leases are
+# submitted.
 RECORD = "unix-user"
-# Files of a former user that the next lease must be able to write. Their content is not needed.
+# A former user's files whose content is not needed, but whose names the next lease must be able to
+# write.
 REPLACED = ("lease", "progress.json", "iterations.json", "evaluations.json")
 _OWN = ("leases", "uid", RECORD)
 
@@ -45,7 +48,7 @@ def user_of(options: SlurmOptions, tenant: str) -> UnixUser | None:
     """Return the user of a tenant's jobs (by slug), or None for the portal's user.
 
     Raises:
-        UserRefusedError: the tenant has no user, or one that its jobs cannot have here.
+        UserRefusedError: the tenant has no user, or its jobs cannot run as its user here.
     """
     if not options.users:
         return None
@@ -153,9 +156,10 @@ def recorded_uid(job: Path) -> int | None:
 
 
 def submitted_as(root: Path) -> Callable[[str, int], bool]:
-    """Return a check whether a user id may own a token's job, since users can copy tokens.
+    """Return a function that checks whether a user id may own a token's job.
 
-    The user must be the one as which the lease was submitted, or the portal's.
+    Any user can copy a token. So the owner must be the user as which the lease was submitted, or
+    the portal's user.
     """
 
     def is_ours(token: str, uid: int) -> bool:
@@ -174,10 +178,10 @@ def _record(job: Path, user: UnixUser) -> None:
 
 
 def _take_over(job: Path, user: UnixUser) -> None:
-    """Remove old files for a job's new user, which cannot replace them in a sticky folder.
+    """Remove old files that a job's new user could not replace, because the folder is sticky.
 
     Raises:
-        UserRefusedError: only root can hand over some files.
+        UserRefusedError: some files must be kept, and only root can change their owner.
     """
     foreign = [
         entry

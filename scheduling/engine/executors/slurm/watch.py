@@ -54,7 +54,7 @@ class PartitionLook:
 
 @dataclass
 class PartitionWatch:
-    """The observed state of a partition; without a `folder` it is not stored.
+    """The observed state of a partition. It is stored if a `folder` is given.
 
     `tenant` is `account` or `user`. `names` maps Slurm's names of GPU types to ours.
     """
@@ -111,7 +111,7 @@ class PartitionWatch:
         return now
 
     def watch(self) -> Watch:
-        """Return the observations since the first poll, with the nodes in their present state.
+        """Return the observations since the first poll, with the present states of the nodes.
 
         Raises:
             ExecutorError: Slurm does not answer.
