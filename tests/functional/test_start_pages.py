@@ -126,7 +126,7 @@ class TestTheJobPage:
         expect(place, job, reason="never_fits")
         shown = text(place.owner.get(f"/jobs/{job.uid}/"))
         assert "No reliable estimate" in shown
-        assert "schedulable in the present pool" in shown
+        assert "the pool can schedule at present" in shown
         assert "it waits for more" not in shown
 
     def test_says_which_price_blocks_it(self, place: Town) -> None:
