@@ -44,7 +44,7 @@ class MoneyView(SchedulingView):
         return None if self.sees_all(Action.SEE_MONEY) else sorted(self.access.tenant_ids)
 
     def asked_pool(self, tenant: Tenant) -> PoolFacts:
-        """Return the pool of the query, or the tenant's only one.
+        """Return the pool that the query names, or the tenant's only pool.
 
         Raises:
             Problem: 404 if the tenant has no quota in it, 400 if the query must name a pool.
