@@ -12,8 +12,8 @@ from evenshare_core.money.budgets import BudgetPeriod, calendar_period
 from scheduling.models import Pool, PoolFence
 from tenants.models import Budget
 
-# The smallest of four numbers: the first round since the instant, the first whose terms have usage
-# that counts since then, the first whose terms still ran then, and the next round.
+# The smallest number among rounds since the instant, rounds whose terms still ran then, rounds
+# whose terms have usage that counts since then, and the next.
 _CITED = """
 SELECT least(
     (SELECT min(number) FROM scheduling_round WHERE pool_id = %(pool)s AND at >= %(since)s),

@@ -36,7 +36,7 @@ SIZE = query("size", "The size of the head; by default that of the log.", OpenAp
 class LogView(Shown):
     """A view of a log, for callers who may see the log."""
 
-    # Returns the log's origin by the parameters of its path.
+    # Returns the origin of the log that the URL's parameters select.
     log_of: Callable[..., str]
     # Returns the response for that log.
     read: Callable[[str], msgspec.Struct]
@@ -79,7 +79,8 @@ def query_number(request: Request, name: str, default: int | None = None) -> int
 
 @contextmanager
 def log_scope() -> Iterator[None]:
-    """Read a log; its faults become a refusal, and a line in the portal's own log.
+    """Run code that reads a transparency log; if the log is damaged, refuse the request and record
+    the error.
 
     Raises:
         Problem: 503 if a key or hashes are missing.

@@ -1,4 +1,4 @@
-"""The people of many sessions at once. Read-only.
+"""Queries that find the people of many sessions at once. Read-only.
 
 The rules are those of `django.contrib.auth.get_user`. The session has not ended, its backend is
 configured, its person is active, and their password is unchanged since the sign-in.
