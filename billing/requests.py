@@ -140,12 +140,13 @@ class GiftRequest(Request, frozen=True, kw_only=True):
     NOUN: ClassVar[str] = "a transfer"
 
     tenant: Annotated[
-        SlugName, Meta(description="The giver; by default the only one that you manage.")
+        SlugName,
+        Meta(description="The tenant that gives; by default the only tenant that you manage."),
     ] = ""
     book: BookName = "main"
     to: Annotated[
         SlugName,
-        Meta(description="The receiver: a tenant of your pools."),
+        Meta(description="The tenant that receives: a tenant of your pools."),
         Input(label="To", hint="A tenant of your pools.", complaint="Choose a tenant."),
     ]
     amount: Amount

@@ -78,7 +78,7 @@ class RevenueFairnessAnswer(Answer, frozen=True):
 
     pool: str
     since: datetime
-    until: Annotated[datetime, about("The part whose hours are settled.")]
+    until: Annotated[datetime, about("End of the settled part of the range.")]
     currency: str
     results: tuple[AlphaItem, ...]
 

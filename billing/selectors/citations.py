@@ -12,8 +12,8 @@ from evenshare_core.money.budgets import BudgetPeriod, calendar_period
 from scheduling.models import Pool, PoolFence
 from tenants.models import Budget
 
-# The smallest number among rounds since the instant, rounds whose terms still ran then, rounds
-# whose terms have usage that counts since then, and the next.
+# The smallest number among: rounds since the instant, rounds whose terms still ran then or have
+# usage that counts since then, and the next round.
 _CITED = """
 SELECT least(
     (SELECT min(number) FROM scheduling_round WHERE pool_id = %(pool)s AND at >= %(since)s),
@@ -32,8 +32,8 @@ SELECT least(
 def cited_from(pool: Pool) -> int:
     """Return the first round that an open period of the pool needs; earlier ones may be dropped.
 
-    Open periods are unsettled hours, and budget periods that have not ended. The round before that
-    is included, because it posted the prices. Three queries.
+    Open periods are unsettled hours, and budget periods that have not ended. The result is one
+    round earlier, because that round posted the prices. Three queries.
     """
     since = open_since(pool)
     if since is None:

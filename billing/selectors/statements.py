@@ -273,9 +273,7 @@ Given = Mapping[str, int | str | datetime | None]
 
 
 def _hours(since: datetime, until: datetime) -> dict[str, datetime]:
-    """Return the hours whose settlements are effective in [since, until): a settlement is effective
-    at its hour's end.
-    """
+    """Return the hours that end, and so whose settlements take effect, in [since, until)."""
     return {"since_hour": since - HOUR, "until_hour": until - HOUR}
 
 

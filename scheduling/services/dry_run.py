@@ -297,7 +297,7 @@ def _priced(
     *,
     feasible: bool,
 ) -> DryRun:
-    """Return the answer with its numbers; `binds`: the reason why it cannot start ever, or now."""
+    """Return the answer with its numbers; `binds`: why the job cannot start, now or at all."""
     gpus = question.request.gpus
     own = gpus - borrowed
     if binds is None:

@@ -21,7 +21,7 @@ from scheduling.selectors.sharing.settings import price_limits
 
 ENDED_MOST = ARRIVALS_MOST = 2_000
 SPAN = timedelta(hours=24)
-# if a new pool's first jobs were taken for a shorter time, they would repeat too often
+# over a shorter span, simulations would repeat a new pool's first jobs too often
 LEAST_SPAN_US = HOUR_US
 
 # SQL: the latest ended jobs, and how long each held GPUs of each type.

@@ -64,7 +64,7 @@ class InvalidInputError(Exception):
 
     @property
     def is_conflict(self) -> bool:
-        """Return whether the present state causes an error, not only the input."""
+        """Return whether any of the errors is caused by the present state, not by the input."""
         return any(error.code == CONFLICT for error in self.errors)
 
 

@@ -353,8 +353,7 @@ class ApiToken(models.Model):
 
 
 class LoginAttempt(models.Model):
-    """An attempt to log in with a password; too many attempts lock the account and the client for a
-    while.
+    """An attempt with a password; too many attempts lock the account and the client for a while.
 
     `address` is the client (`tenants.addresses.client_prefix`).
     """

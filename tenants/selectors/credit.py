@@ -185,12 +185,12 @@ def charges_of_periods(
 
 
 def last_day(ends: datetime) -> date:
-    """Return the last day of a period that ends at an exclusive time."""
+    """Return the last day of a period that ends before `ends`."""
     return from_us(to_us(ends) - 1).date()
 
 
 def daily_spend(tenant_id: int, book: str, *, before: date, days: int) -> list[int]:
-    """Return the micro-credits of each of the last whole days before `before`, oldest first.
+    """Return the spending (micro-credits) on each of the last days before `before`, oldest first.
 
     The list starts with the first day that has spending, because earlier days are unknown. Two
     queries.

@@ -32,9 +32,7 @@ from tenants.services.quotas import (
 
 @dataclass(frozen=True, slots=True)
 class PoolToday:
-    """A pool's data for a plan: its time, the GPUs of its nodes that are up by type, its next
-    round.
-    """
+    """A pool's data for a plan: its time, its GPUs that are up, by type, and its next round."""
 
     id: int
     name: str

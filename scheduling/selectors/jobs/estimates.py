@@ -29,9 +29,7 @@ Kind = Measurement.Kind
 
 
 class TypeRecords:
-    """The records of some job types; the record for a type, number of GPUs and set of accepted GPU
-    types is computed once and cached.
-    """
+    """The records of some job types, cached by type, number of GPUs and accepted GPU types."""
 
     def __init__(self, records: Mapping[int, TypeRecord]) -> None:
         self._records = records

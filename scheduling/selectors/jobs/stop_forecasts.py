@@ -27,7 +27,9 @@ class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
         one_of(EstimateSource.MEASURED, EstimateSource.FITTED, EstimateSource.CAP),
         about("The met target, fitted curves, or the maximum of iterations."),
     ]
-    note: Annotated[str, about("Why the maximum is used, or that the target was met, or empty.")]
+    note: Annotated[
+        str, about("Why the maximum is used, or that the target was met; may be empty.")
+    ]
     evaluations: Annotated[int, about("Number of evaluations.")]
     iteration: Annotated[int, about("Iteration of the last evaluation.")]
 

@@ -63,7 +63,7 @@ class DamagedRounds:
 
 @dataclass(frozen=True, slots=True)
 class QuotaExcess:
-    """The sum of a pool's quotas for a GPU type that exceeds the GPUs of its nodes that are up."""
+    """A pool and GPU type whose quotas exceed the GPUs of the nodes that are up."""
 
     pool: str
     gpu_type: str

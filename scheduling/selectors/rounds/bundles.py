@@ -45,7 +45,10 @@ class ChainPlace(Answer, frozen=True):
     index: int  # counted from 0
     sha256: str
     bundle_sha256: str
-    follows: Annotated[bool | None, about("Null: one of the two rounds has no bundle.")]
+    follows: Annotated[
+        bool | None,
+        about("Whether it follows from the previous round; null: one of them has no bundle."),
+    ]
     breaks: tuple[str, ...]
     damage: str
     is_first: Hidden[bool]

@@ -70,7 +70,7 @@ class CertificateItemView(
 
 
 class JobTypeView(Answer, frozen=True, rename={"profile": "job_type", "capped": "has_all"}):
-    """A job type of a tenant, and the values of shares to it, in GPUs of its slowest type."""
+    """A tenant's job type, and what each share is worth to it, in GPUs of the slowest type."""
 
     COMPONENT = "CertificateRow"
 

@@ -45,8 +45,10 @@ class PriceForecastRow(Answer, frozen=True):
     at: datetime | None
     points: tuple[ForecastInstant, ...]
     reason: Annotated[str, about("Why there are no points; else empty.")]
-    counted: Annotated[int, about("Number of forecast prices whose time has passed.")]
-    hits: Annotated[int, about("How many of these times had a price from p10 to p90.")]
+    counted: Annotated[
+        int, about("Number of forecast prices that can be compared with posted prices.")
+    ]
+    hits: Annotated[int, about("How many of these posted prices were from p10 to p90.")]
 
     @property
     def why(self) -> str:
