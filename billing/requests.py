@@ -16,7 +16,7 @@ from tenants.input.readers import REASON_MAX
 from tenants.input.requests import Input, Request
 from tenants.requests import Reason, SlugName
 
-BookName = Annotated[SlugName, Meta(description="The book; main is that of real time.")]
+BookName = Annotated[SlugName, Meta(description="The book; `main` is for pools in real time.")]
 KINDS = tuple(kind.value for kind in BudgetPeriod)
 ACTIONS = tuple(action.value for action in BudgetAction)
 AMOUNT_HINT = "Credits above 0, with at most six decimals."

@@ -37,7 +37,7 @@ class MoneyView(SchedulingView):
     who = Who.TENANT
 
     def asked_ids(self) -> Sequence[int] | None:
-        """Return the tenant ids of the query, else those of the caller; None means all tenants."""
+        """Return the ids of the tenants in the query, or else of the caller's; None means all."""
         tenant = self.filtered_tenant(Action.SEE_MONEY)
         if tenant is not None:
             return [tenant.pk]

@@ -234,7 +234,7 @@ def _accounts_of(tenant_id: int | None) -> QuerySet[Account]:
 
 
 def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID, LedgerRow]:
-    """Return transfers of an account with all their sides, also those of others.
+    """Return an account's transfers with all their sides, including other accounts' sides.
 
     The fifty transfers of a page may have a thousand sides, so only the shown columns are read.
     """

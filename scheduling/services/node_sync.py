@@ -1,7 +1,7 @@
 """Synchronization of a pool's nodes with those of its engine: nodes are added, changed, drained.
 
-No node is removed, because past leases refer to it. No node is resumed, because an operator may
-have drained it.
+Nodes are never removed, because past leases refer to them. They are never resumed, because an
+operator may have drained them.
 """
 
 from __future__ import annotations

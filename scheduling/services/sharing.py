@@ -157,7 +157,7 @@ def make_offer(
 def revoke_offer(
     *, tenant: Tenant, actor: Actor, pool_id: int, uid: UUID, now: datetime
 ) -> IdleOffer | None:
-    """Revoke an offer from `now` on (pool time); return None if the tenant has no such offer there.
+    """Revoke an offer from `now` on (pool time); return None if the tenant has none with this id.
 
     An offer that was already revoked or has ended is not changed.
 

@@ -30,7 +30,7 @@ NUMBER_MAX = 2**62
 
 FIRST = query("first", "A smaller size of the log.", OpenApiTypes.INT, required=True)
 SECOND = query("second", "A larger size of the log.", OpenApiTypes.INT, required=True)
-SIZE = query("size", "The size of the head; by default that of the log.", OpenApiTypes.INT)
+SIZE = query("size", "The size of the head; by default the size of the log.", OpenApiTypes.INT)
 
 
 class LogView(Shown):
@@ -48,7 +48,7 @@ class LogView(Shown):
 
 
 class LogConsistency(LogView):
-    """Prove that the log of `second` entries starts with that of `first` (RFC 6962)."""
+    """Prove that the log at size `second` starts with the log at size `first` (RFC 6962)."""
 
     answer = ConsistencyProof
     parameters = (FIRST, SECOND)

@@ -68,7 +68,7 @@ class PeriodUse:
 
     @property
     def state(self) -> BudgetState:
-        """Return the budget's state, by the used part of it."""
+        """Return the budget's state, by how much of it is used."""
         return budget_state(self.amount_micro, self.used_micro)
 
 

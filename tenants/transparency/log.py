@@ -164,7 +164,7 @@ def inclusion(log: str, index: int, size: int) -> tuple[bytes, ...]:
 
 
 def consistency(log: str, first: int, second: int) -> tuple[bytes, ...]:
-    """Return the proof that the log of `second` entries starts with that of `first`.
+    """Return the proof that the log at size `second` starts with the log at size `first`.
 
     Raises:
         ValueError: the log has fewer entries, or `first` is more than `second`.

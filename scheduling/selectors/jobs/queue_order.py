@@ -66,9 +66,9 @@ class QueueOrder:
     """A pool's queued jobs after round `round`, in order, without jobs in quarantine.
 
     `keys` has all jobs, or the first of a long queue. `is_ordered`: the order is the policy's, not
-    that of arrival. `positions` leaves out jobs that were not in the round or may not start; it is
-    empty if the policy has no order. `text` explains the order, or why there are no positions.
-    `is_long`: more than `FIRST_JOBS` jobs are queued, and the rest follows by arrival.
+    the order of arrival. `positions` leaves out jobs that were not in the round or may not start;
+    it is empty if the policy has no order. `text` explains the order, or why there are no
+    positions. `is_long`: more than `FIRST_JOBS` jobs are queued, and the rest follows by arrival.
     """
 
     round: int | None

@@ -94,7 +94,7 @@ class SkipRow(Answer, frozen=True):
 
 
 class SkipGroup(Answer, frozen=True, rename={"reason": "reason_code", "rows": "tenants"}):
-    """All jobs that wait for the same reason; `rows` are those of tenants that you may see."""
+    """All jobs that wait for the same reason; `rows` has the tenants that you may see."""
 
     reason: Reason
     jobs: int

@@ -140,7 +140,7 @@ def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> li
 def state_damages(round_: Round) -> tuple[Damage, ...]:
     """Return what is wrong with the state that a round left, if the state is kept.
 
-    The newest round must have its state; those of older rounds are moved to files with their bytes.
+    The newest round must have its state; older states are moved to files with their rounds' bytes.
     """
     if not round_.state_sha256:
         return ()

@@ -25,7 +25,7 @@ from scheduling.selectors.rounds.files import ArchiveError, archive_of, is_dropp
 from tenants.answers import Answer, one_of
 
 # Partitions of whole days are dropped when they are older than seven days. The database's date may
-# be a day later than that of the round's decision.
+# be a day later than the date of the round's decision.
 MISSING = "is missing, though it should be kept"
 SURELY_KEPT_DAYS = 6
 _ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS

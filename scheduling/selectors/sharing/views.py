@@ -139,7 +139,7 @@ class OfferRow(Answer, frozen=True):
 
     @property
     def stands(self) -> bool:
-        """Whether it is neither revoked nor past its end."""
+        """Whether the offer is in force: not revoked, and before its end."""
         return self.state not in (OfferState.RAN_OUT, OfferState.REVOKED)
 
 
