@@ -1,9 +1,10 @@
 """The only writer of transfers and entries.
 
-A transfer is balanced entries over accounts of one book. Its id is derived from its subject, so
-posting it again returns the posted one; the same id with another body is an error. Nothing is ever
-changed: a correction is a new transfer that names its source (`billing.services.corrections`). The
-database enforces the same rules (billing/migrations/0001_guards.sql).
+A transfer is balanced entries over accounts of one book. Its id is derived from its subject, so a
+repeated post returns the posted transfer. The same id with a different body is an error. A posted
+transfer is never changed: a correction is a new transfer that names its source
+(`billing.services.corrections`). The database enforces the same rules
+(billing/migrations/0001_guards.sql).
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Posting:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def merged(self) -> list[tuple[int, int]]:
-        """Return one entry per account and side, without zeros: paid and earned stay separate."""
+        """Return an entry per account and side, without zeros, so that paid and earned stay
+        separate.
+        """
         sums: dict[tuple[int, bool], int] = defaultdict(int)
         for account, micro in self.entries:
             sums[account, micro > 0] += micro
@@ -178,7 +181,9 @@ def post_gift(
 
 
 def open_book(slug: str) -> Book:
-    """Return the book of this name; `main` is for pools at scale 1, the others for scaled ones."""
+    """Return the book of this name, created if missing: `main` for pools at scale 1, others for
+    scaled pools.
+    """
     real = slug == "main"
     book, _ = Book.objects.get_or_create(
         slug=slug,
@@ -236,7 +241,7 @@ def _guard_balanced(posting: Posting) -> None:
 
 
 def _insert_transfers(postings: Sequence[Posting]) -> set[uuid.UUID]:
-    """Insert new transfers; the primary key waits for a concurrent insert of the same id."""
+    """Insert new transfers; wait for a concurrent insert of the same id."""
     rows = [
         (
             posting.id,
@@ -306,7 +311,7 @@ def _move(postings: Sequence[Posting]) -> None:
             """,
             [list(column) for column in zip(*entries, strict=True)],
         )
-    # Save these after the entries: with the smaller overrun, the old balance would break the limit.
+    # Save these after the entries: with a smaller overrun, the old balance would violate the limit.
     for repaying in repaid:
         repaying.save(update_fields=["overrun"])
     _tell_budgets(change, settled)
@@ -329,7 +334,7 @@ def _hold_limits(
         given = change[account.pk] - settled[account.pk]
         if below and given < 0:
             raise CreditLimitError(f"account {account.pk} lacks {to_credits(below)} credits")
-        # Used GPU-time is owed, even if no round took the GPUs back in time.
+        # Used GPU-time must be paid, even if no round took the GPUs back in time.
         known, account.overrun = to_micro(account.overrun), to_credits(below)
         if below > known:
             account.save(update_fields=["overrun"])

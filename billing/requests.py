@@ -1,4 +1,4 @@
-"""Requests on credit, a struct per resource: terms, allowances, transfers, decisions."""
+"""Requests about credit, a struct per resource: terms, allowances, transfers, decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenants.input.readers import REASON_MAX
 from tenants.input.requests import Input, Request
 from tenants.requests import Reason, SlugName
 
-BookName = Annotated[SlugName, Meta(description="The book; main is that of real time.")]
+BookName = Annotated[SlugName, Meta(description="The book; `main` is for pools in real time.")]
 KINDS = tuple(kind.value for kind in BudgetPeriod)
 ACTIONS = tuple(action.value for action in BudgetAction)
 AMOUNT_HINT = "Credits above 0, with at most six decimals."
@@ -57,20 +57,28 @@ Amount = Annotated[
 
 
 class CreditTermsRequest(Request, frozen=True, kw_only=True):
-    """The settings of a tenant's credit in a book: its limit, and a budget of a period."""
+    """The terms of a tenant's credit in a book: its limit, and a budget for a period."""
 
-    NOUN: ClassVar[str] = "the terms of a credit"
+    NOUN: ClassVar[str] = "credit terms"
     NULL_IS_ABSENT: ClassVar[bool] = False
 
     credit_limit: Annotated[
         Decimal | None,
         Meta(description="How far below 0 the balance may go, in credits; null: no limit."),
-        Input(label="Credit limit", hint="How far below 0; empty: no limit.", unit="credits"),
+        Input(
+            label="Credit limit",
+            hint="How far the balance may go below 0; empty: no limit.",
+            unit="credits",
+        ),
     ] = None
     budget_amount: Annotated[
         Decimal | None,
         Meta(description="What may be spent on borrowed GPUs in a period; null: no budget."),
-        Input(label="Budget", hint="Spent on borrowed GPUs; empty: no budget.", unit="credits"),
+        Input(
+            label="Budget",
+            hint="For borrowed GPUs in each period; empty: no budget.",
+            unit="credits",
+        ),
     ] = None
     budget_period: Annotated[
         str,
@@ -87,8 +95,8 @@ class CreditTermsRequest(Request, frozen=True, kw_only=True):
     ] = BudgetAction.WARN.value
     budget_from: Annotated[
         datetime | None,
-        Meta(description="The first instant of a custom period: midnight UTC of pool time."),
-        Input(label="From", hint="Of a custom period: a day, as 2026-12-01."),
+        Meta(description="The start of a custom period: midnight UTC of pool time."),
+        Input(label="From", hint="The first day of a custom period, such as 2026-12-01."),
     ] = None
     budget_until: Annotated[
         datetime | None,
@@ -115,7 +123,7 @@ class AllowanceRequest(Request, frozen=True, kw_only=True):
         ),
         Input(
             label="Name",
-            hint="As “2026-Q4”: an allowance of the same name is posted once.",
+            hint="Such as “2026-Q4”. The same name is posted only once.",
             complaint=f"Write 1 to {NAME_MAX} letters, digits, spaces and . : @ + - _",
         ),
     ]
@@ -131,11 +139,14 @@ class GiftRequest(Request, frozen=True, kw_only=True):
 
     NOUN: ClassVar[str] = "a transfer"
 
-    tenant: Annotated[SlugName, Meta(description="Who gives; yours, if you manage one only.")] = ""
+    tenant: Annotated[
+        SlugName,
+        Meta(description="The tenant that gives; by default the only tenant that you manage."),
+    ] = ""
     book: BookName = "main"
     to: Annotated[
         SlugName,
-        Meta(description="Who gets it: a tenant of your pools."),
+        Meta(description="The tenant that receives: a tenant of your pools."),
         Input(label="To", hint="A tenant of your pools.", complaint="Choose a tenant."),
     ]
     amount: Amount

@@ -28,7 +28,9 @@ BATCHES = 4
 
 @shared_task(name="billing.meter", ignore_result=True, acks_late=True)
 def meter(*_: Any, **__: Any) -> int:
-    """Meter and settle all pools, count price forecasts; return how many lines were written."""
+    """Meter and settle all pools, count hits of price forecasts; return the number of usage lines
+    written.
+    """
     lines = 0
     for pool in Pool.objects.order_by("id"):
         try:
@@ -46,10 +48,10 @@ def meter(*_: Any, **__: Any) -> int:
 
 @shared_task(name="billing.log_transfers", ignore_result=True, acks_late=True)
 def log_new_transfers(*_: Any, look_at_all: bool = False, **__: Any) -> int:
-    """Write transfers to the logs of their books; return how many.
+    """Write transfers that are missing in the logs of their books; return how many.
 
-    Level-triggered. `look_at_all`, once an hour: also old transfers that were missed, and then
-    compare a part of the logs with the transfers again.
+    With `look_at_all` (once an hour), also write old transfers that were missed, and then compare a
+    part of the logs with the transfers again.
     """
     logged = 0
     for book in Book.objects.order_by("id"):

@@ -1,4 +1,4 @@
-"""Client addresses as rate limits count them."""
+"""The clients that rate limits count, from their IP addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ LENGTH_MAX = 45
 
 
 def client_prefix(address: str) -> str:
-    """Return the client of an address: an IPv4 address, or the /64 of an IPv6 address.
+    """Return the client that an IP address belongs to: the IPv4 address itself, or the /64 of an
+    IPv6 address.
 
     An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) is the IPv4 address. Other text (a socket's
     name, or empty) is returned unchanged, cut to `LENGTH_MAX` characters.

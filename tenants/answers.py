@@ -31,16 +31,16 @@ Hidden = Annotated[T, msgspec.Meta(extra={HIDDEN: True})]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A value of a response. The API's description uses its name and docstring.
+    """A value in a response. Its name and docstring appear in the API's description.
 
-    `COMPONENT`: a different name for the description.
+    `COMPONENT`: the name in the description, if it differs.
     """
 
     COMPONENT: ClassVar[str] = ""
 
 
 def formatted_as(form: Callable[[Any], Any], **schema: object) -> msgspec.Meta:
-    """Return the annotation of a field that `form` converts to JSON, described by `schema`."""
+    """Return the annotation of a field that `form` converts to JSON as `schema` describes."""
     return msgspec.Meta(extra={FORM: form}, extra_json_schema=schema)
 
 
@@ -55,12 +55,12 @@ def about(description: str, **schema: object) -> msgspec.Meta:
 
 
 def one_of(*choices: str) -> msgspec.Meta:
-    """Return the annotation of a text that is one of these."""
+    """Return the annotation of a text field that has one of these values."""
     return msgspec.Meta(extra_json_schema={"enum": list(choices)})
 
 
 def answer_of(kind: type[S], row: object, /, **more: object) -> S:
-    """Return an answer of a row; fields come from `more`, else from the row."""
+    """Build an answer from a row; fields in `more` replace those of the row."""
     names = kind.__struct_fields__
     return kind(**{name: more[name] if name in more else getattr(row, name) for name in names})
 
@@ -142,7 +142,8 @@ def answer_fields(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def meta_of(kind: inspect.Type) -> inspect.Metadata:
-    """Return the annotation of a field's type, and of the non-null part of an optional one.
+    """Return the annotations of a field's type, including those of an optional field's non-null
+    part.
 
     The result's `type` has no annotations; that of an optional field is the type without None.
     """

@@ -1,7 +1,7 @@
 """Append-only tables, for migrations: triggers refuse changes, and each row has a seal.
 
-The application's role has no right to change a row either, unless it owns the tables.
-Source: docs/adr/0132-partitions-have-no-rights.md.
+The application's database role may not change rows either, unless it owns the tables. Source:
+docs/adr/0132-partitions-have-no-rights.md.
 """
 
 from __future__ import annotations

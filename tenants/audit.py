@@ -63,7 +63,7 @@ def write_audit(
 def changed(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parts of two states that differ."""
+    """Return the fields in which two states differ, from each of them."""
     names = [name for name in after if before.get(name) != after[name]]
     return {name: before.get(name) for name in names}, {name: after[name] for name in names}
 

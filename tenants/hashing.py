@@ -1,7 +1,7 @@
 """Password hashing: a limited number at once per process, each without a database connection.
 
-A hash takes a core for a good part of a second and some 16 MB. All of Django's hashing uses these
-classes, by `PASSWORD_HASHERS` in portal/site/settings.py.
+A hash keeps a core busy for a good part of a second, and takes about 16 MB. All of Django's hashing
+uses these classes, by `PASSWORD_HASHERS` in portal/site/settings.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher, ScryptPasswordHasher
 from django.db import connection
 
-# The longest wait for a turn. The web server admits no more log-ins than may hash, so only a change
-# of a password waits, and only briefly.
+# The longest wait for a slot. The web server admits no more log-ins than may hash at once, so only
+# a change of a password waits, and only briefly.
 WAIT_S = 20.0
 
 
@@ -32,11 +32,11 @@ class HashingGate:
 
     @contextmanager
     def turn(self, wait_s: float = WAIT_S) -> Iterator[None]:
-        """Give the thread's database connection back to the pool, wait for a turn, and keep the
-        turn.
+        """Return the thread's database connection to the pool, and wait for one of the hashing
+        slots.
 
         Raises:
-            HashingBusyError: no turn came within `wait_s`.
+            HashingBusyError: no slot became free within `wait_s`.
         """
         _give_connection_back()
         if not self._turns.acquire(timeout=wait_s):
@@ -48,7 +48,7 @@ class HashingGate:
 
 
 def _give_connection_back() -> None:
-    """Give this thread's connection back to the pool; the next query takes one again.
+    """Return this thread's connection to the pool; the next query takes one again.
 
     Skipped inside a transaction. A connection without a pool belongs to the thread, so no other
     thread waits for it.

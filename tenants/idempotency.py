@@ -1,7 +1,7 @@
-"""Idempotency: a repeated request gets the result of the first one, even if replies were lost.
+"""Idempotency: a repeated request gets the result of the first request, even if its reply was lost.
 
-A row is keyed (tenant, user, route, key) and written in the transaction of the work that it names:
-both exist or neither does. A concurrent request with the same key waits for that row for a few
+The row of a key (tenant, user, route, key) is written in the same transaction as the work. So
+either both exist, or neither. A concurrent request with the same key waits for that row for a few
 seconds.
 """
 
@@ -47,7 +47,7 @@ class KeyedRequest:
     def of(
         cls, tenant: Tenant, user: User | None, route: str, key: str | None, body: object
     ) -> KeyedRequest | None:
-        """Return the request, or None without a key or a user."""
+        """Return the request with its key, or None without a key or a user."""
         if not key or user is None:
             return None
         # Escaped to ASCII, so that every text of a body can be hashed.
@@ -66,7 +66,8 @@ ON CONFLICT (tenant_id, user_id, route, key) DO NOTHING RETURNING id
 
 
 def begin_reply(request: KeyedRequest, made: list[str]) -> list[str] | None:
-    """Claim the key for the objects in `made`; return those made before, or None.
+    """Claim the key for the objects in `made`; return the objects of an earlier request with this
+    key, or None.
 
     Call it inside the transaction of the work. If a concurrent request holds the key, this returns
     after its commit, or claims the key after its rollback.
@@ -77,7 +78,7 @@ def begin_reply(request: KeyedRequest, made: list[str]) -> list[str] | None:
     """
     try:
         with connection.cursor() as cursor:
-            # Two statements in one round trip: the timeout covers the insert and the next
+            # Two statements in one round trip; the timeout applies to the insert and to the next
             # statement.
             cursor.execute(_BEGIN, [WAIT, *astuple(request), json.dumps(made)])
             cursor.nextset()

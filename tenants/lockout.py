@@ -1,7 +1,7 @@
 """Login throttling: too many wrong passwords lock for a while.
 
-They are counted for a pair of account and client, for a client, and for an account. A client is an
-IPv4 address or the /64 of an IPv6 address. Counts are in Postgres, so that flushing a cache unlocks
+They are counted per account and client together, per client, and per account. A client is an IPv4
+address or the /64 of an IPv6 address. Counts are in Postgres, so that flushing a cache unlocks
 nothing.
 
 Source: docs/adr/0127-rates-in-postgres.md.
@@ -29,19 +29,20 @@ log = structlog.get_logger(__name__)
 
 
 class Failures(NamedTuple):
-    """Wrong passwords inside the window."""
+    """Numbers of wrong passwords within the window, by pair, client and account."""
 
     pair: int
     client: int
     account: int
 
 
-# Reasons for the limits: people mistype, an office shares one client, attackers use many clients.
+# The limits take into account that people mistype, that an office shares one client, and that
+# attackers use many clients.
 LIMITS = Failures(pair=10, client=100, account=100)
 
 
 class LockedOutError(PermissionDenied):
-    """Too many wrong passwords; the right one is refused too until the window has passed."""
+    """Too many wrong passwords: until the window has passed, the right password is refused, too."""
 
 
 class GuardedBackend(ModelBackend):
@@ -74,7 +75,7 @@ def _begin(pair: dict[str, str]) -> LoginAttempt:
     """Note an attempt before its password is checked, so that concurrent attempts count too.
 
     Raises:
-        LockedOutError: pair, client or account is locked; a refused attempt is not counted.
+        LockedOutError: pair, client or account is locked; the refused attempt is not counted.
     """
     with site_scope():
         attempt = LoginAttempt.objects.create(**pair)
@@ -115,7 +116,7 @@ def _failures(pair: dict[str, str]) -> Failures:
 
 
 def _over(failures: Failures, *, spare: int) -> str:
-    """Return the first limit that `spare` more attempts would exceed; empty if none."""
+    """Return the first limit that `spare` more attempts would exceed, or an empty text."""
     for name, count, limit in zip(Failures._fields, failures, LIMITS, strict=True):
         if count + spare > limit:
             return name

@@ -1,4 +1,4 @@
-"""The frame of every change in the console: a permission check, and one transaction."""
+"""The transaction of a change in the console, with a permission check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant's quota of one GPU type as a sequence of periods, and its changes. Pure."""
+"""A tenant's quota of one GPU type as a sequence of periods, and changes of that sequence. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QuotaTerms:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Terms from an instant until another (open-ended if None)."""
+    """The terms of a quota from an instant until another (open-ended if None)."""
 
     terms: QuotaTerms
     since: datetime
@@ -36,7 +36,7 @@ class Period:
 
 
 class OverlapError(ValueError):
-    """A period would overlap a planned one, `period`."""
+    """The new period would overlap a planned one, `period`."""
 
     def __init__(self, period: Period) -> None:
         super().__init__(f"a period of {period.terms.gpus} begins {period.since}")
@@ -77,7 +77,7 @@ def set_periods(
 
 
 def _rest(period: Period, since: datetime, until: datetime | None) -> list[Period]:
-    """Return the parts of the running period before and after."""
+    """Return the parts of a period before `since` and after `until`."""
     rest = [replace(period, until=since)] if period.since < since else []
     if until is not None and (period.until is None or until < period.until):
         rest.append(replace(period, since=until))
@@ -99,8 +99,8 @@ def _joined(periods: Iterable[Period]) -> tuple[Period, ...]:
 class Dilution:
     """Quotas of a GPU type whose sum exceeds the pool's GPUs, from `at` on.
 
-    `losers`: tenants whose quota is not reduced but is worth fewer GPUs than before, as (tenant id,
-    quota, GPUs before, GPUs after).
+    `losers`: tenants that effectively get fewer GPUs although their quota is not reduced, as
+    (tenant id, quota, GPUs before, GPUs after).
     """
 
     gpu_type: int
@@ -116,7 +116,8 @@ def find_dilutions(
     capacity: Mapping[int, int],
     since: datetime,
 ) -> tuple[Dilution, ...]:
-    """Return the dilution by a change for each GPU type, at the instant of the largest sum.
+    """Return the dilution that a change causes for each GPU type, at the instant with the largest
+    sum of quotas.
 
     `before` and `after`: all quotas of a pool, from `since` on; `capacity`: GPUs by type.
     """

@@ -1,4 +1,4 @@
-"""Permissions: the only table from role to actions."""
+"""Permissions: the only table of the actions that each role allows."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def seen_tenants(access: Access) -> Collection[int] | None:
 
 
 def may_in_pool(access: Access, action: Action, pool_tenants: frozenset[int]) -> bool:
-    """Return whether a person may do `action` in a pool whose tenants are `pool_tenants`."""
+    """Return whether a person may do `action` in a pool; `pool_tenants` are its tenants."""
     return action in SITE_ACTIONS.get(access.site_role, frozenset()) or any(
         may_in_tenant(access, action, tenant_id) for tenant_id in pool_tenants
     )
 
 
 def may_on_site(site_role: str, action: Action) -> bool:
-    """Return whether a role for the site allows `action` by itself."""
+    """Return whether a role for the site allows `action`, without a role in a tenant."""
     return action in SITE_ACTIONS.get(site_role, frozenset())

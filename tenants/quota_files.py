@@ -1,7 +1,7 @@
 """Quotas as a file for review: CSV or YAML to periods and back, and the differences. Pure.
 
-A file states all quotas from now on of each pool in it. The past is never changed: of a period that
-started earlier, only the part from now on counts.
+A file states all quotas from now on of each pool in it. The past is never changed: if a period
+started earlier, only its part from now on is compared.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class QuotaName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaLine:
-    """A row: a tenant's terms from an instant (now if None) until another (open-ended if None)."""
+    """A row of a file: terms from `since` (now if None) until `until` (open-ended if None)."""
 
     line: int
     name: QuotaName
@@ -135,7 +135,9 @@ def _twice(names: Sequence[str]) -> list[str]:
 
 
 def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
-    """Return the mappings of a list, at the top or under `quotas`, with each value as typed."""
+    """Return the rows of a YAML list, at the top level or under `quotas`; each value is kept as
+    typed.
+    """
     try:
         top = yaml.compose(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError) as error:
@@ -216,7 +218,7 @@ def _count(text: str, name: str, wrong: Any) -> int | None:
 
 
 def _instant(text: str, name: str, wrong: Any) -> datetime | None:
-    """Return a day or an instant, in UTC unless it has a zone."""
+    """Return the time of a day or instant, in UTC unless the text has another time zone."""
     if not text or (name == "from" and text.lower() == "now"):
         return None
     try:
@@ -261,7 +263,7 @@ def periods_from(periods: Iterable[Period], now: datetime) -> tuple[Period, ...]
 def replace_periods(
     present: Sequence[Period], wanted: Sequence[Period], now: datetime
 ) -> tuple[Period, ...]:
-    """Return the periods to store: the past is unchanged, and `wanted` follows from `now` on.
+    """Return the periods to store: the past unchanged, then `wanted` from `now` on.
 
     `present` are the stored periods that apply at `now` or later. They are returned unchanged if
     they are equal, so that applying a file twice changes nothing.

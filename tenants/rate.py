@@ -49,7 +49,7 @@ class RateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A bucket's refill per second, and its size (`full`)."""
+    """A rate limit: the refill per second, and the size of the bucket (`full`)."""
 
     per_s: float
     full: float

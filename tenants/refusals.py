@@ -1,4 +1,4 @@
-"""Refusals for the audit log: a signed-in person attempted more than their role allows.
+"""Refusals for the audit log: attempts of signed-in people at more than their role allows.
 
 Operators decide about people, tokens, memberships and the site, so they should see such attempts.
 The number of records is limited: see `MOST`. ADR 0127.
@@ -18,7 +18,8 @@ from tenants.scopes import site_scope
 
 ACTION = "access.refused"
 ROLE_GONE = "The site role was removed meanwhile."
-# Records are limited to one per person, URL and window, and to this number per person and window.
+# At most one record is kept per person, URL and window, and at most this many per person and
+# window.
 WINDOW, MOST = timedelta(days=1), 20
 # Fields of a form that show the attempt. Never a password.
 ASKED = ("do", "username", "role", "site_role", "slug", "name", "scopes")
@@ -31,8 +32,8 @@ def record_refusal(
 ) -> bool:
     """Record a refused change, in its own transaction; return whether it was new.
 
-    `subject`: method and URL; `asked` is reduced to the fields of `ASKED`. The process's log gets a
-    line for each refusal, also for those that the audit log omits.
+    `subject`: method and URL; `asked` is reduced to the fields of `ASKED`. Each refusal is also
+    written to the process's log, even if the audit log omits it.
     """
     subject = subject[:SUBJECT_MAX]
     log.info(ACTION, person=actor.user.get_username(), subject=subject, reason=why)
@@ -56,7 +57,10 @@ def record_refusal(
 
 
 def _is_new(user: User, subject: str) -> bool:
-    """Return whether a record would be written, without a lock: this stops a flood."""
+    """Return whether a record would be written.
+
+    This takes no lock, so a flood of attempts is stopped early.
+    """
     with site_scope():
         known = _recent(user)
     return subject not in known and len(known) < MOST

@@ -48,10 +48,10 @@ class TenantRequest(Request, frozen=True, kw_only=True):
 
     slug: Annotated[
         str,
-        Meta(pattern=SMALL_NAME, description="Its name in addresses and commands."),
+        Meta(pattern=SMALL_NAME, description="The short name in URLs and commands."),
         Input(
             label="Short name",
-            hint="In addresses and commands; it never changes.",
+            hint="Used in URLs and commands; it never changes.",
             complaint=SMALL_NAME_COMPLAINT,
         ),
     ]
@@ -74,14 +74,14 @@ class PersonRequest(Request, frozen=True, kw_only=True):
 
     username: Annotated[
         str,
-        Meta(pattern=r"^[\w.@+-]{1,150}$", description="What they sign in with."),
+        Meta(pattern=r"^[\w.@+-]{1,150}$", description="The name with which the person signs in."),
         Input(label="Login name", complaint="Use up to 150 letters, digits and @ . + - _"),
     ]
     first_name: Annotated[
-        str, Meta(max_length=150, description="Full name."), Input(label="First name")
+        str, Meta(max_length=150, description="First name."), Input(label="First name")
     ] = ""
     last_name: Annotated[
-        str, Meta(max_length=150, description="Of which family."), Input(label="Last name")
+        str, Meta(max_length=150, description="Last name."), Input(label="Last name")
     ] = ""
     site_role: Annotated[
         str,
@@ -101,7 +101,7 @@ class MembershipRequest(Request, frozen=True, kw_only=True):
 
     username: Annotated[
         str,
-        Meta(min_length=1, max_length=150, description="What they sign in with."),
+        Meta(min_length=1, max_length=150, description="The name with which the person signs in."),
         Input(label="Login name", complaint=NOBODY),
     ]
     role: Annotated[
@@ -141,12 +141,12 @@ class QuotaTermsRequest(Request, frozen=True, kw_only=True):
         Input(choices=MODES, complaint="is not a mode", advice=f"One of {', '.join(MODES)}."),
     ] = Mode.LEND_AND_BORROW.value
     borrow_limit: Annotated[
-        GpuCount | None, Meta(description="GPUs that it may borrow at most; null: any.")
+        GpuCount | None, Meta(description="Most GPUs that the tenant may borrow; null: no limit.")
     ] = None
     lend_limit: Annotated[
-        GpuCount | None, Meta(description="GPUs that it lends at most; null: any.")
+        GpuCount | None, Meta(description="Most idle GPUs that are lent; null: no limit.")
     ] = None
-    until: Annotated[datetime | None, Meta(description="When it ends, in pool time.")] = None
+    until: Annotated[datetime | None, Meta(description="End of the quota, in pool time.")] = None
 
     @property
     def terms(self) -> QuotaTerms | None:

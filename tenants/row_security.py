@@ -1,10 +1,9 @@
 """Row level security: a query in one tenant's scope finds no row of another tenant.
 
-It is the second barrier, behind the filters of views and selectors. If a filter is missing, the
-result is empty; if the scope is missing, the query fails. It does not stop an attacker who can run
-SQL, because they can also set the scope. Owners of tables are exempt, and so are migrations,
-backups and the guards' functions.
-Source: docs/adr/0135-row-security.md.
+It is the second line of defence, after the filters of views and selectors. If a filter is missing,
+the result is empty; if the scope is missing, the query fails. It does not stop an attacker who can
+run SQL, because they can also set the scope. Owners of tables are exempt, and so are migrations,
+backups and the guards' functions. Source: docs/adr/0135-row-security.md.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from django.db import migrations
 _ALL = "(SELECT evenshare_sees_all())"
 _TENANTS = "(SELECT evenshare_tenants())::bigint[]"
 
-# The rows visible in a tenant's scope. A condition tests the row's own column, or whether the scope
-# shows the row that it belongs to.
+# The condition for the rows that are visible in a tenant's scope. It tests the row's own column, or
+# whether the scope shows the row that it refers to.
 OF_TENANT = f"tenant_id = ANY ({_TENANTS})"
 OF_LEASE = "EXISTS (SELECT FROM scheduling_lease l WHERE l.id = lease_id)"
 OF_JOB = "EXISTS (SELECT FROM scheduling_job j WHERE j.id = job_id)"
@@ -28,7 +27,7 @@ WITH_A_PART = "EXISTS (SELECT FROM billing_entry e WHERE e.transfer_id = billing
 
 
 def secure_rows(rules: Mapping[str, str]) -> migrations.RunSQL:
-    """Return the operation that gives each table its policy; `rules`: the condition by table."""
+    """Return the migration that gives each table its policy; `rules`: the condition by table."""
     make = (
         f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;"
         f"CREATE POLICY of_scope ON {table} USING ({_ALL} OR {rule});"

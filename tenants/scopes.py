@@ -1,4 +1,4 @@
-"""Scopes: each query runs in a transaction that names its beneficiary to Postgres.
+"""Scopes: each query runs in a transaction that names, for Postgres, the tenant or role it serves.
 
 Row level security reads the scope (docs/adr/0135-row-security.md): rows of other tenants are
 invisible, and without any scope a query of a tenant's rows fails. The setting is local to the
@@ -67,7 +67,9 @@ def site_scope() -> AbstractContextManager[None]:
 
 @contextmanager
 def site_reading() -> Iterator[None]:
-    """Read rows of all tenants for a moment inside of a tenant's scope, without a savepoint."""
+    """Read rows of all tenants within a tenant's scope, without a savepoint; the scope is restored
+    afterwards.
+    """
     if not connection.in_atomic_block:
         with site_scope():
             yield
@@ -78,7 +80,8 @@ def site_reading() -> Iterator[None]:
         try:
             yield
         except BaseException:
-            # After an error this may fail, too; then the end of the transaction resets the setting.
+            # After a database error this fails, too; the end of the transaction then resets the
+            # setting.
             with suppress(Error):
                 cursor.execute(SET_SCOPE, [outer or ""])
             raise

@@ -3,7 +3,7 @@
 For migrations: `hold_shapes` constrains JSON columns, `hold_choices` columns with choices,
 `hold_names` names in URLs, and `hold_counts` whole numbers that cannot be negative.
 `tests/integration/test_shapes.py` reports forgotten columns. A table that already has violating
-rows gets no condition, because they could no longer be updated; the log names it.
+rows gets no condition, because these rows could no longer be updated. The log names such a table.
 Source: docs/adr/0228-shapes-of-rows.md.
 """
 
@@ -35,17 +35,17 @@ SIGNED = frozenset({"seed", "exit_code", "launched_us", "stopped_us", "reward_mi
 class JsonShape(Protocol):
     """The shape of a JSON value.
 
-    A missing key is an error in the strict mode of SQL/JSON, so the condition is unknown, which
-    counts as violated.
+    A missing key is an error in the strict mode of SQL/JSON. The condition is then unknown, which
+    this module counts as violated.
     """
 
     def conditions(self, path: str) -> Iterator[str]:
-        """Yield predicates on the value at a path; all have to be true."""
+        """Yield predicates on the value at a path, all of which must be true."""
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A value of one of some types, by their names in jsonpath."""
+    """A value of one of several types, by their names in jsonpath."""
 
     types: tuple[str, ...]
 
@@ -126,7 +126,7 @@ TEXT = Typed(("string",))
 NUMBER = Typed(("number",))
 OBJECT = Typed(("object",))
 FIGURE = Typed(("string", "number"))
-# A pattern of decimals as Python writes them.
+# A decimal number as Python writes it.
 AMOUNT = TextLike(r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,2})?$")
 
 Columns = Mapping[tuple[str, str], JsonShape | ByWord]
@@ -196,7 +196,9 @@ def hold_condition(table: str, name: str, condition: str) -> migrations.RunPytho
 
 
 def within_reach(*columns: str) -> str:
-    """Return the SQL condition that instants are within the years that pages can compute with."""
+    """Return the SQL condition that instants are within the years that the pages' calculations
+    support.
+    """
     return " AND ".join(
         f'("{one}" IS NULL OR "{one}" >= \'1900-01-01\' AND "{one}" < \'9000-01-01\')'
         for one in columns

@@ -1,4 +1,6 @@
-"""Tokens: secrets that act for a person through the API, for a while and within scopes."""
+"""Tokens: secrets with which a program acts for a person in the API, for a limited time and within
+scopes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ USED_EVERY_S = 300
 
 
 class Scope(StrEnum):
-    """The permitted use of a token, within its person's own rights."""
+    """The permitted uses of a token, within the rights of its person."""
 
     READ = "read"  # pools, queues, quotas, prices, rounds and usage
     JOBS_READ = "jobs:read"  # jobs, reasons to wait, logs
@@ -40,7 +42,10 @@ SCOPES_USUAL = (Scope.READ, Scope.JOBS_READ, Scope.JOBS_WRITE)
 
 
 def scope_is_open(user: User, scope: Scope) -> bool:
-    """Return whether a person may request a scope. Its actions are checked at each request."""
+    """Return whether a person may request a scope.
+
+    The actions in it are checked again at each request.
+    """
     keepers = (User.SiteRole.OPERATOR, User.SiteRole.FINANCE)
     return scope is not Scope.OPERATE or user.site_role in keepers
 
@@ -89,7 +94,10 @@ WHERE t.digest = %s AND u.is_active AND t.expires_at > statement_timestamp()
 
 @dataclass(frozen=True, slots=True)
 class TokenBearer:
-    """A valid token, its person (other columns load on access), and their present access."""
+    """A valid token, its person, and their present access.
+
+    Other columns of the person are loaded when they are read.
+    """
 
     token: ApiToken
     user: User
@@ -115,7 +123,7 @@ def find_token(secret: str) -> TokenBearer | None:
     return TokenBearer(token, user, Access(user.pk, full_name, user.site_role, memberships))
 
 
-# The columns in the order of the models' fields, which `from_db` requires.
+# The columns are in the order of the models' fields, as `from_db` requires.
 _TOKEN = ["id", "uid", "user_id", "name", "scopes"]
 _USER = ["id", "username", "first_name", "last_name", "is_active", "site_role"]
 

@@ -1,6 +1,6 @@
-"""Unreadable rows: readers note them here, show them as such, and go on.
+"""A register of unreadable rows: readers note them here, show them as unreadable, and continue.
 
-A reader of many rows catches the error of a single one, so that the rest of its page still works.
+A reader of many rows catches the error of a single row, so that the rest of the page still works.
 The portal stores the notes, for /metrics and for the operator (`portal.site.unreadable`).
 """
 
@@ -17,7 +17,7 @@ LISTENERS: list[Listener] = []
 
 
 def note_unreadable(what: str, rows: Mapping[str, str]) -> None:
-    """Note unreadable rows; `rows`: id -> reason. Does nothing if there are none.
+    """Note unreadable rows; `rows`: id -> reason. If `rows` is empty, nothing is noted.
 
     `what`: a constant that names the kind of row, as "value of a job"; it labels a metric.
     """

@@ -37,14 +37,14 @@ class MoneyView(SchedulingView):
     who = Who.TENANT
 
     def asked_ids(self) -> Sequence[int] | None:
-        """Return the tenant ids of the query, else those of the caller; None means all tenants."""
+        """Return the ids of the tenants in the query, or else of the caller's; None means all."""
         tenant = self.filtered_tenant(Action.SEE_MONEY)
         if tenant is not None:
             return [tenant.pk]
         return None if self.sees_all(Action.SEE_MONEY) else sorted(self.access.tenant_ids)
 
     def asked_pool(self, tenant: Tenant) -> PoolFacts:
-        """Return the pool of the query, or the tenant's only one.
+        """Return the pool that the query names, or the tenant's only pool.
 
         Raises:
             Problem: 404 if the tenant has no quota in it, 400 if the query must name a pool.

@@ -60,25 +60,25 @@ class ContributionAnswer(Answer, frozen=True):
     alpha: Annotated[
         float | None,
         about(
-            "Its part of the pool's income from lending over its part of the quota, in settled"
+            "Its part of the pool's lending income divided by its part of the quota, in settled"
             " hours; null if no tenant earned anything or nothing is settled."
         ),
     ]
     full_alpha: Annotated[
         float | None,
         about(
-            "The same with utilities: value of completed jobs, plus income, less cost. null: no"
+            "The same with utility (value of completed jobs) + income - cost as income. null: no"
             " job with a declared value completed."
         ),
     ]
 
 
 class RevenueFairnessAnswer(Answer, frozen=True):
-    """alpha of every tenant of a pool in the settled hours of [since, until)."""
+    """The alpha of every tenant of a pool in the settled hours of [since, until)."""
 
     pool: str
     since: datetime
-    until: Annotated[datetime, about("As far as hours are settled.")]
+    until: Annotated[datetime, about("End of the settled part of the range.")]
     currency: str
     results: tuple[AlphaItem, ...]
 
@@ -139,7 +139,7 @@ class IncomeView(Listed, MoneyView):
 
     parameters = (*STRETCH, *PAGE)
     shows = ("UsageShare.amount",)
-    # Returns the rows of a page.
+    # Returns a page's rows.
     shown: Callable[[IncomePart], Page]
 
     def page(self) -> Page:
@@ -177,9 +177,10 @@ class IncomeLines(IncomeView):
 
 
 class RevenueFairness(Shown, MoneyView):
-    """Show alpha of all tenants of a pool, for operators, finance and auditors.
+    """Show the alpha of all tenants of a pool, for operators, finance and auditors.
 
-    alpha is the tenant's share of the lending income over its share of the quota, in settled hours.
+    A tenant's alpha is its share of the lending income divided by its share of the quota, in
+    settled hours.
     """
 
     address = "pools/<slug:name>/revenue-fairness"

@@ -1,4 +1,4 @@
-"""REST views of credit: credit left, transfers between tenants, limits, budgets and allowances."""
+"""REST views of remaining credit, transfers between tenants, limits, budgets and allowances."""
 
 from __future__ import annotations
 
@@ -180,7 +180,10 @@ class AllowanceList(CreditView):
 
     @described("operate_allowance", AllowanceRequest, AllowanceRow, 201, *ONCE)
     def post(self, request: Request) -> Response:
-        """Post an allowance. A tenant's allowance of a name, or of a key, is posted only once."""
+        """Post an allowance.
+
+        For each name, and for each key, a tenant's allowance is posted only once.
+        """
         key = idempotency_key(request)
         wanted = request_of(AllowanceRequest, request.data)
         given = give_allowance(actor=self.actor, request=wanted, key=key)
@@ -192,7 +195,7 @@ class AllowanceList(CreditView):
 
 
 class OperateTransferList(TransferView, CreditView):
-    """List the requests for transfers, newest first."""
+    """List the requests for transfers of all tenants, newest first."""
 
     address = "operate/transfers"
     operation = "operate_transfer_list"
@@ -205,7 +208,7 @@ class OperateTransferList(TransferView, CreditView):
 
 
 class TransferDecision(CreditView):
-    """A decision on a request; repeating it changes nothing."""
+    """A decision on a request; repeating the same decision changes nothing."""
 
     preconditions: ClassVar[tuple[str, ...]] = ()
 
@@ -230,7 +233,10 @@ class TransferApprove(TransferDecision):
 
     @described("operate_transfer_approve", DecisionRequest, TransferRow)
     def post(self, request: Request, uid: UUID) -> Response:
-        """Approve a request, which moves its credits. A user cannot approve their own request."""
+        """Approve a request, so that its credits are transferred.
+
+        A user cannot approve their own request.
+        """
         return self.decided(request, uid, is_approved=True)
 
 

@@ -1,6 +1,6 @@
-"""REST views of incomes with all factors, and of the account that received them.
+"""REST views of lending incomes with all their factors, and of the account that receives them.
 
-With them `evenshare statement verify` recomputes a tenant's income.
+From them `evenshare statement verify` recomputes a tenant's income.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ OPERATOR_NAME = "operator"
 class IncomeList(IncomeView):
     """List a tenant's incomes from lending in a pool, newest first, with every factor.
 
-    An income counts when its hour of pool time closes. `idle` has the idle quota over the time of
-    the page's rows, in order. The intervals of a row are those of its GPU type between its
-    `counts_from` and `counts_until`. The default range is the last seven days.
+    An income counts when its hour of pool time closes. `idle` lists the intervals of idle quota
+    over the time of the page's rows, in order. A row is computed from the intervals of its GPU type
+    between its `counts_from` and `counts_until`. The default range is the last seven days.
     """
 
     address = "income"
@@ -64,7 +64,7 @@ class EntryList(Listed, MoneyView):
     address = "entries"
     operation = "entry_list"
     row = EntryRow
-    about = "A page of an account."
+    about = "A page of an account's transfers."
     parameters = (*STRETCH, *PAGE)
 
     def page(self) -> Page:

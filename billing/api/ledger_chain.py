@@ -1,4 +1,4 @@
-"""REST views of the log of a book's transfers (`scheduling.api.chain` has those of rounds)."""
+"""REST views of the log of a book's transfers; those for rounds are in `scheduling.api.chain`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class LedgerHead(LedgerLogView):
 
 
 class LedgerRecords(LedgerLogView):
-    """List records of transfers (only salted digests), oldest first, 500 at most."""
+    """List records of transfers, oldest first, at most 500.
+
+    Records have salted digests, not amounts.
+    """
 
     address = "ledgers/<slug:book>/chain/records"
     operation = "ledger_chain_records"

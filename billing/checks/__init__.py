@@ -1,7 +1,7 @@
 """Invariants of the books, as read-only checks.
 
-Each check returns how many items it checked, and the violations with their numbers. All checks
-together see one consistent state (REPEATABLE READ), so they can run on the live system.
+Each check returns the number of items that it checked, and the violations with their numbers. All
+checks together see one consistent state (REPEATABLE READ), so they can run on the live system.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def count(table: str) -> int:
 
 
 def report_of(checked: int, wrong: Sequence[str]) -> CheckReport:
-    """Return a report of a list of violations."""
+    """Return a report of `checked` items with these violations."""
     report = CheckReport(checked)
     for what in wrong:
         report.wrong(what)

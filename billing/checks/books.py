@@ -184,7 +184,7 @@ def limits_are_one() -> CheckReport:
 def daily_spend_equals_lines() -> CheckReport:
     """Check that spent credits equal the charges of settled hours by day, with corrections.
 
-    The charges of the day's other hours must equal its unsettled credits.
+    The charges of the day's unsettled hours must equal its unsettled credits.
     """
     charged: dict[tuple[int, str, date], list[int]] = {
         (tenant, book, day): [sum_to_micro(settled), sum_to_micro(unsettled)]

@@ -113,8 +113,8 @@ def rounds_follow() -> CheckReport:
 def rounds_as_logged() -> CheckReport:
     """Check that the bundles of the newest rounds match the digests of their records in the log.
 
-    A fault found when a round was sealed stays in its record. Later changes of the round, its bytes
-    and its seals cannot hide it.
+    If a fault was found when a round was sealed, the round's record contains it. Later changes to
+    the round, its bytes or its seals cannot hide that fault.
     """
     report = CheckReport()
     for round_ in kept_rounds(Round.objects.all()).order_by("-wall_at")[:DECISIONS]:
@@ -134,7 +134,7 @@ def rounds_as_logged() -> CheckReport:
 
 
 def prices_equal_decisions() -> CheckReport:
-    """Check that each posted price equals the price in its event and in its round's stored
+    """Check that each posted price equals the price in its event and in the round's stored
     decision.
     """
     report = report_of(

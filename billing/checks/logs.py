@@ -61,7 +61,7 @@ def transfers_as_logged() -> CheckReport:
 def transfer_faults(origin: str, first: int, count: int) -> list[LogFault]:
     """Return the faults of the transfers of `count` entries of a book's log, starting at `first`.
 
-    With the last entries, also return transfers that are missing in the log.
+    If these are the last entries, also return transfers that are missing in the log.
     """
     book = book_named(origin.rpartition("/")[2])
     if book is None:
@@ -92,7 +92,7 @@ def _records(origin: str, first: int, end: int) -> Iterable[tuple[int, LedgerRec
 
 
 def _of_record(book: Book, place: int, record: LedgerRecord, posted_us: int) -> Iterable[LogFault]:
-    """Yield a record's faults; `posted_us` is the end of the records before it."""
+    """Yield a record's faults; `posted_us` is the value in the previous record."""
     rows = {row.number: row for row in logged_rows(book.pk, record.first, len(record.transfers))}
     bodies = transfer_bodies([row.transfer_id for row in rows.values()])
     for number, digest in enumerate(record.transfers, start=record.first):

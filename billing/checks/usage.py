@@ -21,7 +21,7 @@ from evenshare_core.money.revenue import WEIGHT_LIMIT, ClosedTerm, Sweep
 from scheduling.models import Pool
 
 BATCH = 5000
-# A line's (gpus, price, start, end, amount, event, carried, charged until, borne), and its shares:
+# A line: (gpus, price, start, end, amount, event, carried, charged until, borne). Its shares:
 # lender -> (weight, amount, lent).
 Line = tuple[int, int, int, int, int, int, int | None, int | None, int]
 Shares = dict[int, tuple[int, int, int]]
@@ -89,7 +89,7 @@ def lenders_within_idle_share() -> CheckReport:
 
 
 def lines_match_events() -> CheckReport:
-    """Check that a new sweep over all metered events gives the stored lines and shares."""
+    """Check that recomputing all metered events gives the stored lines and shares."""
     report = CheckReport()
     for cursor in MeterCursor.objects.all():
         expected = 0
@@ -140,7 +140,11 @@ def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm
 
 
 def _steps(rests: Sequence[list[int]], since: list[int] | None) -> dict[int, list[int | None]]:
-    """Return the sweep's steps after each event number; None is the switch to the present rule."""
+    """Return the additional steps of the sweep by event number: times until which it goes on after
+    that event.
+
+    None switches to the present rule.
+    """
     rows: list[tuple[int, int | None]] = [(number, until_us) for number, until_us in rests]
     if since is not None:
         rows.insert(since[1], (since[0], None))
@@ -249,7 +253,7 @@ def _line_wrong(row: Sequence[Any]) -> str:
 
 
 def reserved_covers_open_terms() -> CheckReport:
-    """Check that reserved = worst case of the open terms + unsettled charges."""
+    """Check that reserved credits = worst case of the open terms + unsettled charges."""
     due: dict[tuple[int, str], int] = defaultdict(int)
     cursors = {cursor.pool_id: cursor for cursor in MeterCursor.objects.all()}
     for pool in Pool.objects.values_list("pk", flat=True):

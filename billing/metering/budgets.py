@@ -86,7 +86,7 @@ def _change_days(book: Book, change: dict[tuple[int, date], tuple[int, int]]) ->
             [book.slug, *columns[:2]],
         )
         cursor.execute(
-            # Sorted by tenant and day: two pools cannot deadlock.
+            # Sorted by tenant and day, so that the transactions of two pools cannot deadlock.
             """
             WITH locked AS (
                 SELECT spend.id, change.settled, change.unsettled

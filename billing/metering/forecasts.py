@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from django.db import connection
 
-# An instant counts once its price is known: a later price was posted, or the pool was checked later
-# and all events are metered. `points` differs if a concurrent call has counted the same instants.
+# A time counts once its price is known. Either a later price was posted, or the pool was checked
+# later and all events are metered. `points` differs if a concurrent call has counted the same
+# times.
 _COUNT = """
 WITH newest AS (
     SELECT greatest(
@@ -47,7 +48,8 @@ FROM judged WHERE f.id = judged.id AND f.points = judged.points
 
 
 def count_forecasts(pool_id: int) -> int:
-    """Count a pool's price forecasts at the instants that have passed; return how many changed.
+    """Count hits of a pool's price forecasts at times that have passed; return how many forecasts
+    changed.
 
     Source: ADR 0176.
     """

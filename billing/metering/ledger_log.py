@@ -27,7 +27,7 @@ STRAGGLERS = timedelta(hours=1)
 
 
 def log_transfers(book: Book, *, look_at_all: bool = False, limit: int = BATCH) -> int:
-    """Write transfers of a book that are missing in its log into a record; return how many.
+    """Write a record of the transfers that are missing in a book's log; return their number.
 
     Any number of workers may call it: the log has one writer at a time. A transfer is visible only
     after its commit, so it is complete.

@@ -1,6 +1,7 @@
 """Writes usage lines, their lenders' shares, and posted prices.
 
-In bulk: a round of a large pool closes a thousand terms with dozens of lenders each.
+Rows are written in bulk, because a round of a large pool closes a thousand terms with dozens of
+lenders each.
 """
 
 from __future__ import annotations
@@ -124,13 +125,15 @@ def _charged_until(term: ClosedTerm) -> datetime | None:
 
 
 def _hour(cursor: MeterCursor, term: ClosedTerm) -> datetime:
-    """Return the settlement hour of a term: its own hour, or the first open one if it is closed."""
+    """Return the settlement hour of a term: the hour of its end, or the first open hour if that one
+    is settled.
+    """
     hour = hour_of(from_us(term.ends_us))
     return hour if cursor.settled_until is None else max(hour, cursor.settled_until)
 
 
 def _write_shares(book: Book, borrowed: Sequence[tuple[int, datetime, ClosedTerm]]) -> None:
-    """Write the lenders' shares of every borrowed line, by their idle quota in that time."""
+    """Write the lenders' shares of every borrowed line, by their idle quota during the term."""
     parties = {share.lender for _, _, term in borrowed for share in term.shares}
     accounts = open_accounts(book, parties | {term.tenant for _, _, term in borrowed})
     insert_rows(

@@ -23,7 +23,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """The result of a call. `busy`: another worker has the pool, so nothing was done."""
+    """The result of a call.
+
+    `busy`: another worker has locked the pool, so nothing was done.
+    """
 
     events: int = 0
     lines: int = 0
@@ -70,9 +73,11 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
 
 
 def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[int]]:
-    """Return when the meter began to split terms by the present rule; empty if it always did.
+    """Return the last event and the number of rests read when the meter began to split terms by the
+    present rule.
 
-    A sweep of version 1 used the former rule, and continues with the present one.
+    The result is empty if it always did. A sweep of version 1 used the former rule, and continues
+    with the present one.
     """
     if cursor.state.get("sweep", {}).get("version") == 1:
         return {"rule_since": [cursor.event_number, len(rests)]}

@@ -83,11 +83,10 @@ def _closed_until(pool_id: int, cursor: MeterCursor) -> datetime | None:
 
 @dataclass(slots=True)
 class _Borrowed:
-    """A tenant's debt for an hour, with its usage lines; late lines are of terms from earlier
-    hours.
+    """A tenant's debt for an hour, with its usage lines.
 
-    `borne_micro`: the operator's payment to lenders for time without rounds; `borne_gpu_us`: that
-    time in GPU-microseconds.
+    `late_lines` counts lines of terms from earlier hours. `borne_micro`: the operator's payment to
+    lenders for time without rounds; `borne_gpu_us`: the GPU-time held in it.
     """
 
     amount_micro: int = 0

@@ -19,8 +19,8 @@ from evenshare_core.units import HOUR_US
 from scheduling.models import GpuType, Job, Lease, Pool
 from tenants.models import Tenant, User
 
-# The limit of numeric(20,6); the comparison also refuses NaN, which Postgres sorts above every
-# number.
+# The limit of numeric(20,6). The comparison also refuses NaN, because Postgres sorts it above all
+# numbers.
 LIMIT = Decimal(10) ** 14
 
 
@@ -33,7 +33,7 @@ class CreditField(models.DecimalField):  # type: ignore[type-arg]  # generic in 
 
 
 class Book(models.Model):
-    """Accounts of one clock domain in one currency; no transfer crosses books."""
+    """The accounts of one currency and one clock; no transfer moves credits between books."""
 
     class ClockDomain(models.TextChoices):
         """The clock that gives the book's times."""
@@ -52,9 +52,9 @@ class Book(models.Model):
 class Account(models.Model):
     """A party's credits in a book. Only a trigger on entries changes `balance`.
 
-    `credit_limit`: how far below zero transfers may take it, or None if there is no limit. Only the
-    database sets it, from the tenant's budget. `overrun`: how far the account is below that limit.
-    Causes: a job used GPUs before a round took them back, or the limit was lowered.
+    `credit_limit`: how far below zero transfers may take the balance, or None if there is no limit.
+    Only the database sets it, from the tenant's budget. `overrun`: how far the account is below
+    that limit. Causes: a job used GPUs before a round took them back, or the limit was lowered.
     """
 
     class Kind(models.TextChoices):
@@ -179,15 +179,15 @@ class Entry(models.Model):
             ),
         ]
         indexes = [
-            # An account's statement is paged by key, newest first.
+            # Pages of an account's statement follow this key, newest first.
             models.Index(fields=["account", "-id"], name="entry_by_account"),
         ]
 
 
 class TransferRequest(models.Model):
-    """A tenant's request to give credits to another one; a site user decides it.
+    """A tenant's request to give credits to another tenant; a site user decides it.
 
-    Users cannot decide their own requests. An approved one names the transfer of the credits.
+    Users cannot decide their own requests. An approved request names the transfer of its credits.
     """
 
     class State(models.TextChoices):
@@ -252,7 +252,7 @@ class TransferRequest(models.Model):
 
 
 class PostedPrice(models.Model):
-    """The price of a GPU-hour of a type, posted after a round for the next ones. Append-only.
+    """The price of a GPU-hour of a type, posted after a round for the next rounds. Append-only.
 
     price = base x (theta^(used / capacity) - 1) + surcharge; it is valid until the next price is
     posted. `theta` is the value used. `surcharge` is the addition for `queued` GPUs
@@ -308,12 +308,11 @@ class UsageLine(models.Model):
     """GPU-time of a lease term, own or borrowed: the only thing that is charged. Append-only.
 
     `hour` is the start of its settlement hour: the hour of `ends_at`, or the first open one if that
-    hour is settled. Late usage is never posted backwards. `event_number` is the lease event
-    that closed the term. `carried`: the remainder of the lease's earlier terms that its charge
-    takes over, in 1/3,600,000,000 of a micro-credit
-    (`evenshare_core.money.fixed_point.term_charge`). It is None for own GPUs, and for terms before
-    remainders were carried. Such charges were rounded separately, and their lenders' weights are
-    integrals.
+    hour is settled. Late usage is never posted backwards. `event_number` is the lease event that
+    closed the term. `carried`: the remainder carried over from the lease's earlier terms into this
+    charge, in 1/3,600,000,000 of a micro-credit (`evenshare_core.money.fixed_point.term_charge`).
+    It is None for own GPUs, and for terms before remainders were carried. Such charges were rounded
+    separately, and their lenders' weights are integrals.
 
     `charged_until`: the end of the time that `amount` covers, if rounds were late for the term;
     None means `ends_at`. The operator then pays lenders `borne` for the rest (docs/adr/0232), so
@@ -380,7 +379,7 @@ class UsageLine(models.Model):
             models.Index(fields=["pool", "hour"], name="usage_by_hour"),
             models.Index(fields=["job", "lease", "term"], name="usage_by_job"),
             models.Index(fields=["tenant", "pool", "hour"], name="usage_by_tenant"),
-            # The usage list is paged by key, newest first, within a tenant.
+            # Pages of a tenant's usage list follow this key, newest first.
             models.Index(fields=["tenant", "-id"], name="usage_page"),
         ]
 
@@ -428,8 +427,8 @@ class MeterCursor(models.Model):
 
     `state` holds the sweep between two batches (`evenshare_core.money.revenue.Sweep.to_state`) and
     `rests`: [[after event, until_us], ...], the updates of a pool without rounds. `rule_since`:
-    [event, rests], how many of both had been read when terms started to be split by instants;
-    absent if all terms are. Hours before `settled_until` are closed.
+    [event, rests], what the meter had read when it started to split terms by instants. It is absent
+    if the meter always did so. Hours before `settled_until` are closed.
     """
 
     pool = models.OneToOneField(

@@ -1,7 +1,7 @@
 """Read-only queries for the meter, the checks and the pages.
 
-The names here are those that pages use; `tests/integration/test_ledger_selectors.py` pins their
-queries.
+This package exports the names that pages use; `tests/integration/test_ledger_selectors.py` pins
+their queries.
 """
 
 from billing.selectors.accounts import (

@@ -95,7 +95,7 @@ class AccountMove:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow(AccountMove):
-    """A transfer of a ledger, with all its sides."""
+    """A transfer of an account's ledger, with all its sides."""
 
     borrower: str
     posted_at: datetime
@@ -105,7 +105,7 @@ class LedgerRow(AccountMove):
 
 @dataclass(frozen=True, slots=True)
 class LedgerPage:
-    """Rows, newest first, and the key after which the next page starts (None if it is the last)."""
+    """Rows, newest first, and the key after which the next page starts (None on the last page)."""
 
     rows: tuple[LedgerRow, ...]
     next_before: int | None
@@ -149,7 +149,7 @@ def exact_hours(us: int | Fraction) -> Decimal:
     return Decimal(round(Fraction(us) * 10**6 / HOUR_US)) / 10**6
 
 
-# Open lines are few: those of each pool's present hour.
+# Few lines are open: those of the present hour of each pool.
 _USED = """
     SELECT coalesce(sum(gpu_us) FILTER (WHERE hour >= %s AND meter = 'own'), 0),
            coalesce(sum(gpu_us) FILTER (WHERE hour >= %s AND meter = 'borrowed'), 0),
@@ -234,9 +234,9 @@ def _accounts_of(tenant_id: int | None) -> QuerySet[Account]:
 
 
 def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID, LedgerRow]:
-    """Return transfers of an account with all their sides, also those of others.
+    """Return an account's transfers with all their sides, including other accounts' sides.
 
-    A page has a thousand sides of fifty transfers, so only the shown columns are read.
+    The fifty transfers of a page may have a thousand sides, so only the shown columns are read.
     """
     sides: dict[uuid.UUID, list[_Side]] = defaultdict(list)
     entries = Entry.objects.filter(transfer_id__in=transfers).order_by("account__tenant_id", "pk")
@@ -270,7 +270,10 @@ def _usage(transfer: Transfer) -> Usage:
 
 
 def _lent(account: Account, transfers: list[Transfer]) -> dict[Usage, int]:
-    """Return the GPU-microseconds that an account lent in each usage. A single query."""
+    """Return the GPU-microseconds that an account lent, by settlement (pool, borrower, hour).
+
+    A single query.
+    """
     hours = {transfer.hour for transfer in transfers if transfer.hour is not None}
     shares = UsageShare.objects.filter(account=account, hour__in=hours)
     sums = shares.values_list("line__pool_id", "line__tenant_id", "hour").annotate(

@@ -12,8 +12,8 @@ from evenshare_core.money.budgets import BudgetPeriod, calendar_period
 from scheduling.models import Pool, PoolFence
 from tenants.models import Budget
 
-# The oldest of: rounds since the instant, rounds of terms whose usage counts since then, rounds of
-# terms that still ran, and the next round.
+# The smallest number among: rounds since the instant, rounds whose terms still ran then or have
+# usage that counts since then, and the next round.
 _CITED = """
 SELECT least(
     (SELECT min(number) FROM scheduling_round WHERE pool_id = %(pool)s AND at >= %(since)s),
@@ -32,8 +32,8 @@ SELECT least(
 def cited_from(pool: Pool) -> int:
     """Return the first round that an open period of the pool needs; earlier ones may be dropped.
 
-    Open periods are unsettled hours, and budget periods that have not ended. The round before the
-    first is included, because it posted the prices. Three queries.
+    Open periods are unsettled hours, and budget periods that have not ended. The result is one
+    round earlier, because that round posted the prices. Three queries.
     """
     since = open_since(pool)
     if since is None:
@@ -45,12 +45,14 @@ def cited_from(pool: Pool) -> int:
 
 
 def open_since(pool: Pool) -> datetime | None:
-    """Return the start of the first open period of a pool's book (pool time), None if unlimited."""
+    """Return the start (pool time) of the first open period of a pool's book, or None if all rounds
+    are still needed.
+    """
     settled = MeterCursor.objects.filter(pool=pool).values_list("settled_until", flat=True).first()
     now = book_now(pool.book)
     if settled is None:
         fence = PoolFence.objects.get(pool=pool)
-        # Nothing has happened yet that could be charged.
+        # Nothing that could be charged has happened yet.
         settled = now if fence.next_event == 1 else None
     if settled is None:
         return None

@@ -1,4 +1,4 @@
-"""The time of a book, which is that of its oldest pool."""
+"""The time of a book: the pool time of its oldest pool."""
 
 from __future__ import annotations
 

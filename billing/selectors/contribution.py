@@ -166,7 +166,7 @@ def contribution(
 def named_sums(
     rows: Iterable[IncomeSumRow], name_of: Callable[[Any], str | None]
 ) -> list[IncomeSumRow]:
-    """Return sums with their names; those without a name are one row, the last."""
+    """Return sums with their names; sums without a name are merged into the last row."""
     named, others = [], replace(NOTHING, name=OTHERS)
     for row in rows:
         name = name_of(row.key)

@@ -63,7 +63,7 @@ class CorrectedCharge:
 
     @property
     def spent_change_micro(self) -> int:
-        """Return the change of spent credits: a charge cannot fall below zero."""
+        """Return the change of the spent credits; a charge cannot fall below zero."""
         return max(-self.charged_micro, self.change_micro)
 
 

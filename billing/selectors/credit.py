@@ -1,4 +1,6 @@
-"""Queries of credit for pages and the API: terms, budgets, run-out dates, requested transfers."""
+"""Queries of credit for pages and the API: terms, budgets, the date when a budget runs out,
+requests.
+"""
 
 from __future__ import annotations
 
@@ -168,5 +170,5 @@ def _transfer_rows(requests: QuerySet[TransferRequest]) -> list[tuple[int, Trans
         *(Coalesce("decided_by__username", Value("")), "decided_at", "answer", "transfer"),
         *("tenant__name", "receiver__name"),
     )
-    with site_reading():  # the sender named the receiver, so it may see the name
+    with site_reading():  # the sender itself named the receiver, so it may see the name
         return [(key, TransferRow(*values)) for key, *values in rows]

@@ -48,7 +48,7 @@ def account_entries(
 ) -> list[tuple[int, EntryRow]]:
     """Return at most `limit` transfers effective in [since, until), newest first. Two queries.
 
-    Each has its number in the list; `before` is the number after which the page starts.
+    Each transfer has its number in the list; the page starts after the number `before`.
     """
     account = account_of(tenant_id, book)
     if account is None:
@@ -58,7 +58,7 @@ def account_entries(
         "before": before, "limit": limit,
         "since_hour": since - HOUR, "until_hour": until - HOUR,
     }  # fmt: skip # a table
-    # A line's split also depends on the shares of other lenders.
+    # The split of a line also depends on the shares of its other lenders.
     with site_reading(), connection.cursor() as cursor:
         cursor.execute(_ENTRIES, given)
         return [

@@ -11,7 +11,7 @@ from scheduling.models import LeaseEvent
 
 
 class EventGapError(Exception):
-    """An event number is missing: the pool's writer has a bug; nothing was metered."""
+    """An event number is missing, which means a bug in the pool's writer; nothing was metered."""
 
 
 def read_events(pool_id: int, *, after: int, limit: int) -> list[Event]:

@@ -2,8 +2,8 @@
 
 They are not stored: a page of lines needs a sweep over the events of its time. The sweep starts at
 the last round before the first term, with the quotas and the running leases of that round. It
-misses a lease whose end was reported more than `LATE` afterwards. The weights of the shares then
-differ, and more events are read.
+misses a lease whose end was reported more than `LATE` after the fact. The computed weights then
+differ from the stored ones, and more events are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from evenshare_core.money.revenue import (
 from tenants.scopes import site_reading
 
 BATCH = 5000
-# Maximum delay of a reported end that is found; with None, all events of the pool are read.
+# Ends that were reported later than this are missed; with None, all events of the pool are read.
 LATE: tuple[timedelta | None, ...] = (timedelta(hours=1), timedelta(days=7), None)
 Weights = tuple[tuple[int | None, int], ...]
 
@@ -143,8 +143,8 @@ def _swept(pool_id: int, lines: Sequence[IncomeLine], late: timedelta | None) ->
 
 
 def _metered(pool_id: int) -> tuple[int, list[tuple[int, int]]]:
-    """Return the last metered event of the pool, and the updates without rounds that the meter
-    used.
+    """Return the number of the pool's last metered event, and the checks without rounds that the
+    meter used.
     """
     cursor = MeterCursor.objects.filter(pool_id=pool_id)
     row = cursor.values_list("event_number", "state__rests").first()
@@ -152,7 +152,7 @@ def _metered(pool_id: int) -> tuple[int, list[tuple[int, int]]]:
 
 
 def _cut(pool_id: int, first: IncomeLine) -> tuple[datetime, int] | None:
-    """Return the instant of the last round before a term started, and the event of its prices."""
+    """Return the time of the last round before a term, and the event that posted its price."""
     prices = PostedPrice.objects.filter(
         pool_id=pool_id, gpu_type__name=first.gpu_type, posted_at__lte=first.starts_at
     )
@@ -196,7 +196,7 @@ _BEFORE = """
 
 
 def _events_before(pool_id: int, at: datetime, number: int, late: timedelta) -> Iterator[Event]:
-    """Yield the inputs of the idle quota at an instant: quotas, and events of running leases."""
+    """Yield the events that determine the idle quota at an instant: quotas, and running leases."""
     given: dict[str, Any] = {"pool": pool_id, "at": at, "number": number, "late": at - late}
     with connection.cursor() as cursor:
         cursor.execute(_BEFORE, given)

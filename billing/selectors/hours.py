@@ -41,7 +41,7 @@ SELECT hour, sum(amount) FROM billing_usageshare WHERE account_id = %s AND hour 
 
 
 def account_hours(tenant_id: int, book: str, *, since: datetime) -> list[AccountHour]:
-    """Return a tenant's hours with money since the hour of an instant, in order.
+    """Return a tenant's hours with income or cost since the hour of an instant, in order.
 
     Their sums equal those of `account_summary` over the same time. Three queries.
     """

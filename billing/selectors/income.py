@@ -30,13 +30,13 @@ MICROSECOND = timedelta(microseconds=1)
 class IncomeLine(Answer, frozen=True, kw_only=True):
     """A share of a borrowed term: earned = charge x own_part, to the micro-credit."""
 
-    counted_at: Annotated[datetime, about("End of its hour: the line counts at this instant.")]
+    counted_at: Annotated[datetime, about("End of the line's hour, when the line counts.")]
     round: Annotated[
         int | None, about("The round that granted or renewed the term and fixed its price.")
     ]
     gpu_type: str
     borrower: Annotated[str, about("The borrower, as visible to you.")] = OTHER_TENANT
-    job: Annotated[UUID | None, about("null: not yours to see.")]
+    job: Annotated[UUID | None, about("null: you may not see it.")]
     lease: int
     term: int
     starts_at: datetime
@@ -49,8 +49,8 @@ class IncomeLine(Answer, frozen=True, kw_only=True):
             "{:f}".format,
             type="string",
             description="Remainder of the lease's earlier terms, in micro-credits; charge = gpus"
-            " x price x time + carried, to the nearest micro-credit. null: older than this"
-            " rule.",
+            " x price x time + carried, to the nearest micro-credit. null: the term is older"
+            " than this rule.",
         ),
     ]
     charge: Decimal
@@ -84,12 +84,13 @@ class IncomeLine(Answer, frozen=True, kw_only=True):
     hour: Hidden[datetime]
     borrower_id: Hidden[int]
     job_name: Hidden[str]
-    # The lender's weight and the sum of all; 0 if no quota was idle, so that the operator earns.
+    # The lender's weight, and the sum of all weights; both are 0 if no quota was idle, so that the
+    # operator earns.
     weight: Hidden[int]
     weights: Hidden[int]
     line_id: Hidden[int]
     lease_id: Hidden[int]
-    # Exact, like a line's `carried`.
+    # An exact decimal, as in `carried`.
     carried_units: Hidden[int | None]
 
     @property
@@ -215,7 +216,8 @@ def lines_of_transfer(
     """Return a tenant's paid and earned lines in a transfer, by the terms' ends.
 
     The caller must check that the transfer is visible. Each paid term is listed once, with the
-    share of any lender. At most three queries; empty if the transfer settles no usage.
+    share of one of its lenders. The result is empty if the transfer settles no usage. At most three
+    queries.
     """
     hour, borrower = transfer.hour, transfer.tenant_id
     if transfer.pool_id is None or borrower is None or hour is None:
@@ -243,7 +245,7 @@ def visible_lines(
 
 
 def _lines(sql: str, given: Given) -> list[IncomeLine]:
-    # The account's lines include those with incomes of other tenants.
+    # The lines include incomes of other tenants from the same terms.
     with site_reading(), connection.cursor() as cursor:
         cursor.execute(sql, given)
         names = [column.name for column in cursor.description]

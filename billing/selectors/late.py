@@ -1,14 +1,14 @@
 """The operator's payments to lenders for late rounds (docs/adr/0232).
 
-The ledger has one entry of the operator per hour and borrower. Here it is split: the operator's
-part of each line goes to the shares in proportion, by largest remainder. Ties go by tenant id, the
-operator last. So no part exceeds its share, and the parts sum to the operator's part of the line.
-`evenshare_core.verification.statement` computes the same. Read-only.
+The ledger has one operator's entry per hour and borrower. Here that entry is split: the operator's
+part of each line goes to the line's shares in proportion, by largest remainder. Ties are resolved
+by tenant id, with the operator last. So no part exceeds its share, and the parts sum to the
+operator's part of the line. `evenshare_core.verification.statement` computes the same. Read-only.
 """
 
 from __future__ import annotations
 
-# CTEs: `late_share` has the operator's part of each share of an account, `late_hour` that of each
+# CTEs: `late_share` is the operator's part of each share of an account, `late_hour` the sum per
 # transfer that settles them. Parameters: account, since_hour, until_hour.
 LATE_SHARES = """
     late_exact AS (

@@ -18,7 +18,9 @@ Factor = Annotated[Decimal, formatted_as(str, type="string")]
 
 
 class PriceRow(Answer, frozen=True):
-    """The price of a borrowed GPU-hour of a type from a round on, and the use behind it."""
+    """The price of a borrowed GPU-hour of a type from a round on, and the GPU use from which it was
+    computed.
+    """
 
     pool: str
     gpu_type: str
@@ -53,9 +55,9 @@ def price_history(
 ) -> list[PriceRow]:
     """Return prices posted in [since, until), oldest first; at most `points`. Two queries.
 
-    If there are more, the range is split into `points` equal intervals, and each returns its last
-    price: a posted price is never averaged. Each interval is one index lookup, so a year of rounds
-    takes no longer than a day.
+    If there are more, the range is split into `points` equal intervals, and the last price in each
+    is returned. Posted prices are never averaged. Each interval is one index lookup, so a year of
+    rounds takes no longer than a day.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -102,7 +104,7 @@ def posted_prices(
 
     `before_round`: only prices valid from an earlier round on.
     """
-    # By the type's key: by its name, the query would read and sort all prices.
+    # The filter uses the type's key: by name, the query would read and sort all prices.
     type_id = GpuType.objects.filter(name=gpu_type).values("pk")[:1]
     prices = PostedPrice.objects.filter(pool_id=pool_id, gpu_type_id=type_id)
     if since is not None:
@@ -115,7 +117,7 @@ def posted_prices(
 
 
 def price_in_round(pool_id: int, gpu_type: str, number: int) -> list[PriceRow]:
-    """Return the price that terms of a round pay, and the one before it, with one query.
+    """Return the price that terms of a round pay, and the price before that, with one query.
 
     The list is shorter if fewer were posted.
     """
@@ -127,7 +129,7 @@ def every_price(
 ) -> list[PriceRow]:
     """Return the first `limit` prices posted in [since, until), oldest first, with one query.
 
-    If `gpu_type` is empty, prices of all the pool's types.
+    If `gpu_type` is empty, prices of all types are returned.
     """
     prices = PostedPrice.objects.filter(pool_id=pool_id, posted_at__gte=since, posted_at__lt=until)
     if gpu_type:

@@ -1,7 +1,7 @@
 """The use of a tenant's quota in a pool: used, kept, lent, or lendable but unused.
 
-It is computed by instants of pool time, from the events that changed quotas and the terms that held
-GPUs. Read-only.
+It is computed over pool time, from the events that changed quotas and the terms that held GPUs.
+Read-only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evenshare_core.money.revenue import Sweep
 from tenants.answers import Answer, about, formatted_as
 from tenants.scopes import site_reading
 
-# Counted term by term: a longer range would be too slow for a page.
+# Terms are counted one by one, so a longer range would be too slow for a page.
 QUOTA_USE_MOST = timedelta(days=31)
 GpuHours = Annotated[Decimal, formatted_as("{:.6f}".format, type="string")]
 
@@ -105,8 +105,8 @@ _QUOTAS = """
          WHERE pool_id = %(pool)s AND kind = 'entitled' AND at > %(since)s AND at < %(until)s)
     ) events ORDER BY at, number
 """
-# A line's hour is that of its end, or later. A single statement reads the meter's state, with the
-# running terms, and the lines of past terms at the same moment.
+# A line's hour is the hour of its end, or a later one. A single statement reads the meter's running
+# terms and the lines of past terms, so that both are of the same moment.
 _TERMS = """
     SELECT type.name, line.tenant_id, line.meter, line.gpus, line.starts_at, line.ends_at, NULL
     FROM billing_usageline line JOIN scheduling_gputype type ON type.id = line.gpu_type_id

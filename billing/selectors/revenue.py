@@ -32,7 +32,7 @@ from tenants.unreadable import note_unreadable
 
 
 class FairnessStep(StrEnum):
-    """The step of alpha over time; UTC, weeks start on Monday."""
+    """The length of the steps of alpha over time, in UTC; weeks start on Monday."""
 
     HOUR = "hour"
     DAY = "day"
@@ -54,10 +54,10 @@ class RevenuePeriod:
 
     `income` (from lending), `cost` (of borrowing) and `utility` (of completed jobs that declare it)
     are in micro-credits. `unreadable`: jobs whose declared utility is unreadable, which are not
-    counted. `parts`: the tenant's part of all quota, the mean over GPU types. `alpha`: the part of
-    the income over the part of the quota, with only the income as the gain. `full_alpha`: the same
-    with utility + income - cost as the gain, as in the paper
-    (`evenshare_core.money.revenue_fairness`). None if there was nothing to share, or no quota.
+    counted. `parts`: the tenant's part of all quota, the mean over GPU types. `alpha`: the tenant's
+    part of all income divided by its part of all quota. `full_alpha`: the same with utility +
+    income - cost instead of the income, as in the paper (`evenshare_core.money.revenue_fairness`).
+    Both are None if there was nothing to share, or no quota.
     """
 
     begins_at: datetime
@@ -71,7 +71,9 @@ class RevenuePeriod:
 
 
 class AlphaItem(Answer, frozen=True, rename={"unreadable": "unreadable_jobs"}):
-    """A tenant's income and quota; a null `tenant` is the operator, for unowned capacity."""
+    """A tenant's income and quota; `tenant` is null for the operator, which owns unallocated
+    capacity.
+    """
 
     tenant: str | None
     earned: Decimal
@@ -93,7 +95,7 @@ class AlphaItem(Answer, frozen=True, rename={"unreadable": "unreadable_jobs"}):
 
 @dataclass(frozen=True, slots=True)
 class RevenueHistory:
-    """The settled part of [since, until), and each step of it, oldest first."""
+    """The settled part of [since, until) as a whole, and in steps, oldest first."""
 
     until: datetime
     step: FairnessStep
@@ -126,9 +128,9 @@ def revenue_history(
 ) -> RevenueHistory | None:
     """Return income and alpha of all tenants in [since, until), or None if nothing is settled.
 
-    A settled hour counts at its end, like its transfers. So do that hour's quota, and the utility
-    of jobs that completed in it. Steps without any quota or income are left out. With `step` None,
-    a step is chosen that splits the time with quotas into some tens of steps. Four queries.
+    A settled hour counts at its end, like its transfers. Its quota, and the utility of jobs that
+    completed in it, count at the same time. Steps without any quota or income are left out. If
+    `step` is None, one is chosen that gives a few dozen steps. Four queries.
     """
     with site_reading():
         cursor = MeterCursor.objects.filter(pool_id=pool_id)
@@ -169,9 +171,9 @@ def _first(
     quotas: Mapping[str, Sequence[EntitledStep]],
     since: datetime,
 ) -> datetime:
-    """Return the first instant with a quota or an amount, at the earliest `since`.
+    """Return the first instant with a quota or an amount, but not before `since`.
 
-    The requested range may start decades before the pool; no steps are made of that time.
+    The requested range may start decades before the pool; no steps are made for that time.
     """
     held = (from_us(steps[0].at_us) + HOUR for steps in quotas.values() if steps)
     first = min((*sums, *held), default=since)
@@ -189,7 +191,7 @@ _MOVED = """
       AND transfer.hour >= %(since)s AND transfer.hour < %(until)s
     GROUP BY 1, 2
 """
-# An hour's jobs count at its end, like its transfers.
+# Jobs that completed in an hour count at its end, like its transfers.
 _COMPLETED = """
     SELECT date_trunc(%(step)s, date_trunc('hour', job.ended_at, 'UTC') + interval '1 hour', 'UTC'),
            job.tenant_id, job.uid, job.utility::text, job.submitted_at, job.ended_at,
@@ -277,7 +279,7 @@ def _period(
     quotas: Mapping[str, Sequence[EntitledStep]],
     counted: tuple[datetime, datetime],
 ) -> RevenuePeriod:
-    """Return a period; its GPUs were held up to an hour before they count."""
+    """Return a period of steps; GPU-time counts up to an hour after it was held."""
     since_us, until_us = (to_us(instant - HOUR) for instant in counted)
     by_type = [
         quota_time(steps, since_us=since_us, until_us=until_us)
@@ -300,7 +302,7 @@ def _period(
 
 
 def _beginnings(since: datetime, until: datetime, step: FairnessStep) -> list[datetime]:
-    """Return the starts of all steps of a range; the first may be before it."""
+    """Return the starts of all steps of a range; the first step may start before the range."""
     at = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     if step is not FairnessStep.HOUR:
         at = at.replace(hour=0)

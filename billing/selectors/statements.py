@@ -46,8 +46,8 @@ class PeriodTotal(NamedTuple):
 class CounterpartyTotal(NamedTuple):
     """An account's income from and payments to a counterparty, in credits.
 
-    `tenant_id` is None for the operator, which owns unallocated GPUs. `code` is the transfers'.
-    `name`: its slug, or its name on a page.
+    `tenant_id` is None for the operator, which owns unallocated GPUs. `code`: why the credits
+    moved. `name`: the counterparty's slug, or its name on a page.
     """
 
     code: str
@@ -115,9 +115,10 @@ _PERIODS = """
       AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
     GROUP BY 1 ORDER BY 1
 """
-# A borrower pays usage to its lenders. An account's income came from the borrower; a borrower's
-# payment went to each lender, possibly itself. The operator's payments for late rounds are separate
-# (`LATE`): income of a lender, or an uncharged part of a borrower. Other transfers are not split.
+# A borrower pays usage to its lenders. So an account's income came from the borrower, and a
+# borrower's payment went to each lender, possibly to itself. The operator's payments for late
+# rounds are separate (`LATE`): income of a lender, or an uncharged part of a borrower. Other
+# transfers are not split.
 _COUNTERPARTIES = f"""
     WITH {LATE_SHARES}, mine AS (
         SELECT transfer.id, transfer.code, transfer.tenant_id AS borrower, transfer.pool_id,
@@ -214,7 +215,9 @@ def account_statement(
     until: datetime,
     period: StatementPeriod = StatementPeriod.DAY,
 ) -> Statement:
-    """Return a tenant's account, or the operator's if None, in [since, until). Four queries.
+    """Return a tenant's account in [since, until), or the operator's if `tenant_id` is None.
+
+    Four queries.
 
     The page decides which counterparties it may show.
     """
@@ -229,7 +232,7 @@ def account_statement(
         "period": period.value,
         **_hours(since, until),
     }
-    # An account's payments are the entries of other accounts in its transfers.
+    # The payments of an account are split by the other accounts' entries in its transfers.
     with site_reading():
         ((opening,),) = read_rows(_OPENING, given)
         periods = tuple(PeriodTotal(*row) for row in read_rows(_PERIODS, given))
@@ -242,8 +245,9 @@ def statement_lines(
 ) -> tuple[Decimal, list[StatementLine]]:
     """Return an account's balance at `since`, and its transfers effective in [since, until).
 
-    Oldest first, at most `limit`. Without transfers, the balance is not read: 0 is returned. Two
-    queries; the second reads the balance and the transfers at one moment.
+    The transfers are sorted oldest first, at most `limit`. If there are none, the balance is
+    returned as 0 without being read. Two queries; the second reads the balance and the transfers at
+    one moment.
     """
     account = account_of(tenant_id, book)
     if account is None:
@@ -269,7 +273,7 @@ Given = Mapping[str, int | str | datetime | None]
 
 
 def _hours(since: datetime, until: datetime) -> dict[str, datetime]:
-    """Return the hours whose settlements are effective in [since, until), at their ends."""
+    """Return the hours that end, and so whose settlements take effect, in [since, until)."""
     return {"since_hour": since - HOUR, "until_hour": until - HOUR}
 
 

@@ -13,7 +13,7 @@ from billing.selectors.accounts import ZERO
 
 @dataclass(frozen=True, slots=True)
 class MovedCredits:
-    """Credits that settlements of usage have moved, by receiver."""
+    """Credits moved by settlements of usage, by receiver."""
 
     to_tenants: Decimal
     to_operator: Decimal

@@ -22,7 +22,7 @@ from scheduling.models import LeaseTerm
 from tenants.scopes import site_reading
 
 Row = TypeVar("Row", bound=msgspec.Struct)
-# Lines that move credits: the borrower's, or the operator's if rounds were late.
+# Lines that move credits: charges of the borrower, or payments of the operator for late rounds.
 MOVES_CREDITS = Q(amount__gt=0) | Q(borne__gt=0)
 
 
@@ -73,7 +73,7 @@ def job_charges(job_id: int) -> list[TermCharge]:
     by_term: dict[tuple[int, int], list[UsageLine]] = defaultdict(list)
     for line in lines:
         by_term[line.lease_id, line.term].append(line)
-    # The caller may see these lines, so it may see the incomes of all their lenders.
+    # A caller who may see these lines may also see the incomes of all their lenders.
     with site_reading():
         shares = _shares(line.pk for group in by_term.values() for line in group)
     settled = dict(MeterCursor.objects.values_list("pool_id", "settled_until"))
@@ -103,7 +103,9 @@ def usage_rows(lines: QuerySet[UsageLine], limit: int) -> list[tuple[int, UsageR
 
 
 def stated(kind: type[Row], row: object = None, /, **more: object) -> Row:
-    """Return a row of `evenshare_core.money.rows`; fields come from `more`, else from `row`."""
+    """Return a row of `evenshare_core.money.rows`, with the fields of `more`, and others from
+    `row`.
+    """
     names = more if row is None else kind.__struct_fields__
     return kind(
         **{name: _stated(more[name] if name in more else getattr(row, name)) for name in names}

@@ -9,8 +9,8 @@ from decimal import Decimal
 from django.db import connection
 
 _METERS = "SELECT pool_id, event_number, settled_until FROM billing_metercursor ORDER BY pool_id"
-# The query of one pool. The hour is a constant: with a join, PostgreSQL expects a third of all
-# lines and reads them all.
+# The query for one pool. The hour is passed as a constant: with a join, PostgreSQL would expect a
+# third of all lines and read them all.
 _USAGE = """
 SELECT %s::bigint, coalesce(sum(amount), 0),
        coalesce(sum(amount) FILTER (WHERE hour >= %s::timestamptz), 0)
@@ -21,7 +21,7 @@ WHERE pool_id = %s AND hour >= %s::timestamptz - interval '24 hours'
 
 @dataclass(frozen=True, slots=True)
 class BookVitals:
-    """A pool's meter: the last metered event, and credits (pool time).
+    """A pool's meter: the last metered event, and the credits charged. Times are pool time.
 
     `charged`: usage of the 24 hours before `settled_until` and of everything since. `unsettled`:
     the part of it that no transfer has settled yet.

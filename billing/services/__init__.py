@@ -1,1 +1,1 @@
-"""Changes of credit by people: terms, allowances, transfers. Each is an audited transaction."""
+"""Changes of credit by users: terms, allowances, transfers. Each is an audited transaction."""

@@ -28,7 +28,7 @@ LINES_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class PostedAllowance:
-    """An allowance, and whether it was already posted under this name or key."""
+    """An allowance, and whether it was posted before under this name or key."""
 
     transfer: Transfer
     is_replay: bool

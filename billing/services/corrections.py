@@ -1,9 +1,8 @@
-"""Corrects a transfer; the correction of a charge also changes the spent part of its budget.
+"""Corrections of transfers; the correction of a charge also changes the spent part of its budget.
 
 A correction is a new transfer that names its source. Its change of the borrower's account counts on
 the day of the charged hour. So the budget of that day gets the credits back, even if the correction
-comes in a later period.
-Source: docs/adr/0221-budgets-at-the-edge-of-a-period.md.
+comes in a later period. Source: docs/adr/0221-budgets-at-the-edge-of-a-period.md.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class OverCorrectedError(LedgerError):
 def correct_transfer(
     source: Transfer, *, entries: Sequence[tuple[int, int]], effective_at: datetime, why: str
 ) -> Transfer:
-    """Post a correction of `source` once: the additional movement, and the reason.
+    """Post a correction of `source` once, as an additional transfer with a reason.
 
     `entries`: (account id, micro-credits), negative for payments.
 
@@ -73,7 +72,9 @@ def _corrected(charge: Transfer) -> CorrectedCharge | None:
 
 
 def _count(before: CorrectedCharge | None, after: CorrectedCharge) -> None:
-    """Add the change to the day of the charge; an already posted correction changes nothing."""
+    """Add the change to the day of the charge; a correction that is already posted is not added
+    again.
+    """
     change_micro = before.change_micro if before else 0
     if after.change_micro < min(-after.charged_micro, change_micro):
         raise OverCorrectedError(

@@ -76,7 +76,9 @@ def lock_budget(tenant: Tenant, book: Book) -> Budget:
 
 
 def _terms(request: CreditTermsRequest) -> dict[str, Any]:
-    """Return the requested columns; without a budget, its other fields have their defaults."""
+    """Return the values of the budget's columns; without a budget, its other fields get their
+    defaults.
+    """
     errors = FieldErrors()
     kind = BudgetPeriod(request.budget_period)
     begins, ends = request.budget_from, request.budget_until

@@ -86,7 +86,7 @@ def ask_transfer(
 
 
 def approve_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> TransferRequest:
-    """Approve a request and move its credits; an approved one is returned unchanged.
+    """Approve a request and move its credits; an approved request is returned unchanged.
 
     Raises:
         InvalidInputError: no such request, refused, own request, or not enough credit.
@@ -112,7 +112,7 @@ def approve_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> Trans
 
 
 def refuse_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> TransferRequest:
-    """Refuse a request; a refused one is returned unchanged.
+    """Refuse a request; a refused request is returned unchanged.
 
     Raises:
         InvalidInputError: no such request, approved, or own request.

@@ -41,7 +41,9 @@ class SchedulingView(ApiView):
         return seen_tenants(self.access)
 
     def asked_tenants(self) -> Collection[int] | None:
-        """Return the id of the tenant that the query names, as a list; else `tenants()`."""
+        """Return a list with the tenant that the query names, or all tenants of the caller
+        (`tenants()`).
+        """
         tenant = self.filtered_tenant()
         return self.tenants() if tenant is None else [tenant.pk]
 
@@ -191,7 +193,7 @@ class OperatePoolView(OperateView):
     def edited(self, name: str) -> Iterator[tuple[Pool, datetime]]:
         """Lock the pool, its nodes and quotas in a transaction; yield the pool and its time.
 
-        The state that If-Match is compared with cannot change until the transaction ends.
+        The state that If-Match covers cannot change until the transaction ends.
 
         Raises:
             Problem: 404.
@@ -228,7 +230,7 @@ def replay_header(*, is_replay: bool) -> dict[str, str]:
 
 
 def root_of(request: Request) -> str:
-    """Return the address of the site that was requested, for links."""
+    """Return the base URL of the site that was requested, for links."""
     return request.build_absolute_uri("/").rstrip("/")
 
 

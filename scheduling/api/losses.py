@@ -20,11 +20,14 @@ from tenants.scopes import site_scope
 class PoolLosses(s.Serializer[object]):
     """Leases that vanished at the same time; they end only when an operator accepts their loss.
 
-    They continue if the executor lists them again. Null and empty if no leases are frozen.
+    They continue if the executor lists them again. `frozen_since` is null and `missing` is empty if
+    no leases are frozen.
     """
 
     frozen_since = s.DateTimeField(allow_null=True)
-    launched = s.IntegerField(help_text="Leases that were launched at the last comparison.")
+    launched = s.IntegerField(
+        help_text="Number of launched leases at the last comparison with the executor."
+    )
     missing = answer_serializer(MissingLease)(many=True)
 
 
@@ -55,7 +58,10 @@ class PoolLossesAccept(PoolLossesView):
 
     @described("operate_losses_accept", ReasonRequest, PoolLosses, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
-        """Accept the loss of these leases: the next round ends them. 409: none are frozen."""
+        """Accept the loss of these leases: the next round ends them.
+
+        Returns 409 if none are frozen.
+        """
         reason = request_of(ReasonRequest, request.data).reason
         with self.edited(name) as (pool, _):
             present = frozen_leases(pool.pk, lock=True)

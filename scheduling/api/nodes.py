@@ -36,7 +36,7 @@ from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
 
 POOL = query(
-    "pool", "A pool's name. Only with it does the answer have the ETag for edits of that pool."
+    "pool", "A pool's name. If it is given, the answer has the ETag for edits of that pool."
 )
 
 
@@ -191,7 +191,7 @@ class WindowOne(OperatePoolView):
 
 
 def _pool_there(name: str) -> None:
-    """Refuse an unknown pool in a body with 400; in an address it would be a 404."""
+    """Refuse an unknown pool in a body with 400; in a URL it would be a 404."""
     with site_scope():
         if not Pool.objects.filter(name=name).exists():
             raise bad_field("pool", "is not a pool")

@@ -45,7 +45,10 @@ class OverdueEnd(OverdueView):
 
     @described("operate_overdue_end", EndLeaseRequest, OverdueList.answered(), 200, IF_MATCH)
     def post(self, request: Request, name: str, uid: UUID, number: int) -> Response:
-        """Have the next round end a lease that its engine does not end. 409: it is not overdue."""
+        """Have the next round end a lease that its engine does not end.
+
+        Returns 409 if it is not overdue.
+        """
         wanted = request_of(EndLeaseRequest, request.data)
         with self.edited(name) as (pool, _):
             self.require_match(_tag(self.rows(pool)))

@@ -15,7 +15,7 @@ from evenshare_core.policies.registry import POLICIES
 
 
 class PolicyOptions(s.DictField):
-    """Options by name; the policy defines them."""
+    """Options by name; which options exist depends on the policy."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(child=s.JSONField(), **options)

@@ -198,7 +198,7 @@ def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> Qu
 
 
 class PoolEvents(Listed, SchedulingView):
-    """Base of lists of a pool's events; `kind` keeps the cursors of different lists apart."""
+    """Base of lists of a pool's events; `kind` makes the cursor of one list invalid in another."""
 
     who = Who.POOL
     parameters = PAGE
@@ -288,7 +288,7 @@ PoolChange = request_serializer(
     executor_options=s.DictField(
         child=s.JSONField(),
         required=False,
-        help_text="All options of the executor: replaces the saved ones. Running leases keep"
+        help_text="All options of the executor; they replace the saved ones. Running leases keep"
         " their options.",
     ),
     prices=s.DictField(child=PriceTermsWanted(), required=False),
@@ -324,7 +324,7 @@ class PoolClockView(OperatePoolView):
     body: ClassVar[type[ReasonRequest]] = ReasonRequest
 
     def change(self, request: Request, name: str) -> Response:
-        """Set the clock; the address and the body give the change."""
+        """Change the clock as the URL and the body request."""
         wanted = request_of(self.body, request.data)
         scale = wanted.scale if isinstance(wanted, ScaleRequest) else None
         with site_scope():

@@ -60,7 +60,7 @@ class CostRow(Answer, frozen=True):
 
     time_us: int
     spread: Speed
-    reports: Annotated[int, about("Since the average started.")]
+    reports: Annotated[int, about("Reports since the average started.")]
     changes: Annotated[int, about("Number of resets of the average.")]
     last_seen: datetime
 
@@ -79,7 +79,7 @@ class IterationTimeRow(Answer, frozen=True):
     iterations: int
     memory_bytes: Annotated[int, about("Peak on one GPU; 0: unknown.")]
     spread: Speed
-    reports: Annotated[int, about("Since the average started.")]
+    reports: Annotated[int, about("Reports since the average started.")]
     changes: Annotated[int, about("Number of resets of the average.")]
     last_seen: datetime
 
@@ -190,7 +190,7 @@ class ProfileOne(Shown, SharedPoolView):
 
     @described("profile_drop", None, None, 204)
     def delete(self, request: Request, name: str, slug: str, profile: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Delete a job type; refused while a job of it waits or runs."""
+        """Delete a job type; refused while jobs of this type wait or run."""
         facts, tenant = self.there(name, slug, Action.SUBMIT)
         try:
             is_dropped = drop_profile(

@@ -218,7 +218,7 @@ class QuotaPreview(OperateView):
 
 @contextmanager
 def _named(place: Callable[[int], str]) -> Iterator[None]:
-    """Rename the fields of service errors to those of the request, by the edit's index."""
+    """Rename the fields of service errors to the request's fields, by the index of each edit."""
     try:
         yield
     except InvalidInputError as error:
@@ -233,7 +233,7 @@ def _named_error(error: FieldError, place: Callable[[int], str]) -> FieldError:
 
 
 def _key(pool: Pool, slug: str, gpu_type: str) -> Key:
-    """Return the quota that an address names: a tenant, and a GPU type that the pool has or had."""
+    """Return the quota that a URL names: a tenant, and a GPU type that the pool has or had."""
     tenant = Tenant.objects.filter(slug=slug).first()
     kinds = GpuType.objects.filter(name=gpu_type)
     kind = kinds.filter(node__pool=pool).first() or kinds.filter(quota__pool=pool).first()

@@ -22,7 +22,7 @@ from tenants.answers import Answer, about, answered_as, one_of, plain
 
 
 class Money(Protocol):
-    """The billing functions that these views need; this layer may not import billing."""
+    """The functions of billing that these views need; this layer may not import billing."""
 
     def charges(self, jobs: Iterable[int]) -> Mapping[int, Decimal]:
         """Return the charges of jobs so far, by job id; jobs without a charge are left out."""
@@ -102,7 +102,7 @@ class JobRow(Answer, frozen=True, kw_only=True):
 
 
 def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
-    """Return jobs with their present leases and charges; `root` is the site's address.
+    """Return jobs with their present leases and charges; `root` is the site's URL.
 
     Jobs that have ended have no estimates.
     """
@@ -132,7 +132,8 @@ def job_json(
 ) -> dict[str, Any]:
     """Return a job as JSON; `known` contains further fields of `JobRow`.
 
-    `pool`: its name; saves a query. `at`: present pool time; the job's submission by default.
+    `pool`: the pool's name, which saves a query. `at`: present pool time; by default the job's
+    submission.
     """
     lease = known.get("lease")
     row = JobRow(
@@ -162,9 +163,9 @@ def job_json(
 
 
 def queue_places(jobs: list[Job]) -> dict[int, QueuePlace]:
-    """Return the places and expected starts of those of the jobs that are queued, by job id.
+    """Return the queue position and expected start of each queued job among `jobs`, by job id.
 
-    Jobs that no round has considered yet, and jobs in quarantine, are left out.
+    Jobs in quarantine, and jobs that no round has considered yet, are left out.
     """
     queued = [job for job in jobs if is_queued(job)]
     if not queued:

@@ -79,7 +79,7 @@ class RoundList(Listed, SchedulingView):
 class RoundShow(Shown, SchedulingView):
     """Show a round: shares, certificate, reasons, prices, trades, hashes of its bytes.
 
-    `bundle` is the address of the data to recompute it; `record` is its record in the log.
+    `bundle` is the URL of the data for recomputing the round; `record` is its record in the log.
     """
 
     address = "rounds/<slug:name>/<int:number>"

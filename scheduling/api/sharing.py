@@ -57,13 +57,16 @@ class SharingJson(Answer, frozen=True):
 
 
 class SharingChanged(SharingRow, frozen=True):
-    """The settings after a change; `back`: when GPUs return if less is lent now, else null."""
+    """The settings after a change.
+
+    If less is lent now, `back` states when the GPUs return; otherwise it is null.
+    """
 
     back: PromisedReturn | None
 
 
 class OfferRevoked(OfferRow, frozen=True):
-    """A revoked offer; `back`: when its GPUs return."""
+    """A revoked offer; `back` states when its GPUs return."""
 
     back: PromisedReturn
 
@@ -170,7 +173,7 @@ class OfferOne(SharedPoolView):
 
     @described("offer_revoke", None, OfferRevoked)
     def delete(self, request: Request, name: str, slug: str, offer: UUID) -> Response:  # noqa: ARG002 - DRF's signature
-        """Revoke an offer: no more GPUs are lent by it; `back` is when its GPUs return.
+        """Revoke an offer, so that it lends no more GPUs; `back` states when its GPUs return.
 
         Repeating it is harmless. The offer stays in the list.
         """

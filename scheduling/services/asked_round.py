@@ -36,16 +36,14 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 RowT = TypeVar("RowT")
-FAILED = "The next round cannot be decided with it, so there is no answer."
+FAILED = "The next round cannot be decided with this job, so there is no answer."
 # The columns that rounds read, as requested; the request names tenant and job type instead.
 _AS_ASKED = {*JobValue.__struct_fields__} & {*JobRequest.__struct_fields__} - {"tenant", "profile"}
 NO_QUOTA = "Its tenant has no quota in the pool now, so the next round has no answer."
 
 
 class AskedJob(NamedTuple):
-    """A job that was not submitted, as a round would read it, with its optional rows of the
-    snapshot.
-    """
+    """A job that was not submitted, with the values that a round would read for it."""
 
     job: JobValue
     deadline: Deadline | None = None

@@ -20,7 +20,10 @@ def _or_null(number: int) -> int | None:
 
 
 class DeadlinePreview(Answer, frozen=True, rename={"number": "round"}):
-    """Round `round`'s answer to the job if nothing else changes. `text`: why there is no answer."""
+    """The answer of round `round` to the job, if nothing else changes.
+
+    `text` explains why there is no answer.
+    """
 
     COMPONENT = "PreviewRow"
 
@@ -53,6 +56,8 @@ def preview_deadline(
         return DeadlinePreview(asked.number, text=asked.text)
     answers = {answer.job: answer for answer in asked.decision.answers}
     if asked.job.id not in answers:
-        return DeadlinePreview(asked.number, text="The next round would not answer it yet.")
+        return DeadlinePreview(
+            asked.number, text="The next round would not answer this deadline yet."
+        )
     at = from_us(asked.snapshot.at_us)
     return DeadlinePreview(asked.number, view_of(answers[asked.job.id], number=asked.number, at=at))

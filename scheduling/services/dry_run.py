@@ -71,12 +71,12 @@ class DryRun(Answer, frozen=True, rename={"deadline": "deadline_answer"}):
     note: str = NOTE
     deadline: Annotated[
         DeadlinePreview | None,
-        about("Answer of the next round; null: no deadline."),
+        about("The next round's answer to the deadline; null: the job has no deadline."),
     ] = None
     # The next round's decision; the fields above agree with it.
     next_round: Annotated[
         NextRound | None,
-        about("null: not decided, such as for an infeasible job."),
+        about("null: no round was decided, for example because the job is infeasible."),
     ] = None
     book: Hidden[str] = ""
     never: Hidden[bool] = False  # a submission would be refused
@@ -116,7 +116,7 @@ def dry_run_job(
         asked = _ask(tenant, request, offer, at)
     if asked is not None and asked.decision is not None:
         now_s = timer()
-        # A simulated round takes about as long as reading and deciding this one.
+        # A simulated round takes about as long as this round took to read and decide.
         end_s = began_s + min(BUDGET_S, ANSWER_S - (now_s - asked_s))
         left_s = end_s - now_s
         answer = _with_next_round(answer, asked, left_s, timer)
@@ -156,12 +156,14 @@ def _with_next_round(
 
 
 def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
-    """Return the answer changed to agree with the round: quotas and free GPUs do not suffice."""
+    """Return the answer changed to agree with the round, which knows more than quotas and free
+    GPUs.
+    """
     if not preview.starts:
         code = preview.reason_code
         if code in {"", Reason.TOO_LARGE.value}:
             return replace(answer, next_round=preview)
-        # keep the reason: the plan follows from the price
+        # keep the reason: the plan results from the price
         if code in PLANNED and answer.reason_code in PRICES:
             return replace(answer, next_round=preview, detail=f"{answer.detail} {preview.text}")
         return replace(answer, next_round=preview, reason_code=code, detail=preview.text)
@@ -295,7 +297,7 @@ def _priced(
     *,
     feasible: bool,
 ) -> DryRun:
-    """Return the answer with its numbers; `binds`: why it cannot start at all, or not now."""
+    """Return the answer with its numbers; `binds`: why the job cannot start, now or at all."""
     gpus = question.request.gpus
     own = gpus - borrowed
     if binds is None:
@@ -339,7 +341,7 @@ def _refused(
 def _price_above_value(
     question: _Question, choice: StartProspect
 ) -> tuple[Reason, dict[str, object]] | None:
-    """Return why its policy refuses the present price, or None if it accepts it."""
+    """Return why the pool's policy refuses the present price for the job, or None."""
     request, offer = question.request, question.offer
     if offer.policy not in POLICIES:
         return None
@@ -364,7 +366,7 @@ def _price_above_value(
 
 
 def _too_large(gpus: object, gpu_type: str, offer: PoolOffer) -> DryRun:
-    """Return the answer for a job larger than the pool: no GPU is own or borrowed.
+    """Return the answer for a job larger than the pool: it gets no GPUs.
 
     `gpu_type`: the accepted type with the most GPUs; empty in a pool without nodes.
     """

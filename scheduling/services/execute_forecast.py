@@ -171,12 +171,12 @@ def past_estimates(snapshot: Snapshot, now: datetime) -> list[PastEstimate]:
 def latest_correction(snapshot: Snapshot) -> Correction:
     """Return the correction of the pool's newest forecast under this policy. A single query.
 
-    Outcomes of estimates since then are used only by the next forecast.
+    Estimates settled since then affect only the next forecast.
     """
     done = StartForecast.objects.filter(pool_id=snapshot.pool, state=State.DONE)
     newest = done.order_by("-id").values_list("policy", "facts").first()
     facts = newest[1].get("corrections") if newest and newest[0] == snapshot.policy else None
-    if not facts:  # no forecast yet, or an old one
+    if not facts:  # no forecast yet, or one of an earlier version
         return Correction()
     short, long = (Factors(**facts[group]) for group in ("short", "long"))
     return Correction(snapshot.lease_us, short, long)
@@ -231,7 +231,9 @@ def _row(
 
 
 def _facts(snapshot: Snapshot, history: History, forecast: Forecast) -> dict[str, Any]:
-    """Return the assumptions that the page shows: counts of the pool, never of a single tenant."""
+    """Return the assumptions that the page shows: counts of the whole pool, never of a single
+    tenant.
+    """
     reasons = Counter(row.reason.value for row in forecast.starts.values() if row.reason)
     return {
         "runs": forecast.runs,

@@ -34,7 +34,10 @@ CHANGED_SINCE = (
 
 
 class AcceptedLosses(NamedTuple):
-    """The number of leases that the next round ends as lost; `is_new`: not accepted before."""
+    """The result: the number of leases that the next round ends as lost.
+
+    `is_new`: they were not accepted before.
+    """
 
     leases: int
     is_new: bool
@@ -46,9 +49,9 @@ def accept_losses(
     """Accept that the leases which the pool's executor does not list are lost.
 
     The next round ends them as lost, and their jobs wait again. A lease that is listed again before
-    that round continues. Leases that vanish later are not accepted. `seen`: the name that
-    `scheduling.selectors.operate.losses` gave the leases that the actor saw; if None, all current
-    ones are accepted. Repeating it changes nothing.
+    that round continues. Leases that vanish later are not accepted. `seen`: the text by which
+    `scheduling.selectors.operate.losses` identifies the leases that the actor saw; if None, all
+    leases that are missing now are accepted. A repeated call changes nothing.
 
     Raises:
         InvalidInputError: on `pool`: no losses are frozen, or other leases than the actor saw.
@@ -95,10 +98,10 @@ def change_executor_options(
     The next leases are launched with them; running leases keep the options of their launch. If
     nothing changed, nothing is recorded, not even the reason.
 
-    `seen`: the name that `scheduling.selectors.pools.executors.name_of_options` gave the options
-    that the actor saw; not compared if None. `on_host`: the actor has a shell on the portal's
-    machine, and may set `host_options`. `same_cluster`: the new options also find running leases,
-    so `finds_by` may change while some exist.
+    `seen`: the hash of the options that the actor saw, by
+    `scheduling.selectors.pools.executors.name_of_options`; not compared if None. `on_host`: the
+    actor has a shell on the portal's machine, and may set `host_options`. `same_cluster`: the new
+    options also find running leases, so `finds_by` may change while some exist.
 
     Raises:
         InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: they

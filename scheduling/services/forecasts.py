@@ -34,7 +34,8 @@ KEEP_ESTIMATES = timedelta(days=30)
 KEEP_FORECASTS = timedelta(days=1)  # for forecasts of which no estimate is kept
 State = StartForecast.State
 
-# A start counts only if a round later than the forecast's granted it, whatever the clocks show.
+# A start counts only if its lease was granted in a later round than the forecast's, whatever the
+# clocks show.
 _STARTED = """
 UPDATE scheduling_startestimate e SET fate = 'started', started_at = s.started_at
 FROM (SELECT one.id, min(l.started_at) AS started_at
@@ -81,17 +82,19 @@ def claim_forecast() -> tuple[int, str] | None:
 
 
 def _is_due(pool: Any) -> bool:
-    """Return whether a round came since the last forecast; without a queue, whether that is old."""
+    """Return whether a round was decided since the last forecast; without a queue, whether the last
+    forecast is old.
+    """
     if pool.has_queue or pool.seen_at is None:
         return bool(pool.seen != pool.last)
     return bool(read_clock(pool.pk).pool_at - pool.seen_at >= REST_WITHOUT_QUEUE)
 
 
 def _pools(now: datetime) -> Any:
-    """Return pools that had a round, without those whose newest forecast has just failed.
+    """Return pools with at least one round, without those whose newest forecast has just failed.
 
-    `seen`: the round of the pool's newest forecast, at `seen_at` of pool time. `last`: the pool's
-    last round.
+    `seen`, `seen_at`: the round of the pool's newest forecast, and its pool time. `last`: the
+    pool's last round.
     """
     queued = Job.objects.filter(pool=OuterRef("pk"), state=Job.State.PENDING, quarantine="")
     newest = StartForecast.objects.filter(pool=OuterRef("pk")).order_by("-id")
@@ -164,7 +167,7 @@ def is_forecast_wanted(forecast_id: int, claim: str) -> bool:
 
 
 def settle_estimates(pool_id: int) -> None:
-    """Store whether the jobs of the pool's kept estimates started, or ended before a start."""
+    """Store whether the jobs of the pool's kept estimates started, or ended without a start."""
     with site_scope(), connection.cursor() as cursor:
         cursor.execute(_STARTED, [pool_id])
         cursor.execute(_GONE, [pool_id])
@@ -191,5 +194,5 @@ def drop_old_estimates() -> int:
 
 
 def _drop(forecasts: Any) -> int:
-    """Delete `forecasts`; return their number, without the rows that Django deletes with them."""
+    """Delete `forecasts`; return how many were deleted, without counting their dependent rows."""
     return int(forecasts.delete()[1].get("scheduling.StartForecast", 0))

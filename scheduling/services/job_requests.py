@@ -139,7 +139,7 @@ def _check_size(
         reason = f"is more than the pool has of any {what}"
         errors.add("gpus", reason, f"Request at most {largest}.", "too_large")
         return
-    # If an accepted type has no limit, the job can wait for this type.
+    # If one accepted type has no limit, the job is not refused, because it can wait for that type.
     names = [name for name in gpu_types or offer.gpus if offer.gpus.get(name, 0) >= gpus]
     limits = [offer.at_most.get(name) for name in names]
     allowed = max((limit for limit in limits if limit is not None), default=0)

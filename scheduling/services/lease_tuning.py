@@ -34,14 +34,15 @@ from scheduling.services.pool_export import FILE_OPTIONS, PoolExport, PoolExport
 
 
 class LeaseTuningError(Exception):
-    """Lengths cannot be compared; the message has the field, the reason and what to do."""
+    """The lengths cannot be compared; the message has the field, the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTuning:
-    """The results. `start`: when the runs start (pool time); `present_s`: the pool's length.
+    """The results of a comparison of lease lengths.
 
-    `jobs`: the number of jobs submitted since the start; `rows` are sorted by length.
+    `start`: the start of the runs (pool time). `present_s`: the pool's present length. `jobs`: the
+    number of jobs submitted since the start. `rows` are sorted by length.
     """
 
     pool: str
@@ -67,8 +68,8 @@ def tune_lease(
     """Simulate the jobs of a pool's last `days` (pool time) for each lease length (seconds).
 
     `lengths`: by default, those of `LENGTHS_S` within the pool's bounds. `policy`: by default, the
-    pool's policy with its options. `cold_s` is lost when a job is resumed, `checkpoint_s` when a
-    lease expires. `remark` is called with facts that the runs ignore, and before each run.
+    pool's policy with its options. A job loses `cold_s` when it is resumed, and `checkpoint_s` when
+    its lease expires. `remark` is called with each fact that the runs ignore, and before each run.
 
     Raises:
         LeaseTuningError: the pool does not exist or has no jobs in these days; a length or an
@@ -134,7 +135,10 @@ def _runs(
 def _lengths(
     asked: Sequence[int] | None, options: dict[str, Any], remark: Callable[[str], None]
 ) -> list[int]:
-    """Return the lengths to try, sorted: at least a round of pool time, within the bounds."""
+    """Return the lengths to try, sorted.
+
+    Each is within the bounds, and at least a round of pool time.
+    """
     round_s, bound_s = round(options["round_s"]), round(options["least_lease_s"])
     least_s = max(round_s, bound_s)
     most_s = round(options["most_lease_s"]) or LENGTHS["lease_s"][1]

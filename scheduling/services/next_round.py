@@ -36,13 +36,13 @@ HORIZON_US = 24 * HOUR_US
 
 
 class PreemptedForIt(Answer, frozen=True):
-    """Leases that would end early for the job; `own_leases` belong to the job's tenant."""
+    """Leases that would end early to make room for the job; `own_leases` belong to its tenant."""
 
     leases: int = 0
     own_leases: int = 0
     other_tenants: int = 0
     moved: Annotated[int, about("Leases that would move to other nodes.")] = 0
-    notice_s: Annotated[int, about("Maximum seconds that they have to stop.")] = 0
+    notice_s: Annotated[int, about("Maximum seconds that these leases have to stop.")] = 0
 
     @property
     def count(self) -> int:

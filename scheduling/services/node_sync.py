@@ -1,7 +1,7 @@
 """Synchronization of a pool's nodes with those of its engine: nodes are added, changed, drained.
 
-No node is removed, because past leases refer to it. No node is resumed, because an operator may
-have drained it.
+Nodes are never removed, because past leases refer to them. They are never resumed, because an
+operator may have drained them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPARED = ("gpus", "cpus", "memory_mb")
 class SyncedNode:
     """A change of one node.
 
-    `before` and `after` have the fields that differ; for a new node, `after` has all.
+    `before` and `after` have the fields that differ; for a new node, `after` has all fields.
     """
 
     kind: str  # added, changed or drained
@@ -43,18 +43,14 @@ class SyncedNode:
 
 @dataclass(frozen=True)
 class NodeSync:
-    """Changes sorted by name, and the nodes that are left unchanged, with the reasons."""
+    """The changes, sorted by name, and the nodes that are left unchanged with the reasons."""
 
     changes: tuple[SyncedNode, ...]
     left: tuple[tuple[str, str], ...]
 
 
 def engine_nodes(pool: Pool) -> list[EngineNode]:
-    """Request the nodes of a pool's engine, outside of any transaction.
-
-    Raises:
-        ExecutorError: the engine does not answer, or lists no nodes.
-    """
+    """Return the nodes that a pool's engine lists; call it outside of any transaction."""
     source = node_source(executor_for(pool.executor))
     if source is None:
         raise ExecutorError(f"the executor {pool.executor} has no own list of nodes")
@@ -62,7 +58,8 @@ def engine_nodes(pool: Pool) -> list[EngineNode]:
 
 
 def pools_beside(pool: Pool) -> list[Pool]:
-    """Return other pools that may have nodes of the same engine, outside of any transaction.
+    """Return other pools that may have nodes of the same engine; call it outside of any
+    transaction.
 
     Paused pools are left out. A pool whose engine does not answer is included.
     """
@@ -97,8 +94,9 @@ def sync_nodes(
 ) -> NodeSync:
     """Synchronize a pool's nodes with `there` in one transaction; return the changes.
 
-    A GPU type that is new to the pool gets the default price setting. Nodes of pools in `beside`
-    are not added (`pools_beside`). Calling it again with the same nodes changes nothing.
+    A GPU type that is new to the pool gets the default price setting. Nodes that belong to the
+    pools in `beside` are not added (`pools_beside`). Calling it again with the same nodes changes
+    nothing.
 
     Raises:
         PermissionDenied: the actor has no operator rights.

@@ -33,7 +33,7 @@ from tenants.scopes import site_scope
 
 
 def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> bool:
-    """Keep new leases off a node; return whether it took leases before.
+    """Drain a node, so that it gets no new leases; return whether it was up before.
 
     Leases on it end at their expiry, and their jobs continue on other nodes. If the node was
     drained already, nothing is recorded, not even the reason.

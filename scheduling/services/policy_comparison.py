@@ -22,7 +22,7 @@ from scheduling.services.round_impact import queued_in
 from scheduling.services.settings_impact import under_policy
 from tenants.scopes import site_scope
 
-# The page waits at most this long; policies that were not tried by then are reported.
+# The maximum time for which the page waits; policies that were not tried by then are reported.
 BUDGET_S = 20.0
 
 log = structlog.get_logger(__name__)
@@ -30,10 +30,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """A policy's decision of the round; `error` explains why there is none.
+    """A policy's decision for the round, in numbers; `error` explains why there is none.
 
-    `held`, `borrowed`: GPUs in leases after the round. `took_ms`: the time of the decision and its
-    checks.
+    `held` and `borrowed` count the GPUs in leases after the round. `took_ms`: the time for the
+    decision and its checks.
     """
 
     policy: str
@@ -49,7 +49,7 @@ class PolicyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PolicyComparison:
-    """The round `number` at `at` by each policy, sorted by name."""
+    """The decisions of all policies for round `number` at `at`, sorted by policy name."""
 
     number: int
     at: datetime

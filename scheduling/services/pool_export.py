@@ -53,8 +53,8 @@ class PoolExportError(Exception):
 class PoolExport:
     """The files and options for `simulate`, with remarks.
 
-    `files` are by name; `FILE_OPTIONS` has the option for each. `options` are the other options;
-    `remarks` are sentences.
+    `files` is keyed by file name; `FILE_OPTIONS` has the option of each file. `options` are the
+    other options. `remarks` are sentences.
     """
 
     files: Mapping[str, str]
@@ -65,8 +65,8 @@ class PoolExport:
 def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
     """Return a pool as files, and the options to simulate it from its first round on.
 
-    With `last_days`, the simulation starts that many days of pool time ago. Its pool then has no
-    running or waiting jobs, and only the jobs submitted since arrive.
+    With `last_days`, the simulation starts that many days of pool time ago. The simulated pool is
+    empty at that time, and only jobs submitted since then arrive.
 
     Raises:
         PoolExportError: the pool does not exist, has no node or no job, or its policy is not
@@ -150,8 +150,8 @@ def _quotas(
 ) -> list[tuple[str, Entitlement]]:
     """Return the quotas in force, and 0 GPUs for tenants that have jobs but no quota.
 
-    The order of tenants in the file decides ties. Quotas have the tenants' own limits; offers
-    become lend limits at the last posted price.
+    The order of tenants in the file decides ties. Quotas are limited by the tenants' own settings;
+    offers become lend limits at the last posted price.
     """
     rows = (
         Quota.objects.filter(pool=pool, gpu_type__name__in=types, valid_from__lte=at)
@@ -175,7 +175,9 @@ def _quotas(
 
 
 def _start(pool: Pool, jobs: PastJobs) -> datetime:
-    """Return the earliest time in a pool: its first job, first round, or that round's sums."""
+    """Return the earliest time known in a pool: of its first job, its first round, or the start of
+    that round's sums.
+    """
     first = Round.objects.filter(pool=pool).order_by("number").first()
     starts_us = [job.submitted_us for job in jobs.jobs]
     if first is not None:
@@ -218,10 +220,10 @@ def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) ->
         (others, "Rounds decided by another policy; the run uses the present policy"),
         (changed, "Quotas that began later or have an end; the run uses the present quotas"),
         (down, "Nodes that are not up, which offer no GPUs in the run"),
-        (windows, "Maintenance windows, which the run does not have"),
-        (limits, "Tenants with a limit of credit, which the run does not have"),
+        (windows, "Maintenance windows, which the run ignores"),
+        (limits, "Tenants with a credit limit, which the run ignores"),
         (jobs.quarantined, "Jobs in quarantine, which are skipped"),
-        (0 if simulates else jobs.guessed, "Jobs that are not over, whose work is estimated"),
+        (0 if simulates else jobs.guessed, "Jobs that have not ended, whose work is estimated"),
         (
             jobs.scaled,
             "Jobs whose deadline has fewer than 100 points, which the run takes as 100",

@@ -77,7 +77,7 @@ def change_pool(
 def complete_options(
     policy: str, options: Mapping[str, Any], errors: FieldErrors
 ) -> dict[str, Any]:
-    """Return a policy's options with defaults; add errors to `errors`, as `options.NAME`."""
+    """Return a policy's options with defaults; add errors to `errors` as `options.NAME`."""
     try:
         chosen = registry.usable_options(policy, dict(options))
         read: dict[str, Any] = msgspec.to_builtins(chosen)
@@ -98,7 +98,9 @@ def lengths_of(pool: Pool) -> dict[str, int]:
 def check_lengths(
     lengths: Mapping[str, int | None], present: Mapping[str, int], errors: FieldErrors
 ) -> None:
-    """Add errors of those fields that differ from their `present` value to `errors`."""
+    """Add the errors of fields to `errors`, but only for fields that differ from their `present`
+    value.
+    """
     for name, (least, most) in LENGTHS.items():
         value = lengths.get(name)
         if value is None or not least <= value <= most:

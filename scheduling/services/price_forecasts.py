@@ -1,8 +1,8 @@
 """Price bands of the next hours, computed together with start estimates.
 
 The newest forecast of each pool is shown to all users. A forecast per hour of pool time is kept,
-at most `KEPT` per GPU type. Its hits are counted when prices are metered
-(`billing.metering.forecasts`).
+at most `KEPT` per GPU type. When prices are metered, `billing.metering.forecasts` counts the prices
+that were within a kept forecast.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def put_profile(
         row.speedups = used_speedups(row.declared, row.as_measured)
         if not compare(row.declared, row.as_measured):
             row.source, row.measured_at, row.measured_job = Profile.Source.DECLARED, None, None
-        # profiling runs may be repeated after this declaration
+        # new profiling runs may measure the job type after this declaration
         row.past_run = _last_run(row) if before else 0
         was, becomes = changed(before, _state(row))
         if becomes or before:
@@ -86,7 +86,7 @@ def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:
         # If a job accepted only types on which it cannot run, every round would fail.
         jobs = row.jobs.filter(state__in=Job.ACTIVE_STATES, gpu_types__contains=[kind]).count()  # type: ignore[union-attr]  # then there is a row
         if jobs:
-            hint = "Cancel them, or wait for their end; or declare another job type."
+            hint = "Cancel them, wait until they end, or declare another job type."
             errors.add(f"speeds.{kind}", f"is missing, but jobs accept it: {jobs}", hint, "in_use")
     errors.raise_any(order=("speeds",))
 

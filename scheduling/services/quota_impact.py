@@ -57,14 +57,16 @@ class Impact:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings of quotas above the pool's GPUs: the tenants that lose, and how much."""
+        """Return a warning for each set of quotas above the pool's GPUs: the tenants that lose, and
+        how much.
+        """
         return [dilution_text(row) for row in self.dilutes]
 
 
 def quota_impact(
     *, pool_id: int, edits: Sequence[QuotaEdit], since: datetime, now: PoolNow
 ) -> Impact:
-    """Return the next round as if `edits` were in force, whenever they start.
+    """Return the next round as if `edits` were in force now, even if they start later.
 
     It is decided twice: with the present quotas and with the changed ones.
 
@@ -102,8 +104,8 @@ def with_quotas(
 ) -> Snapshot:
     """Return the snapshot with other nominal quotas, scaled to its capacity. Pure.
 
-    They are valid from the same time as in the round (`quotas_since`). `rules`: the tenants' own
-    settings for lending and borrowing.
+    The quotas are valid from the round's own `quotas_since`. `rules`: the tenants' own settings for
+    lending and borrowing.
     """
     capacity = capacity_by_type(snapshot.nodes)
     by_type: dict[str, list[tuple[int, QuotaTerms]]] = {}

@@ -1,4 +1,4 @@
-"""Differences between two decisions of one round, per tenant and GPU type."""
+"""Differences between two decisions for one round, per tenant and GPU type."""
 
 from __future__ import annotations
 

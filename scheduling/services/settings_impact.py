@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 class PriceMove(NamedTuple):
     """The price of a GPU type after the round, without and with the change.
 
-    In micro-credits per GPU-hour.
+    Both are in micro-credits per GPU-hour.
     """
 
     gpu_type: str
@@ -57,10 +57,10 @@ NO_MOVES = LeaseMoves(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SettingsImpact:
-    """An estimate of the next round, `number` at `at`.
+    """An estimate of the next round, which has number `number` and time `at`.
 
-    `granted_only_after`: jobs that start only under the changed settings. `same`: both rounds
-    decide the same, with terms of the same length. `error` explains why there is no estimate.
+    `granted_only_after`: jobs that start only under the changed settings. `same`: both rounds have
+    the same result, with terms of the same length. `error` explains why there is no estimate.
     """
 
     number: int
@@ -128,7 +128,7 @@ def with_settings(
     """Return the snapshot as the engine would read it under other settings. Pure.
 
     `round_s`, `lease_s` are pool seconds. `bounds_s`: the shortest and longest term that a policy
-    may give, 0 for `lease_s`.
+    may give; 0 means `lease_s`.
     """
     lease_us, least_us, most_us = (length_s * SECOND_US for length_s in (lease_s, *bounds_s))
     bounds_us = lease_bounds_of(lease_us, least_us, most_us)
@@ -189,7 +189,7 @@ def _impact(pool_id: int, snapshot: Snapshot, changed: Snapshot) -> SettingsImpa
 
 
 def _outcome(decision: Decision) -> tuple[object, ...]:
-    """Return the effects of a decision, without the numbers from which they follow."""
+    """Return what a decision changes, without the numbers behind it, for a comparison."""
     granted = {(row.job, row.gpu_type, row.placement, row.own) for row in decision.grants}
     renewed = {(row.lease, row.own) for row in decision.renewals}
     return granted, renewed, {row.lease for row in decision.ends}, decision.prices

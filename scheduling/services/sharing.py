@@ -24,7 +24,7 @@ from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
 from tenants.selectors.access import access_of
 
-OFFERS_MAX = 100  # the maximum number of open offers of a tenant in a pool
+OFFERS_MAX = 100  # the maximum number of open offers that a tenant may have in a pool
 
 
 class MadeOffer(NamedTuple):
@@ -157,7 +157,7 @@ def make_offer(
 def revoke_offer(
     *, tenant: Tenant, actor: Actor, pool_id: int, uid: UUID, now: datetime
 ) -> IdleOffer | None:
-    """Revoke an offer from `now` on (pool time); return None if the tenant has no such offer there.
+    """Revoke an offer from `now` on (pool time); return None if the tenant has none with this id.
 
     An offer that was already revoked or has ended is not changed.
 
@@ -180,11 +180,11 @@ def revoke_offer(
 
 @contextmanager
 def _managed(tenant: Tenant, actor: Actor) -> Iterator[None]:
-    """Open a transaction for a manager of the tenant, whose present role is checked."""
+    """Open a transaction for a tenant's manager; check that the actor is one now."""
     with tenant_scope(tenant.pk):
         if not may_in_tenant(access_of(actor.user), Action.SHARE, tenant.pk):
             raise PermissionDenied
-        # Only one change of a tenant runs at a time.
+        # Changes of one tenant run one after the other.
         Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         yield
 

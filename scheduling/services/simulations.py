@@ -1,4 +1,4 @@
-"""Simulations of a pool's next hours: requested, started in turn, cancelled, given up.
+"""Requests, starts, cancellations and failures of simulations of a pool's next hours.
 
 `scheduling.services.execute_simulation` runs them in a separate process. All states change by
 compare-and-swap on (state, claim), so the process of a simulation that was cancelled or given up
@@ -120,7 +120,7 @@ def cancel_simulation(*, actor: Actor, simulation_id: int) -> bool:
         after = {"state": locked.state, "simulation": locked.pk}
         subject = f"pool {locked.pool.name}"
         write_audit(actor, "simulation.cancelled", subject, before=before, after=after)
-        transaction.on_commit(_wake, robust=True)  # the next simulation may start
+        transaction.on_commit(_wake, robust=True)  # a queued simulation may start now
     return True
 
 

@@ -21,7 +21,8 @@ from scheduling.selectors.sharing.settings import price_limits
 
 ENDED_MOST = ARRIVALS_MOST = 2_000
 SPAN = timedelta(hours=24)
-LEAST_SPAN_US = HOUR_US  # with a shorter span a new pool's first jobs would repeat too often
+# over a shorter span, simulations would repeat a new pool's first jobs too often
+LEAST_SPAN_US = HOUR_US
 
 # SQL: the latest ended jobs, and how long each held GPUs of each type.
 _ENDED = """
@@ -41,7 +42,7 @@ def read_history(pool_id: int, at: datetime) -> History:
     """Return the jobs that ended before a pool time, and the submissions of the day before it.
 
     At most eight queries. Jobs that were cancelled before they started count as never submitted.
-    Submitted jobs have the estimates that rounds use, by present measurements.
+    Submitted jobs get the estimates that rounds would use now.
     """
     ended = _ended(pool_id, at)
     rows = (

@@ -34,9 +34,10 @@ from tenants.rate import Rate, take
 from tenants.scopes import tenant_scope
 
 BULK_MAX = 1000
-# The length of a burst: a tenant may submit at once what its rate allows in this many seconds.
+# A burst: at once, a tenant may submit as many jobs as its rate allows in this many seconds.
 BURST_S = 10
-# The cost of a request against the rate: a bulk is one transaction, but a long one.
+# The cost of a single or a bulk request against the rate. A bulk request is one transaction, but a
+# long one.
 ONE, BULK = 1.0, 20.0
 
 
@@ -186,11 +187,7 @@ def _read_all(tenant: Tenant, specs: Mapping[str, object]) -> list[_Accepted]:
 
 
 def _check_deadlines(read: Sequence[_Accepted], readings: Mapping[int, PoolNow]) -> None:
-    """Refuse deadlines that have passed, or are too far ahead, by the clocks of the jobs' pools.
-
-    Raises:
-        InvalidInputError: at least one job has such a deadline.
-    """
+    """Refuse deadlines that have passed, or are too far ahead, on the clock of the job's pool."""
     errors = FieldErrors()
     for one in read:
         own = deadline_errors(one.request, readings[one.offer.id].pool_at)
@@ -308,8 +305,8 @@ def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _make_room(tenant: Tenant, jobs: int) -> None:
     """Enforce the tenant's limit of waiting jobs, exactly, under concurrent submissions.
 
-    Far below the limit, a single job is counted without a lock. The margin is larger than all
-    concurrent submissions: a locked bulk and one job per connection.
+    Far below the limit, a single job is counted without a lock. The margin covers all concurrent
+    submissions: one locked bulk request, and one job per connection.
     """
     limit: int = settings.PENDING_JOBS_MAX
     if jobs == 1 and _pending(tenant) + 2 * BULK_MAX <= limit:

@@ -1,4 +1,4 @@
-"""Import of a trace's jobs into a pool: all now, as a backlog, or each at its own instant.
+"""Import of a trace's jobs into a pool: all now, as a backlog, or each at its own time.
 
 The import is one transaction: if it fails, nothing is stored, and the same file can be imported
 again. Rows are inserted in batches, so memory use does not grow with the file.
@@ -113,7 +113,8 @@ def import_into_pool(
 ) -> ImportReport:
     """Import a file's jobs into a pool; `progress` is called with the number of lines read.
 
-    In a replay the trace's first job is submitted now, and all others keep their distance from it.
+    In a replay the trace's first job is submitted now, and the others later, at the intervals of
+    the trace.
 
     Raises:
         TraceImportError: the pool does not exist, or its executor runs real processes.
@@ -212,7 +213,7 @@ def _count(report: ImportReport, batch: Sequence[_Row], last_us: int) -> None:
 
 
 class _Tenants:
-    """The tenants of lines; creates missing ones if requested."""
+    """The tenants that lines of a trace name; missing tenants are created if requested."""
 
     def __init__(self, pool: Pool, options: ImportOptions, report: ImportReport) -> None:
         self._pool = pool
@@ -257,7 +258,7 @@ class _Tenants:
 
 @dataclass(frozen=True, slots=True)
 class _Backlog:
-    """Jobs that are all submitted now."""
+    """Writes jobs that are all submitted now."""
 
     pool: Pool
     at: PoolNow
@@ -299,14 +300,16 @@ class _Backlog:
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """Jobs that are submitted later: the time `first_us` of the trace is now."""
+    """Writes jobs that are submitted later: now corresponds to `first_us` of the trace."""
 
     pool: Pool
     at: PoolNow
     first_us: int
 
     def write(self, batch: Sequence[_Row]) -> int:
-        """Insert arrivals; return the microseconds from the first submission to the last one."""
+        """Insert arrivals; return the time from the first submission to that of the last row, in
+        us.
+        """
         begin_us = to_us(self.at.pool_at) - self.first_us
         common = Arrival(pool=self.pool, tenant_id=0)
         _insert(

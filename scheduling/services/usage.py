@@ -30,7 +30,7 @@ from tenants.answers import Answer, about
 POINTS = 200
 # If a job has more leases, or its files are larger in total, only the newest leases are read.
 LEASES, READ_BYTES = 20, 2**20
-# The limit of one lease, however large its gang is.
+# The maximum that is read of one lease, even of a large gang.
 LEASE_BYTES = 4 * 2**20
 
 
@@ -54,10 +54,10 @@ class LeaseUsage(Answer, frozen=True, rename=_LEASE):
     ended_at: datetime | None
     gpu_type: str
     gpus: int
-    gpus_known: Annotated[int, about("Number of them whose use is known.")]
+    gpus_known: Annotated[int, about("Number of these GPUs whose use is known.")]
     of_nodes: int
     nodes: int
-    cpus: Annotated[int, about("CPUs available to its programs; 0: unknown.")]
+    cpus: Annotated[int, about("CPUs available to the lease's programs; 0: unknown.")]
     gpu_state: Annotated[
         GpuState,
         about(
@@ -99,7 +99,9 @@ def reports_usage(job: Job) -> bool:
 
 
 def newest_leases(job: Job) -> list[Lease]:
-    """Return the leases that `job_usage` reads, oldest first, and one more if there are more.
+    """Return the leases that `job_usage` reads, oldest first.
+
+    An extra lease shows that there are more.
 
     Leases that never started are left out, because they used nothing.
     """

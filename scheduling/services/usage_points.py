@@ -23,7 +23,7 @@ MOMENT = 1 / 8
 
 @dataclass(frozen=True, slots=True)
 class LeaseSamples:
-    """The samples of the nodes of a lease, by node.
+    """The samples of a lease on each of its nodes.
 
     `begin_us` and `end_us` are pool time, which is `scale` times wall time. Samples outside of this
     period are ignored.
@@ -56,7 +56,7 @@ _NAMES = {
 
 
 class UsagePoint(Answer, frozen=True, rename=_NAMES):
-    """The use of all nodes together over a period; null if unknown."""
+    """The use of all nodes together over a period; a figure is null if unknown."""
 
     COMPONENT = "UsageFigures"
 
@@ -176,10 +176,11 @@ def idle_since_us(points: Sequence[UsagePoint], scale: int, gpus: int) -> int | 
 
 
 class _HeldLevel(NamedTuple):
-    """The level of a node, or of one GPU, in a stretch in which its node ran for `ms`.
+    """The memory level of a node or GPU in a stretch of a lease, during which its node ran for
+    `ms`.
 
-    `level` is the mean over the known part, `most` the peak. `said`: it was reported in this
-    stretch, not taken from an earlier one.
+    `level` is the mean over the known part, `most` the peak. `said`: the level was reported in this
+    stretch, not carried over from an earlier one.
     """
 
     ms: int
@@ -189,13 +190,14 @@ class _HeldLevel(NamedTuple):
 
 
 class _Stretch:
-    """The sums of all nodes in a stretch of a lease."""
+    """A stretch of a lease, with the use that its nodes report in it."""
 
     def __init__(self, begin_ms: int, end_ms: int) -> None:
         self.begin_ms, self.end_ms = begin_ms, end_ms
         self.cpu_ms = 0.0
         self.memory: list[_HeldLevel] = []  # by node
-        self.busy: list[tuple[int, float]] = []  # by GPU: the level, and for how long it is known
+        # by GPU: the utilization, and the time for which it is known (ms)
+        self.busy: list[tuple[int, float]] = []
         self.used_mib: list[_HeldLevel] = []  # by GPU
 
     def point(self, samples: LeaseSamples) -> UsagePoint:
@@ -223,7 +225,7 @@ class _Stretch:
 
 
 def _said_levels(held: Sequence[_HeldLevel]) -> Sequence[_HeldLevel]:
-    """Return all levels if any was reported in this stretch, else none."""
+    """Return all levels if any of them was reported in this stretch, else none."""
     return held if any(one.said for one in held) else ()
 
 
@@ -237,7 +239,7 @@ def _of_whole(one: _HeldLevel, length_ms: int) -> float:
 
 
 def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
-    """Add a node's use to each stretch, pro rata if a row crosses the edge of a stretch."""
+    """Add a node's use to each stretch; divide a sample across an edge pro rata."""
     spans = list(pairwise([SampledRow(0, 0, None, None, (), ()), *node.rows]))
     memory = _LevelCourse([row.memory_bytes for row in node.rows])
     used = [
@@ -263,7 +265,7 @@ def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
 
 
 class _LevelCourse:
-    """A level of a node, stretch by stretch, with gaps filled.
+    """A level of a node over successive stretches, with gaps filled.
 
     Samples at a program's end, or between two of its processes, contain no level. The last known
     level is used until the next one; before the first report, the first level is used.
@@ -275,7 +277,7 @@ class _LevelCourse:
     def held(
         self, parts: Sequence[tuple[int, int | None]], peaks: Iterable[int | None]
     ) -> list[_HeldLevel]:
-        """Return the level in the parts of a stretch in which the node ran; empty if unknown."""
+        """Return the node's level in a stretch, or an empty list if none is known yet."""
         ms = sum(one for one, _ in parts)
         level, most = _level(parts), _most(peaks)
         if level is not None and most is not None:

@@ -27,7 +27,7 @@ class MadeVerification(NamedTuple):
 class OtherHeadError(Exception):
     """The log never had the head that the client was shown.
 
-    `field`: the field of the request with this head.
+    `field`: the name of the request field that holds this head.
     """
 
     def __init__(self, field: str, reason: str) -> None:

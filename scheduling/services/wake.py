@@ -19,7 +19,7 @@ WAKE_EXPIRES_S = 15
 
 
 def wake_pool_after_commit(pool_id: int) -> None:
-    """Request a round of the pool once the running transaction is committed."""
+    """Request a round of the pool as soon as the running transaction is committed."""
     transaction.on_commit(partial(wake_pool, pool_id), robust=True)
 
 

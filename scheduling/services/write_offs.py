@@ -30,11 +30,12 @@ NOT_YET = "Its engine may end it until {until} UTC, pool time: wait until then."
 def end_lease(
     *, actor: Actor, pool: Pool, job: UUID, number: int, request: EndLeaseRequest
 ) -> bool:
-    """Have the next round end a lease whose process should have ended; return whether this is new.
+    """Have the next round end a lease whose process should have ended; return False if that was
+    requested before.
 
-    The end of the lease is the time at which its stop was due, and its reason is that of the stop.
-    A process that still runs is stopped when it is listed again. If it is unknown whether the
-    process ended, the lease's nodes are drained. Repeating it changes nothing.
+    The lease then ends at the time when its stop was due, for the reason of that stop. A process
+    that still runs is stopped when it is listed again. If it is unknown whether the process ended,
+    the lease's nodes are drained. A repeated call changes nothing.
 
     Raises:
         InvalidInputError: `lease` is not a lease of the pool, or not overdue.

@@ -25,7 +25,9 @@ def answer_serializer(answer: type[msgspec.Struct]) -> type[s.Serializer[object]
 
 
 def _field(kind: inspect.Type) -> _Field:
-    """Return the serializer field of a field: its description, and the parts of its type."""
+    """Return the serializer field for a field of a struct: its description and the parts of its
+    type.
+    """
     meta = meta_of(kind)
     schema = meta.extra_json_schema or {}
     more: dict[str, Any] = {}
@@ -59,7 +61,7 @@ def _composed(kind: inspect.Type, more: dict[str, Any]) -> _Field:
     raise TypeError(f"{kind} is not described")
 
 
-# Chosen by the format of a field's annotation, otherwise by its type.
+# Serializer fields by the format of a field's annotation, or by its type if it has no format.
 _TYPES: dict[str, Callable[..., _Field]] = {
     "date-time": s.DateTimeField,
     "integer": s.IntegerField,

@@ -57,14 +57,16 @@ class ApiView(APIView):
         known = self.query if request.method in ("GET", "HEAD") else ()
         for name, values in request.query_params.lists():
             if name not in known:
-                raise bad_field(name[:80], "is not a parameter of this address", self._parameters())
+                raise bad_field(
+                    name[:80], "is not a parameter of this endpoint", self._parameters()
+                )
             if len(values) > 1:
                 raise bad_field(name, "is given twice")
             if "\x00" in values[0] or not values[0].isprintable() or len(values[0]) > 500:
                 raise bad_field(name, "has invalid characters, or is too long")
 
     def _parameters(self) -> str:
-        return f"Parameters: {', '.join(self.query)}." if self.query else "There are no parameters."
+        return f"Parameters: {', '.join(self.query)}." if self.query else "It has no parameters."
 
     @classmethod
     def scope_of(cls, method: str | None) -> str:
@@ -90,16 +92,16 @@ class ApiView(APIView):
     def tenant(
         self, slug: object, action: Action = Action.SEE_TENANT, *, seen: Action = Action.SEE_TENANT
     ) -> Tenant:
-        """Return a tenant by slug in which the caller may do `action`.
+        """Return the tenant of this slug if the caller may do `action` in it.
 
-        It is visible to callers who may do `seen`.
+        The tenant is visible to callers who may do `seen`.
 
         Raises:
             Problem: 404 if it is not visible, 403 if it is but `action` is not allowed.
         """
         membership = self.access.membership_named(slug)
         if membership is not None:
-            # Only these fields are loaded now; access to others would load them.
+            # Only these fields are loaded now; reading another field would load it with a query.
             known = [membership.tenant_id, membership.slug, membership.name]
             tenant: Tenant | None = Tenant.from_db("default", ["id", "slug", "name"], known)
         elif isinstance(slug, str) and 0 < len(slug) <= 63 and slug.isprintable():
@@ -113,7 +115,9 @@ class ApiView(APIView):
         return tenant
 
     def own_tenant(self, slug: object, action: Action) -> Tenant:
-        """Return a tenant named in a body, like `tenant`, but with 400 if it is not visible."""
+        """Return a tenant named in a body like `tenant`, but raise 400 instead of 404 if it is not
+        visible.
+        """
         try:
             return self.tenant(slug, action)
         except Problem as problem:
@@ -133,7 +137,7 @@ class ApiView(APIView):
     def filtered_tenant(self, seen: Action = Action.SEE_TENANT) -> Tenant | None:
         """Return the tenant of the query's `tenant`, or None if it is not given.
 
-        It is visible to callers who may do `seen`.
+        The tenant is visible to callers who may do `seen`.
         """
         slug = self.request.query_params.get("tenant", "")
         return self.tenant(slug, seen, seen=seen) if slug else None

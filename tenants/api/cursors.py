@@ -1,4 +1,7 @@
-"""Cursors: the start of a list's next page. They are signed, so that a forged one is a 400."""
+"""The cursors that mark the start of a list's next page.
+
+They are signed, so a forged cursor gets a 400.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def read_cursor(request: Request, route: str, *, parts: int = 1) -> list[int] | 
     """Return the key of `parts` numbers in the request's `cursor`, or None on the first page.
 
     Raises:
-        Problem: another list, or an earlier version of this one, made it.
+        Problem: the cursor is from another list, or from an earlier version of this list.
     """
     raw = request.query_params.get("cursor", "")
     if not raw:
@@ -27,7 +30,7 @@ def read_cursor(request: Request, route: str, *, parts: int = 1) -> list[int] | 
         key = _signer(route).unsign_object(raw)
     except (BadSignature, ValueError, zlib.error) as error:
         raise _refused() from error
-    # The signature proves that this site wrote it, but not that this version did.
+    # The signature proves that this site wrote the cursor, but not that this version did.
     if not isinstance(key, list) or len(key) != parts or not all(map(_is_number, key)):
         raise _refused()
     return key
@@ -38,12 +41,15 @@ def _refused() -> Problem:
 
 
 def _is_number(part: Any) -> bool:
-    """Return whether it is a number that fits a column; JSON also has True and 1.5."""
+    """Return whether a value is a number that fits a column; JSON also has True and 1.5."""
     return type(part) is int and abs(part) < BIGINT
 
 
 def make_cursor(route: str, *key: int) -> str:
-    """Return the cursor of a page that starts after `key`. `route` also identifies its format."""
+    """Return the cursor of a page that starts after `key`.
+
+    `route` identifies the list and the format of its keys.
+    """
     return _signer(route).sign_object(list(key))
 
 

@@ -30,13 +30,13 @@ NUMBER_MAX = 2**62
 
 FIRST = query("first", "A smaller size of the log.", OpenApiTypes.INT, required=True)
 SECOND = query("second", "A larger size of the log.", OpenApiTypes.INT, required=True)
-SIZE = query("size", "The size of the head; by default that of the log.", OpenApiTypes.INT)
+SIZE = query("size", "The size of the head; by default the size of the log.", OpenApiTypes.INT)
 
 
 class LogView(Shown):
     """A view of a log, for callers who may see the log."""
 
-    # Returns the log's origin by the parameters of its path.
+    # Returns the origin of the log that the URL's parameters select.
     log_of: Callable[..., str]
     # Returns the response for that log.
     read: Callable[[str], msgspec.Struct]
@@ -48,7 +48,7 @@ class LogView(Shown):
 
 
 class LogConsistency(LogView):
-    """Prove that the log of `second` entries starts with that of `first` (RFC 6962)."""
+    """Prove that the log at size `second` starts with the log at size `first` (RFC 6962)."""
 
     answer = ConsistencyProof
     parameters = (FIRST, SECOND)
@@ -79,7 +79,8 @@ def query_number(request: Request, name: str, default: int | None = None) -> int
 
 @contextmanager
 def log_scope() -> Iterator[None]:
-    """Read a log; its faults become a refusal, and a line in the portal's own log.
+    """Run code that reads a transparency log; if the log is damaged, refuse the request and record
+    the error.
 
     Raises:
         Problem: 503 if a key or hashes are missing.

@@ -30,7 +30,7 @@ IF_MATCH = OpenApiParameter(
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
     required=True,
-    description="The ETag of the GET that the edit is based on. Without it: 428; if stale: 412.",
+    description="The ETag of the GET on which the edit is based. Missing: 428; outdated: 412.",
 )
 
 
@@ -91,7 +91,9 @@ class OperateView(ApiView):
             raise Problem("if_match_required")
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Return a refused change with errors by field, and a stale edit with the present ETag."""
+        """Return the response to a refused change: the errors by field, or the present ETag for a
+        stale edit.
+        """
         problem = refusal(exc) if isinstance(exc, InvalidInputError) else exc
         if isinstance(exc, PermissionDenied):
             record_refusal(self.actor, f"{self.request.method} {self.request.path}", ROLE_GONE)
@@ -141,7 +143,7 @@ def etag_of(state: object) -> str:
 
 
 def _as_made(tag: str) -> str:
-    """Return an ETag without the changes of compressing proxies: prefix `W/`, suffix `-gzip`."""
+    """Return an ETag without the prefix `W/` and suffix `-gzip` that compressing proxies add."""
     tag = tag.removeprefix("W/")
     for suffix in ("gzip", "br", "zstd"):
         if tag.endswith(f'-{suffix}"'):
@@ -155,5 +157,5 @@ def answer(body: Any, etag: str, status: int = 200) -> Response:
 
 
 def page(rows: Iterable[Any]) -> dict[str, Any]:
-    """Return a list that has one page."""
+    """Return a list that has only one page."""
     return {"results": list(rows), "next": None}

@@ -17,7 +17,7 @@ _TOO_LARGE = (
 )
 # Reason code, for programs and translations -> status, default detail with advice.
 PROBLEMS: Mapping[str, tuple[int, str]] = {
-    "invalid": (400, "The request is malformed: an invalid host, or a NUL in its address."),
+    "invalid": (400, "The request is malformed: an invalid host, or a NUL in its URL."),
     **dict.fromkeys(("invalid_spec", "invalid_json", "refused"), (400, "")),
     **dict.fromkeys(("not_authenticated", "bad_token"), (401, "")),
     "bad_credentials": (401, "Username and password do not match."),
@@ -62,7 +62,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
 
 
 class Problem(APIException):
-    """A refusal; `errors` name fields."""
+    """A refusal of a request; each of `errors` names a field."""
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""Resources of the API, each declared once: path, parameters, schema, cursor and access follow.
+"""Resources of the API.
+
+Each is declared once: its path, parameters, schema, cursor and access follow from the declaration.
 
 A view's docstring and class variables are its description. A list's `page`, and the `show` of other
 views, call a selector.
@@ -117,7 +119,7 @@ class Shown(Described):
         return serializer_of(cls.answer)
 
     def get(self, request: Request, **place: Any) -> Response:  # noqa: ARG002 - DRF's signature
-        """Respond with it."""
+        """Respond with the object."""
         shown = self.show(**place)
         if isinstance(shown, Response):
             return shown
@@ -125,11 +127,11 @@ class Shown(Described):
 
 
 class Page(NamedTuple):
-    """Rows of a list, or of a part of it.
+    """A page of a list.
 
     Rows without a struct are JSON already. `following`: the key after which the next page starts,
-    or None on the last page. `etag`: the state that edits of these rows are based on; empty if they
-    have none. `head` and `tail`: other fields, before and after the rows.
+    or None on the last page. `etag`: the ETag on which edits of these rows are based; empty if
+    there is none. `head` and `tail`: other fields, before and after the rows.
     """
 
     rows: Iterable[Any]
@@ -145,7 +147,7 @@ def page_of(
     key: Callable[[T], Sequence[int]],
     shown: Callable[[T], object] | None = None,
 ) -> Page:
-    """Return a page from rows that were read with one more than its limit.
+    """Return a page from its rows, of which one more than the limit was read to detect a next page.
 
     `key` of its last row is the start of the next page; `shown` converts rows to answers.
     """
@@ -201,7 +203,7 @@ class Listed(Described):
 def page_serializer(
     row: Row, about: str, **beside: s.Field[Any, Any, Any, Any]
 ) -> type[s.Serializer[object]]:
-    """Return the serializer of a page of such rows with other fields."""
+    """Return the serializer of a page with rows of this type and other fields."""
     one = serializer_of(row)
     name = one.__name__.removesuffix("Row").removesuffix("Json")
     fields = {"results": one(many=True), **beside, "next": s.CharField(allow_null=True)}
@@ -222,9 +224,9 @@ def addressed(modules: Iterable[ModuleType]) -> list[type[ApiView]]:
 def urls_of(views: Iterable[type[ApiView]], **wired: object) -> list[URLPattern]:
     """Return the URL patterns of views.
 
-    Each gets the values of `wired` for which it has an attribute.
+    Each view gets the values of `wired` for which it has an attribute.
 
-    Only paths without a parameter have names: Django warns of a colon in a name.
+    Only paths without parameters get names, because Django warns of a colon in a name.
     """
 
     def of(one: type[ApiView]) -> dict[str, object]:

@@ -42,16 +42,17 @@ class TenantList(Listed, OperateView):
 
     @described("operate_tenant_open", TenantRequest, TenantRow, 201, IF_MATCH)
     def post(self, request: Request) -> Response:
-        """Open a tenant with an empty budget in each book; people and quota come next."""
+        """Create a tenant with an empty budget in each book; people and quotas are added later."""
         wanted = request_of(TenantRequest, request.data)
         try:
             with site_scope():
-                # A concurrent creation waits here, and then its ETag is outdated.
+                # A concurrent creation waits here. Afterwards its ETag is outdated, so it is
+                # refused.
                 list(Tenant.objects.select_for_update(no_key=True).order_by("id"))
                 self.require_match(_tag(tenant_sizes()))
                 open_tenant(actor=self.actor, request=wanted, books=self.books())
                 rows = tenant_sizes()
-        # concurrent creations on a site that has no tenant row to lock
+        # two creations at once on a site without a tenant, where no row can be locked
         except IntegrityError as error:
             raise bad_field("slug", "is taken") from error
         made = next(row for row in rows if row.slug == wanted.slug)

@@ -103,7 +103,10 @@ class TokenOne(ApiView):
 
     @described("tokens_destroy", None, None, 204)
     def delete(self, request: Request, uid: UUID) -> Response:
-        """Revoke a token: itself, or with `jobs:write` (or a session) any of yours."""
+        """Revoke a token.
+
+        A token can revoke itself; with `jobs:write` or a session you can revoke any of yours.
+        """
         used = request.auth
         if (
             isinstance(used, TokenBearer)

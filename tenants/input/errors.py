@@ -37,11 +37,11 @@ class FieldError:
 
     @property
     def top_field(self) -> str:
-        """Return the field of the request that contains it: `command` of `command[0]`."""
+        """Return the field of the request that contains the error: `command` of `command[0]`."""
         return re.split(r"[.\[]", self.field, maxsplit=1)[0]
 
     def inside(self, place: str) -> FieldError:
-        """Return it as an error of a field of `place`, as `gpus` inside `jobs[3]`."""
+        """Return the error as one of a field of `place`: `gpus` becomes `jobs[3].gpus`."""
         if not place:
             return self
         return replace(self, field=f"{place}.{self.field}" if self.field else place)
@@ -56,7 +56,7 @@ class InvalidInputError(Exception):
 
     @property
     def by_field(self) -> dict[str, str]:
-        """Return field -> its first reason."""
+        """Return the first reason of each field with errors."""
         reasons: dict[str, str] = {}
         for error in self.errors:
             reasons.setdefault(error.field, error.reason)
@@ -64,7 +64,7 @@ class InvalidInputError(Exception):
 
     @property
     def is_conflict(self) -> bool:
-        """Return whether an error is caused by the present state, not only by the input."""
+        """Return whether any of the errors is caused by the present state, not by the input."""
         return any(error.code == CONFLICT for error in self.errors)
 
 

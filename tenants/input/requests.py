@@ -1,4 +1,4 @@
-"""Requests as structs: one declaration of each field for readers, descriptions and forms.
+"""Requests as structs: each field is declared once for readers, descriptions and forms.
 
 A request is a `Request` whose fields have types, bounds and a description (`msgspec.Meta`), and an
 `Input` for the rest. This module reads requests. REST's schema (`tenants.api.request_schemas`),
@@ -42,12 +42,13 @@ class Shape(StrEnum):
 class Input:
     """Facts of a field beyond its type, bounds and description.
 
-    `label`: its name in forms, empty if they do not have it. `hint`: the text below the label, by
-    default the description. `unit`: of its values. `example`: the placeholder of an empty input.
-    `choices`: the allowed texts. `option` of the command line: by default made from the name, empty
-    if it has none, `--` for the arguments after this sign. `complaint` and `advice` replace the
-    reader's reason and hint. `read` replaces the shape's reader; `is_contextual`: the service reads
-    it, because it needs more than the request. `is_shown`: answers repeat it.
+    `label`: the field's name in forms; empty if no form has the field. `hint`: the text below the
+    label, by default the description. `unit`: the unit of its values. `example`: the placeholder of
+    an empty input. `choices`: the allowed texts. `option`: the command line's option, by default
+    made from the field's name. Empty: the field has no option; `--`: the arguments after this sign.
+    `complaint` and `advice` replace the reader's reason and hint. `read` replaces the reader of the
+    field's type. `is_contextual`: the service reads the field, because this needs more than the
+    request. `is_shown`: answers repeat the field.
     """
 
     label: str = ""
@@ -95,8 +96,8 @@ class RequestField:
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request of a user or program. `NOUN` is its name in errors.
 
-    With `NULL_IS_ABSENT` a null counts as a missing field. Otherwise it is the value of a field
-    that may be None, and an error for the others.
+    With `NULL_IS_ABSENT` a null counts as a missing field. Otherwise a null is the value of a field
+    that may be None, and an error in any other field.
     """
 
     NOUN: ClassVar[str] = "this request"
@@ -142,7 +143,7 @@ def _field(one: inspect.Field, hint: Any) -> RequestField:
         most=most,
         pattern=getattr(kind, "pattern", None) or "",
         item=getattr(kind, "item_type", None),
-        # The last one belongs to the field, an earlier one to its annotated type.
+        # The last annotation belongs to the field, an earlier one to its type.
         input=extras[-1] if extras else Input(),
     )
 
@@ -181,7 +182,7 @@ def given_fields(request: type[Request], raw: object) -> dict[str, object]:
     """Return the fields that were sent.
 
     Raises:
-        InvalidInputError: it is no object.
+        InvalidInputError: the request is not an object.
     """
     if not isinstance(raw, Mapping):
         raise invalid("", "must be an object", "Send fields by name.")
@@ -215,7 +216,7 @@ def read_fields(
 def refuse_unknown(
     request: type[Request], given: Mapping[str, object], errors: FieldErrors
 ) -> None:
-    """Add an error per unknown field: they are refused, never dropped."""
+    """Add an error for each unknown field; unknown fields are refused, never dropped."""
     names = request_fields(request)
     for extra in sorted(given.keys() - names.keys()):
         reason = f"is not a field of {request.NOUN}"
@@ -223,13 +224,13 @@ def refuse_unknown(
 
 
 def make_request(request: type[R], values: Mapping[str, object]) -> R:
-    """Return the request with these values, by the names of fields."""
+    """Build a request from the values of its fields, by name."""
     fields = request_fields(request)
     return request(**{fields[name].attribute: value for name, value in values.items()})
 
 
 def _read(field: RequestField, given: Mapping[str, object], errors: FieldErrors) -> object:
-    """Return a value; None if it is missing or invalid, with an error added."""
+    """Return a field's value; if it is missing or invalid, add an error and return None."""
     if field.input.read is not None:
         return field.input.read(given, errors)
     if not (field.input.complaint or field.input.advice):

@@ -1,4 +1,4 @@
-"""Line numbers of YAML errors as editors count them: YAML has more kinds of line breaks."""
+"""Line numbers of YAML errors as editors count them, because YAML has more kinds of line breaks."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ _FLOWS = ("while parsing a flow sequence", "while parsing a flow mapping")
 
 
 def editor_lines(text: str) -> list[int]:
-    """Return the editor's line, from 1, at which each row of YAML starts."""
+    """Return the editor's line, counted from 1, at which each YAML line starts."""
     ends = (match[0] in _EDITORS for match in _BREAK.finditer(text))
     return list(accumulate(ends, initial=1))
 
 
 def error_line(text: str, error: yaml.YAMLError) -> int | None:
-    """Return the editor's line to fix, from 1, or None if the error has no position."""
+    """Return the editor's line with the mistake, counted from 1, or None if the error has no
+    position.
+    """
     lines = editor_lines(text)
     if not isinstance(error, yaml.MarkedYAMLError):
         match = _FORBIDDEN.search(text)
         return lines[len(_BREAK.findall(text[: match.start()]))] if match else None
     mark = _mark_to_mend(text, error)
-    # At the end of an unfinished text the mark is one line below it.
+    # If the text ends unfinished, the parser's mark is one line below its end.
     last = len(_BREAK.findall(text.rstrip("\r\n\x85\u2028\u2029")))
     return lines[min(mark.line, last)] if mark else None
 
@@ -42,7 +44,7 @@ def _mark_to_mend(text: str, error: yaml.MarkedYAMLError) -> Any:
     begun, stopped = error.context_mark, error.problem_mark
     if begun is None or stopped is None:
         return stopped or begun
-    # An unclosed list continues until a line that starts another field.
+    # A list that was not closed extends to the line at which another field starts.
     is_field = _FIELD.match([*_BREAK.split(text), ""][stopped.line])
     is_open = (error.context or "") in _FLOWS and begun.line < stopped.line and is_field
     return begun if is_open or str(error.problem).lower() in _UNFINISHED else stopped

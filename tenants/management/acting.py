@@ -1,4 +1,4 @@
-"""The user on whose behalf a command acts."""
+"""Commands that act for a user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tenants.models import User
 
 @contextmanager
 def acting_as(username: str | None, *, refused: str = "is not an operator") -> Iterator[Actor]:
-    """Act for a user; `refused` is the error's text if the user's role does not allow it."""
+    """Provide the actor for a user; `refused` is the error's text if the user's role does not allow
+    the change.
+    """
     if not username:
         raise CommandError("name an operator with --user NAME, for the audit log")
     user = User.objects.filter(username=username).first()

@@ -93,10 +93,10 @@ def _id_range(field: str) -> IdRange:
 
 
 class Quota(models.Model):
-    """GPUs of a type to which a tenant is entitled in a pool, from an instant until another.
+    """The number of GPUs of a type to which a tenant is entitled in a pool for a period.
 
-    Times are pool time. Quotas are the only source of entitlement; weights and contributions only
-    produce quotas.
+    Times are pool time. Entitlements come only from quotas; weights and contributions are converted
+    to quotas.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="quotas")
@@ -119,7 +119,7 @@ class Quota(models.Model):
                 condition=Q(valid_until__isnull=True) | Q(valid_until__gt=F("valid_from")),
                 name="quota_period_not_empty",
             ),
-            # A tenant has one quota of a type at a time.
+            # A tenant has only one quota of a GPU type at a time.
             ExclusionConstraint(
                 name="quota_periods_do_not_overlap",
                 expressions=[
@@ -136,8 +136,8 @@ class Quota(models.Model):
 class SharingSetting(models.Model):
     """A tenant's own settings of lending and borrowing in a pool, for one GPU type.
 
-    The operator's mode and limits of its quotas also apply: the stricter of both wins. With
-    `by_offer`, idle quota is lent only by the tenant's offers.
+    The mode and limits that the operator sets for the quota also apply; the stricter rule wins.
+    With `by_offer`, idle quota is lent only by the tenant's offers.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -215,13 +215,13 @@ class IdleOffer(models.Model):
 
 
 class Budget(models.Model):
-    """A tenant's spendable credit in a book, and its budget of a period.
+    """A tenant's spendable credit in a book, and its budget for a period.
 
     `spendable` follows the ledger; `reserved` is the worst case of the running terms plus the
     unsettled charges. A round may promise `spendable + credit_limit - reserved`, and no more than
-    the period's budget leaves. `credit_limit` is the source; the database copies it to the tenant's
-    account. `overrun`: how far promises and debts exceed the credit. Causes are GPUs that are used
-    for longer than their term, or a lowered limit; no round and no transfer raises it.
+    the rest of the period's budget. `credit_limit` is set here; the database copies it to the
+    tenant's account. `overrun`: how far promises and debts exceed the credit. Causes are GPUs that
+    are used for longer than their term, or a lowered limit; no round and no transfer raises it.
 
     `period_amount` (None if there is no budget of a period) applies in each calendar month or
     quarter of pool time, or between `period_starts_at` and `period_ends_at`.
@@ -278,7 +278,7 @@ class Budget(models.Model):
 
 
 class DailySpend(models.Model):
-    """A tenant's charges in a book by the settled hours of a day of pool time, in UTC.
+    """A tenant's charges in a book for one day of pool time (UTC).
 
     Only two writers exist. Settlement adds the sums of usage lines by day, in its own transaction.
     A correction adds its change to the day of the corrected charge. Rounds read the rest of a
@@ -305,7 +305,7 @@ class DailySpend(models.Model):
 
 
 class IdempotentReply(models.Model):
-    """The result of a request with an idempotency key, for its repetitions.
+    """The result of a request with an idempotency key, which repeated requests get.
 
     `made` lists public ids; `digest` is the SHA-256 of the request. Kept for a week.
     """
@@ -329,7 +329,9 @@ class IdempotentReply(models.Model):
 
 
 class ApiToken(models.Model):
-    """A secret that acts for a person, for a while and within scopes. Only its SHA-256 is stored.
+    """A secret with which a program acts for a person, for a limited time and within scopes.
+
+    Only its SHA-256 is stored.
 
     The secret has 256 random bits, so its unsalted hash cannot be reversed.
     """
@@ -351,7 +353,7 @@ class ApiToken(models.Model):
 
 
 class LoginAttempt(models.Model):
-    """An attempt with a password: too many lock account and client for a while.
+    """An attempt with a password; too many attempts lock the account and the client for a while.
 
     `address` is the client (`tenants.addresses.client_prefix`).
     """
@@ -369,15 +371,16 @@ class LoginAttempt(models.Model):
 
 
 class RateBucket(models.Model):
-    """The level of a rate's bucket, and its time: `tenants.rate` fills and takes.
+    """The level of a rate limit's bucket at a time; `tenants.rate` fills it and takes from it.
 
-    No money and no right depends on it. The table is unlogged: after a crash of the server it is
-    empty, and every bucket is full.
+    No money and no permission depends on it. The table is unlogged: after a crash of the server it
+    is empty, and every bucket is full.
     """
 
     key = models.CharField(max_length=80, primary_key=True)
     left = models.FloatField()
-    # No index: each submission updates it, and without one the update stays within the row's page.
+    # No index: each submission updates the column, and without an index the update stays within the
+    # row's page.
     at = models.DateTimeField()
 
 

@@ -76,9 +76,9 @@ class LogScrub(models.Model):
 
 
 class LogKey(models.Model):
-    """A public Ed25519 key that signs heads, from an instant until another (wall time).
+    """A public Ed25519 key that signs heads during a period of wall time.
 
-    The newest row of a key counts: ending a key adds a row. Private keys are files
+    The newest row of a key is valid: to end a key, a row is added. Private keys are files
     (`tenants.transparency.keys`).
     """
 

@@ -21,7 +21,10 @@ class MembershipFacts:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A viewer: name, role for the site, and memberships by slug. An anonymous one has none."""
+    """A viewer: name, role for the site, and memberships by slug.
+
+    An anonymous viewer has neither role nor memberships.
+    """
 
     user_id: int | None = None
     name: str = ""

@@ -1,4 +1,5 @@
-"""The credits that rounds may still promise: the stricter of credit limit and period budget.
+"""The credits that rounds may still promise, by the credit limit and the period's budget; the
+stricter one applies.
 
 Rounds, dry runs and pages call the same function, so that they agree.
 """
@@ -62,12 +63,12 @@ class PeriodUse:
 
     @property
     def promisable_micro(self) -> int:
-        """Return the amount of the budget that rounds may still promise."""
+        """Return the amount that rounds may still promise by this budget."""
         return self.stop_micro - self.used_micro
 
     @property
     def state(self) -> BudgetState:
-        """Return the budget's state, by the used part of it."""
+        """Return the budget's state, by how much of it is used."""
         return budget_state(self.amount_micro, self.used_micro)
 
 
@@ -76,7 +77,7 @@ class CreditLeft:
     """A tenant's remaining credit in a book, in micro-credits; None is no limit.
 
     `credit_micro` is what the credit limit leaves; `period` is the current budget, if any.
-    `storable_micro` is a technical limit: the largest amount that the database's columns can hold.
+    `storable_micro` is a technical limit: the amount that still fits the database's columns.
     """
 
     credit_micro: int | None = None
@@ -117,7 +118,7 @@ def credit_left(
 
 @dataclass(frozen=True, slots=True)
 class UsedBudget:
-    """A tenant's budget of a period in a book that is completely spent or committed."""
+    """A tenant's budget in a book whose current period is completely spent or committed."""
 
     slug: str
     tenant: str
@@ -153,7 +154,7 @@ def period_at(budget: Budget, at: datetime) -> tuple[datetime, datetime] | None:
 
 @dataclass(slots=True)
 class PeriodCharges:
-    """Micro-credits: charges of a period's days, and unsettled charges of the days before it."""
+    """Sums in micro-credits: charges of a period's days, and unsettled charges of earlier days."""
 
     spent: int = 0
     unsettled_before: int = 0
@@ -162,7 +163,9 @@ class PeriodCharges:
 def charges_of_periods(
     book: str, periods: dict[int, tuple[datetime, datetime]]
 ) -> dict[int, PeriodCharges]:
-    """Return the charges in each tenant's period, and unsettled ones before it, by tenant."""
+    """Return the charges in the period of each tenant, and its unsettled charges from earlier days,
+    by tenant.
+    """
     if not periods:
         return {}
     charges: dict[int, PeriodCharges] = defaultdict(PeriodCharges)
@@ -182,14 +185,15 @@ def charges_of_periods(
 
 
 def last_day(ends: datetime) -> date:
-    """Return the day of the last instant before the end of a period."""
+    """Return the last day of a period that ends before `ends`."""
     return from_us(to_us(ends) - 1).date()
 
 
 def daily_spend(tenant_id: int, book: str, *, before: date, days: int) -> list[int]:
-    """Return the micro-credits of each of the last whole days before `before`, oldest first.
+    """Return the spending (micro-credits) on each of the last days before `before`, oldest first.
 
-    It starts at the first day with spending, because earlier days are unknown. Two queries.
+    The list starts with the first day that has spending, because earlier days are unknown. Two
+    queries.
     """
     rows = DailySpend.objects.filter(tenant_id=tenant_id, book=book, day__lt=before)
     earliest = rows.filter(amount__gt=0).aggregate(first=Min("day"))["first"]

@@ -1,4 +1,5 @@
-"""Periods of quotas in the audit log: by names, so that they are readable without row numbers.
+"""Periods of quotas as data for the audit log: with names, so that records are readable without row
+numbers.
 
 Old records have row numbers in `tenant` and `gpu_type`, and the slug in `name`.
 """
@@ -83,7 +84,7 @@ def dilutions_to_plain(dilutions: Iterable[Dilution]) -> list[dict[str, Any]]:
 
 
 def dilution_text(row: Mapping[str, Any]) -> str:
-    """Return a warning of a dilution in the form of `dilutions_to_plain`."""
+    """Return the warning for a dilution in the form of `dilutions_to_plain`."""
     begins = row["from"][:16].replace("T", " ")
     text = (
         f"{row['gpu_type']}: quotas sum to {row['quotas']:,} GPUs, the pool has"

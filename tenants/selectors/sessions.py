@@ -1,7 +1,7 @@
-"""The people of many sessions at once. Read-only.
+"""Queries that find the people of many sessions at once. Read-only.
 
-The rules are those of `django.contrib.auth.get_user`. The session has not ended, its backend is
-configured, its person is active, and their password is unchanged since the sign-in.
+The rules are the same as in `django.contrib.auth.get_user`. The session has not ended, its backend
+is configured, its person is active, and their password is unchanged since the sign-in.
 """
 
 from __future__ import annotations

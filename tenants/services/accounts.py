@@ -32,7 +32,9 @@ class NewPassword:
 
 
 def check_new_password(person: User, request: NewPassword) -> None:
-    """Refuse an invalid new password before the old one is checked, which is slower.
+    """Refuse an invalid new password.
+
+    This comes first, because checking the old password is slower.
 
     Raises:
         InvalidInputError: on `new_password` or `new_password_again`.
@@ -66,7 +68,7 @@ def change_password(*, actor: Actor, verified: User, request: NewPassword) -> Us
     check_new_password(verified, request)
     if check_password(request.new_password, verified.password):
         raise invalid("new_password", "This is the current password: choose another.")
-    # Hashing is slow by design, so it precedes the transaction.
+    # Hashing is slow by design, so it runs before the transaction.
     hashed = make_password(request.new_password)
     with site_scope():
         rows = User.objects.filter(pk=verified.pk, password=verified.password, is_active=True)
@@ -104,7 +106,7 @@ def deactivate_person(*, actor: Actor, username: str) -> None:
 def reactivate_person(*, actor: Actor, username: str) -> None:
     """Reactivate a person, with their password and memberships.
 
-    Sessions and tokens of a request concurrent with the deactivation end here.
+    Sessions and tokens that were created during the deactivation are deleted here.
 
     Raises:
         InvalidInputError: on `username`: no such person.
@@ -131,7 +133,7 @@ def _set_active(actor: Actor, person: User, *, is_active: bool) -> None:
 
 
 def _lock_person(actor: Actor, username: str) -> User:
-    """Lock a person together with all operators, so that two cannot deactivate each other."""
+    """Lock a person and all operators, so that two cannot deactivate each other at once."""
     operators = Q(site_role=User.SiteRole.OPERATOR, is_active=True)
     rows = User.objects.select_for_update(no_key=True).filter(operators | Q(username=username))
     locked = {row.pk: row for row in rows.order_by("id")}
@@ -145,7 +147,9 @@ def _lock_person(actor: Actor, username: str) -> User:
 
 
 def _end_sessions(person: User) -> int:
-    """Delete a person's sessions, which would otherwise be valid again with the account."""
+    """Delete a person's sessions, which would otherwise become valid again when the account is
+    reactivated.
+    """
     key = str(person.pk)
     rows = Session.objects.filter(expire_date__gt=Now()).iterator()
     theirs = [row.pk for row in rows if row.get_decoded().get(SESSION_KEY) == key]

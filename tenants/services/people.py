@@ -140,7 +140,7 @@ def _role_check(role: str) -> None:
 
 
 def _lock_membership(tenant: Tenant, username: str) -> Membership:
-    # Locks the tenant's row first, so that two requests cannot remove the last two managers.
+    # Lock the tenant's row first, so that two requests cannot remove the last two managers.
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     membership = Membership.objects.filter(tenant=tenant, user__username=username).first()
     if membership is None:

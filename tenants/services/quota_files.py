@@ -32,7 +32,7 @@ from tenants.services.quotas import (
 
 @dataclass(frozen=True, slots=True)
 class PoolToday:
-    """A pool's data for a plan: its time, the live GPUs of each type, its next round."""
+    """A pool's data for a plan: its time, its GPUs that are up, by type, and its next round."""
 
     id: int
     name: str
@@ -44,7 +44,9 @@ class PoolToday:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSum:
-    """All quotas of a type in a pool: GPUs now, their maximum (from `at` on), live GPUs."""
+    """The sum of all quotas of a type in a pool: GPUs now, the maximum (from `at` on), and the GPUs
+    that are up.
+    """
 
     pool: str
     gpu_type: str
@@ -72,9 +74,10 @@ class SyncPlan:
 def plan_quota_sync(
     lines: Sequence[QuotaLine], pools: Mapping[str, PoolToday], types: Mapping[str, int]
 ) -> SyncPlan:
-    """Return the changes of a file's rows in `pools`, which contain all pools of the file.
+    """Return the changes that a file's rows cause; `pools` must contain all pools that the file
+    names.
 
-    A quota of such a pool that is not in the file ends now. `types` are ids by name.
+    A quota that these pools have, but the file does not, ends now. `types` are ids by name.
 
     Raises:
         InvalidInputError: a row names an unknown pool, type or tenant.
@@ -181,7 +184,7 @@ def sync_quotas(
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        # Planned again on locked rows: the reviewed plan may be a minute old.
+        # The plan is made again on locked rows, because the reviewed plan may be a minute old.
         ids = sorted(pool.id for pool in pools.values())
         list(Quota.objects.select_for_update().filter(pool_id__in=ids).order_by("id"))
         plan = plan_quota_sync(lines, pools, types)
@@ -206,7 +209,7 @@ def _save(
             reason=reason,
         )
     except InvalidInputError as error:
-        # A concurrently created quota is not locked: the constraint decides.
+        # A quota that is created at the same time is not locked; the database's constraint decides.
         message = f"the quotas of {pool.name} are being changed by another user: try again"
         raise invalid("", message, code=CONFLICT, line=0) from error
 

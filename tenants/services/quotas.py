@@ -1,4 +1,4 @@
-"""An operator's changes to quotas: planned as periods, saved in one transaction, undone in one."""
+"""An operator's changes to quotas: planned as periods, then saved or undone in one transaction."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class QuotaEdit:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPlan:
-    """The periods of each changed quota, before and after; from `since` on."""
+    """The periods of each changed quota, before and after, from `since` on."""
 
     pool: int
     since: datetime
@@ -67,7 +67,7 @@ def quota_periods(pool_id: int, since: datetime) -> dict[Key, tuple[Period, ...]
 
 
 def basis_of(pool_id: int, now: datetime) -> str:
-    """Return a digest of a pool's present and planned quotas, which changes with each of them."""
+    """Return a digest of a pool's present and planned quotas, to detect changes."""
     planned = repr(sorted(quota_periods(pool_id, now).items()))
     return sha256(planned.encode()).hexdigest()[:16]
 
@@ -75,7 +75,8 @@ def basis_of(pool_id: int, now: datetime) -> str:
 def plan_quotas(
     pool_id: int, edits: Iterable[QuotaEdit], *, since: datetime, now: datetime
 ) -> QuotaPlan:
-    """Return the result of `edits` from `since` on (pool time, not past) for a pool's quotas.
+    """Return the pool's quotas after `edits` that apply from `since` on (pool time, not in the
+    past).
 
     Raises:
         InvalidInputError: by field, as `quotas[2].until` of the third edit, or on `since`.
@@ -196,7 +197,8 @@ def write_plan(
     _make_budgets(plan, book)
     dilutes = plan_dilutions(plan, now, capacity)
     try:
-        # With a concurrent save, the constraint on overlaps decides which was first.
+        # If another save runs at the same time, the constraint on overlaps decides which one
+        # succeeds.
         with transaction.atomic():
             for key in plan.keys:
                 _write_periods(plan.pool, key, plan.before[key], plan.after[key])
@@ -260,7 +262,10 @@ def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Peri
 def _write_periods(
     pool_id: int, key: Key, before: Sequence[Period], after: Sequence[Period]
 ) -> None:
-    """Replace periods: delete first, then write new ends, then insert, so that none overlap."""
+    """Replace periods.
+
+    Deletions come first, then changes of ends, then insertions, so that none overlap.
+    """
     rows = Quota.objects.filter(pool_id=pool_id, tenant_id=key[0], gpu_type_id=key[1])
     ends = {(period.since, period.terms): period.until for period in after}
     stay = [period for period in before if (period.since, period.terms) in ends]

@@ -55,17 +55,21 @@ class TokenRequest(Request, frozen=True, kw_only=True):
 
     name: Annotated[
         str,
-        Meta(min_length=1, max_length=NAME_MAX, description="Where it is used."),
+        Meta(
+            min_length=1,
+            max_length=NAME_MAX,
+            description="Name that shows where the token is used.",
+        ),
         Input(complaint=f"Give it a name of 1 to {NAME_MAX} printable characters."),
     ] = "token"
     scopes: Annotated[
         tuple[Scope, ...],
-        Meta(min_length=1, description="What it may be used for."),
+        Meta(min_length=1, description="What the token may be used for."),
         Input(read=_read_scopes),
     ] = SCOPES_USUAL
     days: Annotated[
         int,
-        Meta(ge=1, le=DAYS_MAX, description="Its lifetime in days."),
+        Meta(ge=1, le=DAYS_MAX, description="The token's lifetime in days."),
         Input(complaint=f"Enter a whole number from 1 to {DAYS_MAX}."),
     ] = DAYS
 
@@ -100,7 +104,7 @@ def make_token(
 
 
 def revoke_token(*, actor: Actor, uid: UUID, asked: str) -> bool:
-    """Revoke a token of the actor; return False if they have none of this id.
+    """Revoke a token of the actor; return False if the actor has no token with this id.
 
     `asked`: method and URL for the record of a refusal, if the token belongs to another person.
     """
@@ -114,7 +118,7 @@ def revoke_token(*, actor: Actor, uid: UUID, asked: str) -> bool:
 
 
 def has_revoked(*, actor: Actor, uid: UUID) -> bool:
-    """Return whether the actor revoked this token before, so that it was theirs."""
+    """Return whether the actor owned this token and has already revoked it."""
     with site_scope():
         record = last_record(_subject(uid), [REVOKED])
     return record is not None and record.actor_id == actor.user.pk

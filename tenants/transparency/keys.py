@@ -1,7 +1,7 @@
-"""Private keys of logs: a file each, never in the database, and the table of public ones.
+"""The private keys of logs, each in a file and never in the database, and the table of public keys.
 
-All processes of the portal share the folder `LOG_KEYS_DIR`, which outlives them. The first key is
-made with the first signed head. After that a missing key is an error. It is never replaced
+All processes of the portal share the folder `LOG_KEYS_DIR`, which persists when they end. The first
+key is made with the first signed head. After that a missing key is an error. It is never replaced
 silently, because clients that pinned it would reject new heads.
 """
 
@@ -50,7 +50,7 @@ def signing_seeds() -> list[bytes]:
     """Return the private keys that sign now, oldest first; the first one is made here.
 
     Raises:
-        LogKeyError: one that must sign is not in the folder, or others may read it.
+        LogKeyError: a key that must sign is not in the folder, or other users may read it.
     """
     known = known_keys() or _make_first()
     now = wall_now()
@@ -73,7 +73,7 @@ def key_problem() -> str:
 def rotate(*, overlap: timedelta, is_lost: bool = False) -> bytes:
     """Make a new key; earlier ones also sign for `overlap` more. Return its public key.
 
-    `is_lost`: the files of the earlier ones are gone, so they end now.
+    `is_lost`: the files of the earlier keys are lost, so these keys end now.
 
     Raises:
         LogKeyError: a file of a key that should continue to sign is missing.
@@ -97,7 +97,7 @@ def rotate(*, overlap: timedelta, is_lost: bool = False) -> bytes:
 def _make_first() -> list[KnownKey]:
     with site_scope():
         _lock()
-        # A process that waited for the lock finds the key of the process before.
+        # A process that waited for the lock finds the key that the previous process made.
         if not known_keys():
             LogKey.objects.create(public=_make_file())
         return known_keys()
@@ -114,7 +114,10 @@ def _folder() -> Path:
 
 
 def _make_file() -> bytes:
-    """Make a private key; return the public one. The file is complete on the disk, or absent."""
+    """Make a private key; return its public key.
+
+    The file on the disk is complete or does not exist.
+    """
     seed = secrets.token_bytes(SEED_BYTES)
     public = public_key(seed)
     folder = _folder()

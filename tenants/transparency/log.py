@@ -16,13 +16,13 @@ from evenshare_core.chain.merkle import Place
 from tenants.models import LogEntry, TransparencyLog
 from tenants.scopes import site_scope
 
-# The class of the logs' locks, among Postgres' advisory locks of two numbers.
+# The class number of the logs' locks, among Postgres' advisory locks with two numbers.
 LOCK_CLASS = 0x6C6F67  # The bytes of "log" as a number.
 ENTRIES_MAX = 1000
 
 
 class ConflictingEntryError(Exception):
-    """The log has another entry at this place, or none before it: nothing was appended."""
+    """The log has a different entry at this place, or ends before it; nothing was appended."""
 
 
 class DamagedLogError(Exception):
@@ -40,8 +40,8 @@ class StoredRecord(NamedTuple):
 class LockedLog:
     """A log that is locked for appending until the transaction ends.
 
-    `last` is the leaf hash of the last entry, hex: the `previous` of the next; empty if the log is
-    empty.
+    `last` is the leaf hash (hex) of the last entry, which the next entry names as `previous`; empty
+    if the log is empty.
     """
 
     origin: str
@@ -134,7 +134,7 @@ def root(log: str, at: int) -> bytes:
     """Return the root of a log's first `at` entries.
 
     Raises:
-        ValueError: it has fewer.
+        ValueError: the log has fewer entries.
         DamagedLogError: hashes are missing.
     """
     return merkle.root(at, _reader(log, at))
@@ -149,7 +149,7 @@ def newest_root(log: str) -> tuple[int, bytes]:
     ending = _ending(log)
     if ending is None:
         return 0, merkle.EMPTY_ROOT
-    # The root of a size never changes, so that a concurrent writer is harmless.
+    # The root at a given size never changes, so a concurrent writer does no harm.
     return ending.size, merkle.root(ending.size, lambda places: _hashes(log, ending.id, places))
 
 
@@ -164,7 +164,7 @@ def inclusion(log: str, index: int, size: int) -> tuple[bytes, ...]:
 
 
 def consistency(log: str, first: int, second: int) -> tuple[bytes, ...]:
-    """Return the proof that the log of `second` entries starts with that of `first`.
+    """Return the proof that the log at size `second` starts with the log at size `first`.
 
     Raises:
         ValueError: the log has fewer entries, or `first` is more than `second`.
@@ -259,7 +259,7 @@ def _insert(locked: LockedLog, records: Sequence[bytes]) -> None:
     new = merkle.completed(
         locked.size, leaves, lambda places: _hashes(locked.origin, locked.id, places)
     )
-    # Children before parents: the database compares each hash with those below it.
+    # Children come before parents, because the database compares each hash with those below it.
     nodes = sorted((place, value) for place, value in new.items() if place.level)
     with connection.cursor() as cursor:
         cursor.execute(

@@ -14,7 +14,7 @@ from tenants.transparency.soundness import LogFault, entry_faults
 
 log = structlog.get_logger(__name__)
 
-# Enough for rounds: a pool with a round every 10 s makes 360 an hour.
+# Enough for the logs of rounds: a pool with a round every 10 s adds 360 entries an hour.
 ENTRIES_AT_ONCE = 2000
 FAULTS_MAX = 100
 ENTRIES = "entries"
@@ -39,7 +39,7 @@ def scrub_logs(*, limit: int = ENTRIES_AT_ONCE) -> int:
 def scrub_log(origin: str, kind: str, look: Look, *, limit: int = ENTRIES_AT_ONCE) -> int:
     """Check the next entries of one log; return the number of its known faults.
 
-    After the last entry, the check starts again at the first.
+    After the last entry, the next check starts again at the first.
     """
     with site_scope():
         scrub, _ = LogScrub.objects.select_for_update().get_or_create(
@@ -83,7 +83,9 @@ def root_or_nothing(origin: str, at: int) -> str:
 
 
 def _broken_growth(origin: str, scrub: LogScrub, there: int) -> LogFault | None:
-    """Return a fault if the log does not extend its last seen state; that state is then kept."""
+    """Return a fault if the log does not extend its last seen state; the stored state is then not
+    updated.
+    """
     if there < scrub.size:
         return LogFault(there, f"the log ends here; it had {scrub.size} entries")
     if scrub.root and root_or_nothing(origin, scrub.size) != scrub.root:

@@ -1,4 +1,4 @@
-"""Soundness of a stored log: its numbers, hashes and the chain of its records, by parts."""
+"""Checks of a stored log, part by part: its numbers, its hashes, and the chain of its records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenants.transparency.log import log_id_of, size
 
 
 class LogFault(NamedTuple):
-    """The fault of an entry of a log, or of a hash that ends at it."""
+    """A fault of a log's entry, or of a hash that ends at this entry."""
 
     place: int
     text: str
@@ -32,10 +32,12 @@ class _StoredEntry(NamedTuple):
 
 
 def entry_faults(log: str, first: int, count: int) -> list[LogFault]:
-    """Return the faults of `count` entries of a log from `first` on, and of hashes that end there.
+    """Return the faults of `count` entries of a log from `first` on, and of hashes that end at
+    these entries.
 
-    Each entry must exist, match its leaf hash, name its predecessor, and continue where that ended.
-    Each complete subtree must have the hash of its halves, and only cover existing entries.
+    Each entry must exist, match its leaf hash, name its predecessor, and continue where its
+    predecessor ended. Each complete subtree must have the hash of its halves, and only cover
+    existing entries.
     """
     log_id = log_id_of(log)
     if log_id is None:
@@ -87,8 +89,8 @@ def _of_chain(
     row_before: _StoredEntry | None,
     place: int,
 ) -> Iterable[LogFault]:
-    """Yield faults if a record does not continue where the one before it ended."""
-    # The hash is recomputed, because the stored one may have been changed.
+    """Yield faults if a record does not continue where the previous record ended."""
+    # The hash is recomputed, because a stored hash may have been changed.
     previous = merkle.leaf_hash(row_before.record).hex() if row_before else ""
     if record.previous != previous and (row_before is not None or place == 0):
         yield LogFault(place, "it does not name the previous record")
@@ -98,9 +100,11 @@ def _of_chain(
     elif isinstance(record, LedgerRecord):
         known = before.first + len(before.transfers) if isinstance(before, LedgerRecord) else 0
         if (before is not None or place == 0) and record.first != known:
-            yield LogFault(place, f"it continues after {record.first} transfers, of {known}")
+            yield LogFault(
+                place, f"its transfers start at number {record.first} instead of {known}"
+            )
     elif before is not None:
-        yield LogFault(place, "it is a record of another kind than the previous record")
+        yield LogFault(place, "its kind differs from that of the previous record")
 
 
 def _record(row: _StoredEntry | None) -> RoundRecord | LedgerRecord | None:
@@ -157,7 +161,7 @@ def _of_nodes(log_id: int, first: int, end: int) -> Iterable[LogFault]:
 
 
 def _of_surplus(log_id: int, end: int) -> Iterable[LogFault]:
-    """Yield a fault for each hash over missing entries: they were deleted from the log."""
+    """Yield a fault for each hash over missing entries, which were deleted from the log."""
     levels = LogNode.objects.filter(log=log_id, index__gte=0)
     for level in range(1, 63):
         last = levels.filter(level=level).order_by("-index").values_list("index", flat=True).first()

@@ -126,7 +126,7 @@ class TestJobPage:
         expect(place, job, reason="never_fits")
         shown = text(place.owner.get(f"/jobs/{job.uid}/"))
         assert "No reliable estimate" in shown
-        assert "schedulable in the present pool" in shown
+        assert "the pool can schedule at present" in shown
         assert "it waits for more" not in shown
 
     def test_names_blocking_price(self, place: Town) -> None:

@@ -91,7 +91,7 @@ class TestRealExecutor:
         with (tmp_path / "jobs.csv").open() as file:
             told = {row["name"]: row["duration_s"] for row in csv.DictReader(file)}
         assert told == {f"{over.pk}-a-1": "45", f"{waits.pk}-a-1": "300"}
-        assert "Jobs that are not over, whose work is estimated: 1." in remarks
+        assert "Jobs that have not ended, whose work is estimated: 1." in remarks
 
 
 class TestUnsupportedPools:
@@ -107,7 +107,7 @@ class TestUnsupportedPools:
         assert remarks.splitlines() == [
             "Rounds decided by another policy; the run uses the present policy: 1.",
             "Quotas that began later or have an end; the run uses the present quotas: 1.",
-            "Tenants with a limit of credit, which the run does not have: 1.",
+            "Tenants with a credit limit, which the run ignores: 1.",
             "Rounds on demand, between two instants of the grid, are skipped.",
         ]
 

@@ -93,7 +93,7 @@ class TestLengthResults:
         Pool.objects.update(executor="local")
         result, remarks = tuned(lab, "--lengths", "3600")
         assert result["lengths"][0]["avg_jct_s"] == (25 + 55) / 2
-        assert "Jobs that are not over, whose work is estimated: 1." in remarks
+        assert "Jobs that have not ended, whose work is estimated: 1." in remarks
 
 
 class TestRecommendation:

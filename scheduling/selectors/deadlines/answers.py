@@ -1,4 +1,4 @@
-"""The answers of rounds to jobs with deadlines, and the present or final state of such jobs."""
+"""Rounds' answers to jobs with deadlines, and the jobs' current or final states."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NAMES = {"reward_micro": "points", "chance_milli": "chance", "moved": "moved_s"
 class AnswerView(Answer, frozen=True, rename=_NAMES):
     """A round's answer; times are pool time. Plans are not binding: each round plans again.
 
-    If refused, `limit` is the obstacle, and `blocked` are the times at which there was no room.
+    If refused, `limit` is the obstacle, and `blocked` lists the periods without enough free GPUs.
     `earliest` is the earliest deadline that could be met, or null if none is known.
     """
 
@@ -73,7 +73,7 @@ class AnswerView(Answer, frozen=True, rename=_NAMES):
     chance_milli: Annotated[
         int | None,
         formatted_as(_chance, type="number"),
-        about("Probability of an end by then, 0 to 1; null: unknown."),
+        about("Probability that the job ends by then, 0 to 1; null: unknown."),
     ]
     limit: Annotated[str, one_of("", *DeadlineLimit)]
     blocked: tuple[LeaseStretch, ...]
@@ -96,8 +96,9 @@ _STANDING = {"reward_micro": "points", "spare": "spare_s", "last": "answer"}
 class DeadlineRow(Answer, frozen=True, rename=_STANDING):
     """The state of a job with a deadline.
 
-    `by` and `points`: the step that the job met, is to meet, or missed last. `spare_s`: by how many
-    seconds it met the step. `answer`: the last answer, or null.
+    `by` and `points` describe a deadline step: the last one that the job met or missed, or the next
+    one. `spare_s`: how many seconds before that step the job ended. `answer`: the last answer, or
+    null.
     """
 
     standing: DeadlineStanding
@@ -108,7 +109,10 @@ class DeadlineRow(Answer, frozen=True, rename=_STANDING):
 
 
 class DeadlineStory(DeadlineRow, frozen=True, rename=_STANDING):
-    """The state of a job with a deadline and its answers, newest first; `cut`: some are missing."""
+    """The state of a job with a deadline and its answers, newest first.
+
+    `cut` is true if older answers are missing.
+    """
 
     COMPONENT = "DeadlineHistory"
 
@@ -129,9 +133,10 @@ def read_deadline_story(job: Job, *, at: datetime) -> DeadlineStory | None:
 
 
 def read_standings(jobs: Iterable[Job], at: Mapping[int, datetime]) -> dict[int, DeadlineStory]:
-    """Return the states of jobs by their last answers, by job id; `at`: pool time by pool.
+    """Return the states of jobs with deadlines, by job id, from their last answers.
 
-    `at` may lack the pools of ended jobs. Jobs without a deadline are left out. At most one query.
+    `at` is the pool time of each pool, by its id; pools with only ended jobs may be missing. At
+    most one query.
     """
     dated = {job.pk: job for job in jobs if job.deadline_at is not None}
     if not dated:
@@ -196,7 +201,7 @@ def _planned(leases: Iterable[Sequence[int]]) -> tuple[LeaseStretch, ...]:
 
 
 def view_of(answer: DeadlineAnswer, *, number: int, at: datetime) -> AnswerView:
-    """Convert an answer of round `number`, at the time `at`, that is not stored in a table."""
+    """Convert an answer that is not stored in the database: that of round `number` at time `at`."""
     return answer_of(
         AnswerView,
         answer,

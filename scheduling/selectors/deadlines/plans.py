@@ -17,8 +17,8 @@ _OF_LATER = {Reason.PLANNED_LATER.value}
 class PlanRow(Answer, frozen=True):
     """When a job is planned to start, or started, with its cost and gain; times are pool time.
 
-    If refused: `needed` is the price per GPU-hour at which it would start, and `lowest` the lowest
-    price offered to it. Plans are not binding: each batch plans again.
+    If the plan is a refusal, the job would start at the price `needed` per GPU-hour; the lowest
+    price offered to it is `lowest`. Plans are not binding: each batch plans again.
     """
 
     kind: PlanKind
@@ -43,7 +43,7 @@ class PlanRow(Answer, frozen=True):
 
 
 def read_plan(job: Job) -> PlanRow | None:
-    """Return the plan by which a job waits or runs, or None if no plan is valid.
+    """Return the plan that a job currently follows, or None if no plan is valid.
 
     The plan of a waiting job is valid if it is the reason for the wait. The plan of a running job
     is valid if its present lease follows it.

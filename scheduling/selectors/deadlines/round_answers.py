@@ -87,8 +87,9 @@ def round_answers(
 ) -> RoundAnswers:
     """Return a round's answers by kind, then by job, without a query.
 
-    `answers`: all answers. `shown`: those of visible tenants, within the limit of rows. `jobs`: the
-    jobs that the viewer may see, by id. `dated`: the number of the round's jobs with deadlines.
+    `answers`: all answers. `shown`: answers of visible tenants, as many as the table may have.
+    `jobs`: the jobs that the viewer may see, by id. `dated`: the number of the round's jobs with
+    deadlines.
     """
     order = list(AnswerKind)
     counts = dict.fromkeys(order, 0)

@@ -9,7 +9,7 @@ from scheduling.models import Job, VirtualWork
 
 # The number of the tenant's newest jobs whose names a clone must not have.
 RECENT = 1000
-# Matches a clone's name. A number does not suffice: "resnet-50" is not the 50th "resnet".
+# Matches a clone's name. Only a number at its end is not enough: "resnet-50" is no clone.
 _COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
 NAME_MAX = 63
 

@@ -29,14 +29,14 @@ Kind = Measurement.Kind
 
 
 class TypeRecords:
-    """The records of some job types; each (type, GPUs, accepted types) is computed once."""
+    """The records of some job types, cached by type, number of GPUs and accepted GPU types."""
 
     def __init__(self, records: Mapping[int, TypeRecord]) -> None:
         self._records = records
         self._sizes: dict[tuple[int, int, tuple[str, ...]], SizeRecord | None] = {}
 
     def size(self, profile: int, gpus: int, gpu_types: tuple[str, ...]) -> SizeRecord | None:
-        """Return the record of a job type's jobs of one size, or None if it is empty."""
+        """Return what was measured for jobs of this type and size, or None if nothing was."""
         key = (profile, gpus, gpu_types)
         if key not in self._sizes:
             record = self._records.get(profile)
@@ -45,7 +45,7 @@ class TypeRecords:
         return self._sizes[key]
 
     def measured_gpus(self, profile: int) -> set[int]:
-        """Return the numbers of GPUs on which iterations of a job type were measured."""
+        """Return the gang sizes (in GPUs) for which iterations of a job type were measured."""
         record = self._records.get(profile)
         return {row.gpus for row in record.times} if record else set()
 
@@ -71,7 +71,7 @@ def read_job_types(
 ) -> TypeRecords:
     """Return the measurements of job types, and the lengths of their newest runs. Two queries.
 
-    `since`: averages whose last report is older are left out.
+    Averages whose last report is before `since` are left out.
     """
     wanted = [row.id for row in profiles]
     if not wanted:
@@ -140,7 +140,8 @@ class EstimateView(Answer, frozen=True, rename=_NAMES):
     metric: Hidden[str] = ""  # the metric from whose curve the iterations were estimated
 
 
-# For a job that stops by a metric, these are more reliable than its cap, past runs or declaration.
+# For a job that stops by a metric, these sources are more reliable than the maximum of iterations,
+# past runs or a declaration.
 _BY_CURVE = (EstimateSource.MEASURED, EstimateSource.FITTED)
 
 

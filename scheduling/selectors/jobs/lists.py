@@ -121,7 +121,7 @@ class LeaseNow(Answer, frozen=True):
     number: int
     state: Hidden[str]
     expires_at: datetime
-    length_s: Annotated[float, about("Of its present term.")]
+    length_s: Annotated[float, about("Length of the current term.")]
     protected_until: Annotated[
         datetime | None, about("Protected from preemption until then; null: not protected.")
     ]

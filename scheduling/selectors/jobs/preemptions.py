@@ -38,7 +38,7 @@ class PreemptionRow(Answer, frozen=True):
     at: Annotated[datetime, about("When notice was given.")]
     round: int
     rule: Annotated[str, about("guarantee, pays, defragment or gang.")]
-    words: str  # the name of the rule, as the end of a sentence
+    words: str  # the name of the rule, worded to end a sentence
     moved: Annotated[bool, about("The job continued on other nodes.")]
     gpus: int
     gpu_type: str
@@ -60,10 +60,10 @@ class PreemptionRow(Answer, frozen=True):
 def list_preemptions(
     pool_id: int, visibility: Visibility, *, limit: int, before: int | None = None
 ) -> tuple[list[PreemptionRow], bool]:
-    """Return a pool's early ends that the viewer may see, newest first, and whether there are more.
+    """Return the pool's leases that ended early, newest first, and whether there are more.
 
     `before`: the `number` at which a page continues. If rows of other tenants are hidden, only
-    early ends that involve the viewer's tenants are returned. Three queries.
+    leases that involve the viewer's tenants are returned, as loser or beneficiary. Three queries.
     """
     events = LeaseEvent.objects.filter(pool_id=pool_id, data__has_key="rule")
     if visibility.hides:
@@ -79,23 +79,23 @@ def list_preemptions(
 def preemptions_among(
     events: Iterable[LeaseEvent], leases: Iterable[Lease], visibility: Visibility
 ) -> dict[int, PreemptionRow]:
-    """Return the early ends among a job's events, by lease id; at most two queries."""
+    """Return a job's leases that ended early, from its events, by lease id; at most two queries."""
     by_id = {lease.pk: lease for lease in leases}
     notices = [event for event in events if "rule" in event.data and event.lease_id in by_id]
     return {view.lease: view for view in _views(notices, by_id, visibility)}
 
 
 def last_preemption(job: Job, visibility: Visibility) -> PreemptionRow | None:
-    """Return a job's last early end, or None. Three queries."""
+    """Return a job's last lease that ended early, or None. Three queries."""
     notices = job.events.filter(data__has_key="rule").select_related("lease__gpu_type")
     return next(iter(_views(list(notices.order_by("-id")[:1]), {}, visibility)), None)
 
 
 def preemptions_for(job: Job, visibility: Visibility) -> list[PreemptionRow]:
-    """Return the last early ends for the benefit of a job, oldest first.
+    """Return the last leases that ended early for the benefit of a job, oldest first.
 
     The caller has checked that the viewer may see the job; the pool's visibility decides which
-    tenants are named. Three queries, one if there are no early ends.
+    tenants are named. Three queries, or one if there are no such leases.
     """
     with site_reading():
         notices = LeaseEvent.objects.filter(
@@ -128,7 +128,9 @@ def _views(
 
 
 def _used(events: Sequence[LeaseEvent]) -> set[tuple[int, int | None]]:
-    """Return (job, round) of beneficiaries whose lease from that round started or still may."""
+    """Return (job, round) of the beneficiaries that used the GPUs: their lease of that round
+    started, or may still start.
+    """
     if not events:
         return set()
     with site_reading():

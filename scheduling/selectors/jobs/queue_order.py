@@ -30,7 +30,7 @@ NOT_YET = "The order of the last round is not known yet."
 # At most this many jobs have positions and are read for a page. Other jobs follow by arrival.
 FIRST_JOBS = 1000
 BEHIND = f"Only the first {FIRST_JOBS:,} jobs have positions; later jobs are listed by arrival."
-# For this many rounds, the first jobs are kept for pages that continue an earlier order.
+# The number of rounds per pool whose first jobs are kept, for pages that continue an earlier order.
 KEPT_QUEUES = 4
 
 
@@ -66,9 +66,9 @@ class QueueOrder:
     """A pool's queued jobs after round `round`, in order, without jobs in quarantine.
 
     `keys` has all jobs, or the first of a long queue. `is_ordered`: the order is the policy's, not
-    that of arrival. `positions` leaves out jobs that were not in the round or may not start; it is
-    empty if the policy has no order. `text` explains the order, or why there are no positions.
-    `is_long`: more than `FIRST_JOBS` jobs are queued, and the rest follows by arrival.
+    the order of arrival. `positions` leaves out jobs that were not in the round or may not start;
+    it is empty if the policy has no order. `text` explains the order, or why there are no
+    positions. `is_long`: more than `FIRST_JOBS` jobs are queued, and the rest follows by arrival.
     """
 
     round: int | None
@@ -101,8 +101,8 @@ class QueueOrder:
 def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
     """Return the order of a pool's queue after round `as_of`, by default the last one.
 
-    Three queries, one fewer while the round's bytes are cached. The order includes all tenants:
-    callers in a tenant's scope may show only positions of other tenants' jobs. Reads at most
+    Three queries, one fewer while the round's bytes are cached. The order includes all tenants: a
+    caller that serves one tenant may show other tenants' jobs only as positions. Reads at most
     `FIRST_JOBS` + 1 jobs, and twice as many of a longer queue: see `_long_order`.
     """
     with site_reading():
@@ -129,7 +129,8 @@ def _long_order(pool_id: int, last: Round | None, as_of: int | None) -> QueueOrd
     """Return the first jobs of a long queue, as they were stored when their round was sealed.
 
     The newest stored order is used, which may be a round or two old: reading and ordering a long
-    round takes seconds. Only a page whose order is no longer stored reads its round.
+    round takes seconds. The round itself is read only if a page continues an order that is no
+    longer stored.
     """
     sealing = RoundSealing.objects.filter(pool_id=pool_id).first()
     kept = sealing.queues if sealing else []
@@ -171,7 +172,7 @@ def first_of_queue(snapshot: Snapshot, decision: Decision) -> dict[str, Any] | N
 
 
 def order_after(pool_id: int, pool: str, after: QueueMark | None) -> QueueOrder:
-    """Return the order of the page that a mark continues."""
+    """Return the order of a pool's queue; a later page uses that of the round in `after`."""
     goes_on = after is not None and after.pool == pool
     return read_queue_order(pool_id, as_of=after.round if after is not None and goes_on else None)
 

@@ -45,7 +45,7 @@ def preemption_text(rule: str, who: str) -> str:
 
 
 def given_up_text(losses: int) -> str:
-    """Return why a job failed whose process was lost too often."""
+    """Return the text for a job that failed because its process was lost too often."""
     return f"It failed: its process was lost {losses} times in a row soon after its start."
 
 
@@ -62,7 +62,7 @@ class _ShownNumber(str):
 
 
 def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = False) -> ReasonText:
-    """Return the text of a reason, with its numbers if they are known; an unknown code is
+    """Return the text of a reason, with its numbers if they are known; an unknown code is returned
     unchanged.
 
     `now`: the numbers are current, not those of a round.
@@ -76,7 +76,7 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
 def written(
     code: str, wording: ReasonWording, numbers: Mapping[str, Any] | None, *, now: bool = False
 ) -> ReasonText:
-    """Return the text of a wording with its numbers, like `why`."""
+    """Return the text of the reason `code` in this wording, with its numbers if they are known."""
     sentences = (wording.now if now and wording.now else wording.sentence, *wording.others)
     text = wording.plain or wording.sentence
     if not numbers:
@@ -111,7 +111,7 @@ def wait_kind(code: str) -> str:
 def _read(numbers: Mapping[str, Any]) -> dict[str, Any]:
     """Convert micro-credits to credits, GPU-time to GPU-hours and microseconds to instants.
 
-    The unit is removed from the name.
+    Names lose the suffix for the unit.
     """
     read: dict[str, Any] = {}
     for name, value in numbers.items():

@@ -21,7 +21,7 @@ from tenants.scopes import site_reading
 
 # Texts for the reasons for which there is no estimate.
 NO_ESTIMATE: Mapping[str, str] = {
-    NoEstimate.NEVER_FITS.value: ("It needs more GPUs than are schedulable in the present pool."),
+    NoEstimate.NEVER_FITS.value: "It needs more GPUs than the pool can schedule at present.",
     NoEstimate.BACKING_OFF.value: "Its process was lost; it is unknown whether the next one will"
     " last.",
     NoEstimate.TOO_LITTLE_KNOWN.value: (
@@ -49,11 +49,11 @@ STEPS = 12  # bars of the chart
 
 
 class StartView(Answer, frozen=True, rename={"at": "as_of", "until": "simulated_until"}):
-    """When a queued job may start, in pool time, by simulations from a round on.
+    """When a queued job may start (pool time), by simulations that begin with a round.
 
-    Half of the simulated starts came by `p50`, nine of ten by `p90`. If only `p90` is null, it is
-    later than `simulated_until`. If `reason` is not empty there is no reliable estimate, and `why`
-    explains it.
+    The job started by `p50` in half of the simulations, and by `p90` in nine of ten. If only `p90`
+    is null, it is later than `simulated_until`. If `reason` is not empty there is no reliable
+    estimate, and `why` explains it.
     """
 
     COMPONENT = "StartRow"
@@ -80,7 +80,7 @@ class FirstStart:
 def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int, StartView]:
     """Return the estimates of the newest forecast of each pool, by job. At most two queries.
 
-    `now`: pool time by pool, for the pools of the jobs. If its p90 is before `now`, an estimate was
+    `now`: pool time by pool, for the pools of the jobs. An estimate whose p90 is before `now` was
     wrong and is reported as refuted. A job that is not in the newest forecast is left out, even if
     an older forecast had it. Callers pass queued jobs: jobs that have started are not left out.
     """
@@ -99,7 +99,7 @@ def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int,
 def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> FirstStart | None:
     """Return the queued job of a tenant that is expected to start first. A single query.
 
-    It is the first by p50 of the pool's newest forecast, among the estimates whose p90 is after
+    It has the earliest p50 in the pool's newest forecast, among the estimates whose p90 is after
     `now`. Return None if there is no such estimate.
     """
     done = StartForecast.objects.filter(pool=pool_id, state=StartForecast.State.DONE)
@@ -152,9 +152,10 @@ def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationStep:
-    """Estimates whose p90 passed in one part of the window, and how many jobs had started by then.
+    """Part of the window, with the number of estimates whose p90 passed in it.
 
-    `of_p50`: the estimates whose p50 passed in this part; `by_p50`: those whose job had started.
+    `by_p90`: how many of their jobs had started by p90. `of_p50` and `by_p50` are the same counts
+    for p50.
     """
 
     since: datetime
@@ -166,12 +167,12 @@ class CalibrationStep:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Past estimates of a pool whose p90 has passed and whose job was not cancelled before.
+    """Counts of a pool's past start estimates that were right.
 
-    p50 is counted separately once it has passed: also for long estimates, whose p90 is in the
-    future or missing. `jobs`: the number of jobs of the estimates with a p90. `gone`: the number of
-    estimates whose job ended before p90 without another start. `newest`: the last forecast, or
-    None.
+    An estimate counts for p50 or for p90 if that time passed in the window, unless its job ended
+    before without another start. So p50 of a long estimate counts even if its p90 is in the future
+    or missing. `jobs`: the number of jobs with a counted p90. `gone`: the number of estimates whose
+    job ended before p90 without another start. `newest`: the last forecast, or None.
     """
 
     since: datetime
@@ -233,10 +234,11 @@ FROM counted GROUP BY 1 ORDER BY 1
 
 
 def read_calibration(pool_id: int, until: datetime, window: timedelta) -> Calibration:
-    """Return how often a pool's estimates were right whose p50 or p90 passed in a window.
+    """Return how often a pool's estimates were right, for those whose p50 or p90 passed in a
+    window.
 
-    They are counted whether or not the job started: counting only started jobs would leave out the
-    misses. Only counts over all tenants. Two queries.
+    Jobs that did not start are counted too: otherwise the misses would be left out. The counts
+    cover all tenants. Two queries.
     """
     since = until - window
     begin_s, end_s = since.timestamp(), until.timestamp()

@@ -14,7 +14,7 @@ from tenants.answers import Answer, about, answer_of, one_of
 
 
 class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
-    """The median of the iterations after which a job is expected to stop by its metric."""
+    """The expected number of iterations after which a job stops by its metric: the median."""
 
     COMPONENT = "StopEstimateRow"
 
@@ -27,7 +27,9 @@ class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
         one_of(EstimateSource.MEASURED, EstimateSource.FITTED, EstimateSource.CAP),
         about("The met target, fitted curves, or the maximum of iterations."),
     ]
-    note: Annotated[str, about("Why it is the cap, or that the target was met; else empty.")]
+    note: Annotated[
+        str, about("Why the maximum is used, or that the target was met; may be empty.")
+    ]
     evaluations: Annotated[int, about("Number of evaluations.")]
     iteration: Annotated[int, about("Iteration of the last evaluation.")]
 
@@ -36,8 +38,7 @@ class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
 class MetricView:
     """A job's stopping metric: its criterion, the reported points and the forecast.
 
-    `refused`: why a report could not be used; empty if all could. `forecast` is None if there is
-    none.
+    `refused`: why a report could not be used, or empty.
     """
 
     metric: str

@@ -59,9 +59,10 @@ STATES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The filter of a job list; empty values do not filter. `before` is the key of a page.
+    """The filter of a job list; empty values do not filter.
 
-    Queued jobs are listed in queue order: `after` is the mark of such a page.
+    A page starts below the key `before`. A page of queued jobs, in queue order, starts after the
+    mark `after`.
     """
 
     state: str = ""
@@ -113,9 +114,9 @@ class JobListPage:
     dated: tuple[Job, ...] = ()  # the jobs of the rows that have deadlines
 
     def standings(self, at: Mapping[str, datetime]) -> dict[int, DeadlineStory]:
-        """Return the progress of its jobs towards their deadlines, by job id.
+        """Return the progress of the page's jobs towards their deadlines, by job id.
 
-        `at`: pool time by pool name. A single query, none if no job has a deadline.
+        `at`: pool time by pool name. A single query, or none if no job has a deadline.
         """
         return read_standings(self.dated, {job.pool_id: at[job.pool.name] for job in self.dated})
 
@@ -127,8 +128,8 @@ def _dated(jobs: Iterable[Job]) -> tuple[Job, ...]:
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
     """Return a page of a tenant's jobs, newest first, or its queued jobs in queue order.
 
-    Two queries, one more if a job is too large, and those of `read_queue_order` for each pool with
-    a queued job on the page.
+    Two queries, and one more if a job is too large. For each pool with a queued job on the page,
+    `read_queue_order` adds its own queries.
     """
     if wanted.state == "pending":
         return _queued_page(tenant_id, wanted, limit)
@@ -156,8 +157,8 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
 def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
     """Return a page of the queued jobs, by pool and queue order.
 
-    All queued jobs are sorted in memory; `_long_page` handles longer lists along an index. A page
-    continues the order of the previous page, by the round of its mark.
+    Queued jobs are sorted in memory; `_long_page` reads long lists by an index. A later page uses
+    the order of the round in its mark, as the previous page did.
     """
     after = wanted.after
     queued = list_queued(_listing(tenant_id, wanted), most=queue_order.FIRST_JOBS + 1)
@@ -270,7 +271,10 @@ def _row(
 
 @dataclass(frozen=True, slots=True)
 class ActiveCounts:
-    """The numbers of a tenant's jobs that wait, start, and run or stop, over all pools."""
+    """The numbers of a tenant's waiting, starting and running jobs, over all pools.
+
+    Stopping jobs count as running.
+    """
 
     waiting: int
     starting: int
@@ -338,7 +342,7 @@ class RoundInstant(NamedTuple):
 
 
 class CurrentWait(NamedTuple):
-    """Why a waiting job waits, by the last round, `round`; `jobs` jobs wait for the same reason."""
+    """The reason in the last round for which a job waits; `jobs` jobs wait for the same reason."""
 
     round: int
     reason: ReasonText
@@ -413,7 +417,9 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
 
 
 def _waits_for(job: Job) -> CurrentWait | None:
-    """Return why the job is queued, by the last round; None if it is not, or if this is unknown."""
+    """Return why the job is queued, by the last round; None if it is not queued or the reason is
+    unknown.
+    """
     if not is_queued(job):
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()

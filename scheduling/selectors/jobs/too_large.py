@@ -66,9 +66,10 @@ def why_of_job(
 def why_too_large(
     needed: int, accepted: Collection[str], sizes: Sizes, numbers: Mapping[str, Any] | None = None
 ) -> ReasonText:
-    """Return whether the pool lacks `needed` GPUs of every type, or they are drained or down now.
+    """Return why a job that needs `needed` GPUs is too large for the pool.
 
-    `numbers`: those of the round's reason; unlike `sizes`, they exclude nodes in maintenance.
+    Either no accepted type has enough GPUs, or too many of them are drained or down now. `numbers`:
+    those of the round's reason; unlike `sizes`, they exclude nodes in maintenance.
     """
     able = {name: size for name, size in sizes.items() if name in accepted}
     recorded = numbers or {}
@@ -86,7 +87,7 @@ def why_too_large(
     gpus, away = able[name]
     if name == recorded.get("gpu_type") and "capacity" in recorded:
         away = max(away, gpus - recorded["capacity"])
-    if not away:  # nodes returned since the round, or are in maintenance
+    if not away:  # the missing nodes are back since the round, or are in maintenance
         return written(Reason.TOO_LARGE, UNSCHEDULABLE, None)
     shown = {"needed": needed, "gpus": gpus, "away": away, "gpu_type": name}
     return written(Reason.TOO_LARGE, UNSCHEDULABLE, shown)

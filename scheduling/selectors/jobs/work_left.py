@@ -26,7 +26,8 @@ WHERE l.job_id = ANY(%s) AND l.id <> ALL(%s) AND l.state = 'ended' AND l.started
 GROUP BY l.job_id, t.name
 """
 
-# The median time for which the latest 5,000 ended jobs held GPUs, by tenant and (NULL) over all.
+# The median hold time (GPUs held) of the latest 5,000 ended jobs, by tenant; the row with NULL
+# covers all tenants.
 _MEDIANS = """
 SELECT j.tenant_id, percentile_disc(0.5) WITHIN GROUP (ORDER BY w.held_us)
 FROM (SELECT id, tenant_id FROM scheduling_job
@@ -45,9 +46,10 @@ GROUP BY GROUPING SETS ((j.tenant_id), ())
 class WorkAssumptions:
     """The numbers of jobs by the source of their estimated work.
 
-    `estimate`: the job's own. `tenant`, `pool`: the median hold time of ended jobs. `unknown`: an
-    hour. `past`: the number of jobs that have done their estimated work already, and are assumed to
-    need the same time again. `pool_s`: the pool's median in seconds, or None if no job has ended.
+    `estimate`: jobs with their own estimate. `tenant`, `pool`: jobs for which the median hold time
+    of the tenant's or pool's ended jobs is used. `unknown`: jobs that are assumed to take an hour.
+    `past`: jobs that have done all their estimated work, and are assumed to need the same time
+    again. `pool_s`: the pool's median in seconds, or None if no job has ended.
     """
 
     estimate: int = 0
@@ -95,7 +97,7 @@ def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], WorkAssumptions]:
 
 
 def work_done(snapshot: Snapshot) -> dict[int, Work]:
-    """Return the work that ended leases of every job of a snapshot have done, with nothing left.
+    """Return the work that ended leases have done for each job of a snapshot; `left_us` is 0.
 
     A single query.
     """

@@ -31,7 +31,7 @@ HEALTH_ROUNDS = 20
 
 @dataclass(frozen=True, slots=True)
 class PoolFailure:
-    """Failing rounds of a pool: first and last failure (wall time), their number, last error."""
+    """A pool whose rounds fail: first and last failure (wall time), their number, last error."""
 
     pool: str
     first_at: datetime
@@ -53,7 +53,7 @@ class QuarantinedJob:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRounds:
-    """Stored rounds of a pool whose bytes changed: their number, and the first of them."""
+    """A pool with stored rounds whose bytes changed: their number, and the first of them."""
 
     pool: str
     count: int
@@ -63,7 +63,7 @@ class DamagedRounds:
 
 @dataclass(frozen=True, slots=True)
 class QuotaExcess:
-    """Quotas of a pool and GPU type, and the GPUs of its nodes that are up."""
+    """A pool and GPU type whose quotas exceed the GPUs of the nodes that are up."""
 
     pool: str
     gpu_type: str
@@ -94,9 +94,10 @@ class FailingExecutor:
 
 @dataclass(frozen=True, slots=True)
 class FrozenLosses:
-    """Leases of a pool that vanished together: `missing` of `launched`, `since` a wall time.
+    """Leases of a pool that vanished at the same time.
 
-    `accepted`: an operator confirmed that all of them are gone, and the next round ends them.
+    `missing` of `launched` leases are not listed since `since` (wall time). `accepted`: an operator
+    confirmed that all of them are gone, and the next round ends them.
     """
 
     pool: str

@@ -34,7 +34,7 @@ class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted"
 class FrozenLeases:
     """Leases of a pool that vanished, of `launched` leases. The longest missing lease comes first.
 
-    `seen` identifies this set, so that an operator accepts no other leases than those shown.
+    `seen` identifies this set, so that an operator accepts exactly the leases that were shown.
     """
 
     since: datetime

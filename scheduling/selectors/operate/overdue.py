@@ -166,7 +166,9 @@ def _overdue(
 
 
 def _said(stop: Intent, health: ExecutorHealth) -> tuple[StopAnswer, datetime | None, str]:
-    """Return the last answer about the process, since when it is given, and its error."""
+    """Return the last answer about a process, the start of that state (wall time) if known, and the
+    error.
+    """
     if health.failures:
         word = StopAnswer.REFUSES if is_refusal(health.error) else StopAnswer.SILENT
         return word, health.failing_since, health.error

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from scheduling.models import ExecutorHealth, Pool
 
-# Errors of adapters and tools that mean that the engine did not answer. All others are its answers.
+# Errors of adapters and tools that mean that the engine did not answer. Any other error is an
+# answer of the engine.
 _SILENCE = re.compile(
     r"(did|does|do) not answer|timed? ?out|unable to contact|unreachable|"
     r"connection (refused|reset|closed|failure|aborted)|connect failure|no route to host|"
@@ -49,7 +50,7 @@ def silent_pools(pools: Collection[int]) -> list[SilentPool]:
 
 
 def is_refusal(error: str) -> bool:
-    """Return whether an error is the engine's own answer."""
+    """Return whether an error came from the engine itself: it answered, and refused the call."""
     return bool(error) and not _SILENCE.search(error)
 
 

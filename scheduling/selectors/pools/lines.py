@@ -75,7 +75,9 @@ class PoolFacts:
 
     @property
     def unit(self) -> str:
-        """The unit of its nodes: with the executor `local`, a machine without GPUs has slots."""
+        """Return the unit in which pages count: a slot if the pool's machines have no GPUs,
+        otherwise a GPU.
+        """
         return "slot" if self.cpus_only else "GPU"
 
 
@@ -158,7 +160,7 @@ def all_pool_ids() -> list[int]:
 class PoolSoFar:
     """A pool's totals since it started, for the front page.
 
-    GPUs and waits are those after the last round.
+    The numbers of GPUs and of waiting jobs are those after the last round.
     """
 
     leases: int

@@ -51,7 +51,7 @@ class NodeStatus(Answer, frozen=True, kw_only=True):
     held: int
     leases: int
     last_expiry: datetime | None
-    # The operators' state, and its combination with the engine's.
+    # `state` is what operators set; `effective` combines it with the engine's state.
     state: Hidden[str] = msgspec.field(name="asked_state")
     effective: Hidden[str]
     windows: Hidden[tuple[MaintenanceWindow, ...]]
@@ -152,8 +152,8 @@ def near_of(
 ) -> list[MaintenanceWindow]:
     """Return the windows that a term that starts now could overlap.
 
-    As in `scheduling.engine.snapshots`, a term lasts a lease length, at least the minimum runtime
-    that protects it, plus one round.
+    As in `scheduling.engine.snapshots`, the longest term is the longest lease
+    length, or the minimum runtime if that is longer, plus one round.
     """
     options = facts.policy_options
     least_s = options.min_runtime_us // SECOND_US if options else 0

@@ -25,9 +25,9 @@ STRIP = 60
 class HeldGpus:
     """GPUs of one lease on one node. `tenant` is None if the viewer may not see it.
 
-    GPUs that a waiting lease was granted count as held once they are free. `gpus` is the total of
-    the lease. `borrowed` of the slots are borrowed: a lease's own GPUs come first, in the order of
-    nodes. `job` and `name` are empty if the viewer may not see the job.
+    GPUs granted to a waiting lease count as held once they are free. `gpus` is the lease's total on
+    all nodes. `borrowed` counts the borrowed slots of this node: a lease's own GPUs come first, in
+    the order of nodes. `job` and `name` are empty if the viewer may not see the job.
     """
 
     slots: tuple[int, ...]
@@ -54,7 +54,9 @@ class NodeUse:
 
     @property
     def phase(self) -> str:
-        """Its state; "draining" while it still has leases, "in maintenance" while away."""
+        """Return the node's state, "draining" while leases remain on it, or "in maintenance" if it
+        is up but kept free.
+        """
         if self.state == Node.State.DRAINED and self.held:
             return "draining"
         return "in maintenance" if self.state == Node.State.UP and self.away else self.state
@@ -80,8 +82,8 @@ class ClaimUse:
     """A tenant's GPUs of one type that it holds now, with the last round's quota and rho.
 
     `quota` is None if the tenant had no claim in the last round. `swapped`: GPUs that trades add to
-    it, negative if they take GPUs. `kept`: idle GPUs of the quota that are not lent. `tenant` is
-    None for the sum of all tenants that the viewer may not see.
+    the quota; negative if they take some away. `kept`: idle GPUs of the quota that are not lent.
+    `tenant` is None for the sum of all tenants that the viewer may not see.
     """
 
     tenant: VisibleTenant | None
@@ -182,7 +184,9 @@ class RoundSummary:
 
 @dataclass(frozen=True, slots=True)
 class PriceNow:
-    """The price of a GPU-hour in the next round's terms, and the use for which it was computed."""
+    """The price of a GPU-hour in the next round's terms, and the GPU use from which it was
+    computed.
+    """
 
     gpu_type: str
     price: Decimal

@@ -1,4 +1,4 @@
-"""The settings of a pool for operators, read together, and locked if an edit follows."""
+"""The settings of a pool for operators, read together, and locked before a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The throughput of a mixed pool by round: GPUs x speed, in GPUs of each job's slowest type."""
+"""The throughput of a mixed pool by round: GPUs times speed, where 1 is a GPU of the job's slowest
+type.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ SELECT * FROM (
 
 
 def read_throughput(pool_id: int, visibility: Visibility, *, since: datetime) -> Throughput | None:
-    """Return a pool's throughput since an instant, or None if no round has one. Two queries."""
+    """Return a pool's throughput since an instant; None if no round recorded any. Two queries."""
     moments = _moments(pool_id, since)
     if not moments:
         return None
@@ -93,7 +95,7 @@ def _moments(pool_id: int, since: datetime) -> list[ThroughputPoint]:
 
 
 def policy_periods(moments: Sequence[ThroughputPoint]) -> tuple[PolicyPeriod, ...]:
-    """Group rounds in time order into periods of one policy."""
+    """Group consecutive rounds that the same policy decided."""
     runs: list[list[ThroughputPoint]] = []
     for moment in moments:
         if not runs or runs[-1][-1].policy != moment.policy:
@@ -156,7 +158,7 @@ def tenant_throughput(
 ) -> tuple[ThroughputPoint, ...]:
     """Return a tenant's throughput over the last POINTS rounds since an instant. A single query.
 
-    Empty for pools without profiles.
+    The result is empty for pools without profiles.
     """
     with connection.cursor() as cursor:
         cursor.execute(_OWN, [pool_id, since, POINTS, tenant_id])

@@ -165,7 +165,7 @@ class GpuCount:
 
 @dataclass(frozen=True, slots=True)
 class RoundsSince:
-    """Totals of some rounds of a pool; `number` is the last of them.
+    """Totals over several rounds of a pool; `number` is the last of these rounds.
 
     The last four fields count leases that ended before their expiry, by rule.
     """
@@ -192,7 +192,7 @@ class CertificateVitals:
     """A pool's last certificate: its age in wall seconds, and the violations of each promise.
 
     `broken`: by property, the number of rows, leases or picks that violate it, at least 1 if it is
-    violated. It has only the properties that the policy promises.
+    violated. Only properties that the policy promises are included.
     """
 
     pool: int
@@ -269,7 +269,8 @@ def gpu_counts() -> list[GpuCount]:
 
 
 def rounds_since(after: Mapping[int, int], *, limit: int) -> list[RoundsSince]:
-    """Return the totals of each pool's rounds after a number, at most `limit` of each.
+    """Return each pool's totals over the rounds after the given number, at most `limit` rounds per
+    pool.
 
     A single query.
     """

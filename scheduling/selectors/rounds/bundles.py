@@ -45,7 +45,10 @@ class ChainPlace(Answer, frozen=True):
     index: int  # counted from 0
     sha256: str
     bundle_sha256: str
-    follows: Annotated[bool | None, about("Null: nothing to compare with.")]
+    follows: Annotated[
+        bool | None,
+        about("Whether it follows from the previous round; null: one of them has no bundle."),
+    ]
     breaks: tuple[str, ...]
     damage: str
     is_first: Hidden[bool]
@@ -152,7 +155,7 @@ def bundle_damage(round_: Round, expected: str) -> Damage | None:
 
 
 def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
-    """Return the data of a round that a viewer may read in a pool that shows only own rows.
+    """Return a round's data for a viewer in a pool that shows users only their own tenants' rows.
 
     It contains the round's record, and for each of the viewer's tenants its own part of the bundle.
     Return None if there is no bundle.
@@ -191,9 +194,10 @@ def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
 
 
 def day_names(pool: PoolFacts, day: date | None, visibility: Visibility) -> DayNamesBody | None:
-    """Return the pseudonyms of a day that a viewer may know, or None if no round of it is sealed.
+    """Return the tenants' pseudonyms on a day, for the names that a viewer may know.
 
-    `day`: UTC date of pool time; the newest day with a sealed round if None.
+    Return None if no round of that day is sealed. `day`: UTC date of pool time; if None, the newest
+    day with a sealed round.
     """
     if day is None:
         rows = PseudonymKey.objects.filter(pool_id=pool.id).order_by("-day")
@@ -211,7 +215,9 @@ def _is_named(row: VisibleTenant, visibility: Visibility) -> bool:
 
 
 def _keys(pool_id: int, day: date, visibility: Visibility) -> list[TenantKeyRow]:
-    """Return the keys of the viewer's own tenants; no other user gets them, not even operators."""
+    """Return the pseudonym keys of the viewer's own tenants; no other user gets them, not even
+    operators.
+    """
     secret = _secret(pool_id, day)
     if secret is None:
         return []

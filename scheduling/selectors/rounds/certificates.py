@@ -1,8 +1,8 @@
 """A round's stored certificate, as a viewer may see it.
 
-In a pool that shows tenants only their own rows, the numbers of other tenants are left out, even
-without a name. The value of another tenant's share to the viewer would reveal that share. Verdicts,
-counts and totals remain.
+In a pool that shows tenants only their own rows, the numbers of other tenants are left out, not
+only their names. A number such as the value of another tenant's share to the viewer would reveal
+that share. Verdicts, counts and totals remain.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CertificateItemView(
 
 
 class JobTypeView(Answer, frozen=True, rename={"profile": "job_type", "capped": "has_all"}):
-    """The result of a tenant's job type with its share, in GPUs of the slowest type."""
+    """A tenant's job type, and what each share is worth to it, in GPUs of the slowest type."""
 
     COMPONENT = "CertificateRow"
 
@@ -109,7 +109,7 @@ class OverclaimView(Answer, frozen=True, rename=_NAMES):
 
 
 class CertificateView(Answer, frozen=True, rename={"findings": "lines"}):
-    """The measurements made in the round; `same_again` is null if the round's bytes are gone."""
+    """A round's certificate; `same_again` is null if the round's bytes are gone."""
 
     COMPONENT = "CertificateWhole"
 
@@ -195,7 +195,7 @@ def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemVie
         row,
         tenant=None if hidden else seen,
         other=None if hidden else other,
-        # The worst value on whole GPUs may be another tenant's.
+        # The worst value on whole GPUs may belong to another tenant.
         in_gpus=None if visibility.hides else row.in_gpus,
         named=tuple(one for one in named if one is not None),
         hidden=hidden and row.worst is not None,

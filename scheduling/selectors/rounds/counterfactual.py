@@ -1,8 +1,9 @@
 """Counterfactuals: what a job type would have got in a stored round for other reported speeds.
 
-Only the viewer's own job types, and only rounds whose bytes are kept. The policy that decided the
-round decides again for each report. The resulting share is valued by the true speeds at the round.
-All misreports of `evenshare_core.fairness.misreports` are tried, and the best is shown.
+Only the viewer's own job types can be tried, and only in rounds whose bytes are kept. The policy
+that decided the round decides again for each report. The resulting share is valued by the true
+speeds at the round. All misreports of `evenshare_core.fairness.misreports` are tried, and the best
+is shown.
 """
 
 from __future__ import annotations

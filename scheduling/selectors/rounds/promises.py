@@ -20,7 +20,7 @@ class DecisionCounts:
     """The counts of a decision; `broken` counts violations by rule of `domain.invariants`.
 
     leases = kept + renewed + granted after the round. `expired`: leases that had expired and were
-    not protected. `preempted`: those of the `ended` leases that had not expired. `capped`: waiting
+    not protected. `preempted`: ended leases that had not expired. `capped`: waiting
     or served jobs with a maximum price. `explained`: the reasons given to the `waiting` jobs.
     """
 

@@ -22,7 +22,8 @@ class PlacedGpus:
 
 @dataclass(frozen=True, slots=True)
 class PickRow:
-    """A grant or renewal with the numbers that decided; `lost` is why it was not applied.
+    """A grant or renewal with the numbers on which its order is based; `lost` is why it was not
+    applied.
 
     `lasts_s`: the length of the term in pool seconds, if it is not the pool's lease length.
     """
@@ -93,7 +94,7 @@ class SkipRow(Answer, frozen=True):
 
 
 class SkipGroup(Answer, frozen=True, rename={"reason": "reason_code", "rows": "tenants"}):
-    """All jobs that wait for the same reason; `rows` are those of tenants that you may see."""
+    """All jobs that wait for the same reason; `rows` has the tenants that you may see."""
 
     reason: Reason
     jobs: int

@@ -22,7 +22,7 @@ SELECT day, count(DISTINCT number), sum(bytes) FROM (
     FROM scheduling_roundstate WHERE pool_id = %(pool)s AND number > 0
 ) stored GROUP BY day ORDER BY day
 """
-# The problems of files, and of moving days to files, for all pools by name.
+# For all pools by name: problems of files, and of days that could not be moved to files.
 _PROBLEMS = """
 SELECT p.name, coalesce(g.failure, ''), coalesce(f.count, 0), coalesce(f.problem, '')
 FROM scheduling_pool p
@@ -47,7 +47,7 @@ class DaySpace:
 
     @property
     def bytes(self) -> int:
-        """The sum of both."""
+        """The bytes in the database and in files together."""
         return self.database + self.files
 
 
@@ -121,7 +121,10 @@ def _day(
 
 
 def file_problems() -> list[str]:
-    """Return the problems of round files, and of moving days to them. A single query."""
+    """Return the problems of files of rounds, and of days that could not be moved to files.
+
+    A single query.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_PROBLEMS)
         rows = cursor.fetchall()

@@ -118,9 +118,9 @@ def posted_rows(pool_id: int) -> list[dict[str, Any]]:
 def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> list[dict[str, Any]]:
     """Return the last posted price of each GPU type after a decision; `before`: earlier prices.
 
-    A GPU type whose nodes were all removed keeps its price. Billing uses it until the next price is
-    posted, and so does the first round that has such nodes again. Base and theta are those of the
-    posting.
+    A GPU type whose nodes were all removed keeps its price. Billing uses that price until the next
+    one is posted, and so does the first round that has such nodes again. Base and theta are the
+    values with which the price was posted.
     """
     posted = {row["gpu_type"]: dict(row) for row in before}
     for price in decision.prices:
@@ -140,7 +140,7 @@ def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> li
 def state_damages(round_: Round) -> tuple[Damage, ...]:
     """Return what is wrong with the state that a round left, if the state is kept.
 
-    The newest round must have its state; those of older rounds are moved to files with their bytes.
+    The newest round must have its state; older states are moved to files with their rounds' bytes.
     """
     if not round_.state_sha256:
         return ()

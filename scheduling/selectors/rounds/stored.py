@@ -25,7 +25,7 @@ from scheduling.selectors.rounds.files import ArchiveError, archive_of, is_dropp
 from tenants.answers import Answer, one_of
 
 # Partitions of whole days are dropped when they are older than seven days. The database's date may
-# be a day later than that of the round's decision.
+# be a day later than the date of the round's decision.
 MISSING = "is missing, though it should be kept"
 SURELY_KEPT_DAYS = 6
 _ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
@@ -117,7 +117,10 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
 
 
 def _blobs(round_: Round) -> Iterator[RoundBlob]:
-    """Yield the blobs with the round's number, first those of its day, by a single index lookup."""
+    """Yield the stored blobs of the round's number; those of the round's own day come first.
+
+    The day is looked up in an index first, which normally suffices.
+    """
     blobs = RoundBlob.objects.filter(pool_id=round_.pool_id, number=round_.number)
     yield from blobs.filter(day=round_.wall_at.date())
     yield from blobs.exclude(day=round_.wall_at.date()).order_by("day")
@@ -185,7 +188,9 @@ def byte_damages(round_: Round) -> tuple[Damage, ...]:
 def _unpack(
     part: str, packed: bytes, expected: str, damages: list[Damage], where: str = ""
 ) -> bytes:
-    """Return the bytes of one part; append a `Damage`, whose text ends in `where`, if needed."""
+    """Return the decompressed bytes of a part; if they are damaged, append a `Damage` whose text
+    ends in `where`.
+    """
     data = unpacked(packed)
     if data is None:
         why = f"cannot be unpacked from the {len(packed):,} bytes that are there{where}"

@@ -17,7 +17,9 @@ from tenants.transparency.log import newest_root
 
 @dataclass(frozen=True, slots=True)
 class ShownHead:
-    """The number of records in a pool's log, and their root in hex; "" if it cannot be proven."""
+    """The number of records in a pool's log, and their root in hex; the root is "" if it cannot be
+    computed.
+    """
 
     size: int
     root: str

@@ -18,8 +18,9 @@ def round_activity() -> tuple[list[str], float | None]:
     age = ExpressionWrapper(now - F("until"), output_field=DurationField())
     fences = PoolFence.objects.filter(token__gt=0).order_by("pool_id").annotate(age=age)
     rows = list(fences.values_list("pool__name", "holder", "age"))
-    # While a round runs, its fence has a holder and a future time. The end of the round clears
-    # the holder and sets the time to now. This time is in the future if a clock was set back.
+    # While a round runs, its fence has a holder, and its time is in the future. The end of the
+    # round clears the holder and sets the time to now. If a clock was set back, the time of a
+    # finished round may also be in the future.
     running = [name for name, holder, since in rows if holder and since < timedelta(0)]
     ended = [max(0.0, since.total_seconds()) for name, _, since in rows if name not in running]
     return running, min(ended, default=None)

@@ -18,11 +18,12 @@ from tenants.answers import Answer, about
 # Texts for the reasons for which there is no forecast.
 NO_FORECAST: Mapping[str, str] = {
     **{reason.value: NO_ESTIMATE[reason.value] for reason in NoPriceBand},
-    "missed": "More than half of the past prices were outside of the forecasts.",
+    "missed": "More than half of the past prices were outside of the forecast range.",
     "passed": "The last forecast has expired; the next one follows while the pool's clock runs.",
     "none": "No forecast yet; the first one follows the pool's first rounds.",
 }
-# Four of five prices should be from p10 to p90. Below these limits, the misses are not chance.
+# Four of five prices should be between p10 and p90. A lower hit rate than this, over at least this
+# many prices, is no coincidence.
 LEAST_COUNTED, LEAST_HIT_RATE = 48, 0.5
 
 
@@ -40,12 +41,14 @@ class PriceForecastRow(Answer, frozen=True):
 
     pool: str
     gpu_type: str
-    round: Annotated[int | None, about("The last round before it.")]
+    round: Annotated[int | None, about("The last round before the forecast.")]
     at: datetime | None
     points: tuple[ForecastInstant, ...]
     reason: Annotated[str, about("Why there are no points; else empty.")]
-    counted: Annotated[int, about("Number of past instants of earlier forecasts.")]
-    hits: Annotated[int, about("Of these, the number with a price within p10 to p90.")]
+    counted: Annotated[
+        int, about("Number of forecast prices that can be compared with posted prices.")
+    ]
+    hits: Annotated[int, about("How many of these posted prices were from p10 to p90.")]
 
     @property
     def why(self) -> str:
@@ -54,7 +57,9 @@ class PriceForecastRow(Answer, frozen=True):
 
     @property
     def hit_rate(self) -> float | None:
-        """The fraction of later posted prices from p10 to p90; None if no price was posted yet."""
+        """The fraction of later posted prices that were between p10 and p90; None if none was
+        posted yet.
+        """
         return self.hits / self.counted if self.counted else None
 
 

@@ -1,4 +1,4 @@
-"""The promised wait for GPUs within quota, by the pool's policy, options and time settings."""
+"""The longest wait for GPUs within quota that a pool's policy, options and times promise."""
 
 from __future__ import annotations
 

@@ -53,8 +53,9 @@ def list_quotas(
 def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement]:
     """Return the quotas in force whose idle GPUs are not all lent. Two queries.
 
-    By tenant and GPU type, because a tenant may keep its GPUs of one type and lend another. The
-    tenants' own settings apply, and their offers at the last posted price.
+    The keys are tenant and GPU type, because a tenant may lend its GPUs of one type and keep those
+    of another. The quotas are limited by the tenants' own settings, and by their offers at the last
+    posted price.
     """
     rows = (
         Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)

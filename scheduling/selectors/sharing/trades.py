@@ -30,7 +30,7 @@ Gpus = Annotated[Decimal, formatted_as(float, type="number")]
 
 
 class TradeSideRow(Answer, frozen=True):
-    """A trade's result for one side, in GPUs of the slower type, by its own jobs' speeds."""
+    """A trade's result for one side, in GPUs of the slower type, at the speeds of its own jobs."""
 
     speedup: Annotated[Gpus, about("Speedup of the faster type over the slower type.")]
     gave: Gpus
@@ -45,7 +45,7 @@ class TradeRow(Answer, frozen=True):
     A tenant, and the trade's result for it, is null if you may not see it.
     """
 
-    number: Annotated[int, about("Number of the trade in its pool, as in the address of its page.")]
+    number: Annotated[int, about("Number of the trade in its pool, as in the URL of its page.")]
     at: datetime
     round: int
     undone: bool
@@ -89,7 +89,7 @@ def find_trade(pool_id: int, number: int, visibility: Visibility) -> TradeRow | 
 
 @dataclass(frozen=True, slots=True)
 class TradeLink:
-    """The trade that a trade undid, or the trade that undid it."""
+    """The trade that a reversal undid, or the reversal that undid a trade."""
 
     number: int
     at: datetime

@@ -139,7 +139,7 @@ class OfferRow(Answer, frozen=True):
 
     @property
     def stands(self) -> bool:
-        """Whether it is neither revoked nor past its end."""
+        """Whether the offer is in force: not revoked, and before its end."""
         return self.state not in (OfferState.RAN_OUT, OfferState.REVOKED)
 
 
@@ -223,10 +223,11 @@ class BackRule(StrEnum):
 
 
 class PromisedReturn(Answer, frozen=True):
-    """When GPUs that are no longer lent return, in pool time, as long as rounds run.
+    """When a tenant gets GPUs back that it no longer lends, in pool time, as long as rounds run.
 
-    `by`: if the tenant's jobs within quota need them. `unasked_by`: even if none of its jobs does.
-    `borrowed`: GPUs of the type that other tenants borrow now, from any lender.
+    `by`: the latest time if its jobs within quota need them. `unasked_by`: the latest time if none
+    of its jobs needs them. `borrowed`: GPUs of the type that other tenants borrow now, from any
+    lender.
     """
 
     COMPONENT = "PromisedReturnJson"
@@ -258,10 +259,11 @@ def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime
 def promised_return(
     facts: PoolFacts, tenant_id: int, gpu_type: str, at: datetime
 ) -> PromisedReturn:
-    """Return when GPUs return that a tenant no longer lends from its quota from `at` on.
+    """Return when a tenant gets GPUs of its quota back if it stops lending them at `at`.
 
-    A single query. Present leases that borrow end by their expiry and their protection; a round
-    that is being decided may still grant or renew one.
+    A single query. Current borrowing leases end
+    by the later of their expiry and the end of their protection.
+    A round that is being decided may still grant or renew such a lease.
     """
     round_us = facts.round_s * facts.clock.scale * SECOND_US
     with site_reading():

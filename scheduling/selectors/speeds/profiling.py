@@ -21,7 +21,8 @@ def read_profiling_runs(profile: Profile) -> tuple[Job, ...]:
 def find_active_run(job: Job) -> Job | None:
     """Return the active profiling run of a waiting job's type, or None.
 
-    At most one query; none if the job has run, is a profiling run, or its pool makes none.
+    At most one query. Return None without a query if the job has run, is a profiling run, or is in
+    a pool without profiling runs.
     """
     is_new = job.state == Job.State.PENDING and job.terms == 0
     if job.profile is None or job.profiling_s or not is_new or not job.pool.profiling_s:

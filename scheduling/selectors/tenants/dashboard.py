@@ -117,14 +117,17 @@ class QuotaNow:
     lend_limit: int | None = None
 
     def kept(self, idle: int) -> int:
-        """Return how many of its `idle` GPUs are not lent."""
+        """Return how many of `idle` GPUs of this quota are not lent."""
         terms = Entitlement(0, self.gpu_type, self.gpus, self.mode, lend_limit=self.lend_limit)
         return idle - terms.lendable(idle)
 
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """The numbers of a tenant's waiting and active jobs in a pool; `ever`: it has had any job."""
+    """The numbers of a tenant's waiting and active jobs in a pool.
+
+    `ever`: whether it has ever had a job there.
+    """
 
     pending: int
     active: int
@@ -177,7 +180,8 @@ def _lenders(
 def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]:
     """Return why a tenant's jobs wait, by the decision of a round, most jobs first.
 
-    Empty if the round's bytes are no longer kept. A further query if a job is too large.
+    The list is empty if the round's bytes are no longer kept. This takes one
+    more query if a job is too large.
     """
     round_ = Round.objects.only("pool_id", "number", "decision_sha256")
     row = round_.filter(pool_id=pool_id, number=number).first()
@@ -194,7 +198,7 @@ def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]
 
 
 def _why(skip: SkipTotals, sizes: Sizes) -> ReasonText:
-    """Return why the jobs wait; if they are too large, the reason of the smallest one."""
+    """Return why the jobs wait; if several are too large, the text describes the smallest one."""
     if skip.reason != Reason.TOO_LARGE or "needed" not in skip.numbers:
         return why(skip.reason, skip.numbers)
     named = {skip.numbers.get("gpu_type", ""), *skip.numbers.get("other_types", ())}
@@ -217,7 +221,7 @@ class _Kept:
 
 
 class SkipTotals(NamedTuple):
-    """The skipped jobs of a tenant for one reason: their number instead of their list."""
+    """A tenant's jobs that were skipped for one reason: their number instead of a list."""
 
     tenant: int
     reason: str

@@ -67,7 +67,8 @@ ORDER BY wanted.pool_id
 def pool_uses(tenant_id: int, times: Mapping[int, datetime]) -> list[PoolUse]:
     """Return a tenant's use of pools (id -> pool time), oldest pool first. A single query.
 
-    The quota is that of the last round; if the round has no row of the tenant, the quota in force.
+    The quota is the one in the last round, or the quota in force if that round has no row of the
+    tenant.
     """
     with connection.cursor() as cursor:
         cursor.execute(

@@ -136,12 +136,16 @@ def spendable(tenant_id: int, book: str, at: datetime) -> Decimal | None:
 
 
 def _base(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """Return the base of the posted price; if that has none, the base of the operator's setting."""
+    """Return the base of the posted price, or that of the operator's setting if the price has no
+    base.
+    """
     return to_credits(posted["base_micro"]) if "base_micro" in posted else setting.base
 
 
 def _theta(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """Return theta like `_base`; some policies set theta themselves."""
+    """Return the theta of the posted price, or that of the operator's setting; some policies set
+    their own.
+    """
     milli = posted.get("theta_milli")
     return setting.theta if milli is None else Decimal(milli) / ONE_MILLI
 

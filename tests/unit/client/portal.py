@@ -123,7 +123,7 @@ class Portal:
 
     def _page(self, query: dict[str, str]) -> Answer:
         if "phase" in query and not self.takes_phase:
-            return 400, problem(400, "phase is not a parameter of this address")
+            return 400, problem(400, "phase is not a parameter of this endpoint")
         found = [
             j
             for j in self.jobs

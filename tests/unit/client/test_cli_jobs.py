@@ -146,7 +146,7 @@ class TestStartingJob:
         assert [job["id"] for job in found] == [old["id"]]
         refused = run("job", "list", "--state", "starting")
         assert refused.code != 0
-        assert "phase is not a parameter of this address" in refused.err
+        assert "phase is not a parameter of this endpoint" in refused.err
 
 
 class TestList:
