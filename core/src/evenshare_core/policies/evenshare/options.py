@@ -82,12 +82,12 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def is_tight(self) -> bool:
-        """Whether tenants are kept at their quotas at every moment (the preset "tight")."""
+        """Whether tenants are kept at their quotas all the time (the preset "tight")."""
         return self.preset == "tight"
 
     @property
     def min_runtime_us(self) -> int:
-        """The time for which a new lease may not be ended."""
+        """The time during which a new lease may not be ended."""
         least_s = min(self.min_runtime_s, TIGHT_RUNTIME_S) if self.is_tight else self.min_runtime_s
         return least_s * SECOND_US
 

@@ -1,8 +1,8 @@
 """FIFO: waiting jobs in the order of their arrival, the default of most clusters.
 
-Source: none. It never preempts: a lease is renewed until its job ends. The first job that does not
-fit blocks all jobs behind it, in its pool or in its tenant (`scope`). With `backfill`, jobs that
-fit start anyway.
+Source: none. FIFO never preempts: a lease is renewed until its job ends. The first job that does
+not fit blocks all later jobs of its pool or of its tenant (`scope`). With `backfill`, later jobs
+that fit start anyway.
 
 Departures, with their tests in tests/papers/test_baselines.py: a job that can never run (larger
 than the pool, refused by a limit) blocks no job.
@@ -45,7 +45,7 @@ class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Fifo(OrderedPolicy):
-    """Jobs in the order of arrival, without preemption."""
+    """The policy FIFO: jobs in the order of arrival, without preemption."""
 
     name = "fifo"
     version = "2"
