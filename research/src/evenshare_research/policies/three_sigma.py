@@ -108,8 +108,8 @@ class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_onl
         Meta(
             ge=0,
             le=200,
-            description="Up to this number of queued jobs with deadlines the best plan is"
-            " searched; above, a heuristic is used.",
+            description="The best plan is searched for up to this number of queued jobs with"
+            " deadlines; for more jobs, a heuristic is used.",
             extra_json_schema={UNIT: "jobs"},
         ),
     ] = 16

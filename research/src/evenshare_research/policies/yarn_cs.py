@@ -38,7 +38,10 @@ class YarnCsOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ] = True
     whole_nodes: Annotated[
         bool,
-        Meta(description="A job larger than a node takes whole nodes, plus one more for the rest."),
+        Meta(
+            description="A job larger than a node takes whole nodes, plus one more node for the"
+            " remainder."
+        ),
     ] = False
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 

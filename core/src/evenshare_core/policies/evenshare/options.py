@@ -34,9 +34,10 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
     estimates: Annotated[
         Literal["none", "given", "deadlines"],
         Meta(
-            description="Order of a tenant's jobs: least GPU-time received first (none); soonest"
-            " covered by their fair share, by estimates (given); or least remaining GPU-time"
-            " first and jobs that cannot meet their deadline last (deadlines)."
+            description="Order of a tenant's jobs: least GPU-time received first (none); by"
+            " estimates, first the job that its fair share would have finished earliest"
+            " (given); or least remaining GPU-time first and jobs that cannot meet their"
+            " deadline last (deadlines)."
         ),
     ] = "none"
     min_runtime_s: Annotated[

@@ -115,12 +115,12 @@ NOTES = {
     PAYS: "It had never run, and took GPUs of long jobs.",
     DEFRAGMENTED: "Smaller jobs moved to other nodes to make room for it on one node.",
     MOVED: "It moved to another node to make room for a larger job.",
-    LARGE_GANG: "It needs several nodes: leases of long jobs behind it ended.",
+    LARGE_GANG: "It needs several nodes, so leases of long jobs that come after it ended.",
 }
 # The condition of rule 4 (a), as displayed text.
 ROOM_CONDITION = (
     "On some node there are enough GPUs that are free or held by tenants above the smaller of"
-    " quota and demand. In a round, one job per node gets such GPUs."
+    " quota and demand. In a round, one job per node gets these GPUs."
 )
 OWED_CONDITION = (
     f"The tenant received less than {OWED_PERCENT} % of its fair share over the window; a tenant"

@@ -24,7 +24,7 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
     work_conserving: Annotated[
         bool,
         Meta(
-            description="Try a tenant's next jobs when one does not fit; off: the tenant gets no"
+            description="If a job does not fit, try its tenant's next jobs; off: the tenant gets no"
             " more GPUs in this round."
         ),
     ] = True

@@ -39,7 +39,10 @@ class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     )
     whole_nodes: Annotated[
         bool,
-        Meta(description="A job larger than a node takes whole nodes, plus one more for the rest."),
+        Meta(
+            description="A job larger than a node takes whole nodes, plus one more node for the"
+            " remainder."
+        ),
     ] = True
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 

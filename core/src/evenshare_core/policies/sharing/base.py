@@ -118,7 +118,7 @@ class SharingPolicy(Policy):
         {
             **RESERVED_TEXTS,
             SHARE: "Its tenant's whole GPUs of this round had room for it.",
-            LEFTOVER: "Other jobs could not use these GPUs; it is next for the rest.",
+            LEFTOVER: "Other jobs could not use these GPUs; it was next for the remaining GPUs.",
         }
     )
     # Options of `share`, which reads no jobs. Each has its possible values, the default first.
