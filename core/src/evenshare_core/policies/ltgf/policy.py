@@ -23,7 +23,7 @@ Departures, each with its test in tests/papers/test_ltgf.py or test_ltgf_propert
 - `work_conserving` (default): a job that does not fit does not take its tenant out of the round
   (`TestFastEqualsLiteral`). Line 17 applies if the option is off.
 - A tenant with FairTime = 0 sorts as rho = 0 until it has received or been charged GPU-time. After
-  that it comes after all others, by GPU-time over quota. If not, a tenant without quota would
+  that it comes after all others, by GPU-time over quota. Else a tenant without quota would
   always be first (`TestUndefinedRho`). Jobs with FairTime = 0 sort in the same way, by GPU-time
   over weight.
 - The first job of the tenant with the lowest rho may be skipped for longer than K leases. Nodes are

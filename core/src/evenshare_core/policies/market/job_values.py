@@ -108,7 +108,7 @@ class JobValues:
 
 
 def bid_of(job: Job, base_micro: int, options: MarketOptions) -> Utility:
-    """Return the bid of a job without utility: its maximum price, or `default_bid` x base price."""
+    """Return the bid of a job without utility: its maximum price, or `default_bid` x base rate."""
     bid = job.max_price_micro
     if bid is None:
         bid = base_micro * options.default_bid_milli // ONE_MILLI

@@ -166,7 +166,7 @@ class MarketPicks:
         """Keep a node's GPUs for a job within quota until the borrowed leases on the node have
         ended.
 
-        If not, other jobs would take the GPUs one by one as these leases end.
+        If nothing were kept, other jobs would take the node's GPUs as these leases end one by one.
         """
         self.clears = True
         free_capacity = self.free_by_type[gpu_type]
@@ -213,8 +213,8 @@ class MarketPicks:
     def _split_again(self, borrowed: list[Lease]) -> list[tuple[Lease, tuple[int, int]]]:
         """Divide GPUs into own and borrowed again, without the leases whose GPUs owners took.
 
-        If not, a job that was admitted as within quota might pay a price that was not checked.
-        `borrowed`: the leases that are renewed.
+        Without this, a job that was admitted as within quota might pay a price that was not
+        checked. `borrowed`: the leases that are renewed.
         """
         self.admission = self._pool.admission_again()
         asking = {lease.id for lease in borrowed}

@@ -133,7 +133,7 @@ class Market(Policy):
         return QuotaPromise(self.quota_kind, self.quota_text, parts, (explain.FITS_TEXT, ROOM_TEXT))
 
     def value_rule(self, options: Options) -> ValueRule:
-        """Return the rule that a job without a declared value bids `default_bid` x base price."""
+        """Return the rule that a job without a declared value bids `default_bid` x base rate."""
         assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
         return ValueRule(options.default_bid_milli, LEAST_PERCENT)
 

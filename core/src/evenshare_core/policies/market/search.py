@@ -7,7 +7,8 @@ best possible gain is below a known gain.
 
 A job pays the posted price for its first term. For later terms it pays the price that would be
 posted with its own GPUs counted. It may start only if a GPU-hour is worth that price from the first
-term on. If not, the price that the job itself causes would end its lease (ADR 0174).
+term on. If a GPU-hour were worth less, the price that the job itself causes would end its lease
+(ADR 0174).
 """
 
 from __future__ import annotations

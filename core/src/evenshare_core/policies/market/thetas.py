@@ -25,7 +25,7 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 DAY_US = 24 * HOUR_US
 HISTORY_DAYS = 30
 # The largest theta that fits numeric(12, 3). Values are at most a billion credits per GPU-hour, so
-# theta is this large only if the base price is below a few credits.
+# theta is this large only if the base rate is below a few credits.
 THETA_MAX_MILLI = 10**12 - 1
 
 Prices = npt.NDArray[np.int64]

@@ -24,7 +24,8 @@ Departures, each with its test in tests/papers/test_drf.py:
 
 - Tasks are gangs of leases, so shares are only as even as jobs fit, and change when leases end.
 - If shares are equal, as when all leases end at once, the tenant that received the least GPU-time
-  for its weight is first. If not, a pool that one gang fills would always go to the lower id.
+  for its weight is first. Without this rule, a pool that one gang fills would always go to the
+  lower id.
 - A tenant without quota has no weight: it comes after all others.
 
 All orders end in (submitted, id).
