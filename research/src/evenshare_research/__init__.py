@@ -1,1 +1,1 @@
-"""Definitions and baselines of papers that the portal's rounds do not need."""
+"""Definitions and baselines from papers that the portal's rounds do not need."""

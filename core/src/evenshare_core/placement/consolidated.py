@@ -1,13 +1,13 @@
-"""Consolidated placement: a gang goes to the fewest nodes, over buckets of free GPUs.
+"""Consolidated placement: a gang goes to the fewest nodes. Nodes are kept in buckets by free GPUs.
 
 Source: LTGF section 5 ("deploys a job on as few nodes as possible") and 5.1.2 (2)-(3) for renewals.
 Rules, per GPU type:
 
-- A gang that fits the largest node goes to one node: the node with the fewest free GPUs that
-  suffices; on ties the lowest id. It waits when no node has room, unless `spread` is set.
-- A larger gang takes the nodes with the most free GPUs first (fewest nodes). Its rest goes
-  to the node with the fewest free GPUs that suffices, so that whole nodes stay free for the
-  next gang.
+- A gang that fits the largest node goes to the node with the fewest free GPUs that are enough; on a
+  tie, to the lowest id. The gang waits if no node has room, unless `spread` is set.
+- A larger gang takes the nodes with the most free GPUs first (fewest nodes). Its remainder goes to
+  the node with the fewest free GPUs that are enough, so that whole nodes stay free for the next
+  gang.
 
 Finding a node costs O(node size + log nodes), not O(nodes).
 """
@@ -32,7 +32,7 @@ class FreeGpus:
 
     def __init__(self, free: Mapping[int, int], size: int) -> None:
         self.free = dict(free)
-        self.size = size  # GPUs of the largest node, the maximum of a gang on one node
+        self.size = size  # GPUs of the largest node: the largest gang that can be on one node
         self.total = sum(self.free.values())
         self._buckets: list[list[int]] = [[] for _ in range(size + 1)]
         for node, gpus in self.free.items():
@@ -62,7 +62,7 @@ class FreeGpus:
         return all(self.free.get(node, 0) >= gpus for node, gpus in placement)
 
     def largest_free(self) -> int:
-        """Return the most GPUs free on one node."""
+        """Return the largest number of GPUs that are free on one node."""
         for gpus in range(self.size, 0, -1):
             if self._least(gpus) is not None:
                 return gpus
@@ -75,7 +75,7 @@ class FreeGpus:
         return gpus > self.size or spread or self.largest_free() >= gpus
 
     def find(self, gpus: int, *, spread: bool = False) -> Placement | None:
-        """Return the placement of a gang, without taking it; None if it does not fit."""
+        """Return the placement of a gang without taking it, or None if the gang does not fit."""
         if gpus > self.total:
             return None
         if gpus <= self.size:
@@ -87,7 +87,7 @@ class FreeGpus:
         return self._fullest_first(gpus)
 
     def _least(self, gpus: int) -> int | None:
-        """Return the node of lowest id with exactly `gpus` free."""
+        """Return the node with the lowest id that has exactly `gpus` free GPUs."""
         bucket = self._buckets[gpus]
         while bucket and self.free[bucket[0]] != gpus:
             heappop(bucket)
@@ -101,14 +101,14 @@ class FreeGpus:
         return None
 
     def _fullest_first(self, gpus: int) -> Placement:
-        """Return the fewest nodes for a gang that is known to fit in `total`."""
+        """Return the fewest nodes for a gang that is known to fit in the total free GPUs."""
         taken: list[tuple[int, int]] = []
         needed = gpus
         count = self.size
         while count < needed or self._least(count) is None:
             node = self._least(count)
             if node is None:
-                count -= 1  # no further node has `count` free GPUs
+                count -= 1  # no other node has `count` free GPUs
                 continue
             self._pop(count, node)
             taken.append((node, count))
@@ -121,14 +121,14 @@ class FreeGpus:
         return tuple(sorted([*taken, (last, needed)]))
 
     def _pop(self, count: int, node: int) -> None:
-        """Remove all entries of a node from its bucket; there may be several."""
+        """Remove all entries of a node, of which there may be several, from its bucket."""
         bucket = self._buckets[count]
         while bucket and bucket[0] == node:
             heappop(bucket)
 
 
 def fits_whole_nodes(placement: Placement, gpus: int, size: int) -> bool:
-    """Return whether a placement is on the fewest nodes of `size` GPUs, all but one whole."""
+    """Return whether a placement uses the fewest nodes of `size` GPUs, all but one of them."""
     whole, rest = divmod(gpus, size)
     return len(placement) == whole + bool(rest) and (
         sum(1 for _, count in placement if count == size) == whole
@@ -138,9 +138,9 @@ def fits_whole_nodes(placement: Placement, gpus: int, size: int) -> bool:
 def find_place(
     free: FreeGpus, gpus: int, *, whole_nodes: bool, spread: bool = False
 ) -> Placement | None:
-    """Return the best fit on one node, else the fewest nodes; None if the gang must wait.
+    """Return the best fit on one node, or the fewest nodes, or None if the gang must wait.
 
-    The placement is not taken.
+    The GPUs are not taken.
     """
     placement = free.find(gpus, spread=spread)
     if placement is None or not whole_nodes or fits_whole_nodes(placement, gpus, free.size):
@@ -149,14 +149,14 @@ def find_place(
 
 
 class FreeCapacity:
-    """The places for gangs in one round, for one GPU type.
+    """The places for gangs of one GPU type in one round.
 
     `available` GPUs are free, or held by an ended lease that the round has not selected yet.
     `unheld` GPUs are only the free ones. A new gang goes to `unheld` GPUs first. It takes the GPUs
     of an ended lease only if nothing else fits; such a lease can then not be renewed in place.
 
-    Within a round `available` never grows, except for GPUs that are freed for a gang and taken at
-    once (`clear`). So a gang that does not fit once does not fit later.
+    Within a round, `available` never grows, except for GPUs that are freed for a gang and taken at
+    once (`clear`). So a gang that does not fit once does not fit later in the round.
     """
 
     __slots__ = (
@@ -174,7 +174,7 @@ class FreeCapacity:
         self, gpus: Mapping[int, int], kept: Mapping[int, int], ended: Mapping[int, int],
         *, spread: bool = False,
     ) -> None:  # fmt: skip # rows of what belongs together
-        """Take GPUs per node: installed, in leases that continue, and in leases that ended."""
+        """Take three counts of GPUs per node: installed, in continuing leases, in ended leases."""
         size = max(gpus.values(), default=0)
         available = {node: max(0, count - kept.get(node, 0)) for node, count in gpus.items()}
         self._ended = dict(ended)
@@ -189,7 +189,7 @@ class FreeCapacity:
         self.start_largest_free = self.available.largest_free()
 
     def again(self, free: Mapping[int, int], ended: Iterable[Placement]) -> None:
-        """Start another round from the previous state, the changed nodes, and the ended leases.
+        """Start the next round from the previous state, the changed nodes, and the ended leases.
 
         `free` has the unheld GPUs of at least every node that changed since the start of the last
         round. The `start_` numbers are not updated, because no reasons are reported.
@@ -205,7 +205,7 @@ class FreeCapacity:
                 self._ended[node] = self._ended.get(node, 0) + gpus
 
     def place(self, gpus: int) -> Placement | None:
-        """Place and take a gang, on unheld GPUs if possible."""
+        """Place a gang and take its GPUs, on unheld GPUs if possible."""
         placement = self.unheld.find(gpus, spread=self.spread)
         if placement is not None:
             self.unheld.take(placement)
@@ -218,7 +218,7 @@ class FreeCapacity:
         return placement
 
     def renew(self, placement: Placement) -> bool:
-        """Select an ended lease; if its GPUs are available, keep them. Return whether they were."""
+        """Select an ended lease. Keep its GPUs if they are available; return whether they were."""
         kept = self.available.has(placement)
         if kept:
             self.available.take(placement)
@@ -242,7 +242,7 @@ class FreeCapacity:
         self._settle(placement)
 
     def hold_back(self, placement: Placement) -> None:
-        """Reserve GPUs for the rest of the round, unless they are taken."""
+        """Reserve those of these GPUs that are not taken, for the rest of the round."""
         for node, gpus in placement:
             count = min(gpus, self.available.free.get(node, 0))
             if count:
@@ -255,7 +255,7 @@ class FreeCapacity:
         return self.available.fits(gpus, spread=self.spread)
 
     def fitted_at_start(self, gpus: int) -> bool:
-        """Return whether the gang would have fitted before the round's first pick."""
+        """Return whether the gang would have fitted at the start of the round."""
         if gpus > self.start_total:
             return False
         return gpus > self.available.size or self.spread or gpus <= self.start_largest_free
@@ -269,7 +269,7 @@ class FreeCapacity:
         return gpus <= self.available.total + sum(self.held_back.values())
 
     def _settle(self, placement: Placement) -> None:
-        """Update unheld GPUs: available ones minus those of ended leases that may be renewed."""
+        """Update unheld GPUs: available GPUs minus those of leases that may still be renewed."""
         for node, _ in placement:
             if node in self.available.free:
                 left = self.available.free[node] - self._ended.get(node, 0)
@@ -284,9 +284,10 @@ def free_capacity_by_type(
     spread: bool = False,
     types: Iterable[str] = (),
 ) -> dict[str, FreeCapacity]:
-    """Return the free capacity by GPU type at a round; GPUs of leases that end by then are free.
+    """Return the free capacity by GPU type at a round.
 
-    `types` are GPU types to include even if all their nodes are gone.
+    GPUs of leases that end by then are available. `types` are GPU types to include even if they no
+    longer have nodes.
     """
     gpus: dict[str, dict[int, int]] = {}
     for node in nodes:

@@ -1,7 +1,7 @@
 """Defragmentation: move small jobs to other nodes to make room for a gang on one node.
 
-Pure: it takes free GPUs and movable jobs, and returns moves or None. The caller decides which jobs
-may move, and accounts for the cost of a move (a checkpoint and a cold start).
+The functions are pure: they take free GPUs and movable leases, and return moves or None. The caller
+decides which jobs may move, and accounts for the cost of a move (a checkpoint and a cold start).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from evenshare_core.domain.leases import Lease
 
-# The maximum GPUs of a movable job. Another node rarely has more free GPUs.
+# The largest job that may move, in GPUs. Other nodes rarely have more free GPUs.
 MOVABLE_GPUS = 2
 
 
@@ -37,13 +37,13 @@ def make_room(
     movable: Mapping[int, Sequence[Lease]],
     most_moves: int,
 ) -> NodeRoom | None:
-    """Return the node and the moves that make room on it for a gang of `gpus`; None if impossible.
+    """Return the node and the moves that make room on it for a gang of `gpus`, or None without any.
 
-    `free` has the GPUs by node that the gang may use, `elsewhere` those that moved jobs may use, of
-    all nodes of a type. `movable` has, by node, the leases that may leave it. Each is only on that
-    node and has at most `MOVABLE_GPUS`. The node is the one from which the fewest GPUs move; ties
-    by the fewest moves, then by the lowest id. All its moved leases must have a place elsewhere. At
-    most `most_moves` leases move, and none to the node that is cleared.
+    `free` has the GPUs by node that the gang may use. `elsewhere` has the GPUs by node that moved
+    jobs may use, for all nodes of a type. `movable` has, by node, the leases that may leave it.
+    Each lease is on that node only and has at most `MOVABLE_GPUS`. The node from which the fewest
+    GPUs move is chosen, on ties the one with the fewest moves, then the lowest id. Every moved
+    lease must have a place on another node. At most `most_moves` leases move.
     """
     choices = []
     for node, rows in movable.items():
@@ -63,7 +63,7 @@ def make_room(
 
 
 def _leaving(rows: Sequence[Lease], needed: int) -> list[Lease]:
-    """Return the fewest leases that free `needed` GPUs, without excess if possible; else []."""
+    """Return the fewest leases that free `needed` GPUs, without excess if possible, or []."""
     chosen: list[Lease] = []
     left = needed
     for row in sorted(rows, key=lambda row: (-row.placement[0][1], row.id)):
@@ -73,7 +73,7 @@ def _leaving(rows: Sequence[Lease], needed: int) -> list[Lease]:
         left -= row.placement[0][1]
     if left > 0:
         return []
-    if left < 0:  # the last lease frees more than needed: a smaller one may suffice
+    if left < 0:  # the last lease frees more than needed, so a smaller one may be enough
         last = chosen.pop()
         left += last.placement[0][1]
         smaller = [
@@ -88,7 +88,7 @@ def _leaving(rows: Sequence[Lease], needed: int) -> list[Lease]:
 def _places(
     leaving: Sequence[Lease], node: int, elsewhere: Mapping[int, int]
 ) -> tuple[LeaseMove, ...] | None:
-    """Return the best-fitting places on other nodes, larger leases first; None if one has none."""
+    """Return the best fit on another node for each lease, larger leases first, or None."""
     others = {one: count for one, count in elsewhere.items() if count > 0 and one != node}
     moves = []
     for row in sorted(leaving, key=lambda row: (-row.placement[0][1], row.id)):

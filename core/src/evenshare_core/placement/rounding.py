@@ -1,20 +1,22 @@
-"""Rounding of fractional shares to whole GPUs: deviations are carried, so that averages are exact.
+"""Rounding of fractional shares to whole GPUs.
+
+Deviations are carried over, so that averages are exact.
 
 Source: OEF (Middleware 2024), 4.3. In each round, for each GPU type, `real = round(ideal + dev)`,
 then `dev += ideal - real`. All values are integers, with `unit` for one GPU, so that every machine
 rounds equally.
 
-1. A row gets the whole GPUs of its demand (`ideal + dev`). If the sum exceeds the capacity, GPUs
-   are taken back from the row that misses least afterwards.
-2. The remaining GPUs go to the largest remainder, then to the next, among rows that want any of the
-   type and can use more.
-3. A row that got less than its smallest gang is set to 0, and its GPUs go to the next remainder in
-   the same round. Rows with the smallest demand are set to 0 first. The missing amount stays in
-   the row's deviation, which grows until a gang fits.
+1. A row gets the whole GPUs of its demand (`ideal + dev`). If the sum exceeds the capacity, each
+   excess GPU is taken from the row that then misses the least.
+2. The remaining GPUs go to the rows with the largest remainders, if they want any of the type and
+   can use more.
+3. A row that got less than its smallest gang is set to 0, and its GPUs go to the next largest
+   remainders in the same round. Rows with the smallest demand are set to 0 first. The missing
+   amount stays in the row's deviation, which grows until a gang fits.
 
-Ties go to the earlier row. Departure: the paper compares a tenant's sum over all types with its
-smallest gang, because it may place a gang over several types. A lease has one GPU type, so the
-comparison is made type by type
+On a tie, the earlier row comes first. Departure: the paper compares a tenant's sum over all types
+with its smallest gang, because it may place a gang over several types. A lease has one GPU type, so
+the comparison is made type by type
 (tests/unit/core/test_rounding.py::TestGangs::test_gang_does_not_mix_gpu_types).
 """
 
@@ -26,10 +28,10 @@ from typing import NamedTuple
 
 
 class ShareRequest(NamedTuple):
-    """A row of a division; tuples have an entry per GPU type, slowest type first.
+    """A row of a division. Tuples have an entry per GPU type, slowest type first.
 
     `wants` is ideal + deviation, in units. `gangs` has the smallest gang that may run on each type,
-    in GPUs (0: no gang may). `most` is the number of GPUs that the row can use over all types.
+    in GPUs; 0 if no gang may. `most` is the number of GPUs that the row can use over all types.
     """
 
     wants: tuple[int, ...]
@@ -40,7 +42,7 @@ class ShareRequest(NamedTuple):
 def round_shares(
     rows: Sequence[ShareRequest], capacity: Sequence[int], unit: int
 ) -> list[tuple[int, ...]]:
-    """Return whole GPUs per row and type; the sum of a type is at most its capacity.
+    """Return whole GPUs per row and type. The sum of each type is at most its capacity.
 
     Rows are in the order of their ids. The fastest type is rounded first, so that a row reaches
     `most` on its fastest types.
@@ -58,7 +60,7 @@ def round_shares(
 
 
 def deviation(before: int, ideal: int, real: int, bound: int) -> int:
-    """Return `dev + ideal - real`, limited to +-`bound`; all in units.
+    """Return `dev + ideal - real`, limited to +-`bound`. All are in units.
 
     The bound is the largest gang of any row, which is the most that a row gives up for a gang.
     """
@@ -66,7 +68,7 @@ def deviation(before: int, ideal: int, real: int, bound: int) -> int:
 
 
 class _TypeDivision:
-    """The division of one GPU type; `real` are whole GPUs per row."""
+    """The division of one GPU type. `real` has the whole GPUs of each row."""
 
     def __init__(
         self, rows: Sequence[ShareRequest], type_index: int, left: Sequence[int], unit: int
@@ -82,11 +84,11 @@ class _TypeDivision:
         self._total = sum(self.real)
 
     def _missing(self, index: int) -> int:
-        """Return the amount that a row still wants, in units; negative if it got more."""
+        """Return the amount that a row still wants, in units; negative if the row got more."""
         return self._wants[index] - self.real[index] * self._unit
 
     def take_back(self, capacity: int) -> None:
-        """Take GPUs back until the capacity suffices, from the row that misses least afterwards."""
+        """Take GPUs from the rows that then miss the least, until the capacity is enough."""
         heap = [self._less(index) for index, gpus in enumerate(self.real) if gpus > 0]
         heapify(heap)
         while self._total > capacity:
@@ -107,14 +109,14 @@ class _TypeDivision:
         return (self._wants[index] - gpus * self._unit, -index, gpus)
 
     def give_out(self, capacity: int) -> None:
-        """Give GPUs to the largest remainders; rows below their smallest gang return theirs."""
+        """Give GPUs to the largest remainders. Rows below their smallest gang return their GPUs."""
         heap = [
             (-self._missing(index), index)
             for index in range(len(self.real))
             if self._may_have_more(index)
         ]
         heapify(heap)
-        # (wants, -row): the smallest demand first; ties by the last row
+        # (wants, -row): the smallest demand first, on a tie the last row
         below: list[tuple[int, int]] = []
         for index in range(len(self.real)):
             self._note(index, below)
@@ -141,7 +143,7 @@ class _TypeDivision:
         return self.real[index] < self._left[index]
 
     def _note(self, index: int, below: list[tuple[int, int]]) -> None:
-        """Record a row with fewer GPUs than its smallest gang; it may get more later."""
+        """Record a row with fewer GPUs than its smallest gang. The row may get more later."""
         if 0 < self.real[index] < self._gangs[index]:
             heappush(below, (self._wants[index], -index))
 

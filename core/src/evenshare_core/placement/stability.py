@@ -1,9 +1,9 @@
-"""Placement stability: jobs keep their nodes by an exchange of the places of a round's picks.
+"""Placement stability: a round's picks exchange their places, so that jobs keep their nodes.
 
-A round may give the GPUs of an expired lease to a job that ranks first. If it then also picks the
-lease's own job, this job would have to move. The move costs a checkpoint and a cold start. It is
-avoidable if the first job can have the place that the lease's job would get. The picks, their order
-and their keys stay as decided; only places are exchanged.
+A round may give the GPUs of an expired lease to a job that ranks higher. If it then also picks the
+lease's own job, that job would have to move. The move costs a checkpoint and a cold start. It is
+avoidable if the higher-ranked job can use the place that the lease's job would get. The picks,
+their order and their keys stay as decided; only places are exchanged.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def keep_placements(
     """Turn grants to jobs that hold an expired lease into renewals, if places can be exchanged.
 
     Only placements on one node are exchanged: the jobs that took exactly the lease's GPUs get the
-    place of the lease's job. The job of a lease on several nodes moves, and so does a job whose
-    GPUs went to a larger gang. The use of each node is unchanged, so all picks still fit.
+    new place of the lease's job. A job still moves if its lease is on several nodes, or if a larger
+    gang took its GPUs. The use of each node is unchanged, so all picks still fit.
     """
     held = {lease.job: lease for lease in leases}
     placed = {grant.job: grant for grant in grants}
@@ -57,7 +57,7 @@ def keep_placements(
 
 
 def _exactly(gpus: int, jobs: Sequence[int], placed: dict[int, Grant]) -> list[int] | None:
-    """Return jobs whose GPUs sum to exactly `gpus`, larger ones first; None if impossible."""
+    """Return jobs whose GPUs add up to exactly `gpus`, larger jobs first, or None."""
     chosen, left = [], gpus
     for job in sorted(jobs, key=lambda job: (-placed[job].placement[0][1], placed[job].order)):
         size = placed[job].placement[0][1]

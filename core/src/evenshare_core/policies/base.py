@@ -2,10 +2,10 @@
 
 1. advance the GPU-time sums to the round's instant (fairness belongs to the snapshot);
 2. call the policy with the jobs that may start;
-3. set own and borrowed GPUs and the price of each new term (`terms.settle`), by the quotas after
-   trades;
+3. set the own and borrowed GPUs and the price of each new term (`terms.settle`), with the quotas
+   after trades;
 4. compute each tenant's share, with rho before and after;
-5. post the prices of the next round from the current use;
+5. compute the prices posted for the next round from the current use;
 6. check the invariants that hold for every decision.
 
 `certify_round` measures the result independently of the policy. `queue_order` returns the order of
@@ -56,7 +56,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
     """Return the decision of one round: a pure function of the snapshot.
 
     Raises:
-        UnknownPolicyError, OptionError: the pool's setting is wrong.
+        UnknownPolicyError, OptionError: the pool's policy setting is wrong.
         ValueError: the changes contradict the service sums.
         InvariantViolation: the policy broke invariants; the exception lists all of them.
 
@@ -102,10 +102,10 @@ def decide_round(snapshot: Snapshot) -> Decision:
 
 
 def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
-    """Return a decision with its shares and next prices recomputed from its picks.
+    """Recompute a decision's shares and next prices from its picks, and return the decision.
 
-    Used to check a decision whose plan cannot be solved again. If the policy sets base and theta of
-    the next prices, they are kept, and the posted prices are computed from them.
+    Used to check a decision whose plan cannot be solved again. If the policy sets the base and
+    theta of the next prices, these are kept and the posted prices are computed from them.
     """
     ready = msgspec.structs.replace(snapshot, service=decision.service, changes=())
     settings = decision.prices if registry.traits(snapshot.policy).clears_prices else ()
@@ -117,13 +117,13 @@ def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
 def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
     """Return the jobs that wait or whose lease ended in this round, in the order of service.
 
-    `service`: the sums in the round's decision. The policy orders the jobs as if every gang found
-    its GPUs; None if the policy has no order. As in the round, jobs that may not start yet are left
-    out, and no tenant is charged for them. The same holds for jobs larger than the pool or their
-    tenant's limit.
+    `service`: the sums in the round's decision. The policy orders the jobs as if every gang got its
+    GPUs. Return None if the policy has no order. As in the round, jobs that may not start yet are
+    left out, and no tenant is charged for them. Jobs larger than the pool or than their tenant's
+    limit are left out too.
 
     Raises:
-        UnknownPolicyError, OptionError: the pool's setting is wrong.
+        UnknownPolicyError, OptionError: the pool's policy setting is wrong.
     """
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
     candidates = _without_hopeless(without_backoffs(ready))
@@ -147,7 +147,7 @@ def _without_hopeless(snapshot: Snapshot) -> Snapshot:
 
 
 def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:
-    """Return the certificate of a round, see `evenshare_core.fairness.certify.certify`."""
+    """Return the certificate of a round; see `evenshare_core.fairness.certify.certify`."""
     snapshot = without_backoffs(snapshot)
     return certify(snapshot, decision, promised=partial(promises, snapshot), ideals_of=round_ideals)
 
@@ -155,20 +155,21 @@ def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:
 def round_ideals(snapshot: Snapshot) -> tuple[Ideal, ...]:
     """Return the policy's shares before rounding: the `ideals` of `decide_round`.
 
-    This is much cheaper than a decision, since nothing is rounded or placed.
+    This costs much less than a decision, because no share is rounded and no job is placed.
 
     Raises:
-        UnknownPolicyError, OptionError: the pool's setting is wrong.
+        UnknownPolicyError, OptionError: the pool's policy setting is wrong.
     """
     options = registry.options(snapshot.policy, snapshot.options)
     return registry.policy(snapshot.policy).ideals(without_backoffs(snapshot), options)
 
 
 def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
-    """Return the promises of the pool's policy; the minimum if the policy is not installed.
+    """Return the promises of the pool's policy, or the minimum promises if the policy is not
+    installed.
 
     Raises:
-        OptionError: the pool's setting is wrong.
+        OptionError: the pool's policy setting is wrong.
     """
     if snapshot.policy not in registry.POLICIES:
         return Promises(ALWAYS_PROMISED)
@@ -184,7 +185,7 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
 
 
 class _RoundUse:
-    """GPUs of one tenant and GPU type before and after the round."""
+    """The GPUs of one type that a tenant holds before and after the round."""
 
     __slots__ = ("borrowed", "got", "held_before", "own")
 
@@ -211,7 +212,7 @@ def _uses(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], _Roun
 
 
 def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
-    """Return the share of each claim; deserved GPUs follow eq. (8) for every policy."""
+    """Return the share of each claim; for every policy, the deserved GPUs follow eq. (8)."""
     uses = _uses(snapshot, decision)
     at_us, lease_us = snapshot.at_us, snapshot.lease_us
     shares = []
@@ -248,7 +249,7 @@ def _with_prices(
 
     `before`: the snapshot of the request, with the time of the last round. `ready`: the jobs that
     may start, with quotas after trades. `settings`: base and theta of the next prices if the policy
-    sets them; otherwise, those of the snapshot apply.
+    sets them. If it does not, the snapshot's base and theta apply.
     """
     uses, used = _uses(ready, decision), dict[str, int]()
     for (_, gpu_type), use in uses.items():
@@ -272,7 +273,7 @@ def _with_prices(
 def _queued(
     ready: Snapshot, decision: Decision, uses: Mapping[tuple[int, str], _RoundUse]
 ) -> dict[str, int]:
-    """Return the GPUs queued for borrowing by type, once the round's terms are paid."""
+    """Return, by type, the GPUs that queued jobs would borrow, once the round's terms are paid."""
     over = {end.lease for end in decision.ends}
     holders = {lease.job for lease in ready.leases if lease.id not in over}
     holders |= {grant.job for grant in decision.grants}
@@ -303,5 +304,6 @@ def _queued(
     )
 
 
-# At the end: the registry may load another package's policy, which may import this module.
+# This import is at the end because the registry may load another package's policy, which may import
+# this module.
 from evenshare_core.policies import registry  # noqa: E402 - it loads them

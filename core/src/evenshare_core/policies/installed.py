@@ -12,7 +12,8 @@ from importlib.metadata import EntryPoint, distributions
 from evenshare_core.policies.policy import Policy
 
 GROUP = "evenshare.policies"
-# Policies of the research package, to name the package if it is not installed.
+# Policies of the research package. If it is not installed, errors about these policies name the
+# package.
 RESEARCH = (
     "allox batch_sche chronus gavel genie hived hydra max_efficiency max_min optimus sjf srtf"
     " themis three_sigma tiresias_l yarn_cs"
@@ -21,7 +22,7 @@ BROUGHT_BY = dict.fromkeys(RESEARCH.split(), "evenshare-research")
 
 
 def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[str, str]]:
-    """Return the policies of other packages, and the reasons for missing ones, both by name.
+    """Return the policies of other packages, and why policies are missing, both by name.
 
     If two packages declare the same name, neither policy is used, because their order is arbitrary.
     """
@@ -49,7 +50,7 @@ def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[st
 
 
 def _entries() -> Iterator[EntryPoint]:
-    """Yield declared entry points; a package with unreadable metadata declares none.
+    """Yield the declared entry points. A package with unreadable metadata has none.
 
     If a package is installed twice, only the first copy on the path is used.
     """

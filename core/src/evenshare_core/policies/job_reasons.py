@@ -1,8 +1,8 @@
 """Reasons why a single job waits, from a decision that groups jobs by reason.
 
-Ten thousand jobs may wait in a round. So a decision keeps the numbers of a reason only for one job
-per group, the smallest or the first. The numbers of another job are computed here from the snapshot
-and the decision. A number that does not follow from them is left out.
+Ten thousand jobs may wait in a round. So a decision keeps a reason's numbers for only one job of
+each group, the smallest or the first. For other jobs, this module computes the numbers from the
+snapshot and the decision. Numbers that cannot be computed are left out.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import POLICIES, options
 
-# Reasons whose numbers are those of the group's first job, except the numbers in `OF_EACH`.
+# Reasons that show the numbers of the group's first job, except the numbers in `OF_EACH`.
 OF_THE_FIRST = frozenset({Reason.PLANNED_LATER, Reason.PRICE_ABOVE_VALUE})
 Turns = Mapping[tuple[int, str], Mapping[str, Any]]  # numbers by (tenant, GPU type)
 OF_EACH = frozenset({"gpu_type", "needed", "other_types"})
 
 
 class OwnReason(NamedTuple):
-    """The reason why a job waits, with its own numbers; `jobs` is the size of its group."""
+    """The reason why a job waits, with the job's own numbers. `jobs` is the size of its group."""
 
     reason: Reason
     numbers: dict[str, Any]
@@ -34,7 +34,7 @@ class OwnReason(NamedTuple):
 
 
 def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> OwnReason | None:
-    """Return why a job still waits after a round; None if it does not wait or is unknown."""
+    """Return why a job still waits after a round, or None if it does not wait or is unknown."""
     skip = next((row for row in decision.skips if job_id in row.jobs), None)
     job = next((row for row in snapshot.jobs if row.id == job_id), None)
     if skip is None or job is None:
@@ -49,7 +49,8 @@ def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> OwnReason 
 def turns_of(snapshot: Snapshot, decision: Decision) -> Turns:
     """Return the numbers by which a round ranked its tenants, by (tenant, GPU type).
 
-    Empty if the policy does not rank by numbers, or if another version of it decided the round.
+    The result is empty if the policy does not rank by numbers, or if another version of the policy
+    decided the round.
     """
     policy = POLICIES.get(snapshot.policy)
     if policy is None or policy.version != snapshot.policy_version:
@@ -62,7 +63,7 @@ def turns_of(snapshot: Snapshot, decision: Decision) -> Turns:
 
 
 def group_numbers(skip: Skip, turns: Turns) -> dict[str, Any]:
-    """Return the known numbers of a group, with its tenant's turn numbers for `LEASE_TURN`."""
+    """Return the known numbers of a group; for `LEASE_TURN`, also the tenant's turn numbers."""
     numbers = {name: value for name, value in skip.numbers.items() if value is not None}
     if skip.reason is not Reason.LEASE_TURN:
         return numbers
@@ -70,7 +71,7 @@ def group_numbers(skip: Skip, turns: Turns) -> dict[str, Any]:
 
 
 def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[str, Any]:
-    """Return the numbers that differ for this job; None for a number that is unknown for it."""
+    """Return the numbers that differ for this job. The value of an unknown number is None."""
     numbers = skip.numbers
     own: dict[str, Any] = {}
     if skip.reason in OF_THE_FIRST and job.id != skip.jobs[0]:
@@ -96,10 +97,11 @@ def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[s
 
 
 def _term_cost(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> int | None:
-    """Return the maximum cost of a term of the job; None if the stored cost cannot be explained.
+    """Return the maximum cost of a term of the job, or None if the stored cost cannot be
+    reproduced.
 
-    The tenant would borrow the GPUs that exceed its quota after the round. The stored cost is that
-    of one job of the group.
+    The tenant would borrow the GPUs that exceed its quota, given its use after the round. The
+    stored cost is that of one job of the group.
     """
     gpu_type = skip.numbers.get("gpu_type", "")
     stored = skip.numbers["needed_micro"]

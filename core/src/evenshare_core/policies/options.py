@@ -30,22 +30,22 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def fairness_window_us(self) -> int:
-        """Length of the tenants' fairness window; 0 if all history counts."""
+        """Length of the tenants' fairness window; with 0, all history counts."""
         return 0
 
     @property
     def min_runtime_us(self) -> int:
-        """The time after the start of a lease in which no rule ends it."""
+        """The time after the start of a lease during which no rule ends it."""
         return 0
 
     @property
     def interval_us(self) -> int:
-        """The time between rounds that decide everything; 0 if every round does."""
+        """The time between rounds that decide everything; with 0, every round does."""
         return 0
 
 
 class OptionError(ValueError):
-    """A policy's options are not valid; the message names the field."""
+    """An error in a policy's options. The message names the field."""
 
 
 def parse_options(kind: type[OptionsT], raw: dict[str, Any]) -> OptionsT:
@@ -75,7 +75,7 @@ class Option:
 
     `kind`: the type of value; `choices`: the values of a "choice". `least`, `most`: bounds of a
     number, None if unbounded. `unit`: from the field's metadata (`UNIT`), "s" if the name ends in
-    `_s`, otherwise empty.
+    `_s`, or else empty.
     """
 
     name: str
@@ -89,12 +89,12 @@ class Option:
 
     @property
     def label(self) -> str:
-        """The display name without the unit."""
+        """Return the display name without the unit."""
         return self.name.removesuffix("_s").replace("_", " ").capitalize()
 
     @property
     def advice(self) -> str:
-        """A sentence that states the valid values."""
+        """Return a sentence that states the valid values."""
         match self.kind:
             case "switch":
                 return "Write true or false."

@@ -1,4 +1,5 @@
-"""The interface of a policy: one pure function, and all that other code needs to know about it.
+"""The interface of a policy: one pure function, and the facts that other code needs about the
+policy.
 
 A policy is a class in its own package and one line of `evenshare_core.policies.registry.POLICIES`.
 Pages, forms, the API, the simulator and certificates use this interface; none of them checks a
@@ -31,9 +32,9 @@ ALWAYS_PROMISED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_H
 
 
 class Private(StrEnum):
-    """Data about jobs that only some policies read, by its field of the snapshot.
+    """Data about jobs that only some policies read, named by the snapshot's field.
 
-    It is not part of a disclosed round if the policy does not read it.
+    If a policy does not read the data, its disclosed rounds do not contain it.
     """
 
     ESTIMATE = "estimate_us"
@@ -46,16 +47,16 @@ class Private(StrEnum):
 
 
 class Traits(NamedTuple):
-    """Inputs that a policy reads, and actions that it may take.
+    """The inputs that a policy reads, and the actions that it may take.
 
     `trades_types`: it gives a tenant less of one GPU type for more of another. `needs_profiles`: it
     reads measured speeds. `needs_estimates`: it reads the declared duration of jobs. `preempts`:
     when a lease ends, it may give the GPUs to another waiting job. `preempts_running`: it may end a
-    lease before its expiry, with notice, after `Options.min_runtime_us`. `picks_by_rho`: it serves
-    the tenant with the least received over deserved GPU-time first, and its picks record these
-    ratios. `clears_prices`: its prices already include waiting jobs, so no surcharge is added (ADR
-    0165). `owners_first`: it gives own quota in every round, and starts no borrowing term while a
-    job waits for GPUs of its tenant's quota. `answers_deadlines`: it states for each job with a
+    lease before its expiry, with notice, after `Options.min_runtime_us`. `picks_by_rho`: it first
+    serves the tenant with the lowest ratio of received to deserved GPU-time, and its picks record
+    these ratios. `clears_prices`: its prices already include waiting jobs, so no surcharge is added
+    (ADR 0165). `owners_first`: it gives own quota in every round. While a job waits for GPUs of its
+    tenant's quota, it starts no borrowing term. `answers_deadlines`: it states for each job with a
     deadline whether the job will meet it, and with which leases.
     """
 
@@ -88,14 +89,15 @@ class PricedStart(NamedTuple):
 
 
 class Policy(ABC):
-    """A scheduling policy: pure, with no clock, no I/O, and no state except `snapshot.memory`.
+    """A scheduling policy: a pure function with no clock, no I/O, and no state except
+    `snapshot.memory`.
 
-    `version` changes whenever the same snapshot may give another decision, or the memory has other
-    fields; the engine then drops the memory. `title` and `promise` (one sentence) introduce the
-    policy. `suits` states when to choose it, and `order_text` which job goes first. `quota_text`
-    explains what a tenant may expect of its quota. `quota_kind` is how far the quota binds, unless
-    options decide that (`quota_promise`). `note_texts` explains the notes of its picks
-    (`Key.note`).
+    `version` changes whenever the same snapshot may give a different decision, or the memory gets
+    different fields. The engine then drops the memory. `title` and `promise` (one sentence)
+    introduce the policy. `suits` states when to choose the policy, and `order_text` which job is
+    served first. `quota_text` explains what a tenant may expect of its quota. `quota_kind` states
+    how far the quota binds, unless options decide that (`quota_promise`). `note_texts` explains the
+    notes of its picks (`Key.note`).
     """
 
     name: str
@@ -112,16 +114,16 @@ class Policy(ABC):
     quota_kind: QuotaPromiseKind = QuotaPromiseKind.NOT_GUARANTEED
     note_texts: Mapping[str, str] = MappingProxyType({})
     traits: Traits = Traits()
-    # The keys of the memory, and where they contain ids.
+    # The keys of the memory, and which of them contain ids.
     memory_ids: Shape = Fields({})
     options_type: type[Options] = Options
-    # Data that the policy reads in addition to those that follow from its traits.
+    # Data that the policy reads, in addition to the data that its traits imply.
     also_reads: frozenset[Private] = frozenset()
     # Certified properties in addition to `ALWAYS_PROMISED`.
     promised: frozenset[Property] = frozenset()
 
     def missing(self, options: Options) -> str:  # noqa: ARG002 - of some policies
-        """Return which option needs a package that is not installed, as `option: why`; else ""."""
+        """Return `option: why` for an option that needs a package that is not installed, or ""."""
         return ""
 
     @abstractmethod
@@ -148,7 +150,7 @@ class Policy(ABC):
     ) -> tuple[int, ...] | None:
         """Return the jobs that wait or whose lease ended, in the order in which they are served.
 
-        The order assumes that every gang finds its GPUs; None if the policy has no such order. The
+        The order assumes that every gang gets its GPUs. Return None if the policy has no order. The
         snapshot must be as for `decide`.
         """
         return None
@@ -160,7 +162,7 @@ class Policy(ABC):
     ) -> frozenset[Property]:
         """Return the properties promised with these options, for the round `measured` if given.
 
-        If a round breaks one of them, its certificate shows a violation.
+        If a round breaks a promised property, its certificate shows a violation.
         """
         return ALWAYS_PROMISED | self.promised
 
@@ -180,8 +182,8 @@ class Policy(ABC):
     ) -> Mapping[tuple[int, str], Mapping[str, Any]]:
         """Return the numbers, never None, by which a round ranked tenants, by (tenant, GPU type).
 
-        They explain `Reason.LEASE_TURN`. Empty if the skips already contain them, or if the policy
-        does not rank by numbers.
+        The numbers explain `Reason.LEASE_TURN`. The result is empty if the skips already contain
+        them, or if the policy does not rank by numbers.
         """
         return {}
 
@@ -192,7 +194,7 @@ class Policy(ABC):
     ) -> Guarantee | None:
         """Return which tenants have a guaranteed quota in a round, or None if no tenant has one.
 
-        Rounds are certified for it if `Property.QUOTA_GUARANTEE` is promised.
+        Certificates check the guarantee if `Property.QUOTA_GUARANTEE` is promised.
         """
         return None
 
@@ -200,7 +202,7 @@ class Policy(ABC):
         self,
         options: Options,  # noqa: ARG002 - for policies of which something is proven
     ) -> Mapping[Property, str]:
-        """Return for each proven property why it holds in every round in which it is promised.
+        """Return, for each proven property, why it holds in every round that promises it.
 
         A certificate shows this proof in addition to the cases that it tried.
         """
@@ -212,9 +214,10 @@ class Policy(ABC):
         snapshot: Snapshot,  # noqa: ARG002 - the same; as the round found it
         decision: Decision,  # noqa: ARG002 - the same
     ) -> OrderRule | None:
-        """Return the rule that tenants with the least received over deserved go first, or None.
+        """Return the rule that tenants with the lowest ratio of received to deserved GPU-time go
+        first, or None.
 
-        Rounds are certified by it if `Property.LONG_TERM_ORDER` is promised.
+        Certificates check the rule if `Property.LONG_TERM_ORDER` is promised.
         """
         return None
 
@@ -222,14 +225,17 @@ class Policy(ABC):
         self,
         options: Options,  # noqa: ARG002 - for policies that ask what jobs are worth
     ) -> ValueRule | None:
-        """Return how jobs without a declared value are valued; None if the policy reads no values.
+        """Return how jobs without a declared value are valued, or None if the policy reads no
+        values.
 
-        Rounds are certified by it if `Property.INDIVIDUAL_RATIONALITY` is promised.
+        Certificates use this rule if `Property.INDIVIDUAL_RATIONALITY` is promised.
         """
         return None
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return the private data of jobs that the policy and its rounds' certificates read."""
+        """Return the private data of jobs that the policy, and the certificates of its rounds,
+        read.
+        """
         asks = {
             Private.ESTIMATE: self.traits.needs_estimates,
             Private.UTILITIES: self.value_rule(options) is not None,
@@ -245,7 +251,7 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies that plan leases by a horizon
         lease_us: int,  # noqa: ARG002 - the same; the pool's lease length
     ) -> int | None:
-        """Return how far ahead leases of jobs with deadlines are planned; None if unlimited."""
+        """Return how far ahead leases of jobs with deadlines are planned, or None if unlimited."""
         return None
 
     def value_and_price(
@@ -264,7 +270,7 @@ class Policy(ABC):
         self,
         options: dict[str, Any],  # noqa: ARG002 - for policies that keep queues
     ) -> Session | None:
-        """Return queues that are kept between rounds; None if each round is decided separately.
+        """Return queues that are kept between rounds, or None if each round is decided separately.
 
         Callers that keep a pool's state (the simulator) get the same decisions as from `decide`.
         """

@@ -1,8 +1,8 @@
-"""A tenant's expectation of its quota: a guarantee within a time, a target, or a weight.
+"""The promise of a quota to its tenant: a guarantee within a time, a target, or a weight.
 
-A policy computes this from its options and the pool's lengths
-(`evenshare_core.policies.policy.Policy.quota_promise`). So pages and the API need no code per
-policy.
+A policy computes this from its options and the pool's durations
+(`evenshare_core.policies.policy.Policy.quota_promise`). So pages and the API need no code for
+single policies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class QuotaPromiseKind(StrEnum):
 
 
 class PoolLengths(NamedTuple):
-    """Lengths of a pool on which a promise depends, in us of pool time.
+    """Durations of a pool on which a promise depends, in us of pool time.
 
     `round_us`: the time between rounds; 0 if events trigger them. `notice_us`: the time in which a
     process can save its state before it is stopped. `lease_us`: the longest term.
@@ -42,7 +42,7 @@ class WaitPart(NamedTuple):
 
 
 class QuotaPromise(NamedTuple):
-    """The expectation that a tenant may have of its quota.
+    """A policy's promise to a tenant about its quota.
 
     `text`: the promise in sentences. `parts`: the parts of the longest wait; empty if the wait has
     no bound. `conditions`: sentences that must all be true for the guarantee to hold.
@@ -55,5 +55,7 @@ class QuotaPromise(NamedTuple):
 
     @property
     def within_us(self) -> int | None:
-        """The longest wait for GPUs within quota, in us of pool time; None if it has no bound."""
+        """Return the longest wait for GPUs within quota, in us of pool time, or None if it is
+        unbounded.
+        """
         return sum(part.length_us for part in self.parts) if self.parts else None

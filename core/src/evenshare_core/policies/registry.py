@@ -1,4 +1,4 @@
-"""Policies by name: those of the core, one line each, and those of other packages."""
+"""Policies by name: the core's policies, one line each, and those of other packages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ FAULTS: dict[str, str] = {}
 
 
 class UnknownPolicyError(LookupError):
-    """No policy has this name; the message names the missing package, or all known policies."""
+    """An error: no policy has this name.
+
+    The message names the missing package, or all known policies.
+    """
 
 
 def policy(name: str) -> Policy:
@@ -68,7 +71,7 @@ def missing_text(name: str) -> str:
 def traits(name: str) -> Traits:
     """Return the traits of a policy, or the default traits if it is not installed.
 
-    A stored round may be older than the removal of its policy.
+    The policy of a stored round may have been removed since.
     """
     return POLICIES[name].traits if name in POLICIES else Traits()
 
@@ -95,7 +98,7 @@ def usable_options(name: str, raw: dict[str, Any]) -> Options:
 
 
 def quota_promise(name: str, raw: dict[str, Any], lengths: PoolLengths) -> QuotaPromise:
-    """Return what a tenant may expect of its quota in a pool of this policy and these lengths.
+    """Return what a tenant may expect of its quota, with this policy and these durations of a pool.
 
     Raises: as `options`.
     """
@@ -117,7 +120,7 @@ def policy_summary(name: str, raw: dict[str, Any]) -> str:
     return ", ".join([name, *changed])
 
 
-# At the end, because a module of another package may import the registry.
+# This import is at the end, because a module of another package may import the registry.
 _policies, _faults = read_policies(POLICIES.keys())
 POLICIES.update(_policies)
 FAULTS.update(_faults)

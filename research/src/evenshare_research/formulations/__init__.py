@@ -1,1 +1,1 @@
-"""Optimisation programs of baselines, and alternative solvers of the core's programs."""
+"""Optimisation programs of baselines, and alternative solvers for the core's programs."""

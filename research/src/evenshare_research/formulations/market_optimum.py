@@ -1,11 +1,12 @@
 """The offline optimum of Astraea-online's problem (3): the highest revenue of any plan.
 
-All jobs are known, nothing has a price, and f counts from the arrival. Quotas are dropped: (3a) and
-(3b) only bound the total use by the sum of all quotas, which servers enforce anyway.
+All jobs are known, nothing has a price, and f is measured from the arrival. Quotas are ignored:
+(3a) and (3b) only limit the total use to the sum of all quotas, and the servers limit it to that
+already.
 
-A choice is (workers, slots, centralised). Of all numbers of workers with equal duration, only the
-smallest is needed: fewer workers fit wherever more do, with the same f. A distributed job may have
-all its workers on the server of its PSs, where it is only slower than a centralised one.
+A choice is (workers, slots, centralised). Of the numbers of workers with equal duration, only the
+smallest is needed. Fewer workers fit wherever more workers fit, with the same f. A distributed job
+may have all its workers on the server of its PSs, but is then slower than a centralised one.
 
 `evenshare_research.formulations.market_ortools` formulates it with intervals for CP-SAT. A test
 formulates it slot by slot as an integer linear program.
@@ -22,7 +23,7 @@ from evenshare_research.market.model import MarketJob, MarketPool
 
 
 class PlanChoice(NamedTuple):
-    """A configuration of a job, without its time and servers."""
+    """A configuration of a job: its workers and duration, without its start and servers."""
 
     workers: int
     slots: int
@@ -31,7 +32,7 @@ class PlanChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job of the optimum, with workers by server and PSs by server."""
+    """A job of the optimum, with its workers and PSs by server."""
 
     start: int
     end: int
@@ -41,7 +42,7 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class MarketOptimum:
-    """The best plan found, and an upper bound on all plans; equal if the plan is optimal."""
+    """The best plan found, and an upper bound on all plans. An optimal plan equals its bound."""
 
     value_micro: int
     bound_micro: int
@@ -62,7 +63,7 @@ def choices(pool: MarketPool, job: MarketJob, last: int) -> Iterator[PlanChoice]
 
 
 def values_micro(job: MarketJob, last: int) -> list[int]:
-    """Return f(completion - arrival) by the slot of the end; 0 if negative or impossible."""
+    """Return f(completion - arrival) for each end slot; 0 if negative or impossible."""
     first = ceil(job.arrival) + 1
     ends = range(first, last + 1)
     positive = [max(0, job.utility_micro(end - job.arrival)) for end in ends]

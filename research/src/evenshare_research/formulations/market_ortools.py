@@ -1,7 +1,7 @@
 """The offline optimum by OR-Tools' CP-SAT: jobs are intervals, servers cumulative resources.
 
 The same input gives the same plan: the solver has one thread and a fixed seed. Its limit is in
-deterministic units of work instead of seconds.
+deterministic units of work, not in seconds.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def solve_by_ortools(
 ) -> MarketOptimum:
     """Maximise the sum of f over schedules that end by slot `last`.
 
-    `effort`: the limit in CP-SAT's deterministic time, roughly seconds. If the proof is not
-    finished by then, the bound is above the value, and there may be no plan (value 0).
+    `effort`: the limit in CP-SAT's deterministic time, roughly seconds. If optimality is not proven
+    by then, the bound is above the value, and no plan may be found (value 0).
 
     Raises:
         SolverError: the solver refuses the model.
@@ -69,7 +69,7 @@ class _Plan:
         model.Add(sum(picks) == self.is_scheduled)
         count = sum(pick * choice.workers for pick, choice in pairs)
         is_central = sum(pick for pick, choice in pairs if choice.centralised)
-        # A job that is not scheduled ends in slot 0, whose value is 0.
+        # A job that is not scheduled ends in slot 0, where its value is 0.
         self.begins = model.NewIntVar(0, last, "")
         self.ends = model.NewIntVar(0, last, "")
         self.value = model.NewIntVar(0, max(values), "")
@@ -88,7 +88,9 @@ class _Plan:
         self._place(model, pool, count, is_central)
 
     def _place(self, model: Any, pool: MarketPool, count: Any, is_central: Any) -> None:
-        """Choose a home server for a centralised job's workers, or a job's PSs (3g), (3i), (3j)."""
+        """Choose the home server of a centralised job's workers, or of a job's PSs (3g), (3i),
+        (3j).
+        """
         homes = [model.NewBoolVar("") for _ in pool.servers]
         # With all-reduce, a distributed job has no home server.
         model.Add(sum(homes) == (self.is_scheduled if pool.ps else is_central))

@@ -1,4 +1,4 @@
-"""The paper's program slot by slot, linearised: the exact answer in small cases, by HiGHS.
+"""The paper's program slot by slot, linearised. HiGHS solves small cases exactly.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, (4) to (14), with (7) and (12) as >=, and (11) and
 (14) per slot.
@@ -13,7 +13,7 @@ Source: W. Gao et al., "UniSched", IEEE TC 2024, (4) to (14), with (7) and (12) 
     for each slot and level i: sum of sum_{g >= i} 2^(g-i) A(g) z <= sum_{g >= i} 2^(g-i) free(g)
 
 It has all options and a variable per slot. It shares only the rewards with the compact program. It
-cannot solve thousands of jobs: benchmarks/unisched_selector.py.
+cannot solve thousands of jobs, see benchmarks/unisched_selector.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
 @dataclass(frozen=True, slots=True)
 class LiteralOptimum:
-    """The best reward found, and an upper bound, in millionths of a point."""
+    """The best reward found and an upper bound, in millionths of a point."""
 
     reward_micro: int
     bound_micro: int
@@ -47,7 +47,7 @@ class _Literal:
     problem: SelectorProblem
     rewards: list[int] = field(default_factory=list)
     rows: ConstraintRows = field(default_factory=ConstraintRows)
-    # (half, slot, level): its terms; half 0 is slot 0, shared by best-effort leases.
+    # (half, slot, level): its terms. Half 0 is slot 0, which best-effort leases share.
     taken: dict[tuple[str, int, int], list[tuple[int, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -110,7 +110,7 @@ class _Literal:
 
 
 def literal_optimum(problem: SelectorProblem, *, seconds: float | None = None) -> LiteralOptimum:
-    """Solve the literal program; benchmarks stop it before the optimum with `seconds`.
+    """Solve the literal program. With `seconds`, benchmarks stop the solver before the optimum.
 
     Raises:
         ValueError: a deadline is beyond the horizon.

@@ -1,4 +1,4 @@
-"""Starts of jobs in the slots of a window, for the most expected utility.
+"""Starts of jobs in the slots of a window, chosen for the highest expected utility.
 
 Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4.3. Each job has a variable per possible start,
 and takes at most one. In each slot, the expected use of all starts stays within the free GPUs.
@@ -6,8 +6,8 @@ and takes at most one. In each slot, the expected use of all starts stays within
     max  sum_jo  E[U_jo] x_jo      s.t.  sum_o x_jo <= 1,   sum_jo P(runs in t) k_j x_jo <= C_t
 
 Utilities and uses are whole numbers. Two greedy plans are made first, and the better one is kept.
-If each job has its best option in it, this is the optimum, and no program is solved. HiGHS is
-limited in nodes of its search, but not in time.
+If every job gets its best option in this plan, it is optimal, and no program is solved. HiGHS is
+limited by the number of nodes of its search, not by time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from numpy.typing import NDArray
 from evenshare_core.formulations.lp import ConstraintRows
 from evenshare_core.formulations.selector_whole import solve_whole
 
-NODES = 200  # the most nodes that a search may visit
+NODES = 200  # the maximum number of nodes that a search may visit
 Slots = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class StartJob:
-    """A job that may start; `uses` and `utilities` have a number per slot.
+    """A job that may start.
 
-    `uses`: its expected GPUs in the first slot from its start, the second and so on, in the units
-    of `free`. `utilities`: the expected utility of a start in each slot, in whole numbers; with 0
-    it cannot start there. `gpu_types`: the types on which it may start.
+    `uses` and `utilities` have a number per slot. `uses`: the expected GPUs in use in the first
+    slot from its start, in the second, and so on, in the units of `free`. `utilities`: the expected
+    utility of a start in each slot, in whole numbers. If it is 0, the job cannot start in this
+    slot. `gpu_types`: the types on which it may start.
     """
 
     id: int
@@ -45,7 +46,7 @@ class StartJob:
 class StartPlan:
     """Starts as job -> (GPU type, slot), their expected utility, and an upper bound on any plan.
 
-    `limit`: why the search stopped early; empty if the plan is optimal.
+    `limit`: why the search stopped early, or empty if the plan is optimal.
     """
 
     starts: Mapping[int, tuple[str, int]]
@@ -64,8 +65,8 @@ def plan_starts(
     """Return a plan of starts.
 
     There are two greedy plans: by the given order of jobs, and by utility per use. `free`: by GPU
-    type, parts of GPUs in each slot. With at most `exact_jobs` jobs the program is solved, within
-    `nodes` nodes; otherwise the greedy plan is returned with its bound.
+    type, parts of GPUs in each slot. If there are at most `exact_jobs` jobs, the program is solved
+    within `nodes` nodes. If there are more, the better greedy plan is returned with its bound.
 
     Raises:
         SolverError: the solver refuses a value.
@@ -80,7 +81,7 @@ def plan_starts(
 
 
 class _Taken:
-    """The starts of a plan so far, and the GPUs left free."""
+    """The starts of a plan so far, and the GPUs that are left free."""
 
     def __init__(self, free: Mapping[str, Slots]) -> None:
         self.free = {name: row.copy() for name, row in free.items()}
@@ -88,7 +89,7 @@ class _Taken:
         self.utility = 0
 
     def take_best(self, job: StartJob) -> None:
-        """Take the fitting option with the highest utility; ties go to the earliest slot."""
+        """Take the fitting option with the highest utility, on a tie the earliest slot."""
         for slot in np.argsort(-job.utilities, kind="stable").tolist():
             if job.utilities[slot] <= 0:
                 return
@@ -115,7 +116,7 @@ def _greedy(jobs: Iterable[StartJob], free: Mapping[str, Slots]) -> _Taken:
 
 
 def _small_first(jobs: Sequence[StartJob]) -> list[StartJob]:
-    """Sort jobs by their highest utility per use in the window; ties keep their order."""
+    """Sort jobs by their highest utility per use in the window. Equal jobs keep their order."""
 
     def density(job: StartJob) -> float:
         return int(job.utilities.max(initial=0)) / max(1, int(job.uses.sum()))
@@ -166,7 +167,7 @@ def _rows(columns: Sequence[_Column], free: Mapping[str, Slots]) -> ConstraintRo
         by_type.setdefault(one.gpu_type, []).append(number)
     for numbers in by_job.values():  # at most one option per job
         rows.add(np.array(numbers), np.ones(len(numbers)), -np.inf, 1.0)
-    for gpu_type, numbers in by_type.items():  # expected use within the free GPUs
+    for gpu_type, numbers in by_type.items():  # the expected use is within the free GPUs
         left = free[gpu_type]
         for slot in range(len(left)):
             there = [number for number in numbers if columns[number].slot <= slot]

@@ -1,1 +1,3 @@
-"""Astraea-online's scheduler: jobs with utilities, posted prices, own quota first, then shared."""
+"""Astraea-online's scheduler: jobs with utilities, posted prices, own quota first, then shared
+GPUs.
+"""

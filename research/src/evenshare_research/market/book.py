@@ -1,8 +1,9 @@
-"""Free resources and costs over a window of slots, stored for fast queries.
+"""Free resources and costs in a window of slots, stored for fast queries.
 
-Rows are slots, columns are servers. Window minima come from a table per power of two: a window is
-the minimum of two overlapping windows. A schedule changes only the columns of its servers. Costs
-come from prefix sums of prices. All values are integers, so results are exact.
+Rows are slots, and columns are servers. Window minima come from one table per power of two: the
+minimum of a window is that of two overlapping windows of this length. A schedule changes only the
+columns of its servers. Costs come from prefix sums of prices. All values are integers, so results
+are exact.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ Counts = npt.NDArray[np.int32]
 
 
 class WindowMinima:
-    """Minima over windows of rows of a table of counts."""
+    """The minima of a table of counts over windows of rows."""
 
     def __init__(self, table: Counts) -> None:
-        """`table`: (slots, columns); it is copied."""
+        """`table` has the shape (slots, columns). It is copied."""
         self.levels = [table.copy()]
         while 2 << (len(self.levels) - 1) <= len(table):
             half = 1 << (len(self.levels) - 1)
@@ -31,14 +32,16 @@ class WindowMinima:
             self.levels.append(np.minimum(below[:-half], below[half:]))
 
     def over(self, starts: npt.NDArray[np.intp] | int, length: int) -> Counts:
-        """Return the minima over `length` rows from each start, a row per start."""
+        """Return the minima over `length` rows from each start. The result has a row per start."""
         level = length.bit_length() - 1
         table = self.levels[level]
         least: Counts = np.minimum(table[starts], table[starts + (length - (1 << level))])
         return least
 
     def take(self, start: int, end: int, columns: list[int], counts: list[int]) -> None:
-        """Lower rows from `start` to before `end` of some columns, and update the minima."""
+        """Subtract from the rows from `start` to before `end` of some columns, and update the
+        minima.
+        """
         self.levels[0][start:end, columns] -= np.array(counts, dtype=np.int32)
         for level in range(1, len(self.levels)):
             half = 1 << (level - 1)
@@ -51,7 +54,7 @@ class WindowMinima:
 
 
 class MarketBook:
-    """Allocations in the slots after `after`: index i is slot after + 1 + i."""
+    """The allocations in the slots after `after`. Index i is slot after + 1 + i."""
 
     def __init__(
         self, pool: MarketPool, after: int, slots: int, running: Iterable[MarketSchedule] = ()
@@ -76,7 +79,7 @@ class MarketBook:
         self.free_ps = WindowMinima(np.tile(ps, (slots, 1)))
         self.used_workers = np.zeros(slots, dtype=np.int64)
         self.used_ps = np.zeros(slots, dtype=np.int64)
-        # Use in the phase of own quota, by tenant: (workers, PSs).
+        # The use in the own-quota phase, by tenant: (workers, PSs).
         self._own: dict[int, tuple[Ints, Ints]] = {}
         self._quota = {row.tenant: (row.workers, row.ps) for row in pool.owners}
         for schedule in running:
@@ -89,7 +92,7 @@ class MarketBook:
         self._reprice()
 
     def own_left(self, tenant: int) -> tuple[Ints, Ints]:
-        """Return the unused quotas of a tenant in each slot: workers, PSs."""
+        """Return a tenant's unused quotas in each slot: workers, PSs."""
         workers, ps = self._quota.get(tenant, (0, 0))
         if tenant not in self._own:
             return np.full(self.slots, workers), np.full(self.slots, ps)
@@ -98,7 +101,7 @@ class MarketBook:
     def idle(self) -> tuple[dict[int, Ints], dict[int, Ints]]:
         """Return each owner's idle workers and PSs in each slot, the operator's last.
 
-        Idle is quota not used by its owner, lent or not; a(t) is the sum over owners.
+        Quota that its owner does not use is idle, lent or not. a(t) is the sum over owners.
         """
         rows = {tenant: self.own_left(tenant) for tenant in sorted(self._quota)}
         unowned = (

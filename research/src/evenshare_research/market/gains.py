@@ -1,4 +1,4 @@
-"""Gain-as-you-contribute, equation (2): payments of borrowed schedules, and their receivers.
+"""Gain-as-you-contribute, equation (2): payments for borrowed schedules, and who receives them.
 
 | paper | here | unit |
 |---|---|---|
@@ -7,10 +7,10 @@
 | rho | `SlotPayment.amount_micro` | micro-credits a slot |
 | g_u | `TenantRevenue.gain` of `revenues` | micro-credits |
 
-Idle is quota that its owner does not use, before the shared phase places jobs. A tenant may be
-among the owners and pay itself; capacity without an owner earns for the operator. In each slot,
+Quota is idle if its owner does not use it before the shared phase places jobs. A tenant may be one
+of the owners and pay itself. Capacity without an owner earns for the operator. In each slot,
 workers and PSs are split separately by largest remainder, so that payments sum to the charge. Ties
-go by tenant id, the operator last.
+are decided by tenant id, with the operator last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from evenshare_research.market.rounds import MarketRound, MarketRun
 
 
 class SlotPayment(NamedTuple):
-    """A tenant's payment to an owner for a job's borrowed resources in one slot."""
+    """A tenant's payment to an owner for the resources that a job borrows in one slot."""
 
     slot: int
     job: int
@@ -37,7 +37,7 @@ class SlotPayment(NamedTuple):
 
 
 class _Charge(NamedTuple):
-    """The cost of a kind of resource for a job in a slot, and the idle amounts by owner."""
+    """The cost of one kind of resource for a job in a slot, and the idle amounts by owner."""
 
     slot: int
     amount_micro: int
@@ -71,7 +71,7 @@ def _idle_at(idle: Mapping[int, Ints], index: int) -> dict[int, int]:
 def revenues(
     pool: MarketPool, jobs: Iterable[MarketJob], run: MarketRun
 ) -> dict[int, TenantRevenue]:
-    """Return the parts of each tenant's gain, and of the operator's, in micro-credits.
+    """Return the components of each tenant's gain, and of the operator's, in micro-credits.
 
     Utilities are f(completion - arrival), even if admission used another f.
     """
@@ -99,7 +99,7 @@ def true_utility_micro(job: MarketJob, schedule: MarketSchedule) -> int:
 
 
 def fairness_of(pool: MarketPool, rows: Mapping[int, TenantRevenue]) -> dict[int, Fraction | None]:
-    """Return alpha of each owner: its share of all utilities over its share of the quotas."""
+    """Return each owner's alpha: its share of all utilities divided by its share of the quotas."""
     gains = {tenant: row.gain for tenant, row in rows.items()}
     quotas = {row.tenant: (row.workers, row.ps) for row in pool.owners}
     return revenue_fairness(gains, quotas, total=sum(gains.values(), Fraction(0)))

@@ -1,17 +1,18 @@
-"""A_maxIrev (algorithms 3 to 5) in a fast form, equal to the printed one with corrections.
+"""A_maxIrev (algorithms 3 to 5) in a fast form, with the results of the corrected printed form.
 
-For each job, over first slots and numbers of workers, it takes the cheaper of centralised and
-distributed placement, and keeps the largest f - cost. Ties go to the earliest start, then the
-fewest workers, then centralised placement. This is the order of the algorithm.
+For each job, first slot and number of workers, it takes the cheaper of centralised and distributed
+placement, and keeps the largest f - cost. On a tie, the earliest start is chosen, then the fewest
+workers, then centralised placement. This is the order of the algorithm.
 
 Optimisations, with equal answers:
 
-- Of all numbers of workers with the same duration, only the smallest is tried. It costs no more,
-  and fits wherever the others do (fewer workers elsewhere need no more PSs).
+- Of all numbers of workers with the same duration, only the smallest is tried. It costs no more
+  than the others, and fits wherever they do (fewer workers on other servers need no more PSs).
 - Prefix sums of prices give the value of a centralised candidate for all starts at once. For a
   distributed one they give an upper bound, with the fewest possible PSs.
-- Candidates are tried in the order of their largest bound, starts in the order of their bound.
-  Bounds that cannot beat the best so far are skipped. Servers are checked by window minima.
+- Candidates are tried in the order of their largest bound, and starts in the order of their bound.
+  Candidates and starts whose bound cannot beat the best so far are skipped. Servers are checked by
+  window minima.
 
 | paper | here |
 |---|---|
@@ -22,7 +23,7 @@ Optimisations, with equal answers:
 Corrections:
 
 - A window ends at start + d - 1.
-- Servers with too few PSs for the workers elsewhere are left out (3i).
+- Servers with too few PSs for the workers on other servers are left out (3i).
 - The cost is the sum over the window; PSs are limited by q_p and a_p.
 """
 
@@ -52,7 +53,7 @@ class Candidate(NamedTuple):
 
 
 class _Limits(NamedTuple):
-    """The sharing limits of windows: minima of (workers, PSs); None in the shared phase."""
+    """The sharing limits of windows: minima of (workers, PSs), or None in the shared phase."""
 
     left: WindowMinima | None
 
@@ -64,10 +65,10 @@ class _Limits(NamedTuple):
 
 
 class _Best(NamedTuple):
-    """The best candidate so far: its value, and its rank among ties."""
+    """The best candidate so far, with its value and its rank among ties."""
 
     value: int
-    order: tuple[int, int, bool]  # ties: start, workers, distributed
+    order: tuple[int, int, bool]  # order of ties: start, workers, distributed
     candidate: Candidate | None
 
 
@@ -78,11 +79,11 @@ def schedule_jobs(
     shared: bool,
     reference: float | None = None,
 ) -> tuple[list[MarketSchedule], list[MarketJob]]:
-    """Run A_maxIrev: schedule jobs in the order (arrival, id); return schedules and the other jobs.
+    """Run A_maxIrev: schedule jobs in the order (arrival, id).
 
-    Each schedule goes into the book, which posts new prices. With `shared`, jobs may use all unused
-    resources; otherwise only the unused quota of their tenant. The utility f counts from
-    `reference`, by default from the job's arrival.
+    Return the schedules and the other jobs. Each schedule is added to the book, which posts new
+    prices. With `shared`, jobs may use all unused resources, or else only the unused quota of their
+    tenant. The utility f is measured from `reference`, by default from the job's arrival.
     """
     schedules, left = [], []
     for job in sorted(jobs, key=by_arrival):
@@ -98,9 +99,12 @@ def schedule_jobs(
 def best_schedule(
     book: MarketBook, job: MarketJob, *, shared: bool, reference: float | None = None
 ) -> MarketSchedule | None:
-    """Return the schedule with the largest f - cost at the posted prices; None if not above 0.
+    """Return the schedule with the largest f - cost at the posted prices, or None if no f - cost is
+    above 0.
 
-    f counts from `reference`, or from the job's arrival if it is None. Source: (7).
+    The utility f is measured from `reference`, or from the job's arrival if `reference` is None.
+
+    Source: (7).
     """
     since = job.arrival if reference is None else reference
     most, limits = _sharing(book, job, shared=shared)
@@ -135,7 +139,7 @@ def _sharing(book: MarketBook, job: MarketJob, *, shared: bool) -> tuple[int, _L
 
 
 def _candidates(book: MarketBook, job: MarketJob, most: int) -> Iterable[Candidate]:
-    """Yield the smallest number of workers for each duration that fits the window."""
+    """Yield the smallest number of workers for each duration that fits within the window."""
     pool = book.pool
     largest = int(book.free_workers.levels[0].max())
     for centralised in (True, False):
@@ -157,7 +161,7 @@ def _candidates(book: MarketBook, job: MarketJob, most: int) -> Iterable[Candida
 
 
 def _bounds(book: MarketBook, candidates: list[Candidate], utilities: Ints, first: int) -> Ints:
-    """Return an upper bound of each candidate's value at each start: (candidates, slots)."""
+    """Return an upper bound on each candidate's value at each start: (candidates, slots)."""
     rows = np.array([(row.workers, row.slots, row.least_ps) for row in candidates], dtype=np.int64)
     workers, slots, ps = (column[:, None] for column in rows.T)
     starts = np.arange(book.slots)
@@ -183,7 +187,7 @@ def _improve(
             break
         for start, value in _fitting(book, candidate, part, bounds, limits):
             order = (start, candidate.workers, not candidate.centralised)
-            # A value of 0 is refused: (7) requires more than 0.
+            # A value of 0 is refused, because (7) requires a value above 0.
             if value > best.value or (value == best.value and value > 0 and order < best.order):
                 best = _Best(value, order, candidate)
         done, size = done + size, CHUNK
@@ -193,7 +197,7 @@ def _improve(
 def _fitting(
     book: MarketBook, candidate: Candidate, starts: Starts, bounds: Ints, limits: _Limits
 ) -> list[tuple[int, int]]:
-    """Return (start, exact value) of the starts at which the candidate fits."""
+    """Return (start, exact value) for each start at which the candidate fits."""
     slots = candidate.slots
     workers = book.free_workers.over(starts, slots)
     allowed = limits.allow(starts, slots)
@@ -219,7 +223,7 @@ def _distributed(
     free: Counts,
     allowed: tuple[Counts, Counts] | None,
 ) -> tuple[npt.NDArray[np.bool_], Ints]:
-    """Return whether the candidate fits at each start, and its PSs beyond the fewest possible."""
+    """Return whether the candidate fits at each start, and its PSs above the fewest possible."""
     if not candidate.least_ps:
         most = np.minimum(free, candidate.workers - 1)
         return most.sum(axis=1) >= candidate.workers, np.zeros(len(starts), dtype=np.int64)
@@ -242,7 +246,7 @@ def _ps_needs(
     free_ps: Counts,
     allowed: tuple[Counts, Counts] | None,
 ) -> Counts:
-    """Return the PSs needed on each server (3i); `_TOO_MANY` if the server has fewer."""
+    """Return the PSs needed on each server (3i), or `_TOO_MANY` if the server has fewer."""
     pool = book.pool
     elsewhere = candidate.workers - np.minimum(free, candidate.workers - 1)
     needs = np.maximum(1, -(-elsewhere * pool.worker_bandwidth // pool.ps_bandwidth))

@@ -50,7 +50,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class MarketPool:
-    """Servers of one worker type, their owners and the parameters of prices."""
+    """Servers of one worker type, their owners, and the parameters of prices."""
 
     servers: Sequence[MarketServer]
     owners: Sequence[Owner]
@@ -95,7 +95,7 @@ class MarketPool:
         return sum(row.ps for row in self.servers)
 
     def ps_needed(self, workers_elsewhere: int) -> int:
-        """Return the fewest PSs that carry the workers on other servers (3i), at least 1."""
+        """Return the fewest PSs that can serve the workers on other servers (3i), at least 1."""
         return max(1, -(-workers_elsewhere * self.worker_bandwidth // self.ps_bandwidth))
 
 
@@ -116,7 +116,7 @@ class LinearUtility:
             raise ValueError("slope, start: must be finite, and the slope at most 0")
 
     def at(self, slots: float) -> float:
-        """Return f; `slots` until completion."""
+        """Return f. `slots`: the slots until completion."""
         return self.slope * slots + self.start
 
 
@@ -137,7 +137,7 @@ class ConvexUtility:
             raise ValueError("scale, power: must be positive")
 
     def at(self, slots: float) -> float:
-        """Return f; `slots` until completion, above 0."""
+        """Return f. `slots`: the slots until completion, above 0."""
         power: float = (self.scale / slots) ** self.power
         return power
 
@@ -171,7 +171,7 @@ Utility = LinearUtility | ConvexUtility | BidUtility
 
 @dataclass(frozen=True, slots=True)
 class MarketJob:
-    """A training job; see the module's table."""
+    """A training job. The table in the module's docstring explains the fields."""
 
     id: int
     tenant: int
@@ -199,19 +199,22 @@ class MarketJob:
             raise ValueError(f"job {self.id}: a mini-batch must take some time")
 
     def work(self, *, centralised: bool) -> Fraction:
-        """Return its work in worker slots, E D M / n with n of (1), exactly."""
+        """Return the job's work in worker slots, E D M / n with n of (1), exactly."""
         time = Fraction(self.batch_time) + Fraction(self.update_time)
         if not centralised:
             time += 2 * Fraction(self.transfer_time)
         return self.epochs * self.chunks * self.batches * time
 
     def duration(self, workers: int, *, centralised: bool) -> int:
-        """Return its duration on `workers` workers in slots, at least 1."""
+        """Return the job's duration on `workers` workers in slots, at least 1."""
         work = self.work(centralised=centralised)
         return max(1, -(-work.numerator // (work.denominator * workers)))
 
     def utility_micro(self, slots: float) -> int:
-        """Return f in whole micro-credits, halves to even; `slots` until completion."""
+        """Return f in whole micro-credits, with halves rounded to even.
+
+        `slots`: the slots until completion.
+        """
         return round(self.utility.at(slots) * CREDIT_MICRO)
 
 
@@ -226,7 +229,7 @@ class MarketSchedule:
 
     `workers`: (server, workers) in the order of servers. `ps`: (server, PSs); None with all-reduce.
     `worker_prices`, `ps_prices`: micro-credits per slot, before the job was added. `ideal_micro`: f
-    at admission. `borrowed`: the job was placed in the shared phase, and pays.
+    at admission. `borrowed`: whether the job was placed in the shared phase, and so pays.
     """
 
     job: int
@@ -259,5 +262,5 @@ class MarketSchedule:
 
     @property
     def value_micro(self) -> int:
-        """Return f - cost, above 0 for every schedule (7)."""
+        """Return f - cost. It is above 0 for every schedule, by (7)."""
         return self.ideal_micro - self.cost_micro

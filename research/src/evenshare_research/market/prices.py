@@ -23,7 +23,8 @@ LEAST_THETA_MILLI = 2 * ONE_MILLI
 
 @lru_cache(maxsize=64)
 def price_table(theta_milli: int, capacity: int) -> tuple[int, ...]:
-    """Return the price of a unit and slot while h of `capacity` are allocated, for h from 0.
+    """Return the price of a unit per slot while h of `capacity` units are allocated, for each h
+    from 0.
 
     Raises:
         ValueError: a negative capacity, or theta below 1.
@@ -39,9 +40,9 @@ def theta_milli_of(
 ) -> tuple[int, int]:
     """Return theta of workers and of PSs with which a full pool rejects all these jobs.
 
-    It is `factor` times 1 + the largest f / worker slots (f / PS slots), at least 2 each. The
-    maximum is over schedules of at most `longest` slots that start at once. A factor below 1
-    underestimates it, which is better under heavy load (figure 11).
+    Theta is `factor` times 1 + the largest f / worker slots (f / PS slots), and at least 2. The
+    maximum is over schedules of at most `longest` slots that start at once. With a factor below 1,
+    theta is too low, which is better under heavy load (figure 11).
 
     Raises:
         ValueError: the factor is not positive.
@@ -64,8 +65,8 @@ def theta_milli_of(
 def lemma_rounds(total: float, least: float, worker_theta_milli: int, ps_theta_milli: int) -> int:
     """Return lambda of Lemma 1: floor((log total - log least) / log(sigma / (sigma - 1))) + 1.
 
-    `total`: f of all jobs together. `least`: the smallest f. sigma = 2 (log theta_w + log theta_p),
-    the approximation ratio of A_maxIrev (Lemma 3), natural logarithms.
+    `total`: the sum of f over all jobs. `least`: the smallest f. sigma = 2 (log theta_w + log
+    theta_p), the approximation ratio of A_maxIrev (Lemma 3), natural logarithms.
 
     Raises:
         ValueError: `least` is not positive, or above `total`; sigma is 1 or less.

@@ -1,14 +1,15 @@
-"""A_round (algorithm 2) and Astraea (algorithm 1): batches of jobs, own quota first, then shared.
+"""A_round (algorithm 2) and Astraea (algorithm 1): batches of jobs, on own quota first, then on
+shared resources.
 
-`interval = geometric` is the paper's mode. Jobs that arrived in [2^(l-1), 2^l), and jobs left over,
-are scheduled in (lambda 2^l, lambda 2^(l+1)] by lambda rounds. Each schedule is inside its round; f
-counts from the start of the round. Only this mode has the bounds of section 4.5. Its waits are too
-long for an operator.
+`interval = geometric` is the paper's mode. Jobs that arrived in [2^(l-1), 2^l), and jobs that are
+left over, are scheduled in (lambda 2^l, lambda 2^(l+1)] by lambda rounds. Each schedule is within
+its round, and f is measured from the start of the round. Only this mode has the bounds of section
+4.5, but its waits are too long in practice.
 
-`interval = fixed` decides at every multiple of `batch` on new jobs and jobs left over; a schedule
-ends within `horizon`. It is a single round, and f counts from the arrival. Earlier schedules
-continue (the paper's rule: nothing is preempted). So a borrowed schedule may hold an owner's
-capacity when the owner's next batch comes.
+`interval = fixed` decides on new jobs and left-over jobs at every multiple of `batch`. A schedule
+ends within `horizon`. A batch is a single round, and f is measured from the arrival. Earlier
+schedules continue (the paper's rule: nothing is preempted). So a borrowed schedule may still hold
+an owner's capacity in the owner's next batch.
 
 | paper | here |
 |---|---|
@@ -36,7 +37,7 @@ WEEK_SLOTS = 7 * 24
 
 @dataclass(frozen=True, slots=True)
 class MarketRules:
-    """The rules of batches; times in slots.
+    """The rules of batches. Times are in slots.
 
     In the geometric mode, `rounds` is lambda, by default that of Lemma 1. `intervals` is its last
     l, by default two more than the last arrival needs. `batch` and `horizon` belong to the fixed
@@ -67,7 +68,7 @@ class MarketRules:
 class MarketRound:
     """The result of a round in the slots after `after`.
 
-    `idle_workers`, `idle_ps`: owner -> its idle quota by slot before the shared phase; the
+    `idle_workers`, `idle_ps`: by owner, the idle quota in each slot before the shared phase. The
     operator's is the capacity without an owner.
     """
 
@@ -87,7 +88,7 @@ class MarketRound:
 
 @dataclass(frozen=True, slots=True)
 class MarketRun:
-    """All rounds, and the jobs that no round scheduled."""
+    """The results of all rounds, and the jobs that no round scheduled."""
 
     rounds: tuple[MarketRound, ...]
     left: tuple[MarketJob, ...]
@@ -107,9 +108,9 @@ def schedule_round(
     running: Iterable[MarketSchedule] = (),
     reference: float | None = None,
 ) -> MarketRound:
-    """Schedule jobs in the slots after `after`, within own quotas, then on unused resources.
+    """Schedule jobs in the slots after `after`, first within own quotas, then on unused resources.
 
-    f counts from `reference`, or from each job's arrival if it is None.
+    The utility f is measured from `reference`, or from each job's arrival if `reference` is None.
     """
     book = MarketBook(pool, after, slots, running)
     own, rest = schedule_jobs(book, jobs, shared=False, reference=reference)
@@ -136,9 +137,9 @@ def run_market(pool: MarketPool, jobs: Iterable[MarketJob], rules: MarketRules) 
 
 
 def paper_rounds(pool: MarketPool, jobs: Sequence[MarketJob]) -> int:
-    """Return lambda of Lemma 1 for these jobs, with f of each job's shortest duration.
+    """Return lambda of Lemma 1 for these jobs, with f at each job's shortest duration.
 
-    Jobs whose f is not positive are left out; if no job is left, lambda is 1.
+    Jobs whose f is not positive are left out. If no job is left, lambda is 1.
 
     Raises:
         ValueError: theta is too small for the formula.
@@ -196,6 +197,6 @@ def _fixed(
 
 
 def _is_too_late(job: MarketJob, after: int, horizon: int) -> bool:
-    """Return whether every schedule from now on has f <= 0, as f never grows."""
+    """Return whether every schedule from now on has f <= 0. It stays so, because f never grows."""
     slots = job.duration(job.chunks, centralised=True)
     return slots > horizon or job.utility_micro(after + slots - job.arrival) <= 0

@@ -1,1 +1,1 @@
-"""Baseline policies of papers, available to operators."""
+"""Baseline policies from papers, available to operators."""

@@ -15,20 +15,21 @@ resources, and select tenants with the lowest progress in each scheduling round"
 
 A job in the k-th to last position delays k - 1 others and itself. A matching of least cost is thus
 a schedule of least average completion (R || sum C), the shortest first on each type. Jobs of the
-tenants with the least progress are matched; each waits for its matched type. GPUs that are left go
-to the other tenants' jobs, by progress, then by processing time.
+tenants with the least progress are matched, and each waits for its matched type. The remaining GPUs
+go to the other tenants' jobs, by progress, then by processing time.
 
 Nothing is preempted: leases are renewed until their job ends. A job that does not fit blocks no
 other job.
 
 Departures, each with its test in tests/papers/test_allox.py:
 
-- A GPU type is one resource that processes GPU-time with all its GPUs; in AlloX each job
-  takes one machine. Gangs that run at the same time are placed as they fit.
-- The first `matched_jobs` by progress, then by submission, are matched; later ones count as
-  other tenants' jobs.
-- Speeds come from the job's profile; a job without one runs equally fast everywhere.
-- Remaining time comes from the job's estimate; a job without one is taken to need `unknown_s`.
+- A GPU type is one resource that processes GPU-time with all its GPUs. In AlloX, each job takes one
+  machine. Gangs that run at the same time are placed where they fit.
+- Only the first `matched_jobs` jobs by progress, then by submission, are matched. Later jobs are
+  treated like other tenants' jobs.
+- Speeds come from the job's profile. A job without a profile runs equally fast on all types.
+- Remaining time comes from the job's estimate. A job without an estimate is assumed to need
+  `unknown_s`.
 
 All orders end in (submitted, id).
 """
@@ -65,11 +66,11 @@ from evenshare_core.units import ONE_MILLI
 from evenshare_research.policies.assignment import assign
 
 MATCHED, LEFT_OVER = "matched", "left_over"
-# A year: the limit of processing times, so that costs of MOST_JOBS positions and their sums stay
-# exact.
+# A year. Processing times are limited to it, so that the costs of MOST_JOBS positions and their
+# sums stay exact.
 LONGEST_MS = 3 * 10**10
 MOST_JOBS = 200
-# cost of an impossible pair; higher than that of any matching without such a pair
+# the cost of an impossible pair: higher than any matching without impossible pairs
 NEVER = 2 * LONGEST_MS * MOST_JOBS**2
 
 
@@ -154,14 +155,14 @@ class Allox(Policy):
 
 
 class AlloxOrder(NamedTuple):
-    """Waiting jobs in the order of placement; jobs in `matched` only get their matched type."""
+    """Waiting jobs in the order of placement. Jobs in `matched` may use only their matched type."""
 
     matched: list[QueuedJob]
     others: list[QueuedJob]
 
 
 class _Matching:
-    """Processing times, progress and the matching of a round."""
+    """The processing times, the progress and the matching of a round."""
 
     def __init__(self, snapshot: Snapshot, options: AlloxOptions) -> None:
         self._snapshot, self._options = snapshot, options
@@ -187,7 +188,7 @@ class _Matching:
         return left_us(job, self._sums.get(job.id), at_us, self._options.unknown_s)
 
     def _processing_ms(self, job: Job, gpu_type: str) -> int:
-        """Return p_ij, rounded up, of a type on which the job can run."""
+        """Return p_ij, in ms rounded up, of a type on which the job can run."""
         speed = self._speed_milli(job, gpu_type) * self._capacity[gpu_type]
         return min(-(-self._left_us(job) * job.gpus // speed), LONGEST_MS)
 
@@ -202,12 +203,15 @@ class _Matching:
         ]
 
     def _most(self, tenant: int, gpu_type: str) -> int:
-        """Return the most GPUs that a tenant may hold, by default all of the type."""
+        """Return the most GPUs that a tenant may hold.
+
+        Without a limit, these are all GPUs of the type.
+        """
         most = self._limits.get((tenant, gpu_type))
         return self._capacity[gpu_type] if most is None else most
 
     def in_order(self, waiting: list[QueuedJob]) -> AlloxOrder:
-        """Match the jobs of the tenants with the least progress; the others follow in order."""
+        """Match the jobs of the tenants with the least progress. The other jobs follow in order."""
         able = {one.job.tenant for one in waiting if self._types(one)}
         ranks = self._ranks({one.job.tenant for one in waiting}, able)
         served = ceil(Fraction(self._options.tenant_fraction) * len(able))
@@ -227,7 +231,7 @@ class _Matching:
         return AlloxOrder(self._matched(first), sorted(others, key=by_time))
 
     def _ranks(self, tenants: set[int], able: set[int]) -> dict[int, int]:
-        """Rank tenants by progress: first tenants `able` to run a job, last those without quota."""
+        """Rank tenants by progress. Tenants not in `able`, which can run no job, come last."""
 
         def key(tenant: int) -> tuple[bool, bool, Fraction, int]:
             progress = self._progress.get(tenant)
@@ -236,7 +240,7 @@ class _Matching:
         return {tenant: rank for rank, tenant in enumerate(sorted(tenants, key=key))}
 
     def _matched(self, jobs: list[QueuedJob]) -> list[QueuedJob]:
-        """Return the jobs with their matched types, in the order of their starts there."""
+        """Return the jobs with their matched types, in the order of their starts on the types."""
         if not jobs:
             return []
         types = list(self._capacity)
@@ -253,14 +257,15 @@ class _Matching:
         for one, column in zip(jobs, assign(costs), strict=True):
             name = types[column // count]
             matched.append(one._replace(gpu_types=(name,), gpu_type=name))
-        # At the least cost, shorter jobs are earlier on each type; ties go to the older job.
+        # At the least cost, shorter jobs run first on each type. Among equal jobs, the older one is
+        # first.
         return sorted(matched, key=self._by_time)
 
     def _by_time(self, one: QueuedJob) -> tuple[int, ...]:
         return (self._processing_ms(one.job, one.gpu_type), *by_arrival(one))
 
     def _free_ms(self) -> dict[str, int]:
-        """Return d_j: the time at which the running jobs of each type would end on all its GPUs."""
+        """Return d_j: when each type would finish its running jobs if they used all its GPUs."""
         work = dict.fromkeys(self._capacity, 0)
         for lease in self._snapshot.leases:
             job = self._jobs.get(lease.job)
@@ -271,7 +276,7 @@ class _Matching:
 
 
 def _progress(snapshot: Snapshot) -> dict[int, Fraction]:
-    """Return GPU-time received over quota, of the tenants with a quota."""
+    """Return GPU-time received divided by quota, for the tenants that have a quota."""
     quotas: dict[int, int] = {}
     for row in snapshot.entitlements:
         quotas[row.tenant] = quotas.get(row.tenant, 0) + row.gpus

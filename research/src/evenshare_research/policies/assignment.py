@@ -1,4 +1,4 @@
-"""Min-cost matching: each row gets a different column, with the least sum of costs.
+"""Min-cost matching: each row gets a different column, and the sum of costs is minimal.
 
 Source: Kuhn, Munkres; by shortest augmenting paths as in Jonker and Volgenant (Computing 38, 1987).
 Costs are integers, so the answer is the same on every machine. Ties between matchings are always
@@ -14,9 +14,10 @@ NOBODY = -1
 
 
 def assign(costs: NDArray[np.int64]) -> list[int]:
-    """Return the column of each row; `costs` has at least as many columns as rows, all >= 0.
+    """Return the column of each row.
 
-    Sums of as many costs as there are rows must stay below 2**62.
+    `costs` has at least as many columns as rows; all costs are >= 0. The sum of any one cost per
+    row must stay below 2**62.
 
     Raises:
         ValueError: there are fewer columns than rows.
@@ -42,7 +43,7 @@ def _augment(
     row_price: NDArray[np.int64],
     column_price: NDArray[np.int64],
 ) -> None:
-    """Match one more row along the shortest path by reduced costs, which stay >= 0."""
+    """Match one more row along the shortest path by reduced costs, all of which stay >= 0."""
     columns = costs.shape[1]
     far = np.iinfo(np.int64).max
     distance = np.full(columns, far)
@@ -53,7 +54,8 @@ def _augment(
         reached = length + costs[row] - row_price[row] - column_price
         is_nearer = ~is_done & (reached < distance)
         distance[is_nearer], came_from[is_nearer] = reached[is_nearer], column
-        column = int(np.argmin(np.where(is_done, far, distance)))  # ties go to the first column
+        # on a tie, the first column is chosen
+        column = int(np.argmin(np.where(is_done, far, distance)))
         length = int(distance[column])
         is_done[column] = True
         row = int(row_of[column])

@@ -11,22 +11,23 @@ in its private cluster". A_maxIrev is algorithm 3, in the order (arrival, id).
 | schedule of largest f - cost | the earliest for which the partition has GPUs to its end | us |
 | a round of jobs | all waiting jobs, planned again in each round | |
 
-Utility f falls with completion, and GPUs within a quota are free of charge, so the schedule of
-largest f - cost is the earliest. A job starts when its planned schedule starts now. By the
-estimates, a later job goes ahead only if it delays no earlier one (conservative backfill).
+Utility f is lower for a later completion, and GPUs within a quota are free of charge. So the
+schedule with the largest f - cost is the earliest. A job starts if its planned schedule starts now.
+By the estimates, a later job starts first only if it delays no earlier job (conservative backfill).
 
 Departures, each with its test in tests/papers/test_batch_sche.py:
 
 - There are no prices inside a partition, so no job is rejected (7), and no parameter servers.
-- Plans are made for the first `plan_jobs` of a tenant's waiting jobs; later ones wait.
-- A job without an estimate is taken to need `unknown_s`. Wrong estimates delay planned jobs;
-  no lease is ended for this.
-- The partition is a number of GPUs, not certain nodes: a gang may wait until nodes fit.
-- A gang larger than its tenant's whole quota would wait forever. With `oversized` it may run
-  when its tenant holds nothing else; otherwise it waits, and delays no other job.
+- Plans are made for the first `plan_jobs` of a tenant's waiting jobs. Later jobs wait.
+- A job without an estimate is assumed to need `unknown_s`. Wrong estimates delay planned jobs, but
+  end no lease.
+- The partition is a number of GPUs, not a set of nodes. So a gang may wait until it fits on nodes.
+- A gang larger than its tenant's whole quota would wait forever. With `oversized`, it may run when
+  its tenant holds nothing else. Until then, or without `oversized`, it waits and delays no other
+  job.
 
 A lease above its tenant's quota, from another policy or after a cut of the quota, is not renewed.
-The exception is a lease for which its tenant may borrow (`oversized`).
+The exception is a lease for which the tenant may borrow (`oversized`).
 
 All orders end in (submitted, id).
 """
@@ -112,7 +113,7 @@ class BatchSche(Policy):
         return decide_in_order(private, _rule(options, PartitionPlans(private, options)))
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return jobs in the order of planning, without jobs that never run."""
+        """Return jobs in the order of planning, without jobs that can never run."""
         options = parse_options(BatchScheOptions, snapshot.options)
         private = _without_sharing(snapshot, oversized=options.oversized)
         plans = PartitionPlans(private, options)
@@ -120,7 +121,8 @@ class BatchSche(Policy):
 
 
 def _without_sharing(snapshot: Snapshot, *, oversized: bool) -> Snapshot:
-    """Return the snapshot with quotas for all tenants, some of them 0, and without borrowing.
+    """Return the snapshot without borrowing, and with a quota (0 if none was set) for every tenant
+    that has jobs.
 
     `oversized`: a tenant may borrow what its largest gang needs above the quota, within its limit.
     """
@@ -150,10 +152,10 @@ def _rule(options: BatchScheOptions, plans: PartitionPlans) -> QueueRule:
 
 
 class PartitionPlan:
-    """Free GPUs of a partition from now on, as steps (instant from which it holds, GPUs)."""
+    """The free GPUs of a partition from now on, as steps (start of the step, free GPUs)."""
 
     def __init__(self, gpus: int, at_us: int, held: Iterable[tuple[int, int]]) -> None:
-        """Start with `held`: (end of a lease, its GPUs)."""
+        """`held`: pairs (end of a lease, its GPUs)."""
         self.gpus = gpus
         changes: dict[int, int] = {at_us: 0}
         free = gpus
@@ -166,7 +168,7 @@ class PartitionPlan:
             self._steps.append([from_us, free])
 
     def earliest(self, gpus: int, length_us: int) -> int | None:
-        """Return the first instant from which `gpus` are free for `length_us`; None if never."""
+        """Return the first time from which `gpus` are free for `length_us`, or None if never."""
         start_us: int | None = None
         for from_us, free in self._steps:
             if start_us is not None and from_us >= start_us + length_us:
@@ -178,7 +180,7 @@ class PartitionPlan:
         return start_us
 
     def take(self, gpus: int, start_us: int, length_us: int) -> None:
-        """Plan GPUs from `start_us`, a result of `earliest`."""
+        """Plan GPUs from `start_us`, which is a result of `earliest`."""
         end_us = start_us + length_us
         self._cut(end_us)
         for step in self._steps:
@@ -186,7 +188,7 @@ class PartitionPlan:
                 step[1] -= gpus
 
     def _cut(self, at_us: int) -> None:
-        """Split the step at an instant."""
+        """Split the step that contains `at_us`."""
         for index in range(len(self._steps) - 1, -1, -1):
             from_us, free = self._steps[index]
             if from_us == at_us:
@@ -197,7 +199,7 @@ class PartitionPlan:
 
 
 class PartitionPlans:
-    """The planned start of each waiting job, of all tenants."""
+    """The plans of all tenants' partitions, and the waiting jobs that start now."""
 
     def __init__(self, snapshot: Snapshot, options: BatchScheOptions) -> None:
         self._snapshot, self._unknown_s = snapshot, options.unknown_s
@@ -219,15 +221,16 @@ class PartitionPlans:
                 self._plan(job)
 
     def starts(self, job_id: int) -> str | None:
-        """Return the GPU type on which the plan starts a job now; None if not now."""
+        """Return the GPU type on which the plan starts a job now, or None if it does not start."""
         return self._starts.get(job_id)
 
     def has_room(self, job_id: int) -> bool:
-        """Return whether a job may ever run: within a quota of its tenant, or oversized."""
+        """Return whether a job may ever run: within its tenant's quota of a type, or oversized."""
         return bool(self._types_of(self._jobs[job_id]))
 
     def _types_of(self, job: Job) -> list[str]:
-        """Return the types whose quota holds its gang, else the types for an oversized run.
+        """Return the types whose quota has room for the job's gang, or else the types for an
+        oversized run.
 
         The claimed type comes first.
         """
@@ -242,9 +245,9 @@ class PartitionPlans:
         return within or (types if self._oversized else [])
 
     def _partitions(self) -> dict[tuple[int, str], PartitionPlan]:
-        """Return the plans.
+        """Return the plan of each partition.
 
-        A tenant without quota has a plan of 1 GPU, and so runs one job at a time.
+        A tenant without quota has a plan of 1 GPU, so it runs one job at a time.
         """
         snapshot = self._snapshot
         held: dict[tuple[int, str], list[tuple[int, int]]] = {}
@@ -262,7 +265,7 @@ class PartitionPlans:
         return left_us(job, self._sums.get(job.id), self._snapshot.at_us, self._unknown_s)
 
     def _plan(self, job: Job) -> None:
-        """Plan a job on the type with the earliest start; ties go to the claimed type."""
+        """Plan a job on the type with the earliest start; on a tie, on the claimed type."""
         length_us = self._left_us(job)
         best: tuple[int, str] | None = None
         for name in self._types_of(job):
@@ -289,7 +292,7 @@ class PartitionPlans:
         return self._alone[tenant].check(job, gpu_type) is not None
 
     def _part(self, job: Job, gpu_type: str) -> int:
-        """Return the GPUs of the partition that a job takes: all of them if the job is larger."""
+        """Return the GPUs of the partition that a job takes: at most all of them."""
         return min(job.gpus, self._plans[job.tenant, gpu_type].gpus)
 
 

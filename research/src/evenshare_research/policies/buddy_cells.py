@@ -1,12 +1,13 @@
-"""Quotas as buddy cells: the GPUs of certain nodes that belong to a tenant.
+"""Quotas as buddy cells: GPUs of particular nodes that belong to a tenant.
 
 Source: HiveD (OSDI 2020), 3: a tenant's quota is a virtual private cluster of cells. A cell of
-level k is two buddies of level k - 1. All cells are available at once, whatever others hold.
+level k is two buddies of level k - 1. All cells of a tenant can be used at the same time, whatever
+other tenants hold.
 
-A cell is a power of two of GPUs on one node, at most the largest power that a node has. A quota of
-13 on nodes of 8 is the cells 8, 4 and 1. Sizes that are powers of two fill a node without a gap,
-largest first. So all cells of quotas that do not exceed the pool find a node. If the sizes of nodes
-are not powers of two, a cell that fits nowhere is halved.
+A cell is a power-of-two number of GPUs on one node, at most the largest power of two that fits on a
+node. On nodes of 8, a quota of 13 becomes the cells 8, 4 and 1. Placed largest first, power-of-two
+sizes fill a node without a gap. So all cells fit on nodes if quotas do not exceed the pool. If node
+sizes are not powers of two, a cell that fits on no node is halved.
 
 Bindings are stored, so that a tenant keeps its nodes while others change.
 """
@@ -33,7 +34,7 @@ class Cell(NamedTuple):
 
 
 def cell_sizes(quota: int, largest: int) -> list[int]:
-    """Return the cells of a quota, largest first; `largest` is a power of two.
+    """Return the sizes of a quota's cells, largest first. `largest` is a power of two.
 
     For example, 13 GPUs in cells of at most 8 are 8, 4, 1.
     """
@@ -50,9 +51,9 @@ def bind_cells(
 ) -> list[Cell]:
     """Return the cells of a GPU type, sorted.
 
-    `before`: cells of the last round, kept if they fit quotas and nodes. `held`: GPUs in leases by
-    (tenant, node); a new cell goes to a node on which its tenant runs. Cells for which the pool is
-    too small are left out.
+    `before`: the cells of the last round, which are kept if they still fit quotas and nodes.
+    `held`: GPUs in leases by (tenant, node); a new cell preferably goes to a node on which its
+    tenant has leases. Cells that the pool has no room for are left out.
     """
     room = {node.id: node.gpus for node in sorted(nodes, key=lambda node: node.id) if node.gpus}
     if not room:
@@ -61,7 +62,7 @@ def bind_cells(
     needed = Counter((row.tenant, size) for row in quotas for size in cell_sizes(row.gpus, largest))
     kept = _kept(room, needed, before)
     bound = _bind(room, needed, kept, held, may_halve=False)
-    if bound is None:  # kept cells may leave no room for the others
+    if bound is None:  # kept cells may leave no room for the other cells
         bound = _bind(room, needed, [], held, may_halve=False)
     if bound is None:
         bound = _bind(room, needed, [], held, may_halve=True)
@@ -89,7 +90,7 @@ def _bind(
     *,
     may_halve: bool,
 ) -> list[Cell] | None:
-    """Bind all cells, largest first; return None if a cell fits nowhere and may not be halved."""
+    """Bind all cells, largest first. Return None if a cell fits nowhere and may not be halved."""
     left, near = dict(room), dict(held)
     wanted = needed - Counter((cell.tenant, cell.gpus) for cell in kept)
     for cell in kept:
@@ -99,7 +100,7 @@ def _bind(
     while wanted:
         tenant, gpus = min(wanted, key=lambda key: (-key[1], key[0]))
         wanted[tenant, gpus] -= 1
-        wanted += Counter()  # drops counts of 0
+        wanted += Counter()  # drop counts of 0
         fitting = [node for node, count in left.items() if count >= gpus]
         if fitting:
             node = min(fitting, key=lambda id_: _rank(tenant, gpus, id_, left, near))
@@ -120,15 +121,15 @@ def _rank(
     left: Mapping[int, int],
     near: Mapping[tuple[int, int], int],
 ) -> tuple[int, int, int]:
-    """Return the sort key: the node with most of the tenant's GPUs first, then the tightest."""
+    """Return the sort key: the node with most of the tenant's GPUs first, then the tightest fit."""
     return (-max(0, min(gpus, near.get((tenant, node), 0))), left[node], node)
 
 
 def cells_in(memory: Mapping[str, Any], gpu_type: str) -> list[Cell]:
-    """Return the cells of a type in a memory; empty if the memory has none."""
+    """Return the cells of a type that a memory contains, or no cells if it contains none."""
     return [Cell(*row) for row in memory.get("cells", {}).get(gpu_type, ())]
 
 
 def cells_memory(cells: Mapping[str, Iterable[Cell]]) -> dict[str, Any]:
-    """Return the memory with these cells, as plain JSON."""
+    """Return the memory that contains these cells, as plain JSON."""
     return {"cells": {name: [list(cell) for cell in cells[name]] for name in sorted(cells)}}

@@ -1,8 +1,10 @@
-"""Chronus: a program plans leases of jobs with deadlines on whole cells; others get the rest.
+"""Chronus: a program plans the leases of jobs with deadlines on whole cells.
+
+Other jobs get the rest.
 
 Source: W. Gao et al., "Chronus", SoCC 2021, as UniSched states it in II-C and compares with it in
 VI-C. A program assigns leases to SLO jobs, on strictly consolidated GPUs (rounded up to the next
-cell). Best-effort jobs get the remaining GPUs by shortest remaining time first. Some GPUs are
+cell). Best-effort jobs get the remaining GPUs, the shortest remaining time first. Some GPUs are
 reserved for profiling.
 
 | paper | here | unit |
@@ -15,8 +17,8 @@ reserved for profiling.
 
 The program runs in each round in which jobs with deadlines wait or have an expired lease. It
 contains all these jobs. Running leases keep their GPUs, and their jobs are planned from the lease's
-end. Jobs with the first lease of the plan are placed first, on their planned cells. All others
-follow by the least work left, including jobs that no plan completes in time. Jobs that the plan
+end. Jobs that have the plan's first lease are placed first, on their planned cells. All other jobs
+follow by the least work left, including jobs that cannot be completed in time. Jobs that the plan
 starts later come last. A lease ends for another job only when it expires.
 
 With `selector`, jobs may have all cells of UniSched's Selector, at their speed over several nodes.
@@ -25,12 +27,13 @@ With `selector`, jobs may have all cells of UniSched's Selector, at their speed 
 Departures, each with its test in tests/papers/test_chronus.py:
 
 - No job is profiled, so no GPUs are reserved for it by default (`profiling_gpus`).
-- A deadline counts by the last instant at which the work can start, and not by whole leases. A
-  job that continues from now is in time even if its last lease would end after its deadline.
-- A job is planned on one GPU type, its lease's or its claimed one. A gang larger than a node
+- A deadline is the last time at which the work can start, and is not rounded to whole leases. A job
+  that continues from now is in time even if its last lease would end after the deadline.
+- A job is planned on one GPU type: its lease's type, or its claimed type. A gang larger than a node
   with fewer than 8 GPUs is not planned.
-- Leases do not start together: a running one takes whole leases of the plan until it ends.
-- Without `estimator` the estimate is exact: a snapshot has no other bound of the work.
+- Leases do not start together. In the plan, a running lease takes whole leases until it ends.
+- Without `estimator`, the estimate counts as exact, because a snapshot has no other bound on the
+  work.
 
 All orders end in (submitted, id).
 """
@@ -151,12 +154,12 @@ class Chronus(Policy):
         return replace(picks.decision(snapshot), solve=planned.solve)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return jobs in the order of placement; jobs that the plan starts later come last."""
+        """Return jobs in the order of placement. Jobs that the plan starts later come last."""
         return order_of(snapshot, LeasePlan(snapshot).rule)
 
 
 class LeasePlan:
-    """The plan of a round: `placements` of the leases that start now, by job.
+    """The plan of a round. `placements`: by job, those of the leases that start now.
 
     `later`: jobs that the plan starts later. `kept`: GPUs reserved for profiling, by GPU type.
     """
@@ -193,7 +196,7 @@ class LeasePlan:
 
     @property
     def solve(self) -> Solve | None:
-        """Return the solver's result over all GPU types; None if no plan was needed."""
+        """Return the solver's result over all GPU types, or None if no plan was needed."""
         if not self._solves:
             return None
         reward = sum(plan.reward_micro for plan in self._solves)
@@ -234,7 +237,7 @@ class LeasePlan:
         self.later |= plan.jobs.keys() - placed.gpus.keys()
 
     def _selector_job(self, job: Job, lease: Lease | None) -> SelectorJob | None:
-        """Return the job for the program, from the end of its running lease.
+        """Return the job as the program's input, from the end of its running lease.
 
         Return None if it can meet no deadline, or if its work is done when the lease ends.
         """
@@ -261,7 +264,7 @@ class LeasePlan:
     def _step(
         self, until_us: int, reward_micro: int, remaining: int, overhead_us: int
     ) -> RewardStep | None:
-        """Return Q and L of a deadline in `until_us`; None if the work does not end by then."""
+        """Return Q and L of a deadline in `until_us`, or None if the work does not end by then."""
         lease_us = self._snapshot.lease_us
         leases = -(-remaining // lease_us)
         until = until_us // lease_us
@@ -275,7 +278,7 @@ class LeasePlan:
     def _cell_options(
         self, job: Job, ended: Lease | None, spread_milli: int
     ) -> tuple[CellOption, ...]:
-        """Return a job's options; `ended`: its expired lease, whose GPUs it may keep."""
+        """Return a job's options. `ended`: its expired lease, whose GPUs it may keep."""
         gpus = job.gpus
         if self._options.selector:
             options = list(all_options(gpus, two_speeds(gpus, spread_milli)))
@@ -337,7 +340,7 @@ def _gpus_of(rows: Iterable[tuple[int, int]]) -> int:
 
 
 class ChronusPicks(OrderedPicks):
-    """The grants of the round so far; planned jobs get their planned GPUs."""
+    """The grants of the round so far. Planned jobs get their planned GPUs."""
 
     def __init__(self, snapshot: Snapshot, planned: LeasePlan) -> None:
         rule = planned.rule
@@ -348,14 +351,14 @@ class ChronusPicks(OrderedPicks):
                 self.free_by_type[gpu_type].hold_back(placement)
 
     def may_renew(self, one: QueuedJob, lease: Lease) -> bool:
-        """Return whether the job stays on its GPUs by the plan."""
+        """Return whether the job stays on its GPUs according to the plan."""
         _, placement = self._planned.placements.get(one.job.id, ("", lease.placement))
         return placement == lease.placement
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
         """Place a job on its planned GPUs.
 
-        Without a plan, or if these are taken, place it where it fits.
+        Without a plan, or if these GPUs are taken, place it where it fits.
         """
         gpu_type, placement = self._planned.placements.get(one.job.id, ("", ()))
         if gpu_type != one.gpu_type or not free_capacity.available.has(placement):

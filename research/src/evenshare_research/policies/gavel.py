@@ -11,12 +11,12 @@ Source: Gavel (OSDI 2020), 4.1, max-min fairness; OEF (Middleware 2024), 2.4 and
 | X_equal | `formulations.shares.equal_split_rates` | GPUs |
 
 Maximise over X the lowest T_m . X_m / (w_m T_m . X_equal), then the next lowest. X_equal is the
-capacity of each type over the number of jobs, scaled down to at most one GPU per job. Caps are the
-GPUs that the jobs of a job type can use. They are constraints, and no part of X_equal.
+capacity of each type divided by the number of jobs, scaled down to at most one GPU per job. Caps
+are the GPUs that the jobs of a job type can use. They are constraints, and are not part of X_equal.
 
 Departures, each with its test:
 
-- Gavel turns X into time fractions and serves jobs by priority; here shares become leases as in
+- Gavel turns X into time fractions and serves jobs by priority. Here, shares become leases as in
   every sharing policy (tests/papers/test_oef_rounds.py).
 - A job type represents all its jobs: its cap is the sum of their caps, where Gavel has one per
   job (tests/papers/test_gavel.py::TestCap).
@@ -54,7 +54,7 @@ class Gavel(SharingPolicy):
     )
 
     def share(self, problem: ShareProblem, chosen: Mapping[str, str]) -> ShareSolution:
-        """Solve a problem; with time fractions, as published, the limit is 1 GPU per tenant."""
+        """Solve a problem. With time fractions, as published, the limit is 1 GPU per tenant."""
         if chosen.get("time_fractions") == "true":
             ones = np.minimum(problem.cap, 1.0)
             problem = ShareProblem(problem.speedups, problem.capacity, problem.pi, ones)

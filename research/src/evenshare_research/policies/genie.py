@@ -11,17 +11,17 @@ each on its best placement. Best-effort jobs, which GENIE does not have, get the
 | laxity | deadline - now - time to finish | us |
 
 Expired leases are renewed before other jobs are placed, so that a job runs to its end. Jobs that do
-not fit block no other job. Best-effort jobs go in order of submission. A job whose last deadline
-has passed is a best-effort job.
+not fit block no other job. Best-effort jobs are served in order of submission. A job whose last
+deadline has passed is a best-effort job.
 
 Departures, each with its test in tests/papers/test_baseline_deadlines.py:
 
 - Gangs are fixed: other numbers of GPUs for a job are not tried. Its best placement is the
   consolidated one.
-- Time to finish comes from the job's estimate and not from a model of its speed fitted offline.
-  A job without an estimate is taken to need `unknown_s`.
-- By its estimate, a job may no longer be able to meet any deadline. It comes after those that
-  can. By the paper's rule it would have the smallest laxity of all (`late_first`).
+- Time to finish comes from the job's estimate, not from a model of its speed that is fitted
+  offline. A job without an estimate is assumed to need `unknown_s`.
+- If by its estimate a job can no longer meet any deadline, it comes after the jobs that can. By the
+  paper's rule, it would have the smallest laxity of all (`late_first`).
 
 All orders end in (submitted, id).
 """

@@ -14,21 +14,21 @@ utilization".
 
 1. Expired leases on their tenant's cells are renewed.
 2. Waiting jobs get cells of their tenant, in order of submission. If spot jobs hold these GPUs, the
-   fewest of their leases end. Leases that may not end yet (`min_runtime_s`) are waited for, and
-   these cells stay reserved.
+   fewest of their leases end. A job waits for leases that may not end yet (`min_runtime_s`), and
+   its cells stay reserved.
 3. The remaining GPUs go to spot jobs, in order of submission, including those with an expired
    lease. Jobs that do not fit block no other job.
 
-A lease is on its tenant's own cells if its GPUs are within them; older leases count first.
+A lease is on its tenant's own cells if its GPUs are within them. Older leases are counted first.
 
 Departures, each with its test in tests/papers/test_hived.py:
 
-- A cell is bound to a node when it is created, and stays there; HiveD binds it while jobs use
-  it. So spot jobs are preempted a little more often.
+- A cell is bound to a node when it is created, and stays on this node. HiveD binds a cell only
+  while jobs use it. So spot jobs are preempted a little more often here.
 - Users do not mark spot jobs: a job is a spot job while its tenant's cells are too small for it.
-- A job has its tenant's cells only while the tenant holds no more than its quota, with this job
-  and spot jobs. Otherwise it is a spot job.
-- On each node leases end for one gang in a round.
+- A job gets its tenant's cells only if the tenant, with this job and its spot jobs, holds no more
+  than its quota. If it would hold more, the job is a spot job.
+- On each node, a round ends leases for only one gang.
 - GPUs of a node are interchangeable, so cells smaller than a node are only numbers of GPUs.
 
 All orders end in (submitted, id).
@@ -158,7 +158,7 @@ class Hived(Policy):
         return tuple(one.job.id for one in rows)
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
-        """Return the guarantee: spot jobs that ran long enough give cells back."""
+        """Return the guarantee that spot jobs give cells back once they ran long enough."""
         parts = (
             WaitPart("minimum runtime of the jobs that make room", options.min_runtime_us),
             WaitPart("until the next round", lengths.round_us),
@@ -189,12 +189,12 @@ def _cells(snapshot: Snapshot) -> dict[str, list[Cell]]:
 
 
 class CellUse:
-    """The owners' use of cells in a round; spot jobs take the rest.
+    """The owners' use of cells in a round. Spot jobs take the rest.
 
     `renewed`: jobs with expired leases on own cells. `waiting`: all other jobs, in the order of
     placement. `assigned`: by waiting job, the GPU type and GPUs of own cells. `spot`: running
-    leases outside of own cells. `overfull`: nodes with lost GPUs, where an ended lease frees none
-    yet.
+    leases outside of own cells. `overfull`: nodes that lost GPUs, where an ended lease frees no
+    GPUs yet.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class CellUse:
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._held: dict[tuple[int, str], int] = {}
         self._sizes = node_sizes(snapshot.nodes)
-        # By node: GPUs that no running lease holds.
+        # By node, the GPUs that no running lease holds.
         self._free = {node.id: node.gpus for node in snapshot.nodes}
         self.spot: list[Lease] = []
         self._run_on(snapshot)
@@ -229,7 +229,9 @@ class CellUse:
         return one.job.id in self.assigned
 
     def _run_on(self, snapshot: Snapshot) -> None:
-        """Count running leases on their GPUs, and on cells of their tenant that contain these."""
+        """Count running leases on their GPUs, and on the cells of their tenant that contain these
+        GPUs.
+        """
         for lease in sorted(snapshot.leases, key=lambda row: (row.started_us, row.id)):
             if lease.ends_by(snapshot.at_us):
                 continue
@@ -268,7 +270,7 @@ class CellUse:
         self.waiting = sorted(rest, key=lambda one: (not self.owns(one), *by_arrival(one)))
 
     def _give_cells(self, one: QueuedJob) -> None:
-        """Give a job free cells of its tenant, on the first of its types with such cells."""
+        """Give a job free cells of its tenant, on the first of its types that has enough."""
         for name in one.gpu_types:
             key = (one.job.tenant, name)
             if self._held.get(key, 0) + one.job.gpus > self._quotas.get(key, 0):
@@ -282,7 +284,7 @@ class CellUse:
                 return
 
     def _find(self, room: dict[int, int], gpus: int, size: int) -> Placement:
-        """Return cells for a gang on the fewest nodes; ties go to nodes with the fewest spot GPUs.
+        """Return cells for a gang on the fewest nodes, on a tie those with the fewest spot GPUs.
 
         A gang that fits the largest node stays on one node. Return () if the cells are too small.
         """
@@ -308,7 +310,7 @@ class CellUse:
 
 
 class HivedPicks(OrderedPicks):
-    """The grants of the round so far; `ends` and `preemptions` are of spot leases."""
+    """The grants of the round so far. `ends` and `preemptions` are those of spot leases."""
 
     def __init__(self, snapshot: Snapshot, use: CellUse, options: HivedOptions) -> None:
         rule = QueueRule(
@@ -344,13 +346,13 @@ class HivedPicks(OrderedPicks):
         return OWN_CELLS if one.job.id in self._own else SPOT
 
     def in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
-        """Return a candidate on each of its types, starting with the type of its cells."""
+        """Return a candidate on each of its types, starting with the type of its assigned cells."""
         tries = super().in_turn(candidate)
         first = self._use.assigned.get(candidate.job.id, ("", ()))[0]
         return sorted(tries, key=lambda one: one.gpu_type != first)
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place a job on its cells, where spot leases end, or on idle GPUs if it has no cells."""
+        """Place a job on its cells, ending spot leases if needed, or else on idle GPUs."""
         name, placement = self._use.assigned.get(one.job.id, ("", ()))
         if name != one.gpu_type:
             return super().place(one, free_capacity)
@@ -367,10 +369,10 @@ class HivedPicks(OrderedPicks):
         return placement
 
     def _victims(self, placement: Placement, free_capacity: FreeCapacity) -> list[Lease]:
-        """Return the leases to end so that these GPUs are free; [] if that is impossible.
+        """Return the leases to end so that these GPUs become free, or [] if they cannot.
 
-        On each node, take the smallest lease that frees enough, else the largest, and repeat. Ties
-        go to the youngest. Leases that turn out unnecessary continue.
+        On each node, take the smallest lease that frees enough, or else the largest, and repeat. On
+        a tie, take the youngest lease. Leases that turn out to be unnecessary continue.
         """
         free = free_capacity.available.free
         missing = {node: gpus - free.get(node, 0) for node, gpus in placement}
@@ -394,11 +396,11 @@ class HivedPicks(OrderedPicks):
         return victims
 
     def _is_apart(self, lease: Lease) -> bool:
-        """Return whether this round ends no leases on its nodes."""
+        """Return whether this round has ended no leases on the lease's nodes."""
         return not any(node in self._cleared for node, _ in lease.placement)
 
     def _end(self, lease: Lease, job: Job, free_capacity: FreeCapacity) -> None:
-        """End a spot lease before its expiry; its job waits."""
+        """End a spot lease before its expiry. Its job then waits."""
         numbers = {
             "held": self.admission.held(job.tenant, lease.gpu_type),
             "quota": self._quotas.get((job.tenant, lease.gpu_type), 0),
@@ -419,7 +421,7 @@ class HivedPicks(OrderedPicks):
 
 
 def _short(missing: dict[int, int], victims: Iterable[Lease], node: int) -> int:
-    """Return how many GPUs a node still lacks when these leases have ended."""
+    """Return how many GPUs a node still lacks once these leases have ended."""
     freed = sum(gpus for lease in victims for place, gpus in lease.placement if place == node)
     return missing[node] - freed
 

@@ -1,4 +1,4 @@
-"""Hydra: jobs with deadlines before the others, the shortest remaining time first, no preemption.
+"""Hydra: jobs with deadlines come first, the shortest remaining time first, without preemption.
 
 Source: Hydra (Z. Yang et al., IEEE Transactions on Computers 2023), as UniSched compares with it in
 V-A. In a homogeneous cluster without preemption, SLO jobs have a higher priority than best-effort
@@ -16,10 +16,10 @@ Departures, each with its test in tests/papers/test_baseline_deadlines.py:
 
 - Hydra searches the assignment of groups of jobs to GPU types by branch and bound, for the least
   sums of completion times and delays. On GPUs of one type, as UniSched uses it, only the order
-  remains. A job's length counts the same on all types here.
+  remains. Here, a job has the same length on all types.
 - Deadlines only determine the class of a job: a later deadline does not move it back.
-- Remaining time comes from the job's estimate and not from a model of its speed; a job without an
-  estimate is taken to need `unknown_s`.
+- Remaining time comes from the job's estimate, not from a model of its speed. A job without an
+  estimate is assumed to need `unknown_s`.
 
 All orders end in (submitted, id).
 """

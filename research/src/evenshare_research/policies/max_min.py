@@ -1,7 +1,7 @@
 """Max-min: every tenant has its share of every GPU type.
 
-Source: OEF (Middleware 2024), 2.3.3. Shares are in proportion to weights; the part that a tenant
-cannot use goes to the others.
+Source: OEF (Middleware 2024), 2.3.3. Shares are in proportion to weights. GPUs that a tenant cannot
+use go to the others.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ Jobs with an expired lease queue with the waiting jobs. Jobs that do not fit blo
 
 Departures, each with its test in tests/papers/test_baseline_orders.py:
 
-- Sizes are fixed, so that no job grows into GPUs that are left. No speed is fitted as a
+- Sizes are fixed, so no job grows to use remaining GPUs. No speed is fitted as a
   function of the number of workers and parameter servers.
-- Remaining time comes from the job's estimate, and not from a loss curve fitted to it. A job
-  without an estimate is taken to need `unknown_s`.
+- Remaining time comes from the job's estimate, not from a fitted loss curve. A job without an
+  estimate is assumed to need `unknown_s`.
 
 All orders end in (submitted, id).
 """

@@ -3,11 +3,11 @@
 Source: none. SJF has the least average waiting without preemption. LTGF and UniSched compare
 average JCT with SRTF as the bound.
 
-- SJF is FIFO (`evenshare_core.policies.orders.fifo`) in another order. A job without an estimate
-  comes after all that have one, by arrival.
-- With SRTF, a job with an expired lease queues with the waiting jobs. Remaining = estimate -
-  GPU-time received / gang; a job that has outlived its estimate counts as 5 % of it. Jobs that
-  do not fit block no other job. Without estimates the order is by arrival.
+- SJF is FIFO (`evenshare_core.policies.orders.fifo`) in a different order. Jobs without an estimate
+  come after all that have one, by arrival.
+- With SRTF, a job with an expired lease queues with the waiting jobs. Remaining time = estimate -
+  GPU-time received / gang. For a job that ran longer than its estimate, it is 5 % of the estimate.
+  Jobs that do not fit block no other job. Without estimates the order is by arrival.
 
 All orders end in (submitted, id).
 """
@@ -29,7 +29,7 @@ from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arri
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Queued, Session
 
-LEAST = 0.05  # assumed remaining share of the estimate of a job that exceeded it
+LEAST = 0.05  # the assumed remaining part of the estimate of a job that exceeded its estimate
 
 
 class SrtfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,7 +39,10 @@ class SrtfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Sjf(Fifo):
-    """Shortest job first by estimate, without preemption: FIFO in another order."""
+    """The policy SJF: shortest job first by estimate, without preemption.
+
+    It is FIFO in a different order.
+    """
 
     name = "sjf"
     version = "3"
@@ -56,7 +59,7 @@ class Sjf(Fifo):
 
 
 class Srtf(OrderedPolicy):
-    """Shortest remaining time first by estimate, preemptive when leases expire."""
+    """The policy SRTF: shortest remaining time first by estimate, preemptive when leases expire."""
 
     name = "srtf"
     version = "3"

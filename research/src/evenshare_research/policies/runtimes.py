@@ -1,6 +1,7 @@
 """Distribution of a job's run time around its estimate.
 
-Source: 3Sigma (EuroSys 2018), 4.1 and 4.2. Integers make rounds equal on every machine.
+Source: 3Sigma (EuroSys 2018), 4.1 and 4.2. All values are integers, so rounds are equal on every
+machine.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def run_times(estimate_us: int, error_milli: int) -> tuple[int, ...]:
 
 
 def remaining_times(lengths: tuple[int, ...], ran_us: int) -> tuple[int, ...]:
-    """Return how far each length exceeds `ran_us`, in us.
+    """Return by how much each length exceeds `ran_us`, in us.
 
-    If the job has run longer than all lengths, return its time beyond the longest. The guess thus
-    doubles as the job continues.
+    If the job has run longer than all lengths, assume that it needs as long again as it ran beyond
+    the longest.
     """
     left = tuple(length - ran_us for length in lengths if length > ran_us)
     longest = lengths[-1]

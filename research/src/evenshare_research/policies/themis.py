@@ -1,4 +1,4 @@
-"""Themis: finish-time fairness; the job that would finish most unfairly late goes first.
+"""Themis: finish-time fairness. The job that would finish most unfairly late goes first.
 
 Source: Themis (NSDI 2020), as Astraea-LTGF states it in 4.1.2 and compares with it in 6.1.5. The
 largest rho_i(t) = T_i(t) / (T_i*(t) N) goes first.
@@ -10,19 +10,19 @@ largest rho_i(t) = T_i(t) / (T_i*(t) N) goes first.
 | N | waiting and running jobs of the pool: equal for all, so without effect | |
 | estimation error | `estimate_error`, drawn for each job | |
 
-rho grows while a job waits, faster for short jobs. A job with an expired lease queues with the
-waiting jobs. Jobs that do not fit block no other job.
+While a job waits, its rho grows, and faster if the job is short. A job with an expired lease queues
+with the waiting jobs. Jobs that do not fit block no other job.
 
 The error of a job's estimate is a factor in [1 - e, 1 + e], drawn by a hash of its submission, GPUs
-and estimate. It is the same in each round, on each machine and for any id (ADR 0195). It is meant
-for comparisons. Real estimates have their own errors, so it is 0 by default.
+and estimate. The factor is the same in each round, on each machine and for any id (ADR 0195). It is
+meant for comparisons. Real estimates have their own errors, so e is 0 by default.
 
 Departures, each with its test in tests/papers/test_baseline_orders.py:
 
-- No auction: Themis offers GPUs to the share of the jobs with the largest rho, and takes the bids
-  with the best product. With gangs that take all or nothing, this reduces to the largest rho
+- There is no auction. Themis offers GPUs to a fraction of the jobs, those with the largest rho, and
+  takes the bids with the best product. With all-or-nothing gangs, this becomes the largest rho
   first, as Astraea-LTGF states it.
-- A job without an estimate is taken to need `unknown_s`.
+- A job without an estimate is assumed to need `unknown_s`.
 
 All orders end in (submitted, id).
 """
@@ -70,10 +70,10 @@ class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
     def error_factor(self, job: Job) -> Fraction:
-        """Return the factor of a job's estimate."""
+        """Return the factor by which a job's estimate is multiplied."""
         said = f"{job.submitted_us} {job.gpus} {job.estimate_us}"
         digest = hashlib.sha256(said.encode()).digest()
-        drawn = Fraction(2 * int.from_bytes(digest[:4]), DRAWS - 1) - 1  # from -1 to 1
+        drawn = Fraction(2 * int.from_bytes(digest[:4]), DRAWS - 1) - 1  # uniform from -1 to 1
         return 1 + Fraction(self.estimate_error) * drawn
 
 

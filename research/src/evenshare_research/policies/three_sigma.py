@@ -1,4 +1,4 @@
-"""3Sigma: a program over distributions of run times plans the starts of jobs with deadlines.
+"""3Sigma: a program plans the starts of jobs with deadlines from distributions of run times.
 
 Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4, as UniSched compares with it in V-A. A mixed
 integer program decides about SLO jobs, which may preempt best-effort jobs.
@@ -13,27 +13,28 @@ integer program decides about SLO jobs, which may preempt best-effort jobs.
 | expected use of resources | GPUs x P(it runs in the slot) | GPUs / 8 |
 | program | `evenshare_research.formulations.start_slots` | |
 
-In each round, the expected use of running SLO jobs is subtracted from each slot, and the GPUs of
-best-effort jobs until their leases end. Waiting jobs have an option to start in each slot on each
-GPU type. Jobs planned for the first slot are placed first. Then come running best-effort jobs, then
-waiting ones by the least work left. Jobs planned for later slots wait. SLO jobs are always renewed;
-best-effort jobs are renewed if no SLO job took their GPUs.
+In each round, the expected use of running SLO jobs is subtracted from each slot. The GPUs of
+best-effort jobs are subtracted until their leases end. Waiting SLO jobs have an option to start in
+each slot on each GPU type. Jobs planned for the first slot are placed first. Then come running
+best-effort jobs, then waiting best-effort jobs by the least work left. Jobs planned for later slots
+wait. SLO jobs are always renewed. Best-effort jobs are renewed if no SLO job took their GPUs.
 
-Of starts with equal reward, the earliest is preferred: each slot earlier adds a thousandth of a
-point.
+Of starts with equal reward, the earliest is preferred: each slot by which a start is earlier adds a
+thousandth of a point.
 
 Departures, each with its test in tests/papers/test_three_sigma.py:
 
 - A cycle is a round of the pool; UniSched sets 60 s.
-- The distribution is the estimate with its standard error, and not a history by features of jobs.
-  If it states no error, `error` is used. A job without an estimate is taken to need `unknown_s`.
-- Best-effort jobs are preempted only when their leases end, and are no part of the program, as in
+- The distribution is the estimate with its standard error, not a history by features of jobs. If
+  the estimate has no error, `error` is used. A job without an estimate is assumed to need
+  `unknown_s`.
+- Best-effort jobs are preempted only when their leases end, and are not in the program, as in
   UniSched.
-- A job that can meet no deadline by any of its lengths is a best-effort job. In 3Sigma, the
-  utility of such a job falls slowly after its deadline.
+- A job that can meet no deadline with any of its possible lengths is a best-effort job. In
+  3Sigma, the utility of such a job falls slowly after its deadline.
 - With more than `exact_jobs` waiting jobs, the better of two greedy plans is used: by least
-  laxity and by reward per use. The round reports how far it can be from the best.
-- Slots count GPUs and not nodes: a job that finds no node at its start waits for the next round.
+  laxity and by reward per use. The round reports how far this plan may be from the optimum.
+- Slots count GPUs, not nodes: a job that finds no node at its start waits for the next round.
 
 All orders end in (submitted, id).
 """
@@ -107,8 +108,8 @@ class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_onl
         Meta(
             ge=0,
             le=200,
-            description="Up to this number of queued jobs with deadlines the best plan is"
-            " searched; above, a heuristic is used.",
+            description="The best plan is searched for up to this number of queued jobs with"
+            " deadlines; for more jobs, a heuristic is used.",
             extra_json_schema={UNIT: "jobs"},
         ),
     ] = 16
@@ -144,7 +145,7 @@ class ThreeSigma(Policy):
         return replace(decide_in_order(snapshot, planned.rule), solve=planned.solve)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return jobs in the order of placement; jobs planned for later come last."""
+        """Return jobs in the order of placement. Jobs that are planned for later come last."""
         return order_of(snapshot, _PlannedRound(snapshot).rule)
 
 
@@ -174,7 +175,7 @@ class _PlannedRound:
 
     @property
     def rule(self) -> QueueRule:
-        """Return the order of this round, which admits no job planned for later."""
+        """Return the order of this round. It admits no job that is planned for later."""
         return QueueRule(
             order=self._order,
             preempts=True,
@@ -220,7 +221,7 @@ class _PlannedRound:
         return np.array([min(length, LONGEST_US) for length in left], dtype=np.int64)
 
     def _options_of(self, one: QueuedJob, admission: Admission) -> StartJob:
-        """Return the expected reward of a start in each slot, and the use of GPUs from then on."""
+        """Return the expected reward of a start in each slot, and the GPU use from the start on."""
         lengths = self._lengths_left(one.job, one.sums)
         steps = self._left[one.job.id]
         types = tuple(
@@ -250,7 +251,7 @@ class _PlannedRound:
         return uses
 
     def _free(self) -> dict[str, Slots]:
-        """Return the GPUs by type and slot that the expected use leaves, times `PARTS`."""
+        """Return the GPUs by type and slot that the expected use leaves free, times `PARTS`."""
         jobs = {job.id: job for job in self._snapshot.jobs}
         free = {
             name: np.full(len(self._slots), gpus * PARTS, dtype=np.int64)
@@ -269,7 +270,7 @@ class _PlannedRound:
 
 
 def _solve_of(plan: StartPlan) -> Solve:
-    """Return the solver's result of a plan; its utility is in points."""
+    """Return the solver's result of a plan. Its utility is in points."""
     points = plan.utility / (PARTS * REWARD_MICRO)
     if not plan.limit:
         return Solve("start_slots", "optimal", points)

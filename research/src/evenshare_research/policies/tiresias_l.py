@@ -9,16 +9,16 @@ Source: Tiresias (NSDI 2019), 3.3, discretised two-dimensional LAS, which does n
 | K queues, thresholds Q_1, Q_2, ... | `queues`; `first_threshold`, times `threshold_factor` each |
 | PromoteKnob | `promote_after`; 0: never, the paper's own setting |
 
-A job is in the first queue until it received `first_threshold`, then in the next, and so on. Jobs
-of an earlier queue go first. Each queue is first in, first out, so that jobs with similar GPU-time
-do not take each other's GPUs. Jobs with an expired lease queue with the waiting jobs; this is how
-they are preempted. Jobs that do not fit block no other job.
+A job is in the first queue until it has received `first_threshold`, then in the next, and so on.
+Jobs of an earlier queue go first. Each queue is first in, first out, so that jobs with similar
+GPU-time do not take each other's GPUs. Jobs with an expired lease queue with the waiting jobs; this
+is how they are preempted. Jobs that do not fit block no other job.
 
 Departures, each with its test in tests/papers/test_baseline_orders.py:
 
-- Inside a queue the order is that of submission; Tiresias uses the first start, which a job that
-  never ran does not have.
-- A promoted job gets a lease and keeps its attained service; Tiresias resets it.
+- Within a queue, jobs are ordered by submission. Tiresias orders them by their first start, which a
+  job that never ran does not have.
+- A promoted job gets a lease and keeps its attained service. Tiresias resets it.
 - Leases end only at their expiry, so a job changes queues at the end of a lease.
 
 All orders end in (submitted, id).
@@ -78,7 +78,7 @@ class TiresiasOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
     def queue_of(self, received_gpu_us: int) -> int:
-        """Return the queue of a job by its GPU-time received, counted from 0."""
+        """Return the index of a job's queue, from 0, by its GPU-time received."""
         first_us = self.first_threshold * SECOND_US
         thresholds = [first_us * self.threshold_factor**step for step in range(self.queues - 1)]
         return bisect_right(thresholds, received_gpu_us)
@@ -109,7 +109,7 @@ class TiresiasL(OrderedPolicy):
         return _rule(options, snapshot.at_us)
 
     def session(self, options: dict[str, Any]) -> Session | None:
-        """Return a session that keeps the queue between rounds; None if waiting promotes jobs."""
+        """Return a session that keeps the queue, or None if waiting promotes jobs."""
         chosen = parse_options(TiresiasOptions, options)
         if chosen.promote_after:
             return None

@@ -1,12 +1,12 @@
-"""YARN-CS: a static quota per tenant, FIFO inside it, no borrowing.
+"""YARN-CS: a static quota per tenant, FIFO within the quota, no borrowing.
 
 Source: the capacity scheduler as Astraea-LTGF compares with it, section 6.1.5. A tenant's first job
 that does not fit its quota or the free GPUs blocks the tenant's other jobs. Idle quota is not lent,
 and nothing is preempted.
 
 Departure, with its test in tests/papers/test_baselines.py: a gang larger than its tenant's whole
-quota would wait forever. With `oversized` it may run when its tenant holds nothing else; otherwise
-it waits, and blocks no other job.
+quota would wait forever. With `oversized`, it may run when its tenant holds nothing else. Until
+then, or without `oversized`, it waits and blocks no other job.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class YarnCsOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ] = True
     whole_nodes: Annotated[
         bool,
-        Meta(description="A job larger than a node takes whole nodes, plus one more for the rest."),
+        Meta(
+            description="A job larger than a node takes whole nodes, plus one more node for the"
+            " remainder."
+        ),
     ] = False
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
@@ -67,14 +70,14 @@ class YarnCs(OrderedPolicy):
 
 
 class Use(Protocol):
-    """Quotas of tenants and GPUs in their leases, expired leases included, by GPU type."""
+    """The tenants' quotas and the GPUs in their leases, expired leases included, by GPU type."""
 
     def held(self, tenant: int, gpu_type: str) -> int: ...
     def quota(self, tenant: int, gpu_type: str) -> int: ...
 
 
 class _SnapshotUse:
-    """The use in a snapshot."""
+    """Return the use in a snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
@@ -105,21 +108,23 @@ def _rule(options: YarnCsOptions, use: Use) -> QueueRule:
 
 
 class _TenantGpus:
-    """GPUs by tenant and type: held in this round, and the quota."""
+    """The GPUs of each tenant and type: those held in this round, and the quota."""
 
     def __init__(self, use: Use, *, oversized: bool) -> None:
         self._oversized, self._use = oversized, use
         self._given: dict[tuple[int, str], int] = {}
 
     def limit(self, one: QueuedJob) -> Refusal | None:
-        """Refuse a gang above the whole quota, unless `oversized`."""
+        """Refuse a gang that is larger than the whole quota, unless `oversized`."""
         quota = self._use.quota(one.job.tenant, one.gpu_type)
         if one.lease is not None or one.job.gpus <= quota or self._oversized:
             return None
         return Refusal(Reason.QUOTA_LIMIT, quota=quota, needed=one.job.gpus)
 
     def admits(self, one: QueuedJob) -> bool:
-        """Return whether the job has a lease, stays within the quota, or is oversized and first."""
+        """Return whether the job has a lease, stays within the quota, or is oversized and its
+        tenant holds nothing.
+        """
         key = (one.job.tenant, one.gpu_type)
         held = self._use.held(*key) + self._given.get(key, 0)
         return (
@@ -129,7 +134,7 @@ class _TenantGpus:
         )
 
     def give(self, one: QueuedJob) -> None:
-        """Count a start."""
+        """Count the GPUs of a job that starts."""
         key = (one.job.tenant, one.gpu_type)
         self._given[key] = self._given.get(key, 0) + one.job.gpus
 

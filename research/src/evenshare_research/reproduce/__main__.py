@@ -1,9 +1,9 @@
 """`python -m evenshare_research.reproduce [PART ...]`: check papers' claims on public data.
 
 The command performs the missing runs, and prints the expected time of each part before it starts.
-It keeps each result, so that an interrupted run can continue. It writes a page with charts into
-`.data/reproduce/`. With `--write` it also updates docs/reproduce, for every part whose runs are all
-kept; other parts stay unchanged.
+It keeps each result, so that an interrupted command can continue. It writes a page with charts to
+`.data/reproduce/`. With `--write`, it also updates docs/reproduce for every part whose results are
+all kept. Other parts stay unchanged.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _all_parts() -> list[tuple[Part, Findings | None]]:
-    """Return every part, with its findings if all its runs are kept."""
+    """Return every part, with its findings if the results of all its runs are kept."""
     done: list[tuple[Part, Findings | None]] = []
     for part in PARTS:
         kept = {run: run.kept() for run in part.runs}

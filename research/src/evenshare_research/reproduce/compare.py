@@ -1,14 +1,14 @@
 """Comparison of policies on a trace: fairness, waiting, waste and CPU seconds.
 
-By default, rounds are every second. Longer rounds would make short jobs seem unfair. Leases are
-900 s, cold starts 30 s. The first line is the floor: a cluster in which every job starts at once.
-Estimates are the jobs' durations, wrong by up to the given share. Without a trace, it uses the two
-days of Philly in the demo:
+By default, a round takes place every second. Longer rounds would make short jobs seem unfair.
+Leases are 900 s and cold starts 30 s long. The first line is the lower bound: a cluster in which
+every job starts at once. Estimates are the jobs' durations, wrong by up to the given fraction.
+Without a trace, it uses the two days of Philly in the demo:
 
     python -m evenshare_research.reproduce.compare [TRACE] [--nodes 40,60,88] [--policies P,...]
 
 From a long trace, it takes two weeks from each of some dates (`TUNING` and `VERDICT` name those of
-Philly). The number of nodes is chosen to give the load `LOAD`:
+Philly). The number of nodes is chosen so that the load is `LOAD`:
 
     python -m evenshare_research.reproduce.compare TRACE --origin 2017-09-04 --slices verdict
 """
@@ -47,12 +47,12 @@ from evenshare_research.reproduce.runs import TWO_DAYS
 from evenshare_research.reproduce.shown import COLUMNS
 from evenshare_research.reproduce.slices import POLICIES
 
-Policies = dict[str, tuple[str, dict[str, object]]]  # name in the table: (policy, options)
+Policies = dict[str, tuple[str, dict[str, object]]]  # name in the table -> (policy, options)
 NAMED: Policies = {name.replace("`", ""): (policy, options) for name, policy, options in POLICIES}
 
 
 def compare(workload: Workload, nodes: int, round_us: int, policies: Policies) -> None:
-    """Print the table of a cluster size."""
+    """Print the table for one cluster size."""
     scenario = Scenario.make(workload, make_nodes({"gpu": nodes}, NODE_GPUS), {}, {}, NODE_GPUS)
     print(f"\n{nodes} nodes x {NODE_GPUS} GPUs, a round every {round_us / SECOND_US:g} s")
     _print_row("", [*(column for column, _, _ in COLUMNS), "CPU s"])

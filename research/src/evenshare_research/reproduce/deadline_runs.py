@@ -28,7 +28,8 @@ from evenshare_research.reproduce.runs import DATA, KeptRun
 
 TRACE = DATA / "chronus.csv.gz"
 WORKLOADS = ("SLO", "MIX1", "MIX2")
-# A quarter of the jobs run on a quarter of the 96 nodes, in the first days of the kept week.
+# The data has a quarter of the jobs, which run on a quarter of the 96 nodes, in the first days of
+# the week.
 NODES, DAYS = 24, 3
 DAY_US = 24 * HOUR_US
 SLOT_US = 5 * MINUTE_US  # length of a round and of a lease
@@ -50,7 +51,7 @@ def deadline_run(
     seed: int = SEED,
     profiling: bool = False,
 ) -> KeptRun:
-    """Return a run; its estimates are wrong by up to `noise_percent`, drawn with `seed`.
+    """Return a run whose estimates are wrong by up to `noise_percent`, drawn with `seed`.
 
     With `profiling`, each job is submitted with a profiling run.
     """
@@ -90,8 +91,8 @@ def run(
 ) -> dict[str, Any]:
     """Simulate, and return the figures in seconds and shares.
 
-    With `profiling`, also return the longest wait of profiling runs, and their longest wait on
-    `STATIC_GPUS` reserved for them.
+    With `profiling`, also return the longest wait of profiling runs, and what it would be on
+    `STATIC_GPUS` reserved GPUs.
     """
     jobs = chronus(workload)
     if noise_percent:
@@ -126,7 +127,7 @@ def run(
 
 
 def with_profiling(workload: Workload) -> Workload:
-    """Return the workload with a profiling run for each job, submitted with it."""
+    """Return the workload with an additional profiling run for each job, submitted with the job."""
     first = max(job.id for job in workload.jobs) + 1
     runs = [
         SimJob(
@@ -140,7 +141,7 @@ def with_profiling(workload: Workload) -> Workload:
 
 
 def profiling_figures(jobs: Iterable[SimJob], over: Iterable[JobRecord]) -> dict[str, float]:
-    """Return the waits of profiling runs, here and on nodes reserved for them, in seconds."""
+    """Return the waits of profiling runs in this run and on nodes reserved for them, in seconds."""
     runs = [job for job in jobs if job.is_profiler]
     starts = {row.job: row.start_us for row in over}
     waits = [(starts[job.id] or 0) - job.submitted_us for job in runs]
@@ -165,7 +166,7 @@ def _static_wait_us(runs: Sequence[SimJob]) -> int:
 
 
 def workload_size(workload: Workload) -> dict[str, float]:
-    """Return jobs, GPU-hours, and the load of the nodes while jobs arrive."""
+    """Return the number of jobs, GPU-hours, and the load of the nodes while jobs arrive."""
     gpu_hours = sum(job.gpus * job.duration_us for job in workload.jobs) / HOUR_US
     offered = NODES * NODE_GPUS * 24 * DAYS
     return {

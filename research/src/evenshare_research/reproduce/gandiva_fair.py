@@ -1,7 +1,7 @@
 """The claims of Gandiva_fair (S. Chaudhary et al., EuroSys 2020), section 5, as share curves.
 
-The paper gives all clusters, users and job sizes. Jobs run without end here until the paper's users
-leave, and nothing is drawn at random.
+The paper gives all clusters, users and job sizes. Here, jobs run until the paper's users leave, and
+nothing is random.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _hetero(*, trading: bool) -> KeptRun:
 
 
 NO_TRADES, TRADES = _hetero(trading=False), _hetero(trading=True)
-# Quanta until trades and moves of jobs are done, at the start and after the departure.
+# Quanta until trades and moves of jobs have settled, at the start and after the departure.
 SETTLED = 40
 
 
@@ -114,7 +114,10 @@ SETTLED = 40
 def shares_verdict(
     ours: Sequence[float], paper: Sequence[float], names: Sequence[str] = ()
 ) -> tuple[ClaimVerdict, str]:
-    """Return whether every share is within `NEAR` of the paper's; if not, also the worst user."""
+    """Return whether every share is within `NEAR` of the paper's.
+
+    If not, return the worst user too.
+    """
     errors = [abs(mine / its - 1) for mine, its in zip(ours, paper, strict=True)]
     worst = max(range(len(errors)), key=errors.__getitem__)
     if errors[worst] <= NEAR:
@@ -249,7 +252,7 @@ def _types(results: Results) -> Findings:
 
 
 def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Claim]:
-    """Return claims of 5.5 from the progress of users 1 to 4, in K80s, without and with trades."""
+    """Return the claims of 5.5 from the progress of users 1 to 4, in K80s, by trading."""
     gains = {tenant: on[tenant] / off[tenant] - 1 for tenant in off}
     shown = ", ".join(f"user {tenant} {100 * gain:+.0f} %" for tenant, gain in gains.items())
     faster = [tenant for tenant in (1, 4) if gains[tenant] >= 0.1]
@@ -277,7 +280,7 @@ def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Clai
 
 
 def _undone(on: Mapping[str, Any]) -> Claim:
-    """Return the claim that trades are undone at the departure, and new ones follow."""
+    """Return the claim that trades are undone when a user leaves, and that new trades follow."""
     undone, after = on["undone"][LEAVES], sum(on["made"][LEAVES:])
     return Claim.of(
         "5.5",

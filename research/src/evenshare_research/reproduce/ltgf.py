@@ -1,8 +1,8 @@
 """The claims of Astraea-LTGF (Z. Ye et al., IEEE TPDS 2021), section 6, on Philly.
 
-The paper ran two weeks of Venus, whose job log is not public. It also ran two weeks of Philly with
-44,329 jobs, about half of which are public. The runs here use other days of Philly, on few enough
-nodes that jobs compete.
+The paper uses two weeks of Venus, whose job log is not public. It also uses two weeks of Philly
+with 44,329 jobs, of which about half are public. The runs here use other days of Philly. They have
+so few nodes that jobs compete.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from evenshare_research.reproduce.shown import (
 )
 
 DAYS = 3
-# The number of nodes by first day. Both days are Fridays, chosen before any run on them.
+# The number of nodes for each first day. Both days are Fridays, chosen before any run on them.
 SLICES = {"2017-12-01": 23, "2017-11-17": 19}
 START, NODES = next(iter(SLICES.items()))
 SOURCE = (
@@ -107,7 +107,7 @@ def _listed(rows: Rows, field: str, show: Callable[[float | None], str]) -> str:
 
 
 class _Least(NamedTuple):
-    """A claim that LTGF has the lowest value of a figure among some or all rivals."""
+    """A claim that LTGF has the lowest value of a figure among all rivals or some of them."""
 
     place: str
     text: str
@@ -174,7 +174,7 @@ def _fairness(results: Results) -> Findings:
 
 
 def on_both(first: Claim, second: Claim) -> Claim:
-    """Combine a claim's verdicts on two slices; different verdicts become `in direction`."""
+    """Combine a claim's verdicts on two slices. If they differ, return `in direction`."""
     verdict = first.verdict if first.verdict is second.verdict else ClaimVerdict.IN_DIRECTION
     days = [start[5:] for start in SLICES]
 
@@ -189,9 +189,10 @@ def on_both(first: Claim, second: Claim) -> Claim:
 
 
 def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
-    """Return claims of 6.3 and 6.4 from figures by the names of `SEVEN`.
+    """Return the claims of 6.3 and 6.4.
 
-    `no_cold` are the figures of `ltgf` if restarts cost nothing.
+    The keys of the figures are the names of `SEVEN`. `no_cold`: the figures of `ltgf` if restarts
+    cost nothing.
     """
     overhead = rows[LTGF]["jct_s"] / no_cold["jct_s"] - 1
     return [
@@ -216,7 +217,10 @@ def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
 
 
 def least_claims(rows: Rows) -> list[Claim]:
-    """Return the claims that LTGF has the lowest figures (6.3, 6.4), by the names of `SEVEN`."""
+    """Return the claims that LTGF has the lowest figures (6.3, 6.4).
+
+    The keys are the names of `SEVEN`.
+    """
     return [_least_claim(rows, claimed) for claimed in _LEAST]
 
 
@@ -226,8 +230,8 @@ def _least_claim(rows: Rows, claimed: _Least) -> Claim:
         name: [rival for rival in rivals if rows[rival][claimed.field] <= rows[name][claimed.field]]
         for name in (LTGF, PAPERS)
     }
-    # In direction if the claim holds only for the variant of the rule used by pools, not the
-    # published one.
+    # In direction if the claim holds only for the pools' variant of the rule, not for the published
+    # one.
     verdict = verdict_of(not ahead[PAPERS], in_direction=not ahead[LTGF])
     in_the_way = {name: f"not below {', '.join(rivals)}" for name, rivals in ahead.items()}
     why = {
@@ -238,7 +242,7 @@ def _least_claim(rows: Rows, claimed: _Least) -> Claim:
         f" {in_the_way[PAPERS]}",
         ClaimVerdict.NOT_REPRODUCED: in_the_way[LTGF],
     }[verdict]
-    # The table below has the other rivals, which are above both variants.
+    # The table below has the other rivals, whose figures are above those of both variants.
     close = claimed.rivals or [name for name in rivals if name in ahead[LTGF] + ahead[PAPERS]]
     shown = {name: rows[name] for name in (LTGF, PAPERS, *close)}
     ours = _listed(shown, claimed.field, claimed.show)
@@ -251,7 +255,7 @@ _BY_LEASE = {lease_s: _run("ltgf", {}, "ltgf", lease_s=lease_s) for lease_s in L
 
 
 def lease_claims(rows: Mapping[int, Mapping[str, Any]]) -> list[Claim]:
-    """Return claims of 6.2 from figures by lease length in seconds."""
+    """Return the claims of 6.2 from figures by lease length in seconds."""
     best = min(rows, key=lambda lease_s: rows[lease_s]["jct_s"])
     loss = {lease_s: row["sharing_loss_jobs"] for lease_s, row in rows.items()}
     preempted = {lease_s: row["preemptions"] for lease_s, row in rows.items()}
@@ -304,7 +308,7 @@ _BY_SIZE = {
 
 
 def size_claims(rows: Mapping[tuple[int, str], Mapping[str, Any]]) -> list[Claim]:
-    """Return claims of 6.5 from figures by nodes and policy."""
+    """Return the claims of 6.5 from figures by node count and policy."""
     sizes = list(dict.fromkeys(nodes for nodes, _ in rows))
     claims = []
     for what, field in (

@@ -77,7 +77,7 @@ BASELINES = {
 def gain_verdict(ratios: Mapping[str, float], paper: Mapping[str, float]) -> ClaimVerdict:
     """Return the verdict for the rival with the worst ratio.
 
-    Reproduced needs three quarters of the paper's gain, in direction needs 1 %.
+    A claim is reproduced at three quarters of the paper's gain or more, and in direction above 1 %.
     """
     return verdict_of(
         all(ratios[name] - 1 >= 0.75 * (paper[name] - 1) for name in paper),
@@ -88,7 +88,10 @@ def gain_verdict(ratios: Mapping[str, float], paper: Mapping[str, float]) -> Cla
 def revenue_claim(
     text: str, by_mode: Mapping[str, Mapping[str, float]], paper: Mapping[str, float]
 ) -> Claim:
-    """Return the claim on the revenue over each rival's, by mode; the first mode is the paper's."""
+    """Return the claim about the ratio of the revenue to each rival's, by mode.
+
+    The first mode is the paper's.
+    """
     verdicts = {mode: gain_verdict(ratios, paper) for mode, ratios in by_mode.items()}
     verdict = verdict_of(
         verdicts[MODES[0]] is ClaimVerdict.REPRODUCED,
@@ -110,7 +113,7 @@ def _listed(ratios: Mapping[str, float]) -> str:
 
 
 def ratios_of(results: Results, kind: str, places: Sequence[Place], mode: str) -> dict[str, float]:
-    """Return the mean revenue of Astraea over that of each rival, over places and seeds."""
+    """Return the ratio of Astraea's mean revenue to each rival's, over places and seeds."""
     keys = [(place, seed) for place in places for seed in SEEDS]
     rows = [results[ASTRAEA[kind, place, mode, seed]] for place, seed in keys]
     mine = fmean(row["revenue"] for row in rows)
@@ -157,7 +160,10 @@ def _market(results: Results) -> Findings:
 
 
 def _alphas(results: Results) -> dict[str, list[tuple[float, float]]]:
-    """Return (mean, variance) of alpha by scheduler, with linear f, a row per place and seed."""
+    """Return (mean, variance) of alpha by scheduler with linear f.
+
+    There is a row per place and seed.
+    """
     keys = [(place, seed) for place in PLACES["linear"] for seed in SEEDS]
     rows = [results[ASTRAEA["linear", place, MODES[0], seed]] for place, seed in keys]
     return {
@@ -171,7 +177,7 @@ def _alphas(results: Results) -> dict[str, list[tuple[float, float]]]:
 
 
 def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list[Claim]:
-    """Return claims of 5.2 from (mean, variance) of alpha over tenants."""
+    """Return the claims of 5.2 from (mean, variance) of alpha over tenants."""
     variances = {name: fmean(variance for _, variance in rows) for name, rows in alphas.items()}
     mine = variances["Astraea"]
     shown = ", ".join(f"{name} {number(value, 2)}" for name, value in variances.items())
@@ -208,7 +214,9 @@ def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list
 
 
 def _makespans(results: Results) -> tuple[dict[str, float], float]:
-    """Return Astraea's makespan over others' (linear, 80 jobs), and its share of jobs run."""
+    """Return the ratio of Astraea's makespan to others' (linear f, 80 jobs), and its fraction of
+    jobs run.
+    """
     rows = [results[ASTRAEA["linear", MANY, "fixed", seed]] for seed in SEEDS]
     mine = fmean(row["makespan"] for row in rows)
     ratios = {
@@ -220,7 +228,7 @@ def _makespans(results: Results) -> tuple[dict[str, float], float]:
 
 
 def makespan_claim(ratios: Mapping[str, float], part: float) -> Claim:
-    """Return the claim of 5.2: at least three quarters of the paper's gain, with all jobs run."""
+    """Return the claim of 5.2. It needs three quarters of the paper's gain, and all jobs run."""
     paper = {GANDIVA: 0.83, HIVED: 0.67}
     held = all(ratios[name] <= 1 - 0.75 * (1 - paper[name]) for name in paper)
     below = all(ratio < 0.99 for ratio in ratios.values())

@@ -1,4 +1,5 @@
-"""The workload of Astraea-online's section 5.1: servers and jobs from seeds, arrivals of Philly.
+"""The workload of Astraea-online's section 5.1: servers and jobs are drawn from seeds, and arrivals
+are Philly's.
 
 Bandwidths are drawn once per pool, all other values per job, uniformly within the paper's bounds. A
 slot is an hour.
@@ -38,7 +39,7 @@ MS_PER_HOUR = 1000 * HOUR_S
 
 
 class MarketWorkload(NamedTuple):
-    """A pool, the owner of each of its servers in their order, and jobs."""
+    """A pool, the owner of each server in the order of the servers, and jobs."""
 
     pool: MarketPool
     owners: tuple[int, ...]
@@ -47,7 +48,7 @@ class MarketWorkload(NamedTuple):
 
 @cache
 def _arrivals() -> tuple[list[tuple[float, str]], dict[str, int]]:
-    """Return (hour, virtual cluster) of jobs of Philly's 14 largest clusters, and job counts."""
+    """Return (hour, virtual cluster) for jobs of Philly's 14 largest clusters, and job counts."""
     with TRACE.open("rb") as file:
         lines = [line for line in trace_lines(file)[1] if isinstance(line, TraceLine)]
     counts = dict(Counter(line.tenant for line in lines).most_common(TENANTS))
@@ -56,12 +57,12 @@ def _arrivals() -> tuple[list[tuple[float, str]], dict[str, int]]:
 
 
 def workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
-    """Return the workload of a seed; `kind`: linear or convex utilities."""
+    """Return the workload of a seed. `kind`: linear or convex utilities."""
     draw = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
     rows, counts = _arrivals()
     first = draw.uniform(rows[0][0], rows[-1][0] - HOURS)
     window = [row for row in rows if first <= row[0] < first + HOURS]
-    while len(window) < jobs:  # these hours have too few jobs: draw others
+    while len(window) < jobs:  # these hours have too few jobs, so others are drawn
         first = draw.uniform(rows[0][0], rows[-1][0] - HOURS)
         window = [row for row in rows if first <= row[0] < first + HOURS]
     ids = {name: number for number, name in enumerate(sorted(counts), start=1)}
@@ -72,7 +73,7 @@ def workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
 
 
 def small_workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
-    """Return a workload that an exact solver can plan: two users, few jobs and servers.
+    """Return a workload that an exact solver can plan, with two users and few jobs and servers.
 
     Servers have 8 GPUs, and all jobs arrive within ten hours. Jobs have a tenth of the usual epochs
     and a quarter of the chunks, so that a day or two of slots is enough.
@@ -129,7 +130,10 @@ def _utility(draw: random.Random, kind: str) -> Utility:
 
 
 def _dealt(servers: int, weights: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return sizes and owners of servers by tenants' jobs; a large server each if possible."""
+    """Return the sizes and owners of servers, in proportion to tenants' jobs.
+
+    If possible, each tenant gets a large server.
+    """
     small = round(servers * SMALL_PART / 100)
     sizes: list[int] = []
     owners: list[int] = []

@@ -1,10 +1,10 @@
 """Runs of Astraea-online and its baselines on the workload of `market_jobs`.
 
 Astraea and BatchSche run in the library's slots. Gandiva_fair and HiveD are this repository's
-policies in its simulator, on the same servers, quotas and arrivals. There, a job is a fixed gang.
-Its duration is that of equation (1) for its number of workers, and its transfers slow it down over
-several servers. These policies have no PSs and no prices, and reject no job. Their cold starts are
-free, and the value of a late job is 0 instead of negative.
+policies in its simulator, on the same servers, quotas and arrivals. In the simulator, a job is a
+fixed gang. Its duration is that of equation (1) for its number of workers. Over several servers,
+data transfers slow it down. These policies have no PSs and no prices, and reject no job. Cold
+starts cost nothing, and the value of a late job is 0 instead of negative.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RULES = {
 }
 LEASE_US, ROUND_US = 48 * HOUR_US, HOUR_US
 TYPE = "gpu"
-# Trades need several GPU types, and here is only one.
+# Trades need several GPU types, and this pool has only one.
 OPTIONS: dict[str, dict[str, Any]] = {"gandiva_fair": {"trading": False}, "hived": {}}
 KINDS = ("linear", "convex")
 
@@ -49,7 +49,7 @@ KINDS = ("linear", "convex")
 def astraea_run(
     kind: str, jobs: int, servers: int, seed: int, *, interval: str, theta: str
 ) -> KeptRun:
-    """Return a run of Astraea on a workload; `theta`: "paper" (the paper's rule) or "least" (2)."""
+    """Return a run of Astraea on a workload. `theta`: "paper" (the paper's rule) or "least" (2)."""
     return KeptRun.of(
         f"{__name__}:astraea",
         f"{jobs} jobs, {servers} servers, {kind}, seed {seed}: Astraea, {interval}, theta {theta}",
@@ -61,7 +61,7 @@ def astraea_run(
 def astraea(
     *, kind: str, jobs: int, servers: int, seed: int, interval: str, theta: str
 ) -> dict[str, Any]:
-    """Run Astraea in the shared pool, and for each tenant on its own servers (BatchSche)."""
+    """Run Astraea in the shared pool, and BatchSche for each tenant on its own servers."""
     made = workload(kind, jobs, servers, seed)
     pool = _priced(made, theta)
     began = time.process_time()
@@ -102,10 +102,11 @@ def baseline_run(policy: str, jobs: int, servers: int, seed: int) -> KeptRun:
 def baseline(
     *, policy: str, options: Mapping[str, Any], jobs: int, servers: int, seed: int
 ) -> dict[str, Any]:
-    """Simulate; return revenue, makespan and alpha for both kinds of utility.
+    """Simulate, and return revenue, makespan and alpha for both kinds of utility.
 
-    The schedule does not depend on utilities. A gang fills a server of 8 GPUs with one PS, and adds
-    the workers elsewhere that this PS supports (3i). It is at most the number of the job's chunks.
+    The schedule does not depend on utilities. A gang fills a server of 8 GPUs with one PS, and has
+    as many workers on other servers as this PS supports (3i). The gang is at most the number of the
+    job's chunks.
     """
     both = {kind: workload(kind, jobs, servers, seed) for kind in KINDS}
     pool = both["linear"].pool
@@ -135,7 +136,7 @@ SMALL_RULES = {
 
 
 def ratio(*, kind: str, jobs: int, servers: int, seed: int) -> dict[str, float]:
-    """Return revenues over the upper bound: Astraea's by interval, and the optimum's."""
+    """Return the ratios of revenue to the upper bound: Astraea's by interval, and the optimum's."""
     made = small_workload(kind, jobs, servers, seed)
     pool = _priced(made, "paper")
     optimum = solve_by_ortools(pool, made.jobs, SMALL_LAST, effort=1.0)
@@ -166,7 +167,7 @@ def _partitions(
 
 
 def _revenue(jobs: Sequence[MarketJob], run: MarketRun) -> float:
-    """Return the sum of f(completion - arrival) in credits; late jobs count 0."""
+    """Return the sum of f(completion - arrival) in credits. Late jobs count as 0."""
     known = {job.id: job for job in jobs}
     total = sum(
         max(0, true_utility_micro(known[schedule.job], schedule)) for schedule in run.schedules
@@ -175,7 +176,7 @@ def _revenue(jobs: Sequence[MarketJob], run: MarketRun) -> float:
 
 
 def _gang(job: MarketJob, most: int) -> SimJob:
-    """Return the job as a gang; ids of the simulator start at 1."""
+    """Return the job as a gang. Ids of the simulator start at 1."""
     gpus = min(most, job.chunks)
     alone, apart = job.work(centralised=True), job.work(centralised=False)
     return SimJob(
@@ -207,7 +208,7 @@ def _judged(
 
 
 def _alphas(pool: MarketPool, gains: Mapping[int, float]) -> list[float]:
-    """Return alpha of tenants without payments: a gain is the utility of the tenant's jobs."""
+    """Return the alpha of tenants without payments. A tenant's gain is the utility of its jobs."""
     quotas = {row.tenant: (row.workers, row.ps) for row in pool.owners}
     return _plain(revenue_fairness(gains, quotas).values())
 
@@ -217,5 +218,5 @@ def _plain(alphas: Iterable[Fraction | None]) -> list[float]:
 
 
 def spread_of(alphas: Sequence[float]) -> tuple[float, float]:
-    """Return mean and variance over tenants."""
+    """Return the mean and the variance over tenants."""
     return fmean(alphas), pvariance(alphas)

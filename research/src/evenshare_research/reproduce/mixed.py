@@ -1,8 +1,7 @@
-"""Runs on three GPU types of 8 GPUs each, as in OEF's evaluation: shares by program, and jobs.
+"""Runs on three GPU types with 8 GPUs each, as in OEF's evaluation: shares of programs, and jobs.
 
-Only two speeds of OEF's jobs on its GPUs are public. Here a tenant's job type has the speeds of a
-model that Gavel measured on K80, P100 and V100. Alternatively, they are drawn between the two
-public ones.
+Only two speeds of OEF's jobs on its GPUs are public. Here, a tenant's job type has the speeds of a
+model that Gavel measured on K80, P100 and V100. Or its speed is drawn between the two public ones.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ SPEEDS_FILE = TWO_DAYS.with_name("gavel_throughputs.csv")
 # The paper's speedups of VGG and LSTM on the fastest type.
 LEAST, MOST = 1.39, 2.15
 ERROR_SEEDS = 20
-# An upper bound on the quanta until no trade is left.
+# an upper bound on the number of quanta until trades end
 TRADE_QUANTA = 200
 MOST_ROUNDS = 12 * 24 * 30  # a month of rounds; a run with more is stuck
-GANGS, GANG_WEIGHTS = (1, 2, 4), (70, 10, 10)  # sizes as in Philly, up to a node
+GANGS, GANG_WEIGHTS = (1, 2, 4), (70, 10, 10)  # gang sizes as in Philly, up to a node
 
 
 def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
-    """Return speedups of a job type per tenant, from `gavel` or in the range of the `paper`."""
+    """Return speedups of one job type per tenant, from `gavel` or in the range of the `paper`."""
     rng = random.Random(f"{seed} {source}")  # noqa: S311 - a workload, not a secret
     if source == "gavel":
         with SPEEDS_FILE.open(encoding="utf-8") as file:
@@ -52,7 +51,7 @@ def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
                 [float(row[name]) for name in ("k80", "p100", "v100")]
                 for row in csv.DictReader(file)
             ]
-        # Types are ordered, so models that are slower on a newer type are excluded.
+        # Types are ordered by speed, so models that are slower on a newer type are excluded.
         rising = [row for row in models if row == sorted(row)]
         drawn = [rng.choice(rising) for _ in range(tenants)]
         return [[round(value / row[0], 3) for value in row] for row in drawn]
@@ -67,7 +66,9 @@ def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
 
 
 def estimates_run(source: str, tenants: int, seeds: int) -> KeptRun:
-    """Return a run of every rule's totals, on speedups of `seeds` seeds."""
+    """Return a run that computes every rule's total throughput on the speedups of each of `seeds`
+    seeds.
+    """
     return KeptRun.of(
         f"{__name__}:estimates", f"shares of {tenants} tenants, speeds of {source}", 5,
         source=source, tenants=tenants, seeds=seeds,
@@ -86,7 +87,7 @@ def estimates(*, source: str, tenants: int, seeds: int) -> list[dict[str, float]
 
 
 def trading_total(rows: Sequence[Sequence[float]]) -> float:
-    """Return the total throughput after all trades of Gandiva_fair from the equal split."""
+    """Return the total throughput after all trades that Gandiva_fair makes from an equal split."""
     part = GPUS * GPU_MICRO // len(rows)
     traders = [
         Trader(
@@ -108,7 +109,7 @@ def trading_total(rows: Sequence[Sequence[float]]) -> float:
 
 
 def errors_run(source: str, tenants: int, errors: Sequence[float]) -> KeptRun:
-    """Return a run that compares throughput with the throughput expected by wrong profiles."""
+    """Return a run that compares throughput with the throughput that wrong profiles predict."""
     return KeptRun.of(
         f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 2,
         source=source, tenants=tenants, errors=list(errors),
@@ -118,9 +119,9 @@ def errors_run(source: str, tenants: int, errors: Sequence[float]) -> KeptRun:
 def profile_errors(
     *, source: str, tenants: int, errors: Sequence[float]
 ) -> dict[str, list[list[float]]]:
-    """Return, by rule and error, |actual / expected - 1| of the total, for each seed.
+    """Return |actual / expected - 1| of the total throughput, by rule and error, for each seed.
 
-    Each speedup except the slowest type's is wrong by up to the error, uniformly drawn.
+    Each speedup except the slowest type's is wrong by up to the error, drawn uniformly.
     """
     deviations: dict[str, list[list[float]]] = {}
     capacity = np.full(len(TYPES), float(GPUS))
@@ -153,7 +154,7 @@ def steady_run(policy: str, options: Mapping[str, Any], seed: int, name: str) ->
 def steady(
     *, policy: str, options: Mapping[str, Any], seed: int, source: str, tenants: int, hours: int
 ) -> dict[str, float]:
-    """Return the throughput of all leases in GPUs of the slowest type, without cold starts."""
+    """Return the throughput of all leases in GPUs of the slowest type, not counting cold starts."""
     jobs = [
         SimJob(0, tenant, gang, 0, 10**6 * HOUR_US, profile=tenant)
         for tenant in range(1, tenants + 1)
@@ -199,10 +200,11 @@ def days(
 def workload(
     rows: Sequence[Sequence[float]], each: int, hours: int, seed: int
 ) -> tuple[SimJob, ...]:
-    """Return jobs of one type per tenant; all of a tenant's jobs arrive at one random instant.
+    """Return jobs of one type per tenant.
 
-    Gangs are as in Philly, durations log-normal. On an equal split of the types, all jobs would
-    take `LOAD` times the GPU-hours of these hours.
+    All jobs of a tenant arrive at the same random time. Gangs are as in Philly, and durations are
+    log-normal. If the types were split equally, all jobs would take `LOAD` times the GPU-hours of
+    these hours.
     """
     rng = random.Random(f"{seed} jobs")  # noqa: S311 - a workload, not a secret
     drawn = []
@@ -246,8 +248,8 @@ def _simulate(
     *,
     until_us: int | None = None,
 ) -> SimulationResult:
-    # A quota of one GPU of each type per tenant, even if the pool has fewer GPUs: shares are equal,
-    # and far below a whole GPU.
+    # The quota is one GPU of each type per tenant, even if the pool has fewer GPUs. Shares are
+    # equal, and far below a whole GPU.
     quotas = tuple(
         Entitlement(profile.tenant, name, 1)
         for profile in cluster.profiles.values()
@@ -273,7 +275,7 @@ def _simulate(
 
 
 def _work(cluster: Cluster, jobs: Sequence[SimJob], result: SimulationResult) -> float:
-    """Return the work in GPU-microseconds of the slowest type."""
+    """Return the work in GPU-microseconds on the slowest type."""
     by_id = {job.id: job for job in jobs}
     held = [
         (row.job, row.gpu_type, row.end_us - row.start_us - row.overhead_us)

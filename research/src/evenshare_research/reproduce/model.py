@@ -22,7 +22,7 @@ class ClaimVerdict(Enum):
 
 
 def verdict_of(reproduced: bool, *, in_direction: bool = False) -> ClaimVerdict:
-    """Return the verdict; `in_direction` is only used if the claim is not reproduced."""
+    """Return the verdict. `in_direction` is used only if the claim is not reproduced."""
     if reproduced:
         return ClaimVerdict.REPRODUCED
     return ClaimVerdict.IN_DIRECTION if in_direction else ClaimVerdict.NOT_REPRODUCED
@@ -49,7 +49,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """Rows of formatted cells; the first column is the name of the row."""
+    """A table: rows of formatted cells, of which the first is the name of the row."""
 
     title: str
     head: Sequence[str]
@@ -58,7 +58,7 @@ class ReportTable:
 
 @dataclass(frozen=True, slots=True)
 class ReportChart:
-    """Plotly traces with a title."""
+    """A chart: Plotly traces with a title."""
 
     title: str
     x: str
@@ -68,7 +68,7 @@ class ReportChart:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The results of a part: claims with verdicts, and their tables, charts and notes."""
+    """The results of a part: claims with verdicts, tables, charts and notes."""
 
     claims: Sequence[Claim] = ()
     tables: Sequence[ReportTable] = ()
@@ -78,10 +78,9 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part that can run separately.
+    """A part of the report that can run separately.
 
-    `runs` are its runs; `judge` turns their results into findings. `ran` describes the traces,
-    nodes and seeds.
+    `judge` turns the results of `runs` into findings. `ran` describes the traces, nodes and seeds.
     """
 
     name: str

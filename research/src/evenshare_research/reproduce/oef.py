@@ -1,8 +1,8 @@
-"""The claims of OEF (Middleware 2024): its proofs, and its evaluation, section 6.
+"""The claims of OEF (Middleware 2024), from its proofs and its evaluation in section 6.
 
-Its testbed, jobs and speeds are not public. Shares are those of the programs, on the speeds of
-`evenshare_research.reproduce.mixed`. Jobs are drawn from seeds, and run in the simulator, which
-does not model the network between nodes.
+OEF's testbed, jobs and speeds are not public. The programs compute shares on the speeds of
+`evenshare_research.reproduce.mixed`. Jobs are drawn from seeds and run in the simulator, which does
+not model the network between nodes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ COOPERATIVE, NONCOOPERATIVE, GAVEL, GANDIVA, _ = (name for name, _, _ in POLICIE
 
 
 def gain_verdict(gain: float, paper: float) -> ClaimVerdict:
-    """Return reproduced for three quarters of the paper's gain, in direction above 1 %."""
+    """Return the verdict: three quarters of the paper's gain reproduce it, 1 % is in direction."""
     return verdict_of(gain >= 0.75 * paper, in_direction=gain > 0.01)
 
 
@@ -92,7 +92,7 @@ def _estimated(results: Results) -> Findings:
 
 
 def estimate_claims(rows: Sequence[Mapping[str, float]], said: str) -> list[Claim]:
-    """Return claims of 6.3.1 from totals by rule, a row per seed."""
+    """Return the claims of 6.3.1 from totals by rule. There is a row per seed."""
     gains = {rival: over(rows, "cooperative", rival) for rival in RIVALS}
     most = {rival: over(rows, "max_efficiency", rival) for rival in RIVALS}
     least = min(gains, key=gains.__getitem__)
@@ -164,7 +164,7 @@ def _errors(results: Results) -> Findings:
 
 
 def error_claim(deviations: Sequence[float], said: str) -> Claim:
-    """Return the claim of 6.4.2 from the deviations by seed, for profiles wrong by up to 20 %."""
+    """Return the claim of 6.4.2 from deviations by seed. Profiles are wrong by up to 20 %."""
     mean = fmean(deviations)
     return Claim(
         "6.4.2",
@@ -209,7 +209,7 @@ def _gain(totals: Mapping[str, Sequence[float]], name: str, rival: str) -> float
 
 
 def actual_claims(totals: Mapping[str, Sequence[float]]) -> list[Claim]:
-    """Return claims of 6.3.1 from throughput by policy and seed, and claims not testable here."""
+    """Return the claims of 6.3.1 from throughput by policy and seed, and untestable claims."""
     claims = []
     for name, paper, text in (
         (COOPERATIVE, 0.32, "Actual throughput of cooperative OEF is above both others"),
@@ -273,7 +273,7 @@ def _completion(results: Results) -> Findings:
 
 
 def jct_claims(jcts: Mapping[str, Sequence[float]]) -> list[Claim]:
-    """Return claims of 6.3.2 from mean JCTs by policy, a value per seed."""
+    """Return the claims of 6.3.2 from mean JCTs by policy, with a value per seed."""
     claims = []
     for rival, paper in ((GANDIVA, 0.17), (GAVEL, 0.19)):
         best = {name: -_gain(jcts, name, rival) for name in (COOPERATIVE, NONCOOPERATIVE)}

@@ -24,7 +24,7 @@ _FOUR, _PROOFS = four_run(), proofs_run()
 
 
 def four_claims(four: Mapping[str, Any]) -> list[Claim]:
-    """Return claims of 6.2 from the result of `properties.four_tenants`."""
+    """Return the claims of 6.2 from the result of `properties.four_tenants`."""
     honest = four["four"]
     equal = all(_alike(four[name]) for name in ("four", "three"))
     own = {lie: after / honest[0] - 1 for lie, (after, _) in four["lies"].items()}
@@ -106,7 +106,7 @@ def _four(results: Results) -> Findings:
 
 
 def proof_claims(proofs: Mapping[str, Any]) -> list[Claim]:
-    """Return claims of sections 4 and 5 from the result of `properties.proofs`."""
+    """Return the claims of sections 4 and 5 from the result of `properties.proofs`."""
 
     def random(place: str, text: str, key: str) -> Claim:
         count = proofs["broken"][key]

@@ -28,12 +28,12 @@ NODE_GPUS = 8
 LEASE_US, COLD_US = 900 * SECOND_US, 30 * SECOND_US
 
 # Slices of two weeks of philly_82k that do not overlap, chosen before any run. Rules were tuned
-# only on the first ones; the others give the verdict.
+# only on the first slices. The other slices give the verdict.
 SLICE_DAYS, DAY_US = 14, 24 * HOUR_US
 TUNING = ("2017-09-25", "2017-10-09")
 VERDICT = ("2017-10-23", "2017-11-06", "2017-11-20", "2017-12-04")
-# GPU-time of a slice's jobs over the GPU-time of its cluster in two weeks: the load of the slice of
-# 2017-10-09 on 60 nodes.
+# GPU-time of a slice's jobs divided by the GPU-time of its cluster in two weeks: the load of the
+# slice of 2017-10-09 on 60 nodes.
 LOAD = 1.135
 
 TRACE = DATA / "philly.csv.gz"
@@ -62,7 +62,7 @@ def philly(
 ) -> KeptRun:
     """Return a run of some days from a date, by default on the nodes of `nodes_for`.
 
-    `round_s` 0: a round at every event.
+    With `round_s` 0, there is a round at every event.
     """
     where = f"{nodes} nodes" if nodes else "the load of 10-09"
     more = "" if lease_s == LEASE_US // SECOND_US else f", leases of {lease_s} s"
@@ -104,7 +104,7 @@ def run(
 
 
 def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
-    """Return the jobs of some days, with estimates wrong by up to `ERROR`."""
+    """Return the jobs of some days. Their estimates are wrong by up to `ERROR`."""
     with TRACE.open("rb") as file:
         workload = slice_of(trace_lines(file)[1], ORIGIN, date.fromisoformat(start), days)
     return replace(workload, jobs=noisy_estimates(workload.jobs, SEED, ERROR))
@@ -119,7 +119,7 @@ def simulated_row(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> d
 
 
 def slice_of(lines: Iterable[Read], origin: date, start: date, days: int = SLICE_DAYS) -> Workload:
-    """Return the jobs of `days` days from `start` on; the trace counts from `origin`."""
+    """Return the jobs of `days` days from `start`. Times in the trace are relative to `origin`."""
     from_us = (start - origin).days * DAY_US
     until_us = from_us + days * DAY_US
     return read_workload(
@@ -130,7 +130,7 @@ def slice_of(lines: Iterable[Read], origin: date, start: date, days: int = SLICE
 
 
 def nodes_for(workload: Workload, days: int = SLICE_DAYS) -> int:
-    """Return how many nodes give a slice the load `LOAD`, at least enough for its largest job."""
+    """Return how many nodes give a slice the load `LOAD`, but enough for its largest job."""
     asked_us = sum(job.gpus * job.duration_us for job in workload.jobs)
     nodes = round(asked_us / (LOAD * NODE_GPUS * days * DAY_US))
     return max(nodes, -(-max(job.gpus for job in workload.jobs) // NODE_GPUS))

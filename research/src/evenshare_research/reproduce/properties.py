@@ -18,7 +18,7 @@ from evenshare_research.reproduce.runs import KeptRun
 COOPERATIVE, NONCOOPERATIVE = "cooperative", "noncooperative"
 Rows = Sequence[Sequence[float]]
 # Four tenants on 8 GPUs of each of three types. The lowest and the highest speedup are the paper's
-# (VGG and LSTM on its fastest type), the values between are ours.
+# (VGG and LSTM on its fastest type). The values between them are ours.
 FOUR: Rows = ((1, 1.2, 1.39), (1, 1.3, 1.64), (1, 1.4, 1.9), (1, 1.5, 2.15))
 POOL = (8.0, 8.0, 8.0)
 LIES = (1.1, 1.2, 1.5)
@@ -34,8 +34,9 @@ def four_run() -> KeptRun:
 def four_tenants() -> dict[str, Any]:
     """Return throughputs in GPUs of the slowest type.
 
-    `lies`: for each factor by which tenant 1 overstates its faster types, its true throughput and
-    the true total. `envy`: tenant 4's throughput over its throughput with tenant 1's shares.
+    `lies`: for each factor by which tenant 1 overstates its speed on faster types, its true
+    throughput and the true total. `envy`: tenant 4's throughput divided by its throughput with
+    tenant 1's shares.
     """
     # In section 6.2.1 the first tenant has the highest speedups.
     rows = FOUR[::-1]
@@ -70,7 +71,7 @@ def proofs_run() -> KeptRun:
 
 
 def proofs() -> dict[str, Any]:
-    """Return how many of `CASES` random cases break a property, and counterexamples."""
+    """Return how many of `CASES` random cases break a property, and the counterexamples."""
     broken = dict.fromkeys(("overstating", "envy", "split", "few", "few_cooperative"), 0)
     most = TENANTS + len(RANDOM_POOL) - 1
     for seed in range(CASES):
@@ -118,7 +119,7 @@ def _counterexamples() -> dict[str, Any]:
 
 
 def random_rows(seed: int) -> Any:
-    """Return speedups between 1 and about 10 of `TENANTS` tenants, the slowest type first."""
+    """Return speedups between 1 and about 10 for `TENANTS` tenants, the slowest type first."""
     steps = np.random.default_rng(seed).uniform(0, 3, (TENANTS, len(RANDOM_POOL) - 1))
     return np.hstack([np.ones((TENANTS, 1)), 1 + np.cumsum(steps, axis=1)])
 

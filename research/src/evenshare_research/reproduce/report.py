@@ -14,19 +14,21 @@ from evenshare_research.reproduce.runs import ROOT, minutes
 from evenshare_research.reproduce.written import CLAIM_HEAD, MEASURED, WrittenPart, written_parts
 
 FOLDER = ROOT / "docs" / "reproduce"
-# The text before the mark is written by hand.
+# The text before this mark is written by hand.
 SUMMARY, MARK = "README.md", "<!-- Written by make reproduce from here on -->\n"
 EMPTY: Mapping[str, str] = MappingProxyType({})
 PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
 VERDICTS = tuple(ClaimVerdict)
-# Parts with their findings; None if a part was not run.
+# Parts with their findings, or None if a part was not run.
 Done = Sequence[tuple[Part, Findings | None]]
 Verdicts = Mapping[str, tuple[ClaimVerdict, ...] | None]  # the verdicts of claims, by part
 NOT_RUN = "not run here"
 
 
 def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> dict[str, str]:
-    """Return the documents by name. `measured`: date and machine; `before`: their previous texts.
+    """Return the documents by name.
+
+    `measured`: date and machine. `before`: the documents' previous texts.
 
     A part without findings keeps its previous text.
     """
@@ -36,7 +38,7 @@ def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> d
     if any(verdicts.values()):
         table = _markdown_table(_linked_sums(done, verdicts))
         texts[SUMMARY] += [f"{_sums_text(verdicts)}\n", table]
-    ran: dict[tuple[str, str], str] = {}  # title under which a run was first described
+    ran: dict[tuple[str, str], str] = {}  # the title under which a run was first described
     for part, findings in done:
         name = document_name(part)
         text = texts.setdefault(name, [_heading(part)])
@@ -53,7 +55,10 @@ def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> d
 
 
 def document_name(part: Part) -> str:
-    """Return the name of a part's document. Parts of a paper share the title before the colon."""
+    """Return the name of a part's document.
+
+    Parts of the same paper have the same title before the colon.
+    """
     return f"{_paper(part).lower()}.md" if part.source else "policies.md"
 
 
@@ -87,7 +92,7 @@ def _section(findings: Findings, measured: str, ran: str) -> list[str]:
 def _verdicts(
     part: Part, findings: Findings | None, before: Mapping[str, WrittenPart]
 ) -> tuple[ClaimVerdict, ...] | None:
-    """Return the verdicts of a part's claims; None if they are unknown."""
+    """Return the verdicts of a part's claims, or None if they are unknown."""
     if findings is not None:
         return tuple(claim.verdict for claim in findings.claims)
     return before[part.title].verdicts if part.title in before else None

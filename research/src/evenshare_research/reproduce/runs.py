@@ -1,9 +1,9 @@
-"""Runs of simulations and calculations by parameters, with stored results.
+"""Runs of simulations and calculations with given parameters, and their stored results.
 
 A result is plain JSON in a file. The file's name is the digest of the parameters and of all code
 used by the run. So an interrupted report continues where it stopped, and a result is not used after
-its code has changed. Code that judges or writes is not part of the digest: a changed sentence in
-the report repeats no run.
+its code has changed. Code that judges results or writes the report is not part of the digest. So no
+run is repeated because a sentence of the report changed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Value = Any  # plain JSON
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """A function by "package.module:name", with its arguments as plain JSON.
+    """A run: a function, as "package.module:name", with its arguments as plain JSON.
 
-    `label` is for messages; `about_s` is the approximate time on one core.
+    `label` is for messages. `about_s` is the approximate time on one core.
     """
 
     function: str
@@ -58,7 +58,7 @@ class KeptRun:
         return KEPT / f"{sha256(key.encode()).hexdigest()[:32]}.json"
 
     def kept(self) -> Value | None:
-        """Return the stored result; None if it is missing or incomplete."""
+        """Return the stored result, or None if it is missing or incomplete."""
         try:
             return json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -95,7 +95,7 @@ def _sources(module: str) -> set[Path]:
 
 
 def perform(run: KeptRun) -> tuple[Value, float]:
-    """Execute a run in this process, store its result, and return it with its CPU seconds."""
+    """Execute a run in this process and store its result. Return it with its CPU seconds."""
     name = run.function.partition(":")[2]
     function: Callable[..., Value] = getattr(import_module(run.module), name)
     began = time.process_time()
@@ -111,7 +111,7 @@ def perform(run: KeptRun) -> tuple[Value, float]:
 def perform_all(
     runs: Iterable[KeptRun], *, processes: int, say: Callable[[str], None]
 ) -> Mapping[KeptRun, Value]:
-    """Execute the runs without stored results, the longest first, and return all results."""
+    """Execute the runs that have no stored result, the longest first. Return all results."""
     wanted = list(dict.fromkeys(runs))
     results = {run: value for run in wanted if (value := run.kept()) is not None}
     missing = sorted((run for run in wanted if run not in results), key=lambda run: -run.about_s)
@@ -146,12 +146,12 @@ def _spread(runs: list[KeptRun], processes: int) -> Iterator[tuple[KeptRun, Valu
 
 
 def minutes(seconds: float) -> str:
-    """Return a time as text: "12 min", or "40 s" below a minute and a half."""
+    """Return a time as text: "12 min", or "40 s" if it is below a minute and a half."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def machine() -> str:
-    """Return a description of this machine by size, without its name."""
+    """Return a description of this machine's size, without its name."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()},"

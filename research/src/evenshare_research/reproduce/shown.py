@@ -40,7 +40,7 @@ def curve(name: str, x: Sequence[Any], y: Sequence[float], mode: str = "lines") 
 
 
 def dotted(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
-    """Return a line with a mark at each point."""
+    """Return a line chart with a mark at each point."""
     return curve(name, x, y, "lines+markers")
 
 
@@ -49,12 +49,12 @@ def bars(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
 
 
 def rho_chart(title: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> ReportChart:
-    """Return the distribution of rho over the jobs of each run, limited to 2."""
+    """Return the distribution of rho over the jobs of each run. Values are limited to 2."""
     return _distributions(title, "rho", 2, rows)
 
 
 def slowdown_chart(title: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> ReportChart:
-    """Return the distribution of slowdowns over the jobs of each run, limited to 5."""
+    """Return the distribution of slowdowns over the jobs of each run. Values are limited to 5."""
     return _distributions(title, "slowdown", 5, rows)
 
 
@@ -89,7 +89,7 @@ def figures_table(
     rows: Iterable[tuple[str, Mapping[str, Any]]],
     columns: Iterable[tuple[str, str, Callable[[float | None], str]]] = COLUMNS,
 ) -> ReportTable:
-    """Return a table with the figures of runs; docs/metrics.md defines them."""
+    """Return a table with the figures of runs, which docs/metrics.md defines."""
     return ReportTable(
         title,
         ["", *(column for column, _, _ in columns)],

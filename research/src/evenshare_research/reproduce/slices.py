@@ -27,7 +27,7 @@ OTHERS = [name for name, policy, _ in POLICIES if policy not in {FLOOR, "evensha
 RIVALS = [OURS, *OTHERS]  # rows of the table of lowest figures
 ESTIMATING = {"`srtf`", "`sjf`"}
 TUNED = "2017-10-09"
-# CPU seconds of two weeks of `evenshare`, with a new decision in every round
+# CPU seconds for two weeks of `evenshare`, if every round is decided in full
 WITH_ESTIMATES_S = 220
 Place = tuple[str, int | None]  # the first day, and the number of nodes
 # Figures to compare; for each of them, lower is better.
@@ -46,7 +46,7 @@ FIELD = {column: field for column, field, _ in COLUMNS}
 
 
 def part_of(name: str, title: str, places: Sequence[Place], *, is_long: bool) -> Part:
-    """Return a part that runs all policies on some (first day, nodes)."""
+    """Return a part that runs all policies on the given slices (first day, nodes)."""
     asked = {
         (place, label): philly(
             place[0],
@@ -91,10 +91,10 @@ def _judge(asked: Asked, results: Results) -> Findings:
 
 
 def _ahead(asked: Asked, results: Results, places: Sequence[Place]) -> ReportTable:
-    """Return the best policy by figure, and whether `evenshare` is ahead on all of `GOALS`.
+    """Return the best policy for each figure, and whether `evenshare` is ahead on all of `GOALS`.
 
     The default of `evenshare` is compared with policies that need no estimates. `evenshare` with
-    estimates is compared with all others, which have the same estimates.
+    estimates is compared with all other policies, which have the same estimates.
     """
 
     def value(place: Place, name: str, column: str) -> float:

@@ -1,4 +1,4 @@
-"""Figures of a run of `turns`: averages over quanta, by tenant and GPU type."""
+"""Figures of a run of `turns`, averaged over quanta, by tenant and GPU type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evenshare_core.units import ONE_MILLI
 def mean_gpus(
     result: Mapping[str, Any], since: int, until: int, *, by_type: bool = False
 ) -> dict[Any, float]:
-    """Return the average GPUs of tenants over [since, until), by tenant or (tenant, type)."""
+    """Return the tenants' average GPUs over [since, until), by tenant or (tenant, type)."""
     total: defaultdict[Any, int] = defaultdict(int)
     for key, row in result["gpus"].items():
         tenant, name = key.split(" ", 1)
@@ -23,7 +23,7 @@ def mean_gpus(
 def progress(
     result: Mapping[str, Any], speeds: Mapping[int, Mapping[str, int]], since: int, until: int
 ) -> dict[int, float]:
-    """Return the throughput of tenants over [since, until), in GPUs of the slowest type."""
+    """Return the tenants' throughput over [since, until), in GPUs of the slowest type."""
     total: defaultdict[int, float] = defaultdict(float)
     for (tenant, name), gpus in mean_gpus(result, since, until, by_type=True).items():
         total[tenant] += gpus * speeds[tenant][name] / ONE_MILLI

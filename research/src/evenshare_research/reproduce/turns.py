@@ -1,4 +1,4 @@
-"""Runs of Gandiva_fair over quanta of a minute: GPUs by tenant and type in each quantum."""
+"""Runs of Gandiva_fair over quanta of one minute: GPUs by tenant and type in each quantum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evenshare_research.reproduce.runs import KeptRun
 
 QUANTUM_US = MINUTE_US
 ENDLESS_US = 10**6 * QUANTUM_US
-# GPU type: sizes of its nodes
+# GPU type -> sizes of its nodes
 Sizes = Mapping[str, Sequence[int]]
 # (tenant, number of jobs, GPUs of each job)
 Kind = tuple[int, int, int]
@@ -40,7 +40,8 @@ def turns(
     """Return a run of `quanta` quanta.
 
     `tickets` are by tenant and GPU type. `ends`: the quantum after which a tenant's jobs leave.
-    `speeds` by tenant are in thousandths of the slowest type's; without them all types are equal.
+    `speeds`: by tenant, in thousandths of the slowest type's speed. Without them, all types are
+    equally fast.
     """
     return KeptRun.of(
         f"{__name__}:run",
@@ -66,9 +67,10 @@ def run(
     speeds: Mapping[str, Mapping[str, int]],
     trading: bool,
 ) -> dict[str, Any]:
-    """Decide the quanta; return the GPUs held in each by tenant and type, and all trades.
+    """Decide the quanta.
 
-    `gpus`: "tenant type" -> GPUs by quantum. `made`, `undone`: trades by quantum.
+    Return the GPUs held in each quantum by tenant and type, and all trades. `gpus`: "tenant type"
+    -> GPUs by quantum. `made`, `undone`: trades by quantum.
     """
     jobs = _jobs(kinds, ends, speeds)
     cluster = _cluster(sizes, speeds)

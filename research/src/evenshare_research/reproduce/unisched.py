@@ -1,4 +1,4 @@
-"""Claims of UniSched (W. Gao et al., IEEE TC 2024), sections V and VI, on Chronus' workloads."""
+"""The claims of UniSched (W. Gao et al., IEEE TC 2024), V and VI, on Chronus' workloads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MIXES = WORKLOADS[1:]
 COMPARED = (OURS, "chronus", *AWARE, *OTHERS, "sjf", "evenshare")
 # (percent of noise, seed of the draw)
 NOISES = ((20, 1), (40, 1), (40, 2), (40, 3))
-# The number of a tenant's jobs with deadlines is unlimited, as in the paper. The greedy rule takes
+# The number of a tenant's jobs with deadlines is unlimited, as in the paper. The greedy rule serves
 # tenants in turn, and each tenant's jobs by the least GPU-time left, without a program.
 GREEDY = "evenshare"
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -93,8 +93,8 @@ ABLATIONS = {
     for name, options in {"chronus": CHRONUS_ALONE, **CHRONUS_WITH}.items()
 }
 MISS, BEST_EFFORT = "deadline_miss_rate", "best_effort_jct_s"
-ALIKE = 0.01  # how much noise may change a miss rate
-POINTS_LESS = 0.052  # how far the miss rate is below that of Chronus
+ALIKE = 0.01  # by how much noise may change a miss rate
+POINTS_LESS = 0.052  # by how much the miss rate is below that of Chronus
 PROFILING_WAIT_S = 840
 
 Noise = tuple[int, int]
@@ -102,7 +102,7 @@ Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 class _Ahead(NamedTuple):
-    """A claim that UniSched's figure is below each rival's, by at least a factor."""
+    """A claim that UniSched's figure is lower than each rival's by at least a factor."""
 
     text: str
     paper: str
@@ -133,10 +133,10 @@ AHEAD = (
 
 
 def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
-    """Return a claim of V-B: the rivals' figures over UniSched's, in each workload.
+    """Return a claim of V-B about the ratio of the rivals' figures to UniSched's, in each workload.
 
-    It is reproduced if UniSched has three quarters of the paper's lowest gain over every rival. It
-    is in direction if UniSched is ahead in more than half of the comparisons.
+    The claim is reproduced if UniSched has three quarters of the paper's lowest gain over every
+    rival. It is in direction if UniSched is ahead in more than half of the comparisons.
     """
     factors = {
         (workload, rival): _factor(
@@ -165,7 +165,7 @@ def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
 
 
 def _factor(theirs: float, ours: float) -> float:
-    """Return `theirs` over `ours`; 1 if both are 0."""
+    """Return `theirs` divided by `ours`, or 1 if both are 0."""
     if not ours:
         return float("inf") if theirs else 1.0
     return theirs / ours
@@ -211,7 +211,7 @@ def _noise(noise: Noise) -> str:
 
 
 def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
-    """Return the claim of VI-A, figure 9(c): the longest wait of a profiling run."""
+    """Return the claim of VI-A, figure 9(c), about the longest wait of a profiling run."""
     waits = {workload: row["profiling_wait_max_s"] for workload, row in profiled.items()}
     static = {workload: row["static_profiling_wait_max_s"] for workload, row in profiled.items()}
     verdict = verdict_of(
@@ -234,7 +234,7 @@ def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
 
 
 def speed_claim(rows: Rows) -> Claim:
-    """Return the claim of VI-B: the slowest round of all runs."""
+    """Return the claim of VI-B about the slowest round of all runs."""
     slowest = max(rows[workload, OURS]["slowest_round_s"] for workload in WORKLOADS)
     return Claim.of(
         "VI-B",
@@ -246,10 +246,10 @@ def speed_claim(rows: Rows) -> Claim:
 
 
 def chronus_claim(rows: Rows) -> Claim:
-    """Return the claim of VI-C: miss rates up to 5.2 points below Chronus.
+    """Return the claim of VI-C: miss rates are up to 5.2 points below Chronus'.
 
-    It is reproduced if one workload reaches three quarters of this, and UniSched is above Chronus
-    in none.
+    It is reproduced if one workload reaches three quarters of this, and UniSched's rate is above
+    Chronus' in none.
     """
     less = {
         workload: rows[workload, "chronus"][MISS] - rows[workload, OURS][MISS] for workload in MIXES

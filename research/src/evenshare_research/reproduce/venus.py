@@ -1,8 +1,9 @@
 """Jobs on the quotas of Venus, whose job log is not public: LTGF's 6.3 and 6.4, with drawn jobs.
 
 The daily GPUs of each virtual cluster of Venus are public (HeliosData). Gangs and lengths are drawn
-from those of Philly, tenants by their quotas times a random appetite. So quotas and demand differ,
-as in a real cluster. With `quotas_by_demand` they would be in proportion.
+from those of Philly. Tenants are drawn in proportion to their quotas times a random factor. So
+quotas and demand differ, as in a real cluster. With `quotas_by_demand`, quotas would be in
+proportion to demand.
 """
 
 from __future__ import annotations
@@ -41,16 +42,18 @@ GPUS_BY_DAY = DATA / "venus_gpus.csv"
 # The day was chosen before any run on it. The paper's slice has this number of tenants.
 DAY, TENANTS = "2020-07-01", 16
 HOURS = 4
-# The jobs' work divided by the GPU-time of the hours. As it exceeds 1, jobs still run afterwards.
+# The jobs' work divided by the GPU-time of the hours. It exceeds 1, so jobs still run after these
+# hours.
 ASKED = 2.5
-# Longer jobs are excluded: a few jobs of weeks would be most of the work, and leave nodes free.
+# Longer jobs are excluded, because a few jobs of weeks would be most of the work and leave nodes
+# free.
 MOST_H = 24
-# Standard deviation of the logarithm of demand over quota.
+# standard deviation of the logarithm of demand divided by quota
 APPETITE = 0.75
 
 
 def venus_quotas(day: str, tenants: int = TENANTS) -> dict[str, int]:
-    """Return the GPUs of the largest virtual clusters on a day by name, the largest first."""
+    """Return the GPUs of the largest virtual clusters on a day, by name, the largest first."""
     with GPUS_BY_DAY.open(encoding="utf-8", newline="") as file:
         (row,) = (row for row in csv.DictReader(file) if row["date"] == day)
     counts = {name: int(row[name]) for name in row if name.startswith("vc") and int(row[name])}
@@ -58,7 +61,7 @@ def venus_quotas(day: str, tenants: int = TENANTS) -> dict[str, int]:
 
 
 def draw_jobs(quotas: dict[str, int], hours: int, seed: int) -> tuple[SimJob, ...]:
-    """Return jobs of some hours with `ASKED` times the work that the quotas can do in these hours.
+    """Return jobs of some hours. Their work is `ASKED` times what the quotas can do in these hours.
 
     No gang is larger than its tenant's quota.
     """

@@ -1,4 +1,4 @@
-"""Existing sections of docs/reproduce, which stay until their parts run again."""
+"""Existing sections of docs/reproduce. A section stays until its part runs again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _VERDICT = re.compile(r"\| \*([a-z ]+)\*(?:: (?:[^|]|\\\|)*)? \|$")
 class WrittenPart(NamedTuple):
     """A part's existing section without its heading, and the verdicts of its claims.
 
-    `verdicts` is None if it was not run with this version, and shows earlier measurements.
+    `verdicts` is None if the part was not run with this version, so that the section shows earlier
+    measurements.
     """
 
     text: str
@@ -25,7 +26,7 @@ class WrittenPart(NamedTuple):
 
 
 def written_parts(document: str) -> Mapping[str, WrittenPart]:
-    """Return the sections that show figures, by their titles."""
+    """Return the sections that show figures, by title."""
     sections = re.split(r"^## (.+)\n", document, flags=re.MULTILINE)
     parts = {}
     for title, section in zip(sections[1::2], sections[2::2], strict=True):
@@ -42,7 +43,7 @@ def _verdicts(section: str) -> tuple[ClaimVerdict, ...]:
     lines = iter(section.split("\n"))
     if head not in lines:
         return ()
-    next(lines, "")  # the line under the table's head
+    next(lines, "")  # the line under the table's header
     verdicts = []
     for line in lines:
         if not line.startswith("|"):

@@ -1,9 +1,10 @@
-"""A check for rounds in which leases come due and nothing else happens: all are renewed.
+"""Detect rounds in which leases come due and nothing else happens, so that all are renewed.
 
 Assume that the last round tried every waiting job and gave none of them GPUs. If nothing happens,
 the next round can differ for two reasons only: time has passed, and leases are due. The GPUs of a
-due lease are free until its turn comes. The conditions below exclude any effect of both. They use
-only the smallest gangs and points in time, so they hold for every order in which jobs are tried:
+due lease are free until its turn comes. Under the conditions below, neither has any effect. The
+conditions use only the smallest gangs and points in time, so they hold for every order in which
+jobs are tried:
 
 | rule | condition under which it gives nothing |
 |---|---|
@@ -35,8 +36,8 @@ from evenshare_core.policies.shared.session import KeptRound
 class Calm(NamedTuple):
     """Facts that hold before `until_us` if nothing happens except that leases come due.
 
-    `least`: the smallest gangs, by GPU type. `beyond`: by claim, the GPUs by which its smallest
-    gang on one node would exceed its quota.
+    `least`: the smallest gangs, by GPU type. `beyond`: for each claim, the number of GPUs by which
+    the claim's smallest one-node gang would exceed its quota.
     """
 
     until_us: int
@@ -44,7 +45,9 @@ class Calm(NamedTuple):
     beyond: Mapping[ClaimKey, int]
 
     def only_renews(self, view: KeptRound) -> bool:
-        """Whether a round renews all due leases, if nothing happens except that leases come due."""
+        """Return whether a round renews all due leases, if nothing happens except that leases come
+        due.
+        """
         if view.is_limited or view.at_us >= self.until_us:
             return False
         of_claim: dict[ClaimKey, int] = {}
@@ -59,7 +62,8 @@ class Calm(NamedTuple):
 def calm_of(
     progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
 ) -> Calm | None:
-    """Return the facts that hold after a round that only renewed leases, or None if unknown.
+    """Return the facts that hold after a round that only renewed leases, or None if no facts are
+    known.
 
     `claims`: the sums at the round, by (tenant, GPU type).
     """

@@ -23,7 +23,7 @@ from evenshare_core.policies.shared.several_nodes import NodePart, Ranked, clear
 
 
 class GangRoom:
-    """Clears several nodes for gangs in one round."""
+    """The part of a round that clears several nodes for gangs."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class GangRoom:
         index: Callable[[str], LeaseIndex],
         clear: Callable[[EvenCandidate, str, ClearedNode, PreemptionRule, dict[str, int]], None],
     ) -> None:
-        """Take the functions of `RoomMaker` that are shared with rule 4 on one node."""
+        """Use the functions of `RoomMaker` that rule 4 on one node uses too."""
         self._progress, self._options = progress, progress.options
         self._owed, self._index, self._clear = owed, index, clear
         self._ranks: dict[int, Rank] = {}
@@ -62,7 +62,9 @@ class GangRoom:
     def _search(
         self, one: EvenCandidate, gpu_type: str, free: FreeCapacity, before: Rank | None
     ) -> list[NodePart] | None:
-        """Search by rule 6 for a gang of rank `before`, or by rule 4 (a) if it is None."""
+        """Search for nodes to clear: by rule 6 for a gang of rank `before`, or by rule 4 (a) if
+        `before` is None.
+        """
         by_node = self._index(gpu_type).by_node
         spare: dict[int, int | None] = {}
         leases: dict[int, list[Ranked]] = {}
@@ -87,7 +89,8 @@ class GangRoom:
     def _endable(self, gpu_type: str, *, only_long: bool) -> dict[int, list[Ranked]]:
         """Return the leases that the round may end, by tenant, with their attained GPU-time.
 
-        Computed once. Nodes on which the round ended a lease since then are no longer included.
+        The result is computed once. It may include leases on nodes where the round has since ended
+        a lease.
         """
         known = self._known.get((gpu_type, only_long))
         if known is None:
@@ -138,7 +141,7 @@ MORE, LEAST_RATE = 1.01, 1e-4
 
 
 class Gang(NamedTuple):
-    """The first waiting gang of a kind on several nodes; its rank falls by `rate` per us."""
+    """The first waiting gang of a kind that needs several nodes. Its rank falls by `rate` a us."""
 
     rank: Rank
     tenant: int
@@ -148,7 +151,7 @@ class Gang(NamedTuple):
 def waiting_gangs(
     progress: RoundProgress, key: ClaimKey, kinds: Kinds, claim: ClaimSums
 ) -> Iterator[Gang]:
-    """Yield the gangs of a claim that still wait and for which rule 6 may end leases."""
+    """Yield the claim's gangs that still wait and for which rule 6 may end leases."""
     free, order = progress.free_by_type[key[1]], progress.pool.order
     if not progress.options.gangs_overtake or progress.options.is_tight:
         return
@@ -167,11 +170,12 @@ def overtaken_from(
     progress: RoundProgress, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
     may_lose: bool,
 ) -> int | None:  # fmt: skip # rows of what belongs together
-    """Return a time before which rule 6 cannot newly end the lease for a gang; None if never.
+    """Return a time before which rule 6 cannot start to end the lease for a gang, or None if it
+    never can.
 
     `free_us`: the time from which the lease may be preempted. `claim`: its tenant's claim.
     `may_lose`: whether the tenant keeps min(D, Q) without the lease. While nothing happens, ranks
-    are linear in time: the rank of a waiting gang falls, that of a running job rises.
+    are linear in time: a waiting gang's rank falls, and a running job's rank rises.
     """
     pool = progress.pool
     at_us, row = pool.at_us, pool.sums[lease.job]
@@ -182,7 +186,7 @@ def overtaken_from(
     if max(free_us, long_us) > at_us:
         return max(free_us, long_us)
     if not any(gang.rank[0] for gang in rivals):
-        return None  # a gang that is not long already comes before every long job
+        return None  # a gang below the long-job threshold already comes before all long jobs
     now = pool.order.now(EvenCandidate(pool.jobs[lease.job], row, lease))
     rises = (row.held - _fair_rate(claim, row.demand, row.weight)) / row.demand
     spans = [

@@ -1,17 +1,18 @@
 """Exponentially decayed GPU-time received and deserved per claim: A and F of rule 1.
 
-The pool's sums (`fairness.gpu_time`) do not decay. Here, marks divide time, 64 per window. At a
-mark, both sums are multiplied by exp(-1/64), in fixed point. Between marks, they grow like the
-pool's sums. So the memory changes only at marks and when a claim's rates change, not in each round.
+The pool's sums (`fairness.gpu_time`) do not decay. In this memory, time is divided by marks, 64 per
+window. At a mark, both sums are multiplied by exp(-1/64), in fixed point. Between marks, they grow
+like the pool's sums. So the memory changes only at marks and when a claim's rates change, not in
+each round.
 
 Rounds in which nothing happens are skipped, so the next round may come after a mark. The GPU-time
-received by the mark is then computed by a line. It starts at the sums at which the claim's rates
-last changed, and has these rates. Nothing changed in the skipped rounds, so the line is exact, and
-a run without skipped rounds has the same memory.
+received up to the mark is then computed from a line. The line starts at the claim's sums when its
+rates last changed, and grows with these rates. Nothing changed in the skipped rounds, so the line
+is exact. A run without skipped rounds has the same memory.
 
-The memory is plain JSON: {"mark": number of the last mark, "claims": [row, ...]}. There is a row
-for each claim of the pool by (tenant, GPU type), with the fields of `DecayedClaim`. Times are in
-us, GPU-time in GPU-us.
+The memory is plain JSON: {"mark": number of the last mark, "claims": [row, ...]}. Each claim of the
+pool, by (tenant, GPU type), has a row with the fields of `DecayedClaim`. Times are in us, GPU-time
+in GPU-us.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DECAY, BITS = 4_228_379_999, 32
 FORGOTTEN = 64 * MARKS
 
 ClaimRow = ClaimService | ClaimSums
-Steps = tuple[int, int, int, int]  # start of the current rates, GPUs held, demand, quota
+Steps = tuple[int, int, int, int]  # start time of the current rates, GPUs held, demand, quota
 
 
 class DecayedClaim(NamedTuple):
@@ -58,7 +59,7 @@ class DecayedClaim(NamedTuple):
 class DecayedSums:
     """The decayed sums of all claims of a pool, for one round or kept between rounds.
 
-    `memory` is the input of the next round. Loading it gives the same sums.
+    `memory` is the input of the next round; a round that loads it gets the same sums.
     """
 
     def __init__(self, window_us: int) -> None:
@@ -72,7 +73,10 @@ class DecayedSums:
     def begin(
         self, memory: dict[str, Any], claims: Iterable[ClaimRow], at_us: int, round_us: int
     ) -> None:
-        """Advance the sums to a round; `memory` is that of the last round."""
+        """Advance the sums to the time of a round.
+
+        `memory` is the memory that the last round returned.
+        """
         if memory is not self._memory:
             self._load(memory)
         is_new = self._mark < 0
@@ -102,11 +106,11 @@ class DecayedSums:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """The memory as plain JSON; the same object until it changes."""
+        """Return the memory as plain JSON. The same object is returned until the sums change."""
         return self._memory
 
     def sums(self, claim: ClaimRow) -> tuple[int, int]:
-        """Return A and F of a claim at the round, in GPU-us."""
+        """Return A and F of a claim at the time of the round, in GPU-us."""
         row = self._rows[claim.tenant, claim.gpu_type]
         return (
             row.received + received(claim, self._at_us) - row.mark_alloc,
@@ -120,7 +124,10 @@ class DecayedSums:
         self._rows = {(row[0], row[1]): DecayedClaim(*row) for row in claims}
 
     def _first(self, claim: ClaimRow, *, is_new: bool) -> DecayedClaim:
-        """Return the row of a new claim; if the memory is new too, past GPU-time is left out."""
+        """Return the row of a claim that has none.
+
+        If the whole memory is new, GPU-time before this round does not count.
+        """
         alloc = fair = 0
         if is_new:
             alloc, fair = received(claim, self._at_us), deserved(claim, self._at_us)
@@ -148,12 +155,12 @@ class DecayedSums:
         )
 
     def _instant(self, mark: int) -> int:
-        """Return the time of the first round at or after a mark, if no round is skipped."""
+        """Return the time of the first round at or after a mark, if rounds are not skipped."""
         instant_us, round_us = mark * self._step_us, self._round_us
         return -(-instant_us // round_us) * round_us if round_us else instant_us
 
     def _line(self, claim: ClaimRow, row: DecayedClaim) -> DecayedClaim:
-        """Return the row, with a new line if the claim's sums have left the old one."""
+        """Return the row, with a new line if the claim's sums differ from the old line."""
         share = min(claim.demand, claim.quota)
         alloc, fair = received(claim, self._at_us), deserved(claim, self._at_us)
         span_us = self._at_us - row.line_us

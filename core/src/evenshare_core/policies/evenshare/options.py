@@ -34,9 +34,10 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
     estimates: Annotated[
         Literal["none", "given", "deadlines"],
         Meta(
-            description="Order of a tenant's jobs: least GPU-time received first (none); soonest"
-            " covered by their fair share, by estimates (given); or least remaining GPU-time"
-            " first and jobs that cannot meet their deadline last (deadlines)."
+            description="Order of a tenant's jobs: least GPU-time received first (none); by"
+            " estimates, first the job that its fair share would have finished earliest"
+            " (given); or least remaining GPU-time first and jobs that cannot meet their"
+            " deadline last (deadlines)."
         ),
     ] = "none"
     min_runtime_s: Annotated[
@@ -82,12 +83,12 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def is_tight(self) -> bool:
-        """Whether tenants are kept at their quotas at every moment (the preset "tight")."""
+        """Whether tenants are kept at their quotas all the time (the preset "tight")."""
         return self.preset == "tight"
 
     @property
     def min_runtime_us(self) -> int:
-        """The time for which a new lease may not be ended."""
+        """The time during which a new lease may not be ended."""
         least_s = min(self.min_runtime_s, TIGHT_RUNTIME_S) if self.is_tight else self.min_runtime_s
         return least_s * SECOND_US
 

@@ -1,4 +1,4 @@
-"""The picks of a round: rules 1 to 3, and room by rules 4 to 6 for a job that does not fit."""
+"""The picks of a round: rules 1 to 3, and rules 4 to 6 to make room for a job that does not fit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from evenshare_core.policies.shared.admission import Refusal
 
 
 class EvenPicks:
-    """Decides which job has the next turn in a round, and the GPUs that it gets."""
+    """The part of a round that decides which job has the next turn, and which GPUs it gets."""
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
         self._pool, self._options = pool, options
@@ -68,9 +68,10 @@ class EvenPicks:
         return lines, ended
 
     def _lists(self, key: ClaimKey, kinds: Kinds) -> list[KindList]:
-        """Return the jobs of a claim by kind.
+        """Return a claim's waiting jobs, one list per kind.
 
-        Kinds that differ only in their maximum price share a group if it cannot refuse them.
+        Kinds that differ only in their maximum price share a group, unless the price may refuse
+        them.
         """
         able = [kind for kind, rows in kinds.items() if rows and self._may_ever(key, kind)]
         groups: dict[Kind, Kind] = {}
@@ -94,7 +95,8 @@ class EvenPicks:
     def _may_ever(self, key: ClaimKey, kind: Kind) -> bool:
         """Return whether a gang of this kind could ever fit the pool and its tenant's limits.
 
-        Ties between tenants are decided by first jobs, so jobs that can never start are left out.
+        Jobs that can never start are left out, because a tie between tenants is decided by their
+        first jobs.
         """
         gpus, accepted = kind[0], kind[1]
         for gpu_type in accepted or self._free_by_type:
@@ -112,14 +114,14 @@ class EvenPicks:
     def _serve_tenants(
         self, lines: dict[ClaimKey, JobLine], ended: dict[int, EvenCandidate]
     ) -> None:
-        """While any tenant's key is below 1, serve the first job of the lowest-key tenant."""
+        """Serve the first job of the tenant with the lowest key, as long as that key is below 1."""
         heap = [(self._key(key), line.head[1:], key) for key, line in lines.items()]
         heapify(heap)
         while heap and heap[0][0] < 1:
             value, head, key = heap[0]
             line = lines[key]
             now = self._key(key)
-            # a job of this line was served on another type meanwhile
+            # a job of this line was served on another type in the meantime
             if (now, line.head[1:]) != (value, head):
                 heapreplace(heap, (now, line.head[1:], key))
                 continue
@@ -130,7 +132,7 @@ class EvenPicks:
                 heappop(heap)
 
     def _serve(self, line: JobLine, ended: dict[int, EvenCandidate], note: str) -> None:
-        """Try the head of a line; if it fails, drop the jobs behind it that must fail too."""
+        """Try the first job of a line. If it fails, drop the jobs behind it that must fail too."""
         job_id = line.head[2]
         one = ended.get(job_id)
         if one is None:
@@ -177,7 +179,10 @@ class EvenPicks:
         return self._room.make(one, allowed)
 
     def _types_of(self, one: EvenCandidate) -> tuple[str, ...]:
-        """Return the types to try; the type of the lease, or else the claimed type, is first."""
+        """Return the types to try.
+
+        The first one is the type of the lease; without a lease, the claimed type.
+        """
         job = one.job
         first = one.lease.gpu_type if one.lease is not None else one.sums.gpu_type
         key = (first, job.gpu_types, job.profile)
@@ -197,7 +202,7 @@ class EvenPicks:
         return self._admission.check(job, gpu_type)
 
     def order(self) -> tuple[int, ...]:
-        """Return the jobs in the order of service, as if every gang had its GPUs."""
+        """Return the jobs in the order of service, as if every gang got its GPUs."""
         lines, _ = self._lines()
         order: list[int] = []
         heap = [(self._key(key), line.head[1:], key) for key, line in lines.items()]

@@ -12,22 +12,22 @@ Rules, by number:
 1. *Tenants.* key = (A + granted this round) / (F + 300 s x min(D, Q)). A and F are the GPU-time
    received and deserved, decayed exponentially over the window (`memory`). D is the demand, Q the
    quota. While some tenant's key is below 1, the tenant with the lowest key is served. After that,
-   the jobs of all tenants are served in one order, by rule 2.
+   the jobs of all tenants are served in a single order, by rule 2.
 2. *Jobs.* Without estimates: least attained GPU-time first, halved for a renewing job. Jobs that
-   attained 2,700 GPU-s are long and come after these: least (attained - FairTime) / d first, minus
-   one lease for a renewing job. With estimates: least (d E - FairTime) / min(d, FairShare) first,
-   where E = done + max(estimate - done, 5 % of it). Renewals have a bonus of 90 s. With deadlines:
-   least d max(estimate - done, 5 % of it) first. Jobs that would end after their last deadline come
-   last.
+   attained 2,700 GPU-s are *long* and come after the others: least (attained - FairTime) / d first,
+   minus one lease for a renewing job. With estimates: least (d E - FairTime) / min(d, FairShare)
+   first, where E = done + max(estimate - done, 5 % of it). Renewals have a bonus of 90 s. With
+   deadlines: least d max(estimate - done, 5 % of it) first. Jobs that would end after their last
+   deadline come last.
 3. *Placement.* A renewed lease keeps its GPUs. Other jobs get the best fit among unheld GPUs, then
-   among those of ending leases. If a gang of d does not fit, no gang of d or more is placed in the
-   round, except renewals.
-4. *Immediate preemption.* Leases on one node that have run for the minimum runtime are ended, on
-   the node with the fewest victims. (a) Guarantee: the job keeps its tenant within quota, and A <
-   0.95 F. Victims belong to tenants that keep min(D, Q). (b) It pays: the job never ran. Victims
-   belong to its own tenant, or to tenants that keep min(D, Q), and hold at most twice its GPUs.
-   They have attained more than 2,700 GPU-s. With estimates, they need more than 2 x (the job's
-   estimate + 60 s).
+   among those of ending leases. If a gang of d GPUs does not fit, the round places no gang of d or
+   more GPUs, except renewals.
+4. *Immediate preemption.* Leases that have run for the minimum runtime are ended on one node, the
+   one with the fewest victims. (a) Guarantee: the job keeps its tenant within quota, and A < 0.95
+   F. Victims belong to tenants that keep min(D, Q). (b) It pays: the job never ran. Victims belong
+   to its own tenant, or to tenants that keep min(D, Q), and hold at most twice its GPUs. Without
+   estimates, a victim has attained more than 2,700 GPU-s. With estimates, it still needs more than
+   2 x (the job's estimate + 60 s).
 5. *Defragmentation.* If enough GPUs for a gang are free but no node has room, jobs of at most 2
    GPUs move to other nodes. The node that needs the fewest moves is cleared.
 6. *Gangs over several nodes.* For a gang larger than a node, rule 4 (a) clears several nodes. If
@@ -115,12 +115,12 @@ NOTES = {
     PAYS: "It had never run, and took GPUs of long jobs.",
     DEFRAGMENTED: "Smaller jobs moved to other nodes to make room for it on one node.",
     MOVED: "It moved to another node to make room for a larger job.",
-    LARGE_GANG: "It needs several nodes: leases of long jobs behind it ended.",
+    LARGE_GANG: "It needs several nodes, so leases of long jobs that come after it ended.",
 }
-# Text of rule 4 (a)'s condition, for display.
+# The condition of rule 4 (a), as displayed text.
 ROOM_CONDITION = (
     "On some node there are enough GPUs that are free or held by tenants above the smaller of"
-    " quota and demand. In a round, one job per node gets such GPUs."
+    " quota and demand. In a round, one job per node gets these GPUs."
 )
 OWED_CONDITION = (
     f"The tenant received less than {OWED_PERCENT} % of its fair share over the window; a tenant"
@@ -134,7 +134,7 @@ LONG_TERM_TEXT = (
 
 class Evenshare(Policy):
     name = "evenshare"
-    # version 4: a maximum price that refuses no job does not change the order (ADR 0195)
+    # version 4: a maximum price that refuses no job no longer changes the order (ADR 0195)
     version = "4"
     title = "Even sharing with preemption"
     promise = (
@@ -176,13 +176,13 @@ class Evenshare(Policy):
         )
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's data, and the data that rule 2 reads with these options."""
+        """Return the data that the base and, with these options, rule 2 read."""
         order = options.estimates if isinstance(options, EvenshareOptions) else ""
         asked = {"given": {Private.ESTIMATE}, "deadlines": {Private.ESTIMATE, Private.DEADLINES}}
         return super().reads(options) | asked.get(order, set())
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return the order of rules 1 and 2, charging each tenant as if every gang fitted."""
+        """Return the order of rules 1 and 2. Each tenant is charged as if every gang fitted."""
         options = parse_options(EvenshareOptions, snapshot.options)
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
@@ -190,13 +190,13 @@ class Evenshare(Policy):
         return EvenPicks(pool, options).order()
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
-        """Return the base's promises, and the guarantee unless it is switched off."""
+        """Return the base's promises, and the guarantee unless the options switch it off."""
         promised = super().promises(options, measured)
         is_given = isinstance(options, EvenshareOptions) and options.guarantee
         return promised | {Property.QUOTA_GUARANTEE} if is_given else promised
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
-        """Return the guarantee of rule 4 (a), or the long-term target if it is switched off."""
+        """Return the guarantee of rule 4 (a), or the long-term target if the guarantee is off."""
         if not isinstance(options, EvenshareOptions) or not options.guarantee:
             return QuotaPromise(QuotaPromiseKind.LONG_TERM, LONG_TERM_TEXT)
         parts = (
@@ -212,7 +212,7 @@ class Evenshare(Policy):
     def turn_numbers(
         self, options: Options, lease_us: int, decision: Decision
     ) -> dict[ClaimKey, dict[str, Any]]:
-        """Return the sums of rule 1 after the round; with the preset "tight", the held GPUs."""
+        """Return the sums of rule 1 after the round, or the held GPUs with the preset "tight"."""
         assert isinstance(options, EvenshareOptions)  # noqa: S101 - narrows; of `options_type`
         return turn_numbers(options, lease_us, decision)
 
@@ -228,7 +228,7 @@ class Evenshare(Policy):
         return Guarantee(options.min_runtime_us, by_claim)
 
     def session(self, options: dict[str, Any]) -> Session | None:
-        """Return queues that are kept between rounds, or None if deadlines order the jobs."""
+        """Return queues that can be kept between rounds, or None if deadlines order the jobs."""
         chosen = parse_options(EvenshareOptions, options)
         return None if chosen.estimates == "deadlines" else IncrementalEvenshare(chosen)
 
@@ -343,9 +343,9 @@ def _skips(
 
 
 def _by_arrival(jobs: list[Job]) -> list[Job]:
-    """Sort jobs by arrival if one group shows the numbers of its first job.
+    """Sort jobs by arrival if a group of jobs is explained by the numbers of its first job.
 
-    The order matters if gangs of one size have different maximum prices.
+    The order matters only if gangs of one size have different maximum prices.
     """
     if all(job.max_price_micro is None for job in jobs):
         return jobs

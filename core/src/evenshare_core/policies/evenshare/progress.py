@@ -1,4 +1,6 @@
-"""The state of a round: one entry per job that had its turn, with the leases that end for it."""
+"""The state of a round: an entry for each job that had its turn, with the leases that end for the
+job.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,11 @@ NOTE_OF = {
 class RoundPool(NamedTuple):
     """Inputs of a round, from a snapshot or from kept state.
 
-    `queues`: the waiting jobs. `ended`: the jobs whose lease ended, each with its entry by `order`.
-    `standing` returns the standing of a claim. `running` returns the leases that continue. `gpus`:
-    the schedulable GPUs of each node. `is_waiting`: None if all queued jobs wait.
-    `may_be_overfull`: some nodes may have fewer GPUs than their leases hold.
+    `queues`: the waiting jobs. `ended`: the jobs whose lease ended, each with the entry that
+    `order` gives it. `standing` returns the standing of a claim. `running` returns the leases that
+    continue. `gpus`: the schedulable GPUs of each node. `is_waiting` returns whether a queued job
+    still waits; None if all do. `may_be_overfull`: some nodes may have fewer GPUs than their leases
+    hold.
     """
 
     at_us: int
@@ -74,7 +77,7 @@ class RoundPool(NamedTuple):
 
 
 class Standings(dict[ClaimKey, TenantStanding]):
-    """The standings of claims, created on first access."""
+    """The standings of claims. Each is created on first access."""
 
     def __init__(self, make: Callable[[ClaimKey], TenantStanding]) -> None:
         super().__init__()
@@ -88,17 +91,17 @@ class Standings(dict[ClaimKey, TenantStanding]):
 class PickState(Enum):
     """The state of a job that had its turn."""
 
-    NOMINATED = auto()  # tried; a job that stays in this state does not fit
+    NOMINATED = auto()  # tried; if this stays the job's state, it did not fit
     GRANTED = auto()
     RENEWED = auto()
     PREEMPTING = auto()  # leases end or move for this job, so its placement is fixed
     MOVED = auto()  # the job makes room and continues on another node
-    SKIPPED = auto()  # a limit or its size excludes the job, see `because`
+    SKIPPED = auto()  # a limit or the job's size excludes it, see `because`
 
 
 @dataclass(slots=True)
 class PickEntry:
-    """A job that had its turn; `preemptions`: the leases that end for it."""
+    """A job that had its turn. `preemptions`: the leases that end for the job."""
 
     state: PickState
     row: Grant | Renew | None = None
@@ -107,7 +110,7 @@ class PickEntry:
 
 
 class RoundProgress:
-    """Entries by job, in the order of turns; a tenant is charged when its job is served."""
+    """The entries of jobs, in the order of turns. A tenant is charged when its job is served."""
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
         self.pool, self.options = pool, options
@@ -165,7 +168,7 @@ class RoundProgress:
         self._charge(standing, lease.gpus, lease.gpu_type)
 
     def move(self, lease: Lease, node: int) -> None:
-        """Grant a moved job its new node; the number of its tenant's held GPUs stays the same."""
+        """Grant a moved job its new node. Its tenant still holds the same number of GPUs."""
         key = Key(None, None, MOVED) if self.pool.explains else NO_KEY
         place = ((node, lease.gpus),)
         row = Grant(self._next(), lease.job, lease.tenant, lease.gpu_type, place, key)
@@ -203,7 +206,9 @@ class RoundProgress:
         return Key(None if value == float("inf") else value, None, note)
 
     def _charge(self, standing: TenantStanding, gpus: int, gpu_type: str) -> None:
-        """Charge one lease of GPU-time for the rest of this round (rule 1)."""
+        """Charge the tenant for one lease of GPU-time; the charge counts for the rest of this round
+        (rule 1).
+        """
         self.admission.take(standing.tenant, gpu_type, gpus)
         standing.given += gpus
         standing.granted_us += gpus * self.pool.lease_us

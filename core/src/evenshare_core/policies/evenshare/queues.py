@@ -1,8 +1,8 @@
 """Waiting jobs in the order of rule 2, and GPU-time received and deserved by tenant (rule 1).
 
-Jobs are of one kind if a round that fails one of them must fail those behind it. They share tenant,
-claimed GPU type, gang, accepted types, maximum price and profile, and either all or none of them
-are new. Each kind is a list in the order of its keys, so a round reads only the heads.
+Jobs are of one kind if, when one of them fails in a round, all behind it must fail too. They share
+tenant, claimed GPU type, gang, accepted types, maximum price and profile, and either all or none of
+them are new. Each kind is a list in the order of its keys, so a round reads only the heads.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from evenshare_core.domain.snapshot import ClaimService, ClassService, JobServic
 from evenshare_core.fairness.gpu_time import ClaimSums, job_received
 from evenshare_core.units import SECOND_US
 
-# Rule 1: deserved GPU-time is computed as if this much more time had passed.
+# Rule 1 computes deserved GPU-time as if this much more time had passed.
 HEAD_START_US = 300 * SECOND_US
-# Rule 2 with estimates: the minimum remaining part of an estimate, and the bonus of a renewal.
+# Rule 2 with estimates: the least remaining part of an estimate, and the bonus of a renewal.
 # UNKNOWN_US is the assumed need of a job without an estimate that never ran.
 LEAST, RENEWAL_US, UNKNOWN_US = 0.05, 90 * SECOND_US, 1290 * SECOND_US
-# Rules 2 and 4 (b) without estimates: jobs that attained this GPU-time are long.
+# Rules 2 and 4 (b) without estimates: a job that has attained this much GPU-time is long.
 LONG_GPU_US = 2700 * SECOND_US
 
 ClaimKey = tuple[int, str]  # (tenant, GPU type)
 # (gang, accepted types, maximum price, profile, never ran, weight of a long job or 0)
 Kind = tuple[int, tuple[str, ...], int | None, int, bool, int]
-Rank = tuple[int, float]  # rule 2: (1 for long jobs, otherwise 0; key); the lowest goes first
-NEW_RANK: Rank = (0, 0)  # rank, without estimates, of a job that received no GPU-time
+# rule 2: (1 for long jobs, 0 for others; key). The lowest rank goes first.
+Rank = tuple[int, float]
+NEW_RANK: Rank = (0, 0)  # without estimates: the rank of a job that has received no GPU-time
 Entry = tuple[Rank, int, int]  # rank, submitted, id
 Kinds = dict[Kind, list[Entry]]
 ClaimRow = ClaimService | ClaimSums
-# (claim, gang, weight): a class of long jobs with one FairTime, which their list ranks leave out
+# (claim, gang, weight): a class of long jobs with a common FairTime, which ranks in lists leave out
 JobClass = tuple[ClaimKey, int, int]
 
 
-Waiting = tuple[Job, JobService]  # a waiting job, with its GPU-time sums
+Waiting = tuple[Job, JobService]  # a waiting job with its GPU-time sums
 
 
 class EvenCandidate(NamedTuple):
@@ -52,9 +53,10 @@ class EvenCandidate(NamedTuple):
 
 
 class TenantStanding:
-    """A claim in this round: A and F of rule 1, GPUs held, and GPUs given by the round.
+    """The GPU-time (A and F of rule 1) and the GPUs of a claim in this round.
 
-    `kept`: GPUs in leases that continue. `given`: GPUs of the round so far. `share`: min(D, Q).
+    `kept`: GPUs in leases that continue. `given`: GPUs that the round has given so far. `share`:
+    min(D, Q).
     """
 
     __slots__ = ("deserved", "given", "granted_us", "kept", "quota", "received", "share", "tenant")
@@ -68,25 +70,25 @@ class TenantStanding:
 
     @property
     def held(self) -> int:
-        """GPUs held after the decisions so far."""
+        """Return the GPUs held after the decisions so far."""
         return self.kept + self.given
 
     @property
     def spare(self) -> int:
-        """GPUs that the tenant may lose and still hold min(D, Q)."""
+        """Return how many GPUs the tenant may lose and still hold min(D, Q)."""
         return self.held - self.share
 
     def key(self) -> float:
-        """Return the key of rule 1; inf if the tenant deserves no GPU-time."""
+        """Return the key of rule 1, or inf if the tenant deserves no GPU-time."""
         due = self.deserved + HEAD_START_US * self.share
         return (self.received + self.granted_us) / due if due else inf
 
     def tight_key(self) -> float:
-        """Return held GPUs over min(D, Q), the key of the preset "tight"; inf if min(D, Q) is 0."""
+        """Return the key of the preset "tight", held GPUs / min(D, Q), or inf if min(D, Q) is 0."""
         return self.held / self.share if self.share else inf
 
     def is_owed(self) -> bool:
-        """Return whether the tenant received less than 95 % of its deserved GPU-time (4 (a))."""
+        """Return whether the tenant received less than 95 % of what it deserves (rule 4 (a))."""
         return 20 * self.received < 19 * self.deserved or not self.deserved
 
 
@@ -94,16 +96,19 @@ class TenantStanding:
 
 
 def kind_of(job: Job, sums: JobService, *, by_class: bool) -> Kind:
-    """Return the kind of a job; with `by_class`, long jobs of different weights differ in kind."""
+    """Return the kind of a job.
+
+    With `by_class`, long jobs of different weights are of different kinds.
+    """
     is_new = not sums.alloc_gpu_us and not sums.held
     weight = sums.weight if by_class and sums.alloc_gpu_us >= LONG_GPU_US else 0
     return (job.gpus, job.gpu_types, job.max_price_micro, job.profile, is_new, weight)
 
 
 class JobOrder(ABC):
-    """The order of rule 2 at the time of a round."""
+    """The order of jobs by rule 2 at the time of a round."""
 
-    # Whether ranks of waiting jobs do not change with time, so that their lists can be kept.
+    # Whether the ranks of waiting jobs stay the same over time, so that their lists can be kept.
     is_kept = False
 
     def __init__(
@@ -112,16 +117,20 @@ class JobOrder(ABC):
         classes: Mapping[tuple[int, str, int, int], ClassService] | None,
         at_us: int,
     ) -> None:
-        """`classes`: the sums of job classes at the round; None if `claims` must be advanced."""
+        """`classes`: the sums of job classes at the time of the round, or None if `claims` must be
+        advanced first.
+        """
         self._claims, self._classes, self.at_us = claims, classes, at_us
         self._fair: dict[JobClass, int] = {}
 
     @abstractmethod
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """Return the rank that sorts the job in its list; for a renewal, the rank at the round."""
+        """Return the rank that sorts the job in its list; for a renewal, its rank at the time of
+        the round.
+        """
 
     def now(self, candidate: EvenCandidate) -> Rank:
-        """Return the rank at the round, which can be compared with that of any job."""
+        """Return the rank at the time of the round, which is comparable between all jobs."""
         rank = self.rank(candidate)
         if not rank[0] or candidate.lease is not None:
             return rank
@@ -133,12 +142,14 @@ class JobOrder(ABC):
         return self.rank(EvenCandidate(job, sums, None))
 
     def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
-        """Convert the rank of a long job in its list to its rank at the round."""
+        """Convert the listed rank of a long job to its rank at the time of the round."""
         (tier, kept), submitted_us, job = entry
         return (tier, (kept - self.fair_us(*job_class)) / job_class[1]), submitted_us, job
 
     def fair_us(self, claim: ClaimKey, demand: int, weight: int) -> int:
-        """Return FairTime (14) of a class of jobs at the round, since the class exists."""
+        """Return FairTime (14) of a class of jobs, from the creation of the class to the time of
+        the round.
+        """
         if self._classes is not None:
             return self._classes[*claim, demand, weight].fair_gpu_us
         key = (claim, demand, weight)
@@ -155,8 +166,8 @@ class JobOrder(ABC):
 class AttainedOrder(JobOrder):
     """The order without estimates: least attained GPU-time first, then long jobs by FairTime.
 
-    Long jobs of one class (gang and weight) have the same FairTime from now on. Ranks in lists do
-    not include it; `brought_up` subtracts it.
+    From now on, the FairTime of all long jobs of a class (gang and weight) grows equally. Ranks in
+    lists do not include it; `brought_up` subtracts it.
     """
 
     is_kept = True
@@ -190,20 +201,25 @@ class AttainedOrder(JobOrder):
 
 
 def work_us(job: Job, sums: JobService, at_us: int) -> float:
-    """Return E of rule 2: the estimated time from a job's start to its end on its gang, in us."""
+    """Return E of rule 2: the job's estimated time from start to end on its gang, in us."""
     done_us = job_received(sums, at_us) / job.gpus
     return done_us + remaining_us(job, done_us)
 
 
 def remaining_us(job: Job, done_us: float) -> float:
-    """Return the time needed after `done_us`, in us; without an estimate, the same time again."""
+    """Return the time that a job still needs after `done_us`, in us.
+
+    Without an estimate, it is `done_us`, or `UNKNOWN_US` if that is longer.
+    """
     if job.estimate_us is None:
         return max(done_us, UNKNOWN_US)
     return max(job.estimate_us - done_us, LEAST * job.estimate_us)
 
 
 class EstimateOrder(JobOrder):
-    """The order with estimates: first the job that its fair share would have finished first."""
+    """The order with estimates: the job that its fair share would have finished earliest comes
+    first.
+    """
 
     def rank(self, candidate: EvenCandidate) -> Rank:
         """Return (d E - FairTime) / min(d, FairShare), in us; inf if FairShare is 0."""
@@ -221,7 +237,10 @@ class EstimateOrder(JobOrder):
 
 
 class DeadlineOrder(JobOrder):
-    """The order with deadlines: least GPU-time left first; jobs that will miss all come last."""
+    """The order with deadlines: least GPU-time left first.
+
+    Jobs that will miss all their deadlines come last.
+    """
 
     def __init__(
         self,
@@ -235,7 +254,7 @@ class DeadlineOrder(JobOrder):
         self._last_us = last_us
 
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """Return d x the time left, in GPU-us; inf if the job would miss its last deadline."""
+        """Return d x the remaining time, in GPU-us, or inf if the last deadline would be missed."""
         job, sums = candidate.job, candidate.sums
         left_us = remaining_us(job, job_received(sums, self.at_us) / job.gpus)
         if self.at_us + left_us > self._last_us.get(job.id, inf):
@@ -267,10 +286,10 @@ def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kind
 
 
 class KindList(NamedTuple):
-    """The jobs of one kind; `job_class`: the class of these jobs if they are long.
+    """The waiting jobs of one kind. `job_class`: their class if they are long, or None.
 
-    `group`: shared by kinds that differ only in a maximum price that cannot refuse them; otherwise
-    None. Such a price must not change the order (ADR 0195).
+    `group`: a key that is shared by kinds that differ only in a maximum price that cannot refuse
+    them, or None. Such a price must not change the order (ADR 0195).
     """
 
     entries: list[Entry]
@@ -282,7 +301,9 @@ _NO_LIST = KindList([])
 
 
 class JobLine:
-    """Jobs of one or more claims in the order of rule 2: the heads of kinds, and renewals."""
+    """The jobs of one or more claims in the order of rule 2: the first job of each kind, and
+    renewals.
+    """
 
     __slots__ = ("_heap", "_is_waiting", "_order")
 
@@ -293,9 +314,12 @@ class JobLine:
         ended: Iterable[Entry] = (),
         is_waiting: Callable[[int], bool] | None = None,
     ) -> None:
-        """Join lists of kinds and ended leases; lists of the same group fail together.
+        """Merge lists of kinds and jobs whose lease ended.
 
-        `is_waiting`: None if all listed jobs wait; otherwise, jobs that do not wait are removed.
+        If a job fails, the lists of its group fail with it.
+
+        `is_waiting` returns whether a job still waits; jobs that do not are removed. None if all
+        listed jobs wait.
         """
         self._order, self._is_waiting = order, is_waiting
         self._heap: list[tuple[Entry, int, KindList]]
@@ -312,7 +336,7 @@ class JobLine:
         return self._heap[0][0]
 
     def drop(self) -> None:
-        """Remove the head and all jobs of its kind behind it."""
+        """Remove the first job and all jobs of its kind or group behind it."""
         group = heappop(self._heap)[2].group
         if group is not None:
             self._heap = [row for row in self._heap if row[2].group != group]
@@ -339,7 +363,7 @@ class JobLine:
 
 
 def insert(queues: dict[ClaimKey, Kinds], candidate: EvenCandidate, entry: Entry) -> list[Entry]:
-    """Insert a job that starts to wait into its kept list; return the list."""
+    """Insert a job that starts to wait into the kept list of its kind; return the list."""
     job, sums = candidate.job, candidate.sums
     kinds = queues.setdefault((sums.tenant, sums.gpu_type), {})
     entries = kinds.setdefault(kind_of(job, sums, by_class=True), [])

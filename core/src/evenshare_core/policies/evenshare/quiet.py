@@ -1,7 +1,7 @@
-"""The time until which rounds after a round without grants also grant nothing.
+"""The time until which no round grants anything, after a round that granted nothing.
 
-This assumes that nothing happens: no job is submitted, ends or is cancelled, no lease expires, no
-node changes. Without estimates, a round's grants then depend on time in five ways:
+This assumes that nothing happens: no job is submitted, ends or is cancelled, no lease expires, and
+no node changes. Without estimates, a round's grants then depend on time in five ways:
 
 | what depends on time | when it may change the grants |
 |---|---|
@@ -12,12 +12,13 @@ node changes. Without estimates, a round's grants then depend on time in five wa
 | rule 6 | when a job becomes long, or a gang comes before it after a long wait |
 
 The order in which jobs are tried changes with the tenants' keys, and for long jobs with their lag.
-This makes no difference: while nothing is granted, each job is tried on the same free GPUs. A
-failure that excludes other jobs (`_failed` of a round) must exclude them in any order. A larger
-gang needs everything that a smaller one needs. There are two exceptions. Rule 4 (b) remembers
-failures by tenant, and the new jobs of a tenant are tried in one order. A gang over several nodes
-may have room although a smaller gang finds no node. It may then wait only because of the order, so
-nothing is known. Victims of one size receive GPU-time at the same rate, so their order stays.
+This makes no difference: while nothing is granted, each job is tried on the same free GPUs. If a
+job's failure excludes other jobs (`_failed` of a round), it must exclude them in any order. It
+does, since a larger gang needs everything that a smaller one needs. There are two exceptions. Rule
+4 (b) remembers failures by tenant, and the new jobs of a tenant are tried in one order. A gang over
+several nodes may have room although a smaller gang finds no node. The large gang may then wait only
+because of the order, so nothing is known. Victims of one size receive GPU-time at the same rate, so
+their order stays.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from evenshare_core.policies.evenshare.queues import LONG_GPU_US, ClaimKey, Tena
 class _Rules(NamedTuple):
     """The rules that could make room for a waiting job.
 
-    `guarantee`, `defragment`: GPU types for which the rule applies. `pays`: tenants with new jobs,
-    by type. `gangs`: gangs that wait for rule 6, by type.
+    `guarantee`, `defragment`: the GPU types to which rule 4 (a) or rule 5 applies. `pays`: tenants
+    with new jobs, by type. `gangs`: gangs that wait for rule 6, by type.
     """
 
     guarantee: set[str]
@@ -50,10 +51,11 @@ class _Rules(NamedTuple):
 def stays_until(
     progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
 ) -> int:
-    """Return the time in us before which rounds decide the same as this round without grants.
+    """Return the time in us before which all rounds decide the same as this round, which granted
+    nothing.
 
-    `claims`: the sums at the round, by (tenant, GPU type). Return the round's own time if nothing
-    is known:
+    `claims`: the sums at the time of the round, by (tenant, GPU type). Return the round's own time
+    if nothing is known about later rounds:
 
     - with estimates, since keys and ranks change with time;
     - if a waiting job accepts several GPU types, since its claim may move with time;
@@ -103,7 +105,9 @@ def has_choice_of_types(progress: RoundProgress) -> bool:
 
 
 def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
-    """Return when a tenant starts to be owed (`TenantStanding.is_owed`), or None if never."""
+    """Return when rule 4 (a) starts to owe a tenant GPUs (`TenantStanding.is_owed`), or None if
+    never.
+    """
     falls = 19 * mine.share - 20 * claim.held
     if falls <= 0:
         return None
@@ -113,7 +117,9 @@ def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
 def _until_victims(
     progress: RoundProgress, rules: _Rules, until_us: int, claims: Mapping[ClaimKey, ClaimSums]
 ) -> int:
-    """Return when the first lease could newly end or move for a waiting job."""
+    """Return when a lease could first end or move for a waiting job, though it could not in this
+    round.
+    """
     if not (rules.guarantee or rules.defragment or rules.pays or rules.gangs):
         return until_us
     pool, least_us = progress.pool, progress.options.min_runtime_us
@@ -152,10 +158,10 @@ def _until_victims(
 def _from_when(
     row: JobService, instant_us: int, at_us: int, *, by_age: bool, pays: bool
 ) -> int | None:
-    """Return when a lease on one node could newly end or move, or None if never.
+    """Return when a lease on one node could first end or move for a waiting job, or None if never.
 
-    `instant_us`: when the lease may be preempted. `by_age`: it may end from then on. `pays`: rule 4
-    (b) may end the lease once its job is long.
+    `instant_us`: when the lease may be preempted. `by_age`: whether it may end from then on.
+    `pays`: whether rule 4 (b) may end it once its job is long.
     """
     if not by_age or instant_us <= at_us:
         if not pays:

@@ -33,20 +33,21 @@ RESTART_US = 60 * SECOND_US
 
 
 class RoomMaker:
-    """Makes room for jobs in one round; failed searches are not repeated."""
+    """The part of a round that makes room for jobs. Failed searches are not repeated."""
 
     def __init__(self, progress: RoundProgress) -> None:
         self._progress, self._options = progress, progress.options
         self._indices: dict[str, LeaseIndex] | None = None
         self._gangs = self._moves = 0
-        # The smallest gang for which a rule failed, by (rule, type), for rule 4 (b) also by tenant.
+        # The smallest gang for which a rule failed, by (rule, type). For rule 4 (b), the key also
+        # has the tenant.
         self._failed: dict[tuple[object, ...], int] = {}
         self._searches: dict[tuple[str, int, int, float], VictimSearch] = {}
         self._failed_needs: dict[tuple[int, str, int], float] = {}
         self._gang_room = GangRoom(progress, self._owed, self._index, self._clear)
 
     def may_differ(self, one: EvenCandidate) -> bool:
-        """Return whether other jobs of its kind may get room although this job failed."""
+        """Return whether, although this job failed, other jobs of its kind may still get room."""
         return self._options.estimates == "given" and self._may_pay(one)
 
     def make(self, one: EvenCandidate, gpu_types: Iterable[str]) -> bool:
@@ -84,7 +85,9 @@ class RoomMaker:
         return self._take(one, gpu_type, choice[1], PreemptionRule.GUARANTEE, numbers)
 
     def _owed(self, job: Job, gpu_type: str) -> dict[str, int] | None:
-        """Return the numbers that show that the tenant is owed the gang; None if it is not."""
+        """Return the numbers that show that the tenant is owed the job's GPUs, or None if it is
+        not.
+        """
         if not self._options.guarantee:
             return None
         mine = self._progress.standings[job.tenant, gpu_type]
@@ -128,7 +131,7 @@ class RoomMaker:
     def _cheapest(
         self, job: Job, gpu_type: str, free: FreeCapacity, above: float
     ) -> ClearedNode | None:
-        """Search victims of tenants that keep min(D, Q), and of the job's own tenant."""
+        """Search for victims among the job's own tenant and the tenants that keep min(D, Q)."""
         index = self._index(gpu_type)
         rule = self._rule(gpu_type, job.gpus, 2 * job.gpus, above)
         general = self._search(gpu_type, free, job.gpus, 2 * job.gpus, above).best()
@@ -153,7 +156,7 @@ class RoomMaker:
         return search
 
     def _rule(self, gpu_type: str, gpus: int, most_gpus: int, above: float) -> VictimRule:
-        """Return the rule by which every tenant keeps min(D, Q)."""
+        """Return a function that checks that every tenant keeps min(D, Q)."""
         standings = self._progress.standings
 
         def spare(tenant: int) -> int | None:
@@ -188,7 +191,9 @@ class RoomMaker:
         return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved), rule)
 
     def _movable(self, gpu_type: str, free: FreeCapacity, gpus: int) -> dict[int, list[Lease]]:
-        """Return the movable leases of each node that would have room if all its leases ended."""
+        """Return each node's movable leases, for the nodes that would have room if all these leases
+        left.
+        """
         index, available = self._index(gpu_type), free.available.free
         movable = {}
         for node, rows in index.by_node.items():
@@ -199,7 +204,9 @@ class RoomMaker:
         return movable
 
     def _may_move(self, lease: Lease) -> bool:
-        """Return whether the lease is small and its job's limits allow a new term elsewhere."""
+        """Return whether the lease is small, and whether the limits of its job allow a new term
+        elsewhere.
+        """
         if lease.placement[0][1] > MOVABLE_GPUS:
             return False
         progress = self._progress
@@ -255,7 +262,7 @@ class RoomMaker:
         free.put(((node, job.gpus),))
         if taken > job.gpus:
             free.put(((node, taken - job.gpus),))
-        # At most one exchange per node, because an exchange needs each of its ended leases.
+        # At most one exchange per node, because an exchange needs all of its ended leases.
         self._index(gpu_type).leave_out(node)
         progress.give(job, gpu_type, ((node, job.gpus),), NOTE_OF[rule])
         return True
@@ -291,7 +298,10 @@ class RoomMaker:
         return indices
 
     def _rank(self, lease: Lease) -> float:
-        """Return the attained GPU-time of a victim, or the work left; the highest ends first."""
+        """Return a victim's attained GPU-time, or with estimates its remaining work.
+
+        The victim with the most ends first.
+        """
         pool = self._progress.pool
         attained = job_received(pool.sums[lease.job], pool.at_us)
         if self._options.estimates != "given":
@@ -301,6 +311,9 @@ class RoomMaker:
 
 
 def _overfull(leases: Iterable[Lease], gpus: Mapping[int, int]) -> set[int]:
-    """Return nodes with fewer GPUs than leases hold: there, an ending lease frees no GPUs."""
+    """Return the nodes that have fewer GPUs than their leases hold.
+
+    On these nodes, a lease that ends frees no GPUs.
+    """
     load = gpus_by_node(lease.placement for lease in leases)
     return {node for node, count in load.items() if count > gpus.get(node, 0)}

@@ -1,4 +1,4 @@
-"""Evenshare on sums, queues and free GPUs that are kept between rounds (ADR 0175)."""
+"""The evenshare policy on sums, queues and free GPUs that are kept between rounds (ADR 0175)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ SWEEP_ROUNDS = 64  # empty lists are removed after this number of rounds
 
 
 class IncrementalEvenshare:
-    """The kept queues of one pool; without estimates, the rank of a waiting job does not change."""
+    """The kept queues of one pool.
+
+    They can be kept because, without estimates, a waiting job's rank does not change.
+    """
 
     outlasts_renewals = True
 
@@ -47,7 +50,7 @@ class IncrementalEvenshare:
         self._sweep_in = SWEEP_ROUNDS
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Decide a round as `Evenshare.decide` does for its snapshot."""
+        """Decide a round with the same result as `Evenshare.decide` on its snapshot."""
         # Until the next mark, unchanged claims need no update.
         is_still = view.is_still and view.at_us < self._sums.next_mark_us
         claims = () if is_still else view.sums.claims.values()
@@ -88,7 +91,7 @@ class IncrementalEvenshare:
         at_us, options = view.at_us, self._options
         free_by_type = view.free_capacity()
         jobs, sums, claims = view.jobs, view.sums.jobs, view.sums.claims
-        for _, gpu_type in claims:  # a type whose nodes are all gone
+        for _, gpu_type in claims:  # a type that no longer has nodes
             if gpu_type not in free_by_type:
                 free_by_type[gpu_type] = FreeCapacity({}, {}, {})
         due: dict[ClaimKey, int] = {}

@@ -1,4 +1,4 @@
-"""The numbers by which a round ranked tenants, computed from its decision."""
+"""The numbers by which a round ranked tenants, recomputed from its decision."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from evenshare_core.policies.evenshare.queues import ClaimKey, TenantStanding
 def turn_numbers(
     options: EvenshareOptions, lease_us: int, decision: Decision
 ) -> dict[ClaimKey, dict[str, Any]]:
-    """Return for each claim its GPU-time received and deserved over the window, and its key.
+    """Return, for each claim, the GPU-time received and deserved over the window, and its key.
 
     `own_ratio` is the key of rule 1 after the round's grants. `served_ratio` is the highest key at
-    which the round served a tenant below its deserved GPU-time. With the preset "tight": the GPUs
-    held, and min(D, Q) as `share`.
+    which the round served a tenant below its deserved GPU-time. With the preset "tight", return the
+    GPUs held instead, and min(D, Q) as `share`.
     """
     claims = decision.service.claims
     sums = DecayedSums(options.window_us)
@@ -39,7 +39,7 @@ def turn_numbers(
 
 
 def _given(decision: Decision) -> tuple[dict[ClaimKey, int], dict[str, float]]:
-    """Return the GPUs charged to claims, and the highest key below 1 that was served, by type."""
+    """Return the GPUs charged to each claim and, by type, the highest served key below 1."""
     picks: list[tuple[Grant | Renew, int]] = [
         (row, placement_gpus(row.placement)) for row in decision.grants if row.key.note != MOVED
     ]

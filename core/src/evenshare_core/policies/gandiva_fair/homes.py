@@ -3,15 +3,16 @@
 Source: Gandiva_fair (EuroSys 2020), 3.2, 3.4, 3.5.
 
 - A job's home is on the type with the largest speed x share of a GPU that its tenant's jobs would
-  have there. On a tie, types on which the tenant has share left come first, then the fastest type.
-  A job without a profile therefore goes to the fastest type on which its tenant has share left.
-- Its nodes are the best fit among nodes with room in addition to all jobs at home there. So small
-  jobs are packed, and nodes stay whole for large ones. If no node has room, the nodes with the
+  have there. On a tie, types on which part of the tenant's share is unused come first, then the
+  fastest type. A job without a profile therefore goes to the fastest type on which part of its
+  tenant's share is unused.
+- Its nodes are the best fit among nodes that still have room after all jobs at home there. So small
+  jobs are packed, and whole nodes stay free for large ones. If no node has room, the nodes with the
   least ticket load per GPU, (2), are used.
 - Moves happen once a quantum. For balance, a waiting job moves from the most to the least loaded
-  node of a type. Jobs of the first node must share time, and the difference of loads must exceed a
-  threshold. Between types, the job of the (tenant, from, to) with the largest gain moves, if the
-  gain exceeds a threshold.
+  node of a type. The jobs of the most loaded node must share its GPUs in turns, and the difference
+  of loads must exceed a threshold. Between types, the job with the largest gain, of all (tenant,
+  from, to), moves if the gain exceeds a threshold.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from evenshare_core.policies.gandiva_fair.tickets import Claim, GpuTypes, Tenant
 class TypeHomes:
     """The nodes of one GPU type, with the jobs that are at home there.
 
-    `asked`: GPUs requested by jobs, by node. `load`: tickets per GPU, (2), by node. `touched`:
+    `asked`: GPUs that jobs request, by node. `load`: tickets per GPU, (2), by node. `touched`:
     nodes whose jobs have changed since their rates were computed. `spanning`: jobs at home on
-    several nodes, by id. `is_as_read`: no job came or left since the memory was read.
+    several nodes, by id. `is_as_read`: whether no job has come or left since the memory was read.
     """
 
     def __init__(self, gpu_type: str, nodes: Iterable[Node]) -> None:
@@ -92,7 +93,9 @@ class TypeHomes:
         self._room = None
 
     def find(self, gpus: int) -> Placement:
-        """Return a home for a new job, without reserving it; empty if the type is too small."""
+        """Return a home for a new job without reserving it, or an empty home if the type has too
+        few GPUs.
+        """
         if self._room is None:
             rooms = {node: max(0, count - self.asked[node]) for node, count in self.gpus.items()}
             self._room = FreeGpus(rooms, self.size)
@@ -105,7 +108,9 @@ class TypeHomes:
         return self._least_loaded(gpus)
 
     def _least_loaded(self, gpus: int) -> Placement:
-        """Return as few nodes as possible; of nodes that are large enough, the least loaded."""
+        """Return as few nodes as possible: of the nodes that are large enough, the least loaded
+        ones.
+        """
         kept, chosen, left, seen = [], [], gpus, set[int]()
         while self._heap and left:
             load, node = heappop(self._heap)
@@ -124,7 +129,7 @@ class TypeHomes:
         return self._largest_first(gpus)
 
     def _largest_first(self, gpus: int) -> Placement:
-        """Return nodes of several sizes: the largest first, on a tie the least loaded."""
+        """Return nodes of several sizes: the largest first, and the least loaded first on a tie."""
         chosen = []
         for node in sorted(self.gpus, key=lambda node: (-self.gpus[node], self.load[node], node)):
             part = min(gpus, self.gpus[node])
@@ -138,7 +143,7 @@ class TypeHomes:
 def read_homes(
     jobs: Iterable[StrideJob], nodes: Iterable[Node], types: GpuTypes, memory: Memory
 ) -> dict[str, TypeHomes]:
-    """Return the homes of every type; a home on a type that its job cannot use is dropped."""
+    """Return the jobs' homes by GPU type. A home is dropped if its job cannot use the type."""
     by_type: dict[str, list[Node]] = {name: [] for name in types.names}
     for node in sorted(nodes, key=lambda node: node.id):
         if node.gpu_type in by_type:
@@ -164,7 +169,7 @@ def read_homes(
 
 
 class Placer:
-    """Finds homes for jobs by their tenants' shares, and moves jobs."""
+    """The part of a round that finds homes for jobs by their tenants' shares, and moves jobs."""
 
     def __init__(
         self,
@@ -183,8 +188,8 @@ class Placer:
     def set_loads(self) -> None:
         """Compute the ticket load of each node, (2).
 
-        Float sums are rounded, so the tickets of a node are always added in the order of its jobs.
-        If no job came or left, one pass over all jobs has this order, and is faster.
+        Float sums depend on the order, so a node's tickets are always added in the order of its
+        jobs. If no job came or left, a single loop over all jobs has this order and is faster.
         """
         per_gpu: dict[Claim, float] = {}
         tickets = {node: 0.0 for row in self.homes.values() for node in row.gpus}
@@ -221,8 +226,8 @@ class Placer:
     def settle_new(self, jobs: Iterable[StrideJob]) -> None:
         """Find homes for jobs that have none and can run (Algorithm 2).
 
-        The tenant with the fewest GPUs relative to its share has the next turn. Its jobs come by
-        weight, then by submission.
+        The tenant with the fewest GPUs relative to its share has the next turn. Its jobs are
+        ordered by weight, then by submission.
         """
         new = [one for one in jobs if not one.home and one.usable]
         chosen: list[tuple[StrideJob, str]] = []
@@ -243,7 +248,7 @@ class Placer:
         self.tenants.placed[key] = self.tenants.placed.get(key, 0) + sign * one.job.gpus
 
     def _choose(self, one: StrideJob, usable: tuple[str, ...]) -> str:
-        """Return the type of largest speed x tickets per GPU (Algorithm 2, line 5)."""
+        """Return the type with the largest speed x tickets per GPU (Algorithm 2, line 5)."""
         if len(usable) == 1:
             return usable[0]
         job, tenants = one.job, self.tenants
@@ -257,7 +262,10 @@ class Placer:
     # ---- moves ----
 
     def balance(self, budget: int, percent: int) -> int:
-        """Move waiting jobs from the most to the least loaded nodes; return the remaining moves."""
+        """Move waiting jobs from the most to the least loaded nodes.
+
+        Return how many moves are left.
+        """
         for _, row in sorted(self.homes.items()):
             # `fsum`, because `sum` rounds floats differently from Python 3.12 on.
             tickets = fsum(row.load[node] * gpus for node, gpus in row.gpus.items())
@@ -280,7 +288,7 @@ class Placer:
         return False
 
     def _move_between(self, row: TypeHomes, most: int, least: int, gap: float) -> bool:
-        """Move the job that brings the loads of two nodes closest together, if there is one."""
+        """Move the job that brings the loads of two nodes closest together, if one does."""
         best: tuple[float, bool, tuple[int, int, int]] | None = None
         moved = None
         for one in row.jobs[most]:
@@ -305,7 +313,7 @@ class Placer:
         one.passes.served_gpu_us = 0
 
     def change_types(self, jobs: Iterable[StrideJob], budget: int, percent: int) -> int:
-        """Move jobs to types on which they progress faster; return the remaining moves."""
+        """Move jobs to types on which they run faster. Return how many moves are left."""
         if len(self.types.names) < 2:
             return budget
         by_claim: dict[tuple[int, str], list[StrideJob]] = {}
@@ -337,9 +345,11 @@ class Placer:
     def _best_change(
         self, claim: Claim, rows: Iterable[StrideJob], percent: int
     ) -> tuple[float, str, StrideJob] | None:
-        """Return the largest gain of a tenant's jobs on a type, its target type, and the job.
+        """Return the largest gain of a tenant's jobs on a type, the target type, and the job to
+        move.
 
-        On a tie, the first of `rows` wins: the latest job, without a lease if possible.
+        On a tie, the first job of `rows` is chosen: the latest job, and one without a lease if
+        possible.
         """
         best = None
         tried = set()
@@ -368,7 +378,7 @@ class Placer:
 
 
 def least_pass_us(row: TypeHomes, one: StrideJob) -> int:
-    """Return the least pass of other jobs on a job's nodes, or its own if there are no others."""
+    """Return the least pass of the other jobs on a job's nodes, or its own pass without them."""
     others = [
         other.passes.floor_us
         for node, _ in one.home
@@ -379,7 +389,9 @@ def least_pass_us(row: TypeHomes, one: StrideJob) -> int:
 
 
 def least_passes(jobs: Iterable[StrideJob], nodes: Set[int]) -> dict[int, int]:
-    """Return the least pass of jobs with tickets on each of these nodes, or 0 if it has none."""
+    """Return for each of these nodes the least pass of its jobs with tickets, or 0 without such
+    jobs.
+    """
     least: dict[int, int] = {}
     for one in jobs:
         passes = one.passes
@@ -402,7 +414,7 @@ def _queue_order(one: StrideJob) -> tuple[int, int, int]:
 def _by_turns(
     chosen: list[tuple[StrideJob, str]], tenants: TenantTypes
 ) -> list[tuple[StrideJob, str]]:
-    """Order jobs by turns: the tenant with the fewest GPUs for its share is next (line 2)."""
+    """Order jobs by turns; the tenant with the fewest GPUs for its share is next (line 2)."""
     shares: dict[int, int] = {}
     for (tenant, _), micro in tenants.shares.items():
         shares[tenant] = shares.get(tenant, 0) + micro

@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
-# This many of the most loaded nodes are searched for a job to move.
+# A job to move is searched for on this number of most loaded nodes.
 TRIED = 8
 
 
 class LoadOrder:
-    """The nodes of a type by load, as heaps that may hold stale entries."""
+    """The nodes of a type by load, in heaps that may contain stale entries."""
 
     def __init__(
         self, load: Mapping[int, float], asked: Mapping[int, int], gpus: Mapping[int, int]
     ) -> None:
-        """Take tickets per GPU, requested GPUs, and GPUs, by node; the values may change later."""
+        """Keep references to tickets per GPU, requested GPUs, and GPUs, by node.
+
+        Their values may change later.
+        """
         self._load, self._asked, self._gpus = load, asked, gpus
         self._least = [(tickets, node) for node, tickets in load.items()]
         self._most = [(-tickets, node) for node, tickets in load.items() if self._is_shared(node)]
@@ -29,13 +32,13 @@ class LoadOrder:
         return self._asked[node] > self._gpus[node]
 
     def least(self) -> int:
-        """Return the node of least load, on a tie the one with the lowest id."""
+        """Return the least loaded node; on a tie, the one with the lowest id."""
         while self._least[0][0] != self._load[self._least[0][1]]:
             heappop(self._least)
         return self._least[0][1]
 
     def most_shared(self) -> list[int]:
-        """Return the `TRIED` most loaded nodes among those whose jobs share time."""
+        """Return the `TRIED` most loaded nodes of those whose jobs share GPUs in turns."""
         loaded: dict[int, float] = {}
         while self._most and len(loaded) < TRIED:
             load, node = heappop(self._most)

@@ -1,14 +1,14 @@
-"""Memory of the policy between rounds, in plain JSON, and passes.
+"""The policy's memory between rounds, in plain JSON, and the passes of jobs and nodes.
 
 - `jobs`: [job, base_us, served_gpu_us, rate, node] of every active job: its pass and its home. A
   home on several nodes is [..., node, gpus, node, gpus, ...]; a job without home has no node.
 - `nodes`: [node, base_us, served_gpu_us, rate]: the aggregate pass of a node's small jobs, for
   types that have jobs over several nodes.
-- `blocked`: [job, since_us]: jobs of least pass that are kept out by unexpired leases.
+- `blocked`: [job, since_us]: jobs with the least pass that unexpired leases keep from running.
 - `trades`: current trades, in the order in which they were made.
 - `quantum_us`: the start of the last quantum in which jobs moved and quota was traded.
-- `rated`: by GPU type, the inputs from which all its rates were computed, and the totals of
-  tenants. The inputs are a hash without ids, and the tenants with tickets, in order.
+- `rated`: by GPU type, the inputs of its rates, and the resulting totals of tenants. The inputs are
+  a hash without ids, and the tenants that have tickets, in order.
 - `stale`: nodes whose jobs have changed since their rates were computed.
 
 A pass is base + served / rate, in us of a GPU share. It is exact: base and served are integers, and
@@ -49,7 +49,7 @@ MEMORY_IDS = Fields(
 
 
 class Pass(msgspec.Struct, gc=False):
-    """The progress of a job or node that takes turns; the least pass is next.
+    """The progress of a job or node that takes turns; the one with the least pass is next.
 
     `rate`: its share, `UNIT` per GPU. A job with rate 0 has no tickets and comes last.
     """
@@ -60,7 +60,7 @@ class Pass(msgspec.Struct, gc=False):
 
     @property
     def value(self) -> float:
-        """The pass in us, correctly rounded."""
+        """Return the pass in us, correctly rounded."""
         rate = self.rate
         if not rate:
             return NEVER
@@ -68,16 +68,16 @@ class Pass(msgspec.Struct, gc=False):
 
     @property
     def floor_us(self) -> int:
-        """The pass, rounded down."""
+        """Return the pass in us, rounded down."""
         return self.base_us + (self.served_gpu_us * UNIT // self.rate if self.rate else 0)
 
     def set_rate(self, rate: int) -> None:
-        """Change the rate, keeping the present pass."""
+        """Change the rate and keep the current pass."""
         if rate != self.rate:
             self.base_us, self.served_gpu_us, self.rate = self.floor_us, 0, rate
 
     def raise_to(self, least_us: int) -> None:
-        """Raise the pass to a minimum: a job must not catch up on turns that it missed."""
+        """Raise the pass to a minimum, so that a job does not catch up on turns that it missed."""
         if self.floor_us < least_us:
             self.base_us, self.served_gpu_us = least_us, 0
 
@@ -85,9 +85,9 @@ class Pass(msgspec.Struct, gc=False):
 class StrideJob(msgspec.Struct, gc=False):
     """An active job: its home, its pass, and the lease that it holds.
 
-    `runs`: the lease continues; otherwise it has ended. `usable`: the GPU types that the job can
-    run on, slowest first. `gpu_type`: the type of its home, "" without a home. `is_new`: the job
-    was not active in the last round.
+    `runs`: whether the lease continues; if not, it has ended. `usable`: the GPU types that the job
+    can run on, slowest first. `gpu_type`: the type of its home, "" without a home. `is_new`: the
+    job was not active in the last round.
     """
 
     job: Job
@@ -101,13 +101,13 @@ class StrideJob(msgspec.Struct, gc=False):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """The order of jobs with equal passes: the smallest first, then the first submitted."""
+        """Return the key that orders jobs of equal pass: by size, then by submission."""
         job = self.job
         return (job.gpus, job.submitted_us, job.id)
 
     @property
     def turn(self) -> tuple[float, int, int, int]:
-        """The order of turns: the least pass first, then `order`."""
+        """Return the sort key of turns: the least pass first, then `order`."""
         job = self.job
         return (self.passes.value, job.gpus, job.submitted_us, job.id)
 
@@ -115,7 +115,7 @@ class StrideJob(msgspec.Struct, gc=False):
 class Rated(NamedTuple):
     """The inputs of the rates of a GPU type, and the resulting totals of tenants.
 
-    `key`: a hash of nodes and tickets; the tickets are those of `tenants`, in order.
+    `key`: a hash of nodes and tickets. Its tickets are those of `tenants`, in order.
     """
 
     key: str
@@ -136,7 +136,7 @@ class Memory(NamedTuple):
 
 
 def read_memory(raw: dict[str, Any]) -> Memory:
-    """Return the memory; empty if nothing is stored."""
+    """Return the memory, or an empty memory if none is stored."""
     return Memory(
         {row[0]: row for row in raw.get("jobs", ())},
         {node: Pass(*rest) for node, *rest in raw.get("nodes", ())},
@@ -152,7 +152,7 @@ def read_memory(raw: dict[str, Any]) -> Memory:
 
 
 def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) -> dict[str, Any]:
-    """Return the memory of the next round; `stale`: see the module."""
+    """Return the memory for the next round. `stale` is explained in the module's docstring."""
     return {
         "blocked": [[job, since_us] for job, since_us in sorted(memory.blocked.items())],
         "jobs": [
@@ -178,7 +178,7 @@ def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) ->
 
 
 def _job_row(one: StrideJob) -> list[int]:
-    """Return the row of a job that is not at home on one node."""
+    """Return the stored row of a job whose home is not a single node."""
     passes = one.passes
     row = [one.job.id, passes.base_us, passes.served_gpu_us, passes.rate]
     for node, gpus in one.home:
@@ -187,12 +187,12 @@ def _job_row(one: StrideJob) -> list[int]:
 
 
 def nodes_of(row: list[int]) -> list[int]:
-    """Return the nodes of the home in a stored row."""
+    """Return the nodes of the home that a stored row gives."""
     return row[4::2]
 
 
 def _home_of(row: list[int], gpus: dict[int, int]) -> Placement:
-    """Return the home in the row of a job on several nodes, if these still exist."""
+    """Return the home that the row of a job on several nodes gives, if these nodes still exist."""
     home = tuple(zip(row[4::2], row[5::2], strict=True))
     return home if _is_there(home, gpus) else ()
 
@@ -204,7 +204,7 @@ def _is_there(home: Placement, gpus: dict[int, int]) -> bool:
 def read_jobs(snapshot: Snapshot, memory: Memory, types: GpuTypes) -> list[StrideJob]:
     """Return the active jobs by id, with homes that still exist.
 
-    A job without memory that holds a lease is at home on the nodes of the lease.
+    If a job holds a lease and has no stored row, its home is the nodes of the lease.
     """
     leases = {lease.job: lease for lease in snapshot.leases}
     gpus = {node.id: node.gpus for node in snapshot.nodes}

@@ -7,11 +7,13 @@ Rules, by number; each has a file:
 
 1. *Tickets* (`tickets`, `rates`): a tenant's tickets are its quota of each type. The rates of jobs
    at their homes give tenants equal GPU-time per ticket, as far as possible. As an option, a job's
-   rate is its tenant's quota / GPUs of the tenant's jobs.
+   rate is its tenant's quota divided by the GPUs of the tenant's jobs.
 2. *Homes* (`homes`): each job has a home on nodes of one type, by Algorithm 2; few jobs move.
-3. *Turns* (`stride`): on each node by exact pass; over nodes by pass, with an aggregate per node.
+3. *Turns* (`stride`): the jobs of a node take turns by exact pass. Jobs over several nodes also
+   compete by pass, with an aggregate pass per node.
 4. *Idle GPUs* (`stride`) go to waiting jobs, even away from their homes.
-5. *Trades* (`trading`): once a quantum, at the second price; trades that are no longer right end.
+5. *Trades* (`trading`) are made once a quantum, at the second price. Trades that are no longer
+   justified end.
 
 | paper | here | unit |
 |---|---|---|
@@ -26,7 +28,7 @@ Rules, by number; each has a file:
 Departures, each with its test in tests/papers/test_gandiva_fair.py or test_gandiva_fair_rounds.py:
 
 - Rates by placement, exact passes, ties by (pass, size, submission). With (1) and (3) as printed,
-  the paper's examples do not come out (`TestTwoNodes`, `TestOneNode`).
+  the results differ from the paper's examples (`TestTwoNodes`, `TestOneNode`).
 - Leases need not expire together; GPUs of unexpired leases take no part in turns
   (`TestLeasesThatGoOn`).
 - Idle GPUs are given at once; the paper leaves them to packing and moves (`TestIdleGpus`).
@@ -34,8 +36,8 @@ Departures, each with its test in tests/papers/test_gandiva_fair.py or test_gand
   its profile has a speed there (`TestTypes`).
 - Only quota is traded, not GPUs that other tenants leave idle (`TestTrades`).
 
-If no job waits and no lease has ended, a round changes no pass, home or trade. Such a round may
-therefore be skipped. All orders end in (submitted, id).
+If no job waits and no lease has ended, a round changes no pass, home or trade. The round may
+therefore be skipped. All ties are broken by (submitted, id).
 """
 
 from __future__ import annotations
@@ -160,7 +162,10 @@ POLICY = GandivaFair()
 
 
 def quantum_of(snapshot: Snapshot, options: GandivaFairOptions) -> int:
-    """Return the quantum in us: the option, kept within the pool's bounds, or the lease length."""
+    """Return the quantum in us: the option, kept within the pool's bounds.
+
+    Without the option, the lease length.
+    """
     if not snapshot.lease_bounds_us:
         return snapshot.lease_us
     least_us, most_us = snapshot.lease_bounds_us
@@ -168,7 +173,9 @@ def quantum_of(snapshot: Snapshot, options: GandivaFairOptions) -> int:
 
 
 def term_of(snapshot: Snapshot, quantum_us: int) -> int:
-    """Return the length of a term that starts now, in us: to the end of the quantum, if allowed.
+    """Return the length of a term that starts now, in us.
+
+    It ends with the quantum if the pool's bounds allow that.
 
     All leases of a pool therefore end together, so that a gang finds whole nodes free.
     """
@@ -198,7 +205,7 @@ def _trade(
     *,
     is_due: bool,
 ) -> tuple[Trade, ...]:
-    """Apply rule 5: undo trades that are no longer right, or make this quantum's trades."""
+    """Apply rule 5: undo trades that are no longer justified, or make this quantum's trades."""
     if not memory.trades and not (is_due and options.trading and len(types.names) > 1):
         return ()
     traders = traders_of(snapshot, types) if options.trading else {}
@@ -227,7 +234,7 @@ def _settle(
     memory: Memory,
     moves: bool,
 ) -> dict[str, TypeHomes]:
-    """Find homes for new jobs (rule 2); `moves`: the homes of some other jobs may change."""
+    """Find homes for new jobs (rule 2). `moves`: whether some other jobs may get new homes."""
     homes = read_homes(jobs, snapshot.nodes, types, memory)
     is_new = any(not one.home for one in jobs)
     if not moves and not is_new:

@@ -1,4 +1,5 @@
-"""Attainable rates of placed jobs: max-min over tenants by progressive filling of totals.
+"""Attainable rates of placed jobs: max-min fair over tenants, by progressive filling of their
+totals.
 
 Source: Gandiva_fair (EuroSys 2020), 3.2. The paper divides tickets by all GPUs of a tenant's jobs
 (1). On an unbalanced placement, tenants then get less than their share. Here, the rates x raise the
@@ -7,9 +8,9 @@ The constraints are x_j <= size_j, and on each node a sum of at most its GPUs.
 
 Nodes are visited one by one. A node's GPUs are shared so that the totals of its tenants become
 equal, given their rates on other nodes. This is repeated until nothing changes (block ascent). The
-totals of small jobs are a polymatroid, so the limit is the max-min optimum. A job over several
-nodes gets the lowest rate that any of its nodes would give it. Tenants without weight share the
-rest.
+possible totals of one-node jobs form a polymatroid, so the result converges to the max-min optimum.
+A job over several nodes gets the lowest rate that any of its nodes would give it. Tenants without
+weight share what is left.
 
 Rates are integers, `UNIT` per GPU.
 """
@@ -21,14 +22,14 @@ from typing import NamedTuple
 
 # Divisible by all numbers up to 16, so that usual shares of a GPU are exact.
 UNIT = 720_720
-# Sweeps end when no rate changes by more than SETTLED, or after NODE_VISITS visits of nodes.
+# Sweeps end when no rate changes by more than SETTLED, or after NODE_VISITS node visits.
 SETTLED = UNIT // 100_000
 NODE_VISITS = 6000
 LEAST_SWEEPS, MOST_SWEEPS = 4, 60
 
 
 class FillRow(NamedTuple):
-    """A participant: its weight, its amount so far, and the maximum that it can use in addition."""
+    """A participant: its weight, its current amount, and the most that it can get in addition."""
 
     weight: int
     has: int
@@ -36,19 +37,20 @@ class FillRow(NamedTuple):
 
 
 def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Share an amount so that (has + given) / weight become equal; return the parts.
+    """Divide an amount so that (has + given) / weight becomes equal; return the parts.
 
-    `rows`: as `FillRow`, with weights above 0. Parts are from 0 to `most`. The remainder of
-    rounding, less than one per row, is not given.
+    `rows`: tuples like `FillRow`, with weights above 0. Each part is between 0 and `most`. The
+    rounding remainder, less than one per row, is not given out.
     """
     mosts = [row[2] for row in rows]
     if not rows or sum(mosts) <= amount:
         return mosts
-    # The levels at which rows start to fill, then the levels at which they are full.
+    # The levels at which rows start to get units, then the levels at which they are full.
     levels = [has / weight for weight, has, _ in rows]
     levels += [(has + most) / weight for weight, has, most in rows]
     count = len(rows)
-    weight = has = full = 0  # of the rows that fill at this level; `full`: given to full rows
+    # sums of the rows that are being filled at this level; `full`: units given to full rows
+    weight = has = full = 0
     order = sorted(range(2 * count), key=levels.__getitem__)
     for step in order:
         if weight * levels[step] - has + full >= amount:
@@ -62,7 +64,7 @@ def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
             weight -= its_weight
             has -= its_has
             full += its_most
-    if not weight:  # full rows use the whole amount, and no other row has started to fill
+    if not weight:  # the full rows use the whole amount, and no other row has started to get units
         before = set(order[: order.index(step)])
         return [most if count + place in before else 0 for place, most in enumerate(mosts)]
     level_up = amount - full + has
@@ -81,14 +83,12 @@ class SpanningJob(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The job's GPUs on all nodes."""
+        """Return the number of GPUs of the job on all nodes."""
         return sum(self.gpus.values())
 
 
 class Rates(NamedTuple):
-    """Rates in units, by node and tenant for jobs on one node, by job id for jobs over several
-    nodes.
-    """
+    """Rates in units: by node and tenant for jobs on one node, by job id for other jobs."""
 
     small: dict[int, dict[int, int]]
     spanning: dict[int, int]
@@ -103,7 +103,7 @@ def placement_rates(
     """Return the rates of one GPU type.
 
     `nodes`: GPUs by node. `demand`: GPUs of jobs on one node, by node and tenant. `weights`: by
-    tenant, in any common unit; 0 if missing.
+    tenant, in any common unit; a missing weight is 0.
     """
     state = _Filling(nodes, demand, spanning, weights)
     state.settle()
@@ -117,10 +117,10 @@ def level_again(
     weights: Mapping[int, int],
     totals: dict[int, int],
 ) -> dict[int, dict[int, int]]:
-    """Return the rates of some nodes, given the tenants' rates on other nodes.
+    """Recompute the rates on some nodes, given the tenants' rates on the other nodes.
 
     `amounts`: units of each node for jobs on one node. `demand`: GPUs by node and tenant. `totals`:
-    units by tenant on other nodes; the new rates are added to it.
+    units by tenant on the other nodes. The new rates are added to `totals`.
     """
     rates: dict[int, dict[int, int]] = {}
     for node in sorted(demand):
@@ -143,7 +143,7 @@ def level_again(
 
 
 class _Filling:
-    """The rates so far, and each tenant's total."""
+    """The rates computed so far, and each tenant's total."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class _Filling:
         self._start()
 
     def _start(self) -> None:
-        """Start with each tenant's part of all GPUs, spread evenly over its jobs."""
+        """Start with each tenant's part of all GPUs, divided evenly among its jobs."""
         asked: dict[int, int] = {}
         for units_of in self._most.values():
             for tenant, units in units_of.items():
@@ -210,7 +210,7 @@ class _Filling:
         return abs(units - before)
 
     def settle(self) -> None:
-        """Make totals equal, node by node, until nothing changes or a limit is reached."""
+        """Equalize the totals, node by node, until nothing changes or a limit is reached."""
         visits = max(1, len(self._order))
         sweeps = max(LEAST_SWEEPS, min(MOST_SWEEPS, NODE_VISITS // visits))
         for _ in range(sweeps):
@@ -246,7 +246,7 @@ class _Filling:
         return change
 
     def _level_spanning(self, job: int) -> int:
-        """Set the lowest rate that any of its nodes would give the job as a job on one node."""
+        """Set the job's rate to the lowest that its nodes would give it as a one-node job."""
         one, rate, totals = self._jobs[job], self.spanning[job], self._totals
         weight_of_one, total, size = self._weights[one.tenant], totals[one.tenant], one.size
         least = size * UNIT
@@ -265,7 +265,7 @@ class _Filling:
         return self._set_spanning(job, least)
 
     def fill_rest(self) -> None:
-        """Give tenants without weight the rest of a node, in equal parts."""
+        """Give what is left of each node to tenants without weight, in equal parts."""
         for node in self._order:
             rates = self.small[node]
             others = [tenant for tenant in rates if not self._weights.get(tenant)]

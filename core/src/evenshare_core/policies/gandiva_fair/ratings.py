@@ -3,11 +3,11 @@
 If tickets, nodes or options of a GPU type change, all of its rates are recomputed. If jobs came,
 left or moved, only the rates of their nodes are recomputed, given the tenants' rates on other
 nodes. If the totals of tenants have then drifted by 1 % of the type, all rates are recomputed. In a
-small pool, this happens at once.
+small pool, one change can be enough for that.
 
-Rates make tenants equal, not the jobs of one tenant. If a tenant gets all that it deserves on other
-nodes, one of its jobs would have the rate 0 and never get a turn. A job therefore has at least a
-fraction of its tenant's tickets per GPU, and jobs over the same nodes share evenly.
+Rates equalize tenants, not the jobs of one tenant. If a tenant gets all that it deserves on other
+nodes, one of its jobs would have the rate 0 and never get a turn. A job's rate is therefore at
+least a fraction of its tenant's tickets per GPU. A tenant's jobs over the same nodes share evenly.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from evenshare_core.policies.gandiva_fair.rates import (
 from evenshare_core.policies.gandiva_fair.tickets import Claim
 from evenshare_core.units import GPU_MICRO
 
-# All rates of a type are recomputed if totals drift by 1 / DRIFT of it.
+# All rates of a type are recomputed if the totals drift by more than 1 / DRIFT of the type.
 DRIFT = 100
-# The minimum rate of a job whose tenant has tickets is (1) x size / LEAST_PART.
+# If a job's tenant has tickets, the job's minimum rate is (1) x size / LEAST_PART.
 LEAST_PART = 16
 
 
@@ -40,7 +40,7 @@ def set_rates(
     quotas: Mapping[Claim, int],
     memory: Memory,
 ) -> None:
-    """Set the rate of every job that has a home; `tickets`: the option of this name."""
+    """Set the rate of every job that has a home. `tickets`: the policy's option of this name."""
     by_type: dict[str, dict[int, int]] = {}
     for (tenant, gpu_type), micro in sorted(quotas.items()):
         if micro:
@@ -74,7 +74,7 @@ def set_rates(
 
 
 def _demand(row: TypeHomes, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
-    """Return the GPUs of jobs that are at home on one node, by node and tenant."""
+    """Return, by node and tenant, the GPUs of jobs whose home is one node."""
     demand: dict[int, dict[int, int]] = {}
     for node in nodes:
         asked = demand[node] = {}
@@ -87,7 +87,7 @@ def _demand(row: TypeHomes, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
 def _least_rates(
     gpu_type: str, jobs: Iterable[StrideJob], weights: Mapping[int, int]
 ) -> dict[int, int]:
-    """Return the minimum rate per GPU by tenant; `weights`: tickets in micro-GPUs."""
+    """Return each tenant's minimum rate per GPU. `weights`: tickets in micro-GPUs."""
     gpus: dict[int, int] = {}
     for one in jobs:
         if one.gpu_type == gpu_type:
@@ -155,7 +155,7 @@ def _rate_nodes(
     jobs: Iterable[StrideJob],
     least: Mapping[int, int],
 ) -> bool:
-    """Set the rates of touched nodes; return False if all rates must be recomputed instead."""
+    """Set the rates on touched nodes, or return False if all rates must be recomputed."""
     touched = row.touched
     if any(
         one.is_new and any(node in touched for node, _ in one.home) for one in row.spanning.values()
@@ -190,7 +190,7 @@ def _spanned(row: TypeHomes, node: int) -> int:
 
 
 def _rate_by_tickets(row: TypeHomes, weights: Mapping[int, int]) -> None:
-    """Set the rates by (1) and (3) as printed."""
+    """Set the rates by equations (1) and (3) of the paper."""
     jobs = {one.job.id: one for rows in row.jobs.values() for one in rows}
     gpus: dict[int, int] = {}
     for one in jobs.values():

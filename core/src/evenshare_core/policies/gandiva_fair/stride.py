@@ -1,15 +1,16 @@
-"""Turns of jobs: split, gang-aware stride, and the use of GPUs that no turn uses.
+"""Turns of jobs by split, gang-aware stride; GPUs that no turn uses go to waiting jobs.
 
 Source: Gandiva_fair (EuroSys 2020), 3.1 and Algorithm 1.
 
-1. *On a node*, the jobs at home there take turns by pass, the least first. A job that does not fit
-   is skipped and keeps its pass. The pass of a job that runs grows by size x term / rate.
-2. *Over nodes*, if a type has jobs over several nodes: these and an aggregate per node take turns
-   by pass in the same way. An aggregate's rate is the sum of its jobs' rates. It is charged for all
-   GPUs of its node; if a spanning job uses some of them, only for those that its own jobs use.
-3. *Unexpired leases* cannot be taken. If they keep out a job of least pass for a whole quantum,
-   the free GPUs of its nodes are held for it. Other jobs then get them only for terms that end by
-   the time at which the job needs them.
+1. *On a node*, the jobs at home there take turns by pass; the least pass is first. A job that does
+   not fit is skipped and keeps its pass. The pass of a job that runs grows by size x term / rate.
+2. *Over nodes*: if a type has jobs over several nodes, these jobs and an aggregate per node take
+   turns by pass in the same way. An aggregate's rate is the sum of its jobs' rates. It is charged
+   for all GPUs of its node. If a job over several nodes uses some of them, it is charged only for
+   those that its own jobs use.
+3. *Unexpired leases* keep their GPUs. If they block the job with the least pass for a whole
+   quantum, the free GPUs of its nodes are kept for it. Other jobs then get these GPUs only for
+   terms that end before the job needs them.
 4. *Idle GPUs*: a waiting job moves to another node of its type that has room left. After that, a
    job may run as a guest on another type without changing its home.
 """
@@ -31,14 +32,14 @@ from evenshare_core.policies.gandiva_fair.rates import UNIT
 from evenshare_core.policies.gandiva_fair.tickets import GpuTypes
 from evenshare_core.policies.shared.admission import Admission, Refusal
 
-# The waiting jobs of one node, each after the fields of its turn.
+# The waiting jobs of a node, each preceded by the fields that order its turn.
 Queue = list[tuple[float, int, int, int, StrideJob]]
 TURN, IDLE, GUEST = "", "idle", "guest"
 KEYS = {note: Key(None, None, note) for note in (TURN, IDLE, GUEST)}
 
 
 class Turns:
-    """The picks of the round so far. `held`: GPUs kept free for a job, by node."""
+    """The picks of the round so far. `held`: by node, the GPUs that are kept free for a job."""
 
     def __init__(
         self, snapshot: Snapshot, memory: Memory, types: GpuTypes, term_us: int, quantum_us: int
@@ -53,7 +54,7 @@ class Turns:
         self.held: dict[int, int] = {}
         self._blocked: dict[int, int] = {}
         self._free = {node.id: node.gpus for node in snapshot.nodes}
-        self._frees_us: dict[int, int] = {}  # when the last continuing lease of a node may end
+        self._frees_us: dict[int, int] = {}  # by node, when its last continuing lease may end
         self._spanned: set[int] = set()  # nodes on which jobs over several nodes hold GPUs
         for lease in snapshot.leases:
             if not lease.ends_by(self.at_us):
@@ -66,7 +67,7 @@ class Turns:
                         self._spanned.add(node)
 
     def run(self, homes: Mapping[str, TypeHomes], jobs: Iterable[StrideJob]) -> None:
-        """Run the turns of every type, then give idle GPUs."""
+        """Run the turns of every GPU type, then give away idle GPUs."""
         jobs = list(jobs)
         waiting = [one for one in jobs if one.home and not one.runs]
         rates, queues = self._read_queues(jobs)
@@ -84,7 +85,7 @@ class Turns:
         self.memory.blocked.update(self._blocked)
 
     def is_kept_from(self, one: StrideJob) -> bool:
-        """Return whether the job could have started if no GPUs were held for another job."""
+        """Return whether the job could have started if no GPUs were kept for another job."""
         return one.job.id not in self._blocked and any(
             one.job.gpus <= self._free[node] for node, _ in one.home if node in self.held
         )
@@ -92,10 +93,10 @@ class Turns:
     # ---- turns ----
 
     def _read_queues(self, jobs: Iterable[StrideJob]) -> tuple[dict[int, int], dict[int, Queue]]:
-        """Return the summed rate of each node's jobs, and the waiting jobs of nodes with free GPUs.
+        """Return the total rate of each node's jobs, and the waiting jobs of nodes with free GPUs.
 
-        Only jobs at home on one node are included. A pass over all jobs is several times as fast as
-        going from node to node, because of memory locality.
+        Only jobs whose home is one node are included. Because of memory locality, a loop over all
+        jobs is several times as fast as a loop over nodes.
         """
         free = self._free
         rates = dict.fromkeys(free, 0)
@@ -115,7 +116,7 @@ class Turns:
     def _run_type(
         self, row: TypeHomes, rates: Mapping[int, int], queues: Mapping[int, Queue]
     ) -> set[int]:
-        """Apply rules 1 and 2; return the nodes that have an aggregate."""
+        """Apply rules 1 and 2; return the nodes with an aggregate pass."""
         spanning = row.spanning
         if not spanning:
             for node in row.gpus:
@@ -147,11 +148,13 @@ class Turns:
         return all(self._free[node] >= gpus and self._ends_in_time(node) for node, gpus in one.home)
 
     def _ends_in_time(self, node: int) -> bool:
-        """Return whether a term from now ends before the job that the node is held for needs it."""
+        """Return whether a term that starts now ends before the job that the node is kept for needs
+        it.
+        """
         return node not in self.held or self.at_us + self.term_us <= self._frees_us.get(node, 0)
 
     def _keep_out(self, one: StrideJob) -> None:
-        """Apply rule 3 to a job of least pass that continuing leases keep out."""
+        """Apply rule 3 to the job with the least pass, which continuing leases block."""
         if not any(node in self._frees_us for node, _ in one.home):
             return
         since_us = self.memory.blocked.get(one.job.id, self.at_us)
@@ -163,7 +166,7 @@ class Turns:
                 self._frees_us[node] = until_us
 
     def _run_node(self, row: TypeHomes, node: int, queue: Queue) -> int:
-        """Apply rule 1; return the number of GPUs given."""
+        """Apply rule 1; return how many GPUs were given."""
         free = before = self._free[node]
         if not free:
             return 0
@@ -189,7 +192,7 @@ class Turns:
         self.memory.nodes[node].served_gpu_us += gpus * self.term_us
 
     def _join_aggregates(self, row: TypeHomes, rates: Mapping[int, int]) -> None:
-        """Update each node's aggregate pass; a new aggregate starts at the least pass of all."""
+        """Update each node's aggregate pass. A new aggregate starts at the type's least pass."""
         known, spanning = self.memory.nodes, row.spanning.values()
         passes = [known[node].floor_us for node in row.gpus if node in known]
         passes += [one.passes.floor_us for one in spanning if not one.is_new]
@@ -207,7 +210,7 @@ class Turns:
     def _fill_idle(
         self, row: TypeHomes, waiting: Iterable[StrideJob], jobs: Iterable[StrideJob]
     ) -> None:
-        """Move waiting jobs of the type to nodes with idle GPUs (rule 4)."""
+        """Move the type's waiting jobs to nodes with idle GPUs (rule 4)."""
         idle = self._idle(row)
         if not idle.total:
             return
@@ -244,7 +247,7 @@ class Turns:
         return FreeGpus({node: free[node] for node in row.gpus if node not in held}, row.size)
 
     def _invite(self, row: TypeHomes, waiting: Iterable[StrideJob]) -> None:
-        """Give idle GPUs of this type for one term to jobs with a home on another type (rule 4)."""
+        """Give this type's idle GPUs for one term to jobs whose home is another type (rule 4)."""
         idle = self._idle(row)
         if not idle.total:
             return
@@ -293,9 +296,9 @@ class Turns:
 def _furthest_behind_first(
     some: Sequence[StrideJob], jobs: Iterable[StrideJob]
 ) -> Iterator[StrideJob]:
-    """Yield jobs in the order of their pass minus the least pass on their nodes, the least first.
+    """Yield jobs by their pass minus the least pass on their nodes, the lowest difference first.
 
-    They are sorted lazily: when most jobs wait, few idle GPUs are left.
+    Sorting is lazy, because few idle GPUs are left when most jobs wait.
     """
     if len(some) < 2:
         yield from some

@@ -1,12 +1,12 @@
-"""Tickets: quotas as shares of each GPU type, for tenants that can use them; and traders.
+"""Tickets (quotas as shares of each GPU type, for tenants that can use them), and traders.
 
 Source: Gandiva_fair (EuroSys 2020), 3.2 and 3.4.
 
-- A tenant's tickets of a type are its effective quota of it after trades.
-- Its fair share of a type comes from water filling. Capacity is shared in proportion to tickets,
-  limited by what the tenant's jobs need, and the rest goes to the others. Tenants without tickets
-  share the remainder equally. Types are shared from the fastest on. Jobs that are covered on one
-  type do not request slower types again.
+- A tenant's tickets of a type are its effective quota of the type after trades.
+- Its fair share of a type comes from water filling. Capacity is shared in proportion to tickets. No
+  tenant gets more than its jobs need; the rest goes to the others. Tenants without tickets share
+  the remainder equally. The fastest type is shared first. Jobs that got their GPUs on one type do
+  not also request slower types.
 - Types are ordered by the mean speed of the profiles that run there, then by name.
 """
 
@@ -27,7 +27,7 @@ from evenshare_core.policies.gandiva_fair.trading import Trader
 from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 Claim = tuple[int, str]  # (tenant, GPU type)
-# Two profiles of a tenant count as the same if their speedups differ by at most this.
+# Two profiles of a tenant count as the same if their speedups differ by at most this percentage.
 SPREAD_PERCENT = 5
 
 
@@ -48,12 +48,14 @@ class GpuTypes:
         return (Fraction(sum(speeds), len(speeds)) if speeds else Fraction(ONE_MILLI), name)
 
     def speed_milli(self, job: Job, gpu_type: str) -> int:
-        """Return a job's speed on a type over that on its slowest, in thousandths."""
+        """Return a job's speed on a type divided by that on its slowest type, in thousandths."""
         profile = self.profiles.get(job.profile)
         return ONE_MILLI if profile is None else profile.speed_milli(gpu_type)
 
     def usable(self, job: Job) -> tuple[str, ...]:
-        """Return the accepted types that can run the job and are large enough, slowest first."""
+        """Return the accepted types that the job can run on and that are large enough, slowest
+        first.
+        """
         key = (job.gpu_types, job.profile, job.gpus)
         types = self._usable.get(key)
         if types is None:
@@ -68,11 +70,11 @@ class GpuTypes:
         return types
 
 
-Demand = dict[int, dict[tuple[str, ...], int]]  # GPUs by tenant and usable types
+Demand = dict[int, dict[tuple[str, ...], int]]  # requested GPUs, by tenant and usable types
 
 
 def demand_of(jobs: Iterable[tuple[Job, tuple[str, ...]]]) -> Demand:
-    """Return the GPUs that tenants' jobs request; `jobs`: each with the types that it can use."""
+    """Return the GPUs that tenants' jobs request. `jobs`: pairs of a job and its usable types."""
     demand: Demand = {}
     for job, usable in jobs:
         if usable:
@@ -82,7 +84,7 @@ def demand_of(jobs: Iterable[tuple[Job, tuple[str, ...]]]) -> Demand:
 
 
 class _Uncovered:
-    """Requested micro-GPUs of a tenant's jobs that are not covered yet."""
+    """The micro-GPUs that a tenant's jobs request and have not got yet."""
 
     def __init__(self, demand: Mapping[tuple[str, ...], int]) -> None:
         self._left = {usable: gpus * GPU_MICRO for usable, gpus in demand.items()}
@@ -91,7 +93,9 @@ class _Uncovered:
         return sum(micro for usable, micro in self._left.items() if gpu_type in usable)
 
     def cover(self, gpu_type: str, micro: int, rank: Mapping[str, int]) -> None:
-        """Cover jobs with micro-GPUs of a type; jobs with the fewest slower types go first."""
+        """Give micro-GPUs of a type to jobs that still request some, those with the fewest slower
+        types first.
+        """
         here = [usable for usable in self._left if gpu_type in usable]
         for usable in sorted(here, key=lambda row: (_slower(row, gpu_type, rank), row)):
             part = min(micro, self._left[usable])
@@ -133,7 +137,7 @@ def fair_shares(quotas: Mapping[Claim, int], demand: Demand, types: GpuTypes) ->
 def covered_quotas(
     quotas: Mapping[Claim, int], demand: Demand, types: GpuTypes
 ) -> dict[Claim, int]:
-    """Return the part of each quota that its tenant's jobs can use, assigning fast types first."""
+    """Return the part of each quota that the tenant's jobs can use; fast types are used first."""
     left = {tenant: _Uncovered(rows) for tenant, rows in demand.items()}
     covered: dict[Claim, int] = {}
     for name in reversed(types.names):
@@ -144,12 +148,12 @@ def covered_quotas(
 
 
 def traders_of(snapshot: Snapshot, types: GpuTypes) -> dict[int, Trader]:
-    """Return the tenants that trade, by id, each with the quota that it may trade.
+    """Return the tenants that may trade, by id, each with the quota that it may trade.
 
-    A trader lends all of its quota. Its jobs that accept several types all have a profile, and
-    their speedups differ by at most 5 %. Quota that jobs of a single type need is not traded. Some
-    jobs may run on fewer types than others, such as gangs that are too large for one type. Their
-    sets of types must then be nested. The snapshot must be without trades.
+    A trader has no reserved quota. Its jobs that accept several types all have a profile, and their
+    speedups differ by at most 5 %. Quota that its jobs of a single type need is not traded. If some
+    of its jobs can run on fewer types than others, as large gangs may, these sets of types must be
+    nested. The snapshot's quotas must be those before trades.
     """
     quotas = quotas_micro(snapshot.entitlements)
     keepers = {row.tenant for row in snapshot.entitlements if row.mode is Mode.RESERVE}
@@ -187,7 +191,7 @@ def _are_nested(asked: Iterable[tuple[str, ...]]) -> bool:
 def _within_of(
     asked: Mapping[tuple[str, ...], int], widest: tuple[str, ...]
 ) -> tuple[tuple[tuple[str, ...], int], ...]:
-    """Return `Trader.within`: for the types that some jobs cannot use, what the others request."""
+    """Return `Trader.within`: for types that some jobs cannot use, the requests of the others."""
     rows = []
     for usable in sorted(asked, key=lambda row: (-len(row), row)):
         others = tuple(name for name in widest if name not in usable)
@@ -200,7 +204,10 @@ def _within_of(
 def _one_profile(
     asking: Iterable[tuple[Job, tuple[str, ...]]], types: GpuTypes, widest: tuple[str, ...]
 ) -> Profile | None:
-    """Return the profile of most GPUs among jobs that use all of `widest`; None if some differ."""
+    """Return the profile with the most GPUs among jobs that use all of `widest`.
+
+    Return None if a profile is missing, or if speedups differ by more than 5 %.
+    """
     gpus: dict[int, int] = {}
     usable_by = set()
     for job, usable in asking:
@@ -236,15 +243,15 @@ class TenantTypes(NamedTuple):
     placed: dict[Claim, int]  # GPUs of placed jobs
 
     def per_gpu(self, tenant: int, gpu_type: str, more: int = 0) -> float:
-        """Return the share of a GPU that each GPU of the tenant's jobs gets; at most 1.
+        """Return the share of a GPU, at most 1, for each GPU of the tenant's placed jobs.
 
-        `more`: GPUs that are placed in addition.
+        `more`: the number of GPUs to place in addition.
         """
         gpus = self.placed.get((tenant, gpu_type), 0) + more
         share = self.shares.get((tenant, gpu_type), 0) / GPU_MICRO
         return min(1.0, share / gpus) if gpus else min(1.0, share)
 
     def load(self, tenant: int, gpu_type: str) -> float:
-        """Return the tickets per GPU of the tenant's jobs, (1), from its fair share."""
+        """Return the tickets per GPU of the tenant's placed jobs, (1), from its fair share."""
         gpus = self.placed.get((tenant, gpu_type), 0)
         return self.shares.get((tenant, gpu_type), 0) / gpus if gpus else 0.0

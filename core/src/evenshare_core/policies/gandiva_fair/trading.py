@@ -1,4 +1,4 @@
-"""Automatic trades of quota between tenants that gain differently from a faster GPU type.
+"""Automatic trades of quota between tenants whose jobs gain differently from a faster GPU type.
 
 Source: Gandiva_fair (EuroSys 2020), 3.4 and 3.5.
 
@@ -12,9 +12,10 @@ of speedups comes first:
 - A trade is for one fast GPU. It is for less if the seller has less or could not use more slow
   GPUs.
 
-Undo: while a current trade is no longer right, the newest is undone. A trade is right under three
-conditions. Both tenants have the same speedups as at the trade (within 10 %). Their remaining quota
-is at least 0, and their jobs can use it. Neither has less throughput than from its own quota.
+Undo: as long as any current trade is not justified, the newest trade is undone. A trade is
+justified under three conditions. Both tenants have the same speedups as at the trade (within 10 %).
+Their quota after trades is at least 0, and their jobs can use it. Neither has less throughput than
+with its own quota.
 
 Amounts are whole micro-GPUs, so no quota appears or disappears. Rounding never makes a tenant worse
 off than without the trade.
@@ -31,9 +32,9 @@ from msgspec.structs import replace
 from evenshare_core.domain.decision import Swap, Trade
 from evenshare_core.units import GPU_MICRO
 
-# Smaller trades, below a hundredth of a GPU, are not made.
+# Trades below a hundredth of a GPU are not made.
 LEAST_MICRO = GPU_MICRO // 100
-# A speedup counts as changed if it differs by more than this from that at the trade.
+# A speedup counts as changed if it differs by more than this percentage from that at the trade.
 CHANGED_PERCENT = 10
 
 Holdings = dict[int, dict[str, int]]  # micro-GPUs by tenant and GPU type
@@ -42,10 +43,10 @@ Holdings = dict[int, dict[str, int]]  # micro-GPUs by tenant and GPU type
 class Trader(NamedTuple):
     """A tenant that trades.
 
-    `speeds`: the speeds of its job type, in thousandths by GPU type; it cannot run on types that
-    are missing or 0. `quota`: micro-GPUs by type that it can use and may trade. `usable`:
-    micro-GPUs that its jobs could use over all types. `within`: (types, micro-GPUs that its jobs
-    could use of them together), for types on which not every job can run.
+    `speeds`: the speeds of its job type, in thousandths by GPU type; its jobs cannot run on a type
+    that is missing or 0. `quota`: micro-GPUs by type that it can use and may trade. `usable`:
+    micro-GPUs that its jobs could use on all types together. `within`: pairs of (types, micro-GPUs
+    that its jobs could use on these types together), for types on which some jobs cannot run.
     """
 
     tenant: int
@@ -55,28 +56,31 @@ class Trader(NamedTuple):
     within: tuple[tuple[tuple[str, ...], int], ...] = ()
 
     def speedup(self, fast: str, slow: str) -> Fraction | None:
-        """Return the value of a fast GPU in slow GPUs, or None if the tenant cannot use both."""
+        """Return the value of a fast GPU in slow GPUs; None if the tenant cannot use both types."""
         quick, base = self.speeds.get(fast, 0), self.speeds.get(slow, 0)
         return Fraction(quick, base) if quick and base else None
 
     def throughput(self, gpus: Mapping[str, int]) -> int:
-        """Return the throughput on micro-GPUs by type; 10^9 is one GPU at speed 1."""
+        """Return the throughput on these micro-GPUs by type; 10^9 is one GPU at speed 1."""
         return sum(count * self.speeds.get(name, 0) for name, count in gpus.items())
 
     def rooms(self, gpus: Mapping[str, int]) -> list[tuple[tuple[str, ...], int]]:
-        """Return (types, micro-GPUs that jobs could use in addition to `gpus`); all types first."""
+        """Return pairs of types and the micro-GPUs that jobs could use in addition to `gpus`.
+
+        The first pair has all types.
+        """
         return [
             (names, most - sum(gpus.get(name, 0) for name in names))
             for names, most in ((tuple(self.speeds), self.usable), *self.within)
         ]
 
     def can_use(self, gpus: Mapping[str, int]) -> bool:
-        """Return whether the tenant's jobs could use all of these micro-GPUs by type."""
+        """Return whether the tenant's jobs could use all of these micro-GPUs, given by type."""
         return all(room >= 0 for _, room in self.rooms(gpus))
 
 
 def holdings_after(traders: Iterable[Trader], trades: Iterable[Trade]) -> Holdings:
-    """Return the holdings of `traders` after trades; other tenants are left out."""
+    """Return the holdings of `traders` after trades; holdings of other tenants are not computed."""
     rows = {trader.tenant: dict(trader.quota) for trader in traders}
     for trade in trades:
         for tenant, gpu_type, micro in _moves(trade):
@@ -98,7 +102,7 @@ def _moves(trade: Trade) -> tuple[tuple[int, str, int], ...]:
 def undo_wrong(
     trades: Sequence[Trade], traders: Mapping[int, Trader], at_us: int
 ) -> tuple[list[Trade], list[Trade]]:
-    """Return the remaining trades, and the undone ones, newest first, with negative rates."""
+    """Return the remaining trades, and the undone trades, newest first, with negative rates."""
     standing, undone = list(trades), []
     while standing and not _are_right(standing, traders):
         trade = standing.pop()
@@ -121,7 +125,7 @@ def _are_right(trades: Sequence[Trade], traders: Mapping[int, Trader]) -> bool:
 
 
 def _is_as_made(trade: Trade, traders: Mapping[int, Trader]) -> bool:
-    """Return whether both tenants still have the speedups that they had at the trade."""
+    """Return whether both tenants still have their speedups at the time of the trade."""
     for tenant, before in (
         (trade.buyer, trade.buyer_rate_micro),
         (trade.seller, trade.seller_rate_micro),
@@ -134,7 +138,7 @@ def _is_as_made(trade: Trade, traders: Mapping[int, Trader]) -> bool:
 
 
 class _Offer(NamedTuple):
-    """A possible trade: buyer, seller, value of a fast GPU to each, and its price."""
+    """A possible trade: the buyer, the seller, a fast GPU's value to each, and its price."""
 
     buyer: Trader
     seller: Trader
@@ -152,7 +156,7 @@ def new_trades(
 ) -> list[Trade]:
     """Return the trades of one quantum, at most one per pair of types.
 
-    `trades`: the current trades. `types`: slowest first.
+    `trades`: the current trades. `types`: the GPU types, slowest first.
     """
     traders = sorted(traders)
     after = holdings_after(traders, trades)
@@ -160,7 +164,7 @@ def new_trades(
     offers = {pair: offer for pair in pairs if (offer := _offer(traders, after, *pair))}
     made = []
     for pair in sorted(offers, key=lambda pair: (-offers[pair].gap, pair)):
-        # recomputed, since trades of earlier pairs changed the holdings
+        # recomputed, because trades of earlier pairs changed the holdings
         offer = _offer(traders, after, *pair)
         trade = offer and _trade(offer, after, pair, at_us)
         if trade:
@@ -196,7 +200,7 @@ def _offer(traders: Sequence[Trader], after: Holdings, fast: str, slow: str) -> 
 
 
 def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) -> Trade | None:
-    """Trade one fast GPU at the price, or less; return None if the amount is too small."""
+    """Trade at most one fast GPU at the price. Return None if the amount would be too small."""
     fast, slow = pair
     buyer, seller, price = offer.buyer, offer.seller, offer.price
     mine, theirs = after[buyer.tenant], after[seller.tenant]
@@ -207,7 +211,7 @@ def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) ->
         bought = _within(bought, room, price * (slow in names) - (fast in names))
     sold = int(bought * price)
     if sold * seller.speeds[slow] < bought * seller.speeds[fast]:
-        sold += 1  # otherwise, rounding down would make the seller worse off
+        sold += 1  # rounding down would make the seller worse off
     fits = (
         sold <= mine[slow]
         and buyer.can_use({**mine, fast: mine[fast] + bought, slow: mine[slow] - sold})
@@ -225,7 +229,7 @@ def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) ->
 
 
 def _within(bought: int, room: int, per_bought: Fraction) -> int:
-    """Limit `bought` such that `per_bought` times it fits into the room."""
+    """Limit `bought` so that `per_bought` times `bought` fits into the room."""
     return min(bought, int(room / per_bought)) if per_bought > 0 else bought
 
 
@@ -239,10 +243,10 @@ def changes_of(trades: Iterable[Trade]) -> dict[tuple[int, str], int]:
 
 
 def whole_swaps(trades: Iterable[Trade]) -> tuple[Swap, ...]:
-    """Return the net changes in whole GPUs that sum to 0 for each type.
+    """Return the net changes in whole GPUs, which sum to 0 for each type.
 
-    The largest remainders are rounded up. No tenant loses more than it holds, since a remainder is
-    part of a GPU that it keeps.
+    Changes are rounded down, and as many as needed up, largest fractions first. No tenant loses
+    more than it holds, since the fraction belongs to a GPU that it keeps.
     """
     by_type: dict[str, list[tuple[int, int]]] = {}
     for (tenant, gpu_type), micro in changes_of(trades).items():

@@ -1,8 +1,8 @@
 """Options of LTGF and the settings of the paper's evaluation.
 
-With `work_conserving` off, line 17 of Algorithm 1 applies, as in the paper. `tenant_share` chooses
-between eq. (8) and eq. (16) for FairShare_j. `new_jobs_first` is 6.1.1. The bonuses are the reward
-hooks of 5.2.1, added to -rho_ij.
+With `work_conserving` off, line 17 of Algorithm 1 applies, as in the paper. `tenant_share` selects
+eq. (8) or eq. (16) for FairShare_j. `new_jobs_first` follows section 6.1.1. The bonuses are the
+reward hooks of 5.2.1, added to -rho_ij.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Bonus = Annotated[float, Meta(ge=0, le=COUNT_MAX)]
 
 
 class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of LTGF; bonuses only change the order of jobs within their tenant."""
+    """Options of LTGF. Bonuses change only the order of jobs within a tenant."""
 
     work_conserving: Annotated[
         bool,
         Meta(
-            description="Try a tenant's next jobs when one does not fit; off: the tenant gets no"
+            description="If a job does not fit, try its tenant's next jobs; off: the tenant gets no"
             " more GPUs in this round."
         ),
     ] = True
@@ -92,12 +92,12 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def fairness_window_us(self) -> int:
-        """Length of the tenants' fairness window; 0 if all history counts."""
+        """Length of the tenants' fairness window; with 0, all history counts."""
         return self.fairness_window_s * SECOND_US
 
     @property
     def deserves_quota(self) -> bool:
-        """Whether eq. (16) holds instead of eq. (8)."""
+        """Whether eq. (16) applies instead of eq. (8)."""
         return self.tenant_share == "quota"
 
     @property
@@ -105,7 +105,7 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
         return bool(self.new_job_bonus or self.lease_bonus or self.deadline_bonus)
 
 
-# Settings of section 6.1; the lease of 900 s and the round of 10 s are settings of the pool.
+# Settings of section 6.1, except the lease of 900 s and the round of 10 s, which the pool sets.
 PAPER_EVALUATION = LtgfOptions(
     work_conserving=False, tenant_share="quota", new_jobs_first=True, reserve_after_leases=0
 )

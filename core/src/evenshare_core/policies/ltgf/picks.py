@@ -24,7 +24,7 @@ from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.reservation import RESERVED, Reservations
 from evenshare_core.policies.shared.session import NO_KEY
 
-# The note of a pick on a type other than the job's first choice, and its explanation.
+# The note of a pick on a type that is not the job's first choice, and its explanation.
 OTHER_TYPE = "other_type"
 OTHER_TYPE_TEXTS = {
     OTHER_TYPE: "It accepts several GPU types, and got this one when it could neither stay where it"
@@ -35,7 +35,9 @@ OTHER_TYPE_TEXTS = {
 def select(
     tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations, options: LtgfOptions
 ) -> None:
-    """Run Algorithm 1 on queues in the order of Algorithm 2; the picks are stored in `pick`."""
+    """Run Algorithm 1 on queues that are in the order of Algorithm 2, and store the picks in
+    `pick`.
+    """
     pick.homes = {(claim.tenant, claim.gpu_type): claim for claim in tenants}
     _serve_reserved(tenants, pick, reservations)
     _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
@@ -44,7 +46,7 @@ def select(
 def _serve_reserved(
     tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations
 ) -> None:
-    """Serve gangs that waited too long first; hold back nodes for those that do not fit."""
+    """First serve gangs that waited too long, and hold back nodes for those that do not fit."""
     if not reservations:
         return
     waiting = {
@@ -66,7 +68,7 @@ def keep_reserved(
     reservations: Reservations,
     pick: LtgfPicks,
 ) -> None:
-    """Update the reservations for `waiting` jobs; a job that a limit refuses gets none."""
+    """Update the reservations for `waiting` jobs. Jobs that a limit refuses get no reservation."""
     types = {job_id: claim.gpu_type for job_id, (claim, _) in waiting.items()}
     refused = {
         job_id
@@ -79,10 +81,10 @@ def keep_reserved(
 def pending(
     tenants: list[TenantClaim], reservations: Reservations, pick: LtgfPicks
 ) -> dict[int, tuple[TenantClaim, LtgfCandidate]]:
-    """Return the jobs that were skipped and still hold no GPUs, by id, each with a claim.
+    """Return the jobs that were skipped and still hold no GPUs, by id, each with one of its claims.
 
-    A job for which GPUs are held back gets the claim on their type. Other jobs get the first type
-    on which they may run now, because no GPUs are held back for a job that a limit refuses.
+    If GPUs are held back for a job, this is the claim on their type. If not, it is the claim on the
+    first type on which no limit refuses the job now.
     """
     # Hot path: each round visits all waiting jobs, and few of them were ever first in line.
     passed = reservations.passed_since
@@ -100,7 +102,7 @@ def pending(
 
 
 def _held_back_type(one: LtgfCandidate, kept: Mapping[int, str], pick: LtgfPicks) -> str:
-    """Return the type on which GPUs are, or would be, held back for a job of several types."""
+    """Return the type on which GPUs are (or would be) held back for a job that accepts several."""
     types = one.gpu_types
     reserved = kept.get(one.job.id)
     if reserved in types:
@@ -112,7 +114,7 @@ class Outcome(Enum):
     """The result of a candidate's turn."""
 
     GIVEN = auto()
-    REFUSED = auto()  # a limit refuses it
+    REFUSED = auto()  # a limit refuses the job
     NO_ROOM = auto()
     LATER = auto()  # the candidate is tried after all others
 
@@ -125,7 +127,7 @@ class LtgfPicks:
         admission: Admission,
         *, explains: bool = True,
     ) -> None:  # fmt: skip # rows of what belongs together
-        """Start without picks. `explains`: record the numbers of each pick."""
+        """Start without picks. `explains`: whether to record the numbers of each pick."""
         self._explains = explains
         self.at_us = at_us
         self.lease_us = lease_us
@@ -144,7 +146,7 @@ class LtgfPicks:
 
     @classmethod
     def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> LtgfPicks:
-        """Start with the free GPUs and the limits of a snapshot."""
+        """Start with a snapshot's free GPUs and limits."""
         types = [row.gpu_type for row in snapshot.service.claims]
         free_by_type = free_capacity_by_type(
             snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread, types=types
@@ -152,21 +154,22 @@ class LtgfPicks:
         return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission.of(snapshot))
 
     def may_run(self, job: Job, gpu_type: str) -> bool:
-        """Return whether the type has enough GPUs for the job, and no limit refuses it there."""
+        """Return whether the type has enough GPUs for the job and no limit refuses it there."""
         if job.gpus > self.free_by_type[gpu_type].capacity:
             return False
         return self.admission.check(job, gpu_type) is None
 
     def reported_type(self, one: LtgfCandidate) -> str:
-        """Return the type for which a waiting job's reason is shown: the first without a refusal.
+        """Return the type for which a waiting job's reason is shown: the first on which no limit
+        refuses the job.
 
-        A limit on one type does not explain why a job waits for room on another.
+        A limit on one type does not explain why the job waits for room on another.
         """
         types = one.gpu_types
         return next((name for name in types if self.may_run(one.job, name)), types[0])
 
     def try_job(self, claim: TenantClaim, candidate: LtgfCandidate, note: str = "") -> bool:
-        """Give the job its gang and charge its tenant, if the gang fits (lines 9-15)."""
+        """Give the job its gang, if it fits, and charge the tenant (lines 9-15)."""
         job, sums, lease = candidate.job, candidate.sums, candidate.lease
         gpu_type = claim.gpu_type
         if lease is not None and lease.gpu_type != gpu_type:
@@ -231,10 +234,10 @@ class LtgfPicks:
                 self.try_job(claim, candidate, note=OTHER_TYPE)
 
     def _comes_later(self, claim: TenantClaim, candidate: LtgfCandidate) -> bool:
-        """Return whether a job of several types is tried on this type only after all others.
+        """Return whether a job that accepts several types is tried on this type only at the end.
 
-        A job stays on the type of its lease if it can. It does not borrow on one type while its
-        tenant's quota of another type has room for it.
+        If possible, a job stays on the type of its lease. It does not borrow on one type while its
+        tenant's quota of another type has room for the job.
         """
         job, lease = candidate.job, candidate.lease
         if lease is not None:
@@ -256,7 +259,7 @@ class LtgfPicks:
         return {job_id: refusal for job_id, refusal in refused if refusal is not None}
 
     def leave_out(self, claim: TenantClaim, job_id: int) -> None:
-        """Apply line 17: take the tenant out of the round, unless no GPU is free anyway."""
+        """Apply line 17: take the tenant out of the round, unless no GPU was free in any case."""
         if self.free_by_type[claim.gpu_type].available.total:
             self.passed_over[claim.tenant, claim.gpu_type] = job_id
 
@@ -264,8 +267,9 @@ class LtgfPicks:
 class _Turns:
     """The claims that may have the next turn, in a heap by (rho, arrival of the next job).
 
-    When a job of several types is served, it is removed from the heads of its other queues. Their
-    entries are pushed again, and stale entries are dropped when they reach the top.
+    When a job that accepts several types is served, it is removed from the heads of its other
+    queues. The claims of these queues are pushed again. Their old entries are dropped when they
+    reach the top.
     """
 
     def __init__(self, tenants: list[TenantClaim], picked: set[int]) -> None:
@@ -280,7 +284,7 @@ class _Turns:
         self._has_stale = False
 
     def least(self) -> TenantClaim | None:
-        """Return the claim of line 5, or None if no queue has a job left."""
+        """Return the claim that line 5 chooses, or None if no queue has a job left."""
         heap = self._heap
         while heap:
             index = heap[0][-1]
@@ -333,10 +337,10 @@ def _allocate(
     work_conserving: bool,
 ) -> None:
     free_by_type = pick.free_by_type
-    # Types on which no gang was tried yet; the first gang that is tried is first in line.
+    # Types on which no gang has been tried yet. The first gang that is tried is first in line.
     untried = set(free_by_type)
     turns = _Turns(tenants, pick.picked)
-    while (claim := turns.least()) is not None:  # line 5: the claim of least rho
+    while (claim := turns.least()) is not None:  # line 5: the claim with the lowest rho
         candidate = claim.queue[claim.next]  # line 7: the first job in its queue
         free_capacity = free_by_type[claim.gpu_type]
         if not free_capacity.available.total and claim.gpu_type not in untried:
@@ -361,7 +365,10 @@ def _allocate(
 
 
 def _skip_hopeless(claim: TenantClaim, free_capacity: FreeCapacity) -> None:
-    """Skip jobs that cannot fit; this is exact, since free GPUs only shrink in a round."""
+    """Skip jobs that cannot fit.
+
+    No job is skipped wrongly, because free GPUs only decrease in a round.
+    """
     queue, available = claim.queue, free_capacity.available
     largest, total, size = available.largest_free(), available.total, available.size
     index, end = claim.next, len(queue)

@@ -18,21 +18,22 @@ Equations implemented: (12), (15), (16); (8), (9), (13), (14) are in `fairness.g
 
 Departures, each with its test in tests/papers/test_ltgf.py or test_ltgf_properties.py:
 
-- Only jobs whose lease ends by this round are candidates, not all running jobs (`TestRenewal`),
-  since rounds are much shorter than leases.
+- Of running jobs, only those whose lease ends by this round are candidates (`TestRenewal`), since
+  rounds are much shorter than leases.
 - `work_conserving` (default): a job that does not fit does not take its tenant out of the round
   (`TestFastEqualsLiteral`). Line 17 applies if the option is off.
-- A tenant with FairTime = 0 sorts as rho = 0 until it received or was charged GPU-time. After that
-  it comes behind all others, by GPU-time over quota. Otherwise a tenant without quota would always
-  be first (`TestUndefinedRho`). Jobs with FairTime = 0 sort in the same way, by GPU-time over
-  weight.
-- If the first job of the least-rho tenant is skipped for longer than K leases, nodes are held back
-  for it until it fits (`TestBigGangsTurn`).
+- A tenant with FairTime = 0 sorts as rho = 0 until it has received or been charged GPU-time. After
+  that it comes after all others, by GPU-time over quota. Else a tenant without quota would
+  always be first (`TestUndefinedRho`). Jobs with FairTime = 0 sort in the same way, by GPU-time
+  over weight.
+- The first job of the tenant with the lowest rho may be skipped for longer than K leases. Nodes are
+  then held back for this job until it fits (`TestBigGangsTurn`).
 - A job that is picked again keeps its GPUs if the jobs that got them can have its new GPUs instead
   (tests/unit/core/test_stability.py). Picks and their order do not change.
-- A job that accepts several GPU types is in its tenant's queue of each, and is served on the first
-  whose turn comes. It stays on its type if it can. It does not borrow on one type while its
-  tenant's quota of another has room for it (`TestSeveralTypes`). The paper has one type.
+- A job that accepts several GPU types is in its tenant's queue of each type, and is served on the
+  type whose turn comes first. If possible, it stays on the type of its lease. It does not borrow on
+  one type while its tenant's quota of another type has room (`TestSeveralTypes`). The paper has one
+  type.
 - `fairness_window_s` applies to tenants; a job's rho counts from its submission
   (`TestFairnessWindow`).
 
@@ -119,12 +120,12 @@ class Ltgf(Policy):
         )
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's data; also deadlines if the options give a bonus for them."""
+        """Return the data that the base reads, and deadlines if the options reward them."""
         has_bonus = isinstance(options, LtgfOptions) and bool(options.deadline_bonus)
         return super().reads(options) | ({Private.DEADLINE} if has_bonus else frozenset())
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return the order of jobs by Algorithm 1, charging each tenant as if every gang fitted."""
+        """Return the order of jobs by Algorithm 1. Tenants are charged as if every gang fitted."""
         options = parse_options(LtgfOptions, snapshot.options)
         tenants = claims(snapshot, options)
         reservations = Reservations.load(snapshot, options.reserve_after_leases)
@@ -155,7 +156,7 @@ class Ltgf(Policy):
         return tuple(order)
 
     def order_rule(self, options: Options, snapshot: Snapshot, decision: Decision) -> OrderRule:
-        """Return the order by rho; gangs that waited too long are exempt and go first."""
+        """Return the order by rho. Gangs that waited too long come first, whatever their rho."""
         assert isinstance(options, LtgfOptions)  # noqa: S101 - narrows; they are of `options_type`
         kept_us = options.reserve_after_leases * snapshot.lease_us
         before = Reservations.load(snapshot, options.reserve_after_leases)
@@ -187,7 +188,10 @@ POLICY = Ltgf()
 
 
 class IncrementalLtgf:
-    """LTGF on free GPUs and sums that are kept; the queues are rebuilt in each round."""
+    """LTGF on sums and free GPUs that are kept between rounds.
+
+    The queues are rebuilt in each round.
+    """
 
     outlasts_renewals = True
 
@@ -198,7 +202,7 @@ class IncrementalLtgf:
         self._has_renewed = False  # whether the last round that tried jobs renewed leases
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Decide a round as `Ltgf.decide` does for its snapshot."""
+        """Decide a round with the same result as `Ltgf.decide` on its snapshot."""
         options = self._options
         if not view.memory or not view.waiting:
             answer = uncontested(view, {}, spread=options.spread)
@@ -211,7 +215,7 @@ class IncrementalLtgf:
         self._calm = None
         tenants = kept_claims(view, options)
         free_by_type = view.free_capacity(spread=options.spread)
-        for claim in tenants:  # a type whose nodes are all gone
+        for claim in tenants:  # a type that no longer has nodes
             if claim.gpu_type not in free_by_type:
                 free_by_type[claim.gpu_type] = FreeCapacity({}, {}, {})
         pick = LtgfPicks(view.at_us, view.lease_us, free_by_type, view.admission(), explains=False)
@@ -229,9 +233,10 @@ class IncrementalLtgf:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Return until when rounds would grant nothing, in us; None if time never changes that.
+        """Return until when rounds would grant nothing, in us, or None if passing time never
+        changes that.
 
-        Time only changes which job is first in line, and only reservations remember that. While
+        Time only changes which job is first in line, and only reservations depend on this. While
         nothing fits, the order makes no difference, except for line 17.
         """
         options = self._options

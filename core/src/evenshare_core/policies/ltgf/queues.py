@@ -1,6 +1,6 @@
 """The candidates of LTGF by tenant, in the order of their reward (Algorithm 2).
 
-A job that accepts several GPU types is in its tenant's queue of each type.
+A job that accepts several GPU types is in its tenant's queue for each type.
 
 Source: LTGF, Algorithm 1, lines 2-3; Algorithm 2; sections 5.2.1 and 6.1.1.
 """
@@ -32,8 +32,8 @@ class LtgfCandidate(msgspec.Struct, frozen=True, gc=False):
     """A job that waits (no lease) or whose lease ended, with its GPU-time sums.
 
     `rank`, lowest first: (not new, -reward, GPU-time if rho is undefined, submitted, id).
-    `gpu_types`: the types of its queues; the first is reported. A struct is faster to create and
-    read than a named tuple, and a round has 10,000 candidates.
+    `gpu_types`: the types in whose queues the job is; reasons name the first. A struct is faster to
+    create and read than a named tuple, and a round has 10,000 candidates.
     """
 
     rank: tuple[bool, float, float, int, int]
@@ -57,7 +57,10 @@ class TenantClaim:
     def __init__(
         self, row: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False
     ) -> None:
-        """Read the sums; kept sums of jobs are advanced to the round only when they are needed."""
+        """Read the claim's sums.
+
+        Kept sums of jobs are advanced to the round only when they are needed.
+        """
         self.tenant = row.tenant
         self.gpu_type = row.gpu_type
         self.quota = row.quota
@@ -68,13 +71,14 @@ class TenantClaim:
         self.next = 0
 
     def rho(self) -> float | None:
-        """Return (12), or None if the tenant deserves nothing yet."""
+        """Return rho by (12), or None if the tenant deserves nothing yet."""
         return rho_of(self.alloc, self.fair)
 
     def rank(self) -> tuple[float, float]:
         """Return the rank by rho; the lowest is served first.
 
-        If rho is undefined, the claim is first until it receives GPU-time, then last, by quota.
+        A claim whose rho is undefined is first until it receives GPU-time. After that it is last,
+        by GPU-time over quota.
         """
         if self.fair:
             return self.alloc / self.fair, 0.0
@@ -83,17 +87,22 @@ class TenantClaim:
         return inf, self.alloc / self.quota if self.quota else inf
 
     def entry(self, index: int) -> tuple[float, float, int, int, int]:
-        """Return the entry in the heap of claims; on a tie, the earlier next job wins."""
+        """Return the claim's heap entry.
+
+        On a tie, the claim whose next job was submitted earlier is first.
+        """
         head = self.queue[self.next].job
         return (*self.rank(), head.submitted_us, head.id, index)
 
     def job_rho(self, row: JobService, at_us: int) -> float | None:
-        """Return (15), or None if the job deserves nothing yet."""
+        """Return rho by (15), or None if the job deserves nothing yet."""
         return rho_of(job_received(row, at_us), self._job_fair_us(row, at_us))
 
     def score(self, row: JobService, at_us: int) -> tuple[float, float]:
-        """Return (minus the reward, 0) of a job that ran; (inf, GPU-time / weight) if undefined."""
-        # Hot path, run for each waiting job in each round: calls are inlined.
+        """Return (-reward, 0) for a job that ran, or (inf, GPU-time / weight) if its rho is
+        undefined.
+        """
+        # Hot path, run for each waiting job in each round, so calls are inlined.
         if self._sums is None:
             fair_us = self.classes[row.demand, row.weight].fair_gpu_us - row.baseline_gpu_us
         else:
@@ -146,7 +155,7 @@ def kept_claims(view: KeptRound, options: LtgfOptions) -> list[TenantClaim]:
 
 
 class _Claims(dict[tuple[int, str], TenantClaim]):
-    """Claims by key; a claim without past quota or demand is created on first access."""
+    """The claims by key. A claim without past quota or demand is created on first access."""
 
     def __init__(self, rows: Mapping[tuple[int, str], TenantClaim], at_us: int) -> None:
         super().__init__(rows)
@@ -158,7 +167,7 @@ class _Claims(dict[tuple[int, str], TenantClaim]):
 
 
 class _KeptClaims(_Claims):
-    """Claims by key; only those of candidates are created."""
+    """The claims by key. A claim is created only if it has candidates."""
 
     def __init__(self, view: KeptRound, *, by_quota: bool) -> None:
         super().__init__({}, view.at_us)
@@ -179,7 +188,7 @@ def queue_up(
     options: LtgfOptions,
     capacity: Mapping[str, int],
 ) -> None:
-    """Put candidates into the queues of their claims, in order.
+    """Put candidates into the queues of their claims, sorted.
 
     `capacity`: GPUs of the pool by type.
     """
@@ -215,15 +224,15 @@ def _candidates(snapshot: Snapshot) -> Iterator[Waiting]:
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
     for job, sums in _with_sums(snapshot):
-        if job.id not in running:  # jobs whose lease continues are not candidates
+        if job.id not in running:  # jobs whose leases continue are not candidates
             yield job, sums, ended.get(job.id)
 
 
 def _with_sums(snapshot: Snapshot) -> Iterator[tuple[Job, JobService]]:
     """Yield jobs with their GPU-time sums.
 
-    Both are sorted by job and usually have the same jobs, so they are zipped; otherwise rows are
-    looked up.
+    Jobs and sums are both sorted by job and usually match, so they are zipped. If they do not
+    match, sums are looked up.
 
     Raises:
         ValueError: the sums do not contain a job.
@@ -242,7 +251,7 @@ def _with_sums(snapshot: Snapshot) -> Iterator[tuple[Job, JobService]]:
 
 
 def _bonus(job: Job, at_us: int, options: LtgfOptions) -> float:
-    """Return the bonus by the reward hooks of 5.2.1."""
+    """Return the job's bonus by the reward hooks of section 5.2.1."""
     bonus = options.lease_bonus * job.terms
     if not job.terms:
         bonus += options.new_job_bonus

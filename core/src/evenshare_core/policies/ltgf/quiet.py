@@ -1,16 +1,16 @@
-"""The time until which rounds after a round without grants also grant nothing.
+"""The time until which no round grants anything, after a round that granted nothing.
 
 This assumes that nothing happens. While nothing fits, the order of jobs makes no difference. Time
-only changes which job is first in line: the first job of the least-rho tenant. Reservations
-remember this job and the time of its first skip. From bounds on values that change with time, this
-module computes a time until which the same job is first.
+only changes which job is first in line: the first job of the tenant with the lowest rho.
+Reservations record this job and the time of its first skip. From bounds on the values that change
+with time, this module computes a time until which the same job is first.
 
 | value | its change while nothing happens |
 |---|---|
 | rho of a tenant (12) | (a + p t) / (b + q t): between its values at both ends |
 | rho of a waiting job (15) | falls, at most as fast as if its share were not rounded down |
 
-Divisions of integers round to the nearest float, which keeps this order.
+Quotients of integers are rounded to the nearest float, which preserves their order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from evenshare_core.policies.shared.session import KeptRound
 
 
 class EmptyRound(NamedTuple):
-    """Inputs of a round without grants on kept state, and its reservations."""
+    """Inputs of a round on kept state that granted nothing, with its reservations."""
 
     view: KeptRound
     tenants: list[TenantClaim]
@@ -47,7 +47,10 @@ class _Rival(NamedTuple):
     share: int
 
     def rho(self, span_us: int) -> float:
-        """Return rho after `span_us`; if undefined, 0 without any GPU-time, otherwise inf."""
+        """Return rho after `span_us`.
+
+        If it is undefined, return 0 without any GPU-time, or else inf.
+        """
         fair = self.fair + self.share * span_us
         alloc = self.alloc + self.held * span_us
         if fair:
@@ -55,16 +58,17 @@ class _Rival(NamedTuple):
         return inf if alloc else 0.0
 
     def is_smooth(self) -> bool:
-        """Return whether rho is defined from now on, or stays undefined."""
+        """Return whether rho stays defined, or stays undefined, from now on."""
         return bool(self.fair or not (self.share or (self.held and not self.alloc)))
 
 
 def stays_until(last: EmptyRound) -> int:
-    """Return the time in us before which rounds decide the same as this round without grants.
+    """Return the time in us before which all rounds decide the same as this round, which granted
+    nothing.
 
-    Return the round's own time if this is unknown: with several GPU types, or with rewards that
-    depend on the clock. It is also unknown if a limit refused a job, so that another job came
-    first.
+    Return the round's own time if this is unknown. It is unknown with several GPU types, or with
+    rewards that depend on the clock. It is also unknown if a limit refused a job, so that another
+    job came first.
     """
     view, pick = last.view, last.pick
     at_us = view.at_us
@@ -108,29 +112,31 @@ def stays_until(last: EmptyRound) -> int:
 
 
 class CalmQueues(NamedTuple):
-    """Facts after a round without grants that hold before `until_us`, or always if it is None.
+    """Facts after a round without grants.
 
-    They hold if nothing happens except that leases come due. `least`: the smallest waiting gangs,
-    by GPU type.
+    They hold before `until_us`, or always if it is None, if nothing happens except that leases come
+    due. `least`: the smallest waiting gangs, by GPU type.
     """
 
     until_us: int | None
     least: Mapping[str, Least]
 
     def only_renews(self, view: KeptRound) -> bool:
-        """Return whether a round in which leases come due, and nothing else happens, renews all.
+        """Return whether all due leases are renewed in a round in which nothing else happens.
 
-        Reservations need no update: they contain the first job in line already, or it is renewed.
+        Reservations need no update: the first job in line is already in them, or its lease is
+        renewed.
         """
         is_over = self.until_us is not None and view.at_us >= self.until_us
         return not (is_over or view.is_limited) and have_no_use(self.least, view)
 
 
 def calm_queues(last: EmptyRound, until_us: int | None) -> CalmQueues | None:
-    """Return the facts for rounds in which leases come due; `until_us`: from `stays_until`.
+    """Return the facts for rounds in which leases come due.
 
-    Return None if GPUs are held back, since they could be those of a due lease. Also return None if
-    a limit applied, since renewals may then change how much others may borrow.
+    `until_us`: the result of `stays_until`. Return None if GPUs are held back, since they could be
+    GPUs of a due lease. Also return None if a limit applied, since renewals may then change how
+    much others may borrow.
     """
     if last.view.is_limited or last.reservations.gangs():
         return None
@@ -153,13 +159,13 @@ def _has_other(claim: TenantClaim, known: Collection[int] | Reservations) -> boo
 
 
 def _is_always_behind(one: LtgfCandidate, head: LtgfCandidate) -> bool:
-    """Return whether a job that is now behind the head can never come before it."""
+    """Return whether a job that is behind the first job now can never come before it."""
     mine, best = one.sums, head.sums
     if one.rank[0] != head.rank[0]:
         return True
-    if not (best.alloc_gpu_us or best.held):  # the head never ran, so its rho is 0
+    if not (best.alloc_gpu_us or best.held):  # the first job never ran, so its rho is 0
         return True
-    return (  # the job has the head's class, deserves no more, and received no less
+    return (  # the job is of the first job's class, deserves no more, and received no less
         (mine.demand, mine.weight) == (best.demand, best.weight)
         and mine.baseline_gpu_us >= best.baseline_gpu_us
         and mine.alloc_gpu_us >= best.alloc_gpu_us

@@ -1,1 +1,1 @@
-"""Astraea-online in live rounds: the value of jobs decides which borrow, and use sets prices."""
+"""Astraea-online in live rounds: job values decide which jobs borrow, and use sets the prices."""

@@ -1,9 +1,9 @@
 """Nodes that are kept for jobs within quota until the borrowed leases there have ended.
 
 If a job within quota finds no node with room, it waits until a node is clear. A node is clear when
-it has enough free GPUs, including those of borrowed leases whose terms are over by then. The node
-that is clear first is kept for the job: no borrowed lease starts or continues there. This time is
-at most one lease length ahead, and only jobs of other owners can postpone it.
+it has enough free GPUs, counting borrowed leases whose terms are over by then. The node that will
+be clear first is kept for the job: no borrowed lease starts or continues there. The node is clear
+within one lease length, and only jobs of other owners can postpone this.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from heapq import heapify, heappop, heapreplace
 from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.domain.leases import Lease
 
-# (time at which the node is clear, minus its free GPUs, its id); the lowest is kept
+# (time at which the node will be clear, minus its free GPUs, its id); the lowest is kept
 _Rank = tuple[int, int, int]
 
 
 class ClearingNodes:
-    """The nodes of one GPU type in a round, with the ends of borrowed leases."""
+    """The nodes of one GPU type in a round, and when borrowed leases on them end."""
 
     def __init__(
         self,
@@ -55,10 +55,11 @@ class ClearingNodes:
                 self._free[node_id] -= gpus
 
     def keep(self, gpus: int) -> int | None:
-        """Keep the node that is clear first for a gang and return it; None if none will be clear.
+        """Keep the node that will be clear first for a gang.
 
-        On a tie, the node with the most free GPUs is kept. Taken or kept GPUs only make a node
-        clear later, so a rank is recomputed only when it is the first.
+        Return the node, or None if no node will be clear. On a tie, the node with the most free
+        GPUs is kept. Taken or kept GPUs only make a node clear later, so only the first rank must
+        be recomputed.
         """
         ranks = self._ranks.get(gpus)
         if ranks is None:

@@ -14,7 +14,7 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 
 
 class JobOnType:
-    """A job on one GPU type: its remaining time there, and its value.
+    """A job on one GPU type, with its remaining time and its value there.
 
     `left_us`: the remaining time (one lease length if unknown). `since_us`: the time since
     submission. `has_decay`: whether the value is lower if the job ends later.
@@ -43,7 +43,10 @@ class JobOnType:
         return bounded_micro(self.unbounded_hourly_micro(delay_us))
 
     def unbounded_hourly_micro(self, delay_us: int) -> int:
-        """Return `hourly_micro` without its bounds; negative if a linear utility is below 0."""
+        """Return `hourly_micro` without bounds.
+
+        The result is negative if a linear utility is below 0.
+        """
         if delay_us and self.has_decay:
             return self._hourly_micro(delay_us)
         if self._now_micro is None:
@@ -75,7 +78,7 @@ class JobValues:
     def of(self, job: Job, gpu_type: str, *, is_whole: bool = False) -> JobOnType | None:
         """Return the job on a GPU type, or None if it cannot run there.
 
-        `is_whole`: value it as at its submission, without its progress and its wait.
+        `is_whole`: value the job as at its submission, ignoring its progress and its wait.
         """
         profile = self._profiles.get(job.profile)
         speed_milli = ONE_MILLI if profile is None else profile.speed_milli(gpu_type)
@@ -92,7 +95,7 @@ class JobValues:
         return JobOnType(job, gpu_type, left_us, since_us, self._utility(job, gpu_type))
 
     def on_types(self, job: Job) -> list[JobOnType]:
-        """Return the job on each accepted type of the pool; the earliest end is first."""
+        """Return the job on each accepted type of the pool, sorted by its end on the type."""
         rows = [self.of(job, name) for name in accepted_types(job, self._types)]
         able = [row for row in rows if row is not None]
         return able if len(able) < 2 else sorted(able, key=_by_end)

@@ -28,10 +28,10 @@ MOVES_BY = 10
 
 
 class MarketMemory:
-    """The memory of the market while a round is decided; it may be kept between rounds.
+    """The memory of the market in a round. It may be kept between rounds.
 
     `plans`: the last published plans of waiting jobs. A round without waiting jobs does not change
-    the memory, so such rounds may be skipped.
+    the memory, so these rounds may be skipped.
     """
 
     def __init__(self, data: Mapping[str, Any], options: MarketOptions) -> None:
@@ -39,7 +39,8 @@ class MarketMemory:
         self._options = options
         self.at_us = self._slot_us = 0
         self.batch_us: int | None = data.get("batch_us")
-        self._seen_us: int | None = data.get("seen_us")  # the latest submission that theta includes
+        # the latest submission time of a job that theta includes
+        self._seen_us: int | None = data.get("seen_us")
         self.tops = TopValues(data.get("tops", {}), 0)
         self.plans: dict[int, Plan] = {}
         self._rows: dict[int, tuple[Plan, list[Any]]] = {}  # plans, each with its stored form
@@ -60,12 +61,14 @@ class MarketMemory:
         self.at_us, self._slot_us, self._published = at_us, lease_us, {}
         self.tops.forget(at_us)
         is_over = self.batch_us is None or at_us - self.batch_us >= self._options.interval_us
-        # If only events trigger rounds (in some simulations), each round is a batch: no batch would
-        # follow the last event.
+        # If only events trigger rounds (in some simulations), each round is a batch, because no
+        # batch might follow the last event.
         self.is_batch = is_over or not round_us
 
     def stays_until(self) -> int:
-        """Return when the next batch is due or theta forgets a day, if no job comes or goes."""
+        """Return when the next batch is due or theta forgets a day, assuming that no job comes or
+        goes.
+        """
         if self.batch_us is None:
             return self.at_us
         until_us, forgets_us = self.batch_us + self._options.interval_us, self.tops.stays_until()
@@ -78,7 +81,7 @@ class MarketMemory:
     def settings(self, pool: PricedPool, jobs: Iterable[Job]) -> tuple[PoolPrice, ...]:
         """Return base and theta of the next round's prices.
 
-        `jobs`: at least the jobs submitted since the last round; theta includes their values.
+        `jobs`: at least the jobs submitted since the last round. Their values are added to theta.
         """
         if self._options.theta == "history":
             types = {row.gpu_type for row in pool.prices}
@@ -92,7 +95,7 @@ class MarketMemory:
         return price_settings(pool.prices, self.tops, self._options)
 
     def _see(self, jobs: Iterable[Job], options_of: Callable[[Job], Iterable[JobOnType]]) -> None:
-        """Add the values of jobs submitted since the last round to theta."""
+        """Include the values of jobs submitted since the last round in theta."""
         seen_us = last_us = self._seen_us
         for job in jobs:
             if last_us is None or job.submitted_us > last_us:
@@ -101,7 +104,7 @@ class MarketMemory:
         self._seen_us = seen_us
 
     def publish(self, plan: Plan) -> None:
-        """Set a job's plan of this round; publish it if it differs from the last one."""
+        """Set a job's plan. Publish it if it differs enough from the last published plan."""
         before = self.plans.get(plan.job)
         self.plans[plan.job] = plan
         if before is None or self._is_other(before, plan):
@@ -123,9 +126,10 @@ class MarketMemory:
         return tuple(self._published[job] for job in sorted(self._published))
 
     def data(self, waiting: Iterable[int], *, planned: bool) -> dict[str, Any]:
-        """Return the memory at the end of a round; `waiting`: jobs without a lease after it.
+        """Return the memory at the end of a round.
 
-        `planned`: whether any job was planned; the interval until the next batch then starts.
+        `waiting`: the jobs without a lease after the round. `planned`: whether any job was planned.
+        If so, the interval until the next batch starts now.
         """
         if planned:
             self.batch_us = self.at_us

@@ -49,9 +49,9 @@ class MarketOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     theta: Annotated[
         Literal["history", "fixed"],
         Meta(
-            description="Price of a full pool: the highest value of jobs of the last 30 days,"
-            " but at least by the theta of the price settings (history); or only by that"
-            " theta (fixed)."
+            description="Price of a full pool: from the highest value of jobs of the last 30 days,"
+            " or from the theta of the price settings if that is higher (history); or"
+            " only from that theta (fixed)."
         ),
     ] = "history"
     theta_factor: Annotated[
@@ -67,8 +67,8 @@ class MarketOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Meta(
             ge=1,
             le=100_000,
-            description="Number of jobs whose value covers the lowest price for which a batch"
-            " searches a start; other jobs wait behind them.",
+            description="Maximum number of jobs for which a batch searches a start, of those whose"
+            " value covers the lowest price. Later jobs wait.",
             extra_json_schema={UNIT: "jobs"},
         ),
     ] = 1000

@@ -1,8 +1,8 @@
 """The picks of a market round: renewals, own quota, then borrowed GPUs by plan.
 
 Own GPUs are assigned as in `policies.shared.terms`: first to renewed leases, by their start, then
-to new ones in pick order. Here, all leases that request a renewal count as renewed, so that no job
-counts as within quota by mistake.
+to new ones in pick order. The market counts all leases that request a renewal as renewed, so that
+no job counts as within quota by mistake.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Choice = tuple[JobOnType, PlannedStart]
 
 
 class MarketPicks:
-    """The picks of a round while it is decided.
+    """The picks of the round so far.
 
-    `refused`: refusals of renewals by a limit, by job. `outbid`: jobs whose lease ends because an
-    hour is worth less than the posted price, with value and price. `has_planned`: this was a batch
-    with waiting jobs.
+    `refused`: refusals of renewals by a limit, by job. `outbid`: jobs whose lease ends because a
+    GPU-hour is worth less to them than the posted price, with type, value and price. `has_planned`:
+    whether this round was a batch with waiting jobs.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class MarketPicks:
         self.has_planned = False
         self.refused: dict[int, Refusal] = {}
         self.outbid: dict[int, tuple[str, int, int]] = {}
-        # leases with a term of this round, each with its end
+        # leases whose term this round gave, each with the end of the term
         self._given: list[tuple[Lease, int]] = []
         # leases that continue, each with the end of its term
         self._going: list[tuple[Lease, int]] | None = None
-        # Whether GPUs were kept for an owner; then due leases decide which node is kept.
+        # Whether GPUs were kept for an owner. If so, due leases decide which node is kept.
         self.clears = False
         self._asking: list[tuple[Lease, tuple[int, int]]] = []
         # (job, GPU type): enough GPUs were free, but no node had room, so it may start a slot
@@ -80,7 +80,7 @@ class MarketPicks:
         self._slots = max(1, min(SLOTS_MAX, options.horizon_s * SECOND_US // pool.lease_us))
 
     def run(self, waiting: Iterable[Job]) -> list[Job]:
-        """Decide the round; `waiting`: jobs without a lease, by arrival.
+        """Decide the round. `waiting`: the jobs without a lease, by arrival.
 
         Return the jobs without a lease after the round, by arrival.
         """
@@ -100,7 +100,7 @@ class MarketPicks:
         return [job for job in left if job.id not in granted]
 
     def ends(self, gpus: Mapping[int, int]) -> tuple[End, ...]:
-        """Return the ending leases; those not worth their price have a separate reason.
+        """Return the leases that end. `PRICE_ABOVE_VALUE` marks leases not worth their price.
 
         `gpus`: schedulable GPUs of each node.
         """
@@ -115,7 +115,7 @@ class MarketPicks:
     # Renewals and own quota, in every round.
 
     def renew_own(self) -> None:
-        """Renew leases within quota; collect borrowed leases that are worth their price."""
+        """Renew leases within quota. Collect the borrowed leases that are worth their price."""
         for lease in self._pool.due:
             if lease.job in self._jobs:
                 self._consider(lease, self._jobs[lease.job])
@@ -133,7 +133,7 @@ class MarketPicks:
             if free_capacity.renew(lease.placement):
                 self._renew(lease, self.admission.take(job.tenant, lease.gpu_type, lease.gpus), OWN)
             return
-        if one is None:  # the job's type no longer runs there, so the GPUs have no value for it
+        if one is None:  # the job can no longer run on this type, so the GPUs have no value for it
             free_capacity.drop(lease.placement)
             return
         value, price = one.hourly_micro(), self._posted.get(lease.gpu_type, 0)
@@ -147,7 +147,7 @@ class MarketPicks:
     def give_own(self, waiting: Iterable[Job]) -> list[Job]:
         """Start jobs within their tenants' quotas, by arrival; return the jobs that still wait.
 
-        They may take the GPUs of borrowed leases that ended, since owners go first.
+        The jobs may take the GPUs of borrowed leases that ended, since owners go first.
         """
         return [job for job in waiting if not self._give_own(job)]
 
@@ -163,9 +163,10 @@ class MarketPicks:
         return False
 
     def _clear_for(self, job: Job, gpu_type: str) -> None:
-        """Keep a node's GPUs for a job within quota until borrowed leases there have ended.
+        """Keep a node's GPUs for a job within quota until the borrowed leases on the node have
+        ended.
 
-        Otherwise, other jobs would take the GPUs of a node as its borrowed leases end one by one.
+        If nothing were kept, other jobs would take the node's GPUs as these leases end one by one.
         """
         self.clears = True
         free_capacity = self.free_by_type[gpu_type]
@@ -201,7 +202,7 @@ class MarketPicks:
         return True
 
     def renew_borrowed(self) -> None:
-        """Renew the collected borrowed leases, unless owners took their GPUs."""
+        """Renew the collected borrowed leases, except those whose GPUs owners took."""
         free = self.free_by_type
         kept = [row for row in self._asking if free[row[0].gpu_type].renew(row[0].placement)]
         if len(kept) < len(self._asking):
@@ -210,10 +211,10 @@ class MarketPicks:
             self._renew(lease, split, PAID if split[1] else OWN)
 
     def _split_again(self, borrowed: list[Lease]) -> list[tuple[Lease, tuple[int, int]]]:
-        """Recompute own and borrowed GPUs without the leases whose GPUs owners took.
+        """Divide GPUs into own and borrowed again, without the leases whose GPUs owners took.
 
-        Otherwise, a job that was admitted as within quota might pay a price that was not checked.
-        `borrowed`: the leases that are renewed.
+        Without this, a job that was admitted as within quota might pay a price that was not
+        checked. `borrowed`: the leases that are renewed.
         """
         self.admission = self._pool.admission_again()
         asking = {lease.id for lease in borrowed}
@@ -231,7 +232,7 @@ class MarketPicks:
     # Borrowed GPUs, by plan, in each batch.
 
     def plan_all(self, waiting: Iterable[Job]) -> None:
-        """Plan jobs that still wait, by arrival; start those whose plan begins now."""
+        """Plan the jobs that still wait, by arrival, and start those whose plan begins now."""
         left = self._options.plan_jobs
         for job in waiting:
             if left <= 0:
@@ -269,7 +270,7 @@ class MarketPicks:
         return chosen
 
     def _own_plan(self, rows: list[Search]) -> Choice | None:
-        """Return the best start within quota, from the next slot on, since no node has room now."""
+        """Return the best start within quota. It is in a later slot, since no node has room now."""
         best: Choice | None = None
         for search in rows:
             one, quota = search.one, search.quota
@@ -315,7 +316,7 @@ class MarketPicks:
             self._memory.publish(replace(self._plan(one, start), lowest_micro=now))
 
     def _refuse(self, job: Job, borrows: Iterable[Search]) -> None:
-        """Publish the price below which a job would start, if the price keeps it waiting."""
+        """If the price keeps a job waiting, publish the price below which it would start."""
         refused = []
         for search in borrows:
             gpu_type = search.one.gpu_type
@@ -412,7 +413,7 @@ class MarketPicks:
 
 
 def _gains_more(one: JobOnType, start: PlannedStart, than: Choice) -> bool:
-    """Return whether a start is better: the earlier for a bid, otherwise the larger gain."""
+    """Return whether a start is better: an earlier one for a bid, or else one with more gain."""
     other = than[1]
     if not one.has_decay:
         return start.slot < other.slot
@@ -420,7 +421,7 @@ def _gains_more(one: JobOnType, start: PlannedStart, than: Choice) -> bool:
 
 
 def _as_lease(job: Job, gpu_type: str, at_us: int, own: int) -> Lease:
-    """Return a lease that starts now, with only the fields that slot use reads."""
+    """Return a lease that starts now. Only the fields that slot use reads are set."""
     return Lease(
         0, job.id, job.tenant, gpu_type, ((0, job.gpus),), at_us, at_us, 1, own, job.gpus - own, 0
     )

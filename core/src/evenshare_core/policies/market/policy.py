@@ -1,4 +1,4 @@
-"""The market: Astraea-online in live rounds. Jobs borrow if they are worth the price.
+"""The market: Astraea-online in live rounds. Jobs borrow GPUs that are worth their price to them.
 
 Source: N. Wang et al., "Online Scheduling of Distributed Machine Learning Jobs for Incentivizing
 Sharing in Multi-Tenant Systems", IEEE TC 2022, algorithms 1 to 3 with `interval = fixed`.
@@ -16,9 +16,10 @@ Sharing in Multi-Tenant Systems", IEEE TC 2022, algorithms 1 to 3 with `interval
 | A_maxIrev: largest f - cost, admitted iff above 0 | `search.Search.best` | |
 | interval tau_l | `interval_s` | s |
 
-A round renews leases within quota and starts jobs within quota. It renews a borrowed lease if an
-hour is worth the posted price and no owner took the GPUs. A batch plans all jobs that still wait,
-in the order (submission, id): the start and GPU type of largest gain over the horizon.
+A round renews leases within quota and starts jobs within quota. It renews a borrowed lease if a
+GPU-hour is worth the posted price to the job and no owner took the GPUs. A batch plans all jobs
+that still wait, in the order (submission, id). A plan is the start and GPU type with the largest
+gain within the horizon.
 
 Departures, each with its test in tests/papers/test_market.py, the reasons in docs/adr/0174:
 
@@ -26,9 +27,9 @@ Departures, each with its test in tests/papers/test_market.py, the reasons in do
   starts and needs nodes.
 - Own quota costs nothing, so it is given in every round, also to jobs whose value has fallen to 0.
 - A borrowing job gets one lease after another, each at the price posted at the time. It is admitted
-  only if it is worth the price after its own GPUs are counted as used. With `borrow_limit = job`,
-  one term covers the whole job, at the price before its GPUs are counted.
-- The value of a bid does not depend on the job's end, so the job starts as soon as it gains.
+  only if the GPUs are worth the price with its own GPUs counted as used. With `borrow_limit = job`,
+  one term covers the whole job, at the price without its GPUs.
+- The value of a bid does not depend on the job's end. So the job takes the first start with a gain.
 - f counts from the submission.
 
 All orders end in (submitted, id).
@@ -74,7 +75,7 @@ ROOM_TEXT = (
 
 class Market(Policy):
     name = "market"
-    version = "2"  # version 2: the node that is clear first is kept for an owner (ADR 0174)
+    version = "2"  # version 2: the node that will be clear first is kept for an owner (ADR 0174)
     title = "Posted-price market"
     promise = "Quotas are free; other GPUs go to the jobs that value them most."
     suits = "Tenants that declare the value of their jobs and lend idle quota for credits."
@@ -123,7 +124,7 @@ class Market(Policy):
         options: Options,  # noqa: ARG002 - it is the same with all
         lengths: PoolLengths,
     ) -> QuotaPromise:
-        """Return the guarantee: borrowed leases are not renewed if an owner needs their GPUs."""
+        """Return the guarantee: borrowed leases are not renewed if an owner needs the GPUs."""
         parts = (
             WaitPart("leases of the jobs that borrow", lengths.lease_us),
             WaitPart("until the next round", lengths.round_us),
@@ -132,16 +133,16 @@ class Market(Policy):
         return QuotaPromise(self.quota_kind, self.quota_text, parts, (explain.FITS_TEXT, ROOM_TEXT))
 
     def value_rule(self, options: Options) -> ValueRule:
-        """Return the rule: a job without a declared value bids `default_bid` x base rate."""
+        """Return the rule that a job without a declared value bids `default_bid` x base rate."""
         assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
         return ValueRule(options.default_bid_milli, LEAST_PERCENT)
 
     def session(self, options: dict[str, Any]) -> MarketSession:
-        """Return memory, order and prices that are kept between rounds."""
+        """Return a session that keeps memory, order and prices between rounds."""
         return MarketSession(parse_options(MarketOptions, options))
 
     def value_and_price(self, options: Options, start: PricedStart) -> tuple[int, int]:
-        """Return value and price; the job's own GPUs count, unless it takes one long term."""
+        """Return value and price. The price counts the job's GPUs, unless it has one long term."""
         assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
         job = Job(0, 0, start.gpus, 0, max_price_micro=start.max_price_micro)
         utility = start.utility or bid_of(job, start.base_micro, options)
@@ -151,7 +152,7 @@ class Market(Policy):
         return value_micro, max(start.price_micro, start.after_micro)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return jobs of ended leases by their start, then waiting jobs in planning order."""
+        """Return the jobs of ended leases, by the lease's start, then waiting jobs by arrival."""
         running = {lease.job for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)}
         jobs = {job.id for job in snapshot.jobs}
         due = [row for row in snapshot.leases if row.job not in running and row.job in jobs]
@@ -161,7 +162,7 @@ class Market(Policy):
 
 
 def waiting_in_order(snapshot: Snapshot, held: set[int]) -> list[Job]:
-    """Return the jobs without a lease, by arrival."""
+    """Return the jobs that are not in `held`, by arrival."""
     return sorted((job for job in snapshot.jobs if job.id not in held), key=arrival_order)
 
 
@@ -174,7 +175,7 @@ class _Waits:
         self._queues: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
 
     def skips(self, waiting: list[Job]) -> list[Skip]:
-        """Return a row per (reason, tenant, GPU type), with the numbers of its first job."""
+        """Return a row per (reason, tenant, GPU type), with the numbers of the row's first job."""
         for job in waiting:
             self._add(job)
         rows = [
@@ -213,7 +214,7 @@ class _Waits:
             self._explained(job, free or able or list(types))
 
     def _refused(self, job: Job, plan: Plan) -> None:
-        """Add a refused job; the reason is its maximum price if that is below its value."""
+        """Add a refused job. The reason is its maximum price if that is what the price exceeds."""
         reason, most = Reason.PRICE_ABOVE_VALUE, job.max_price_micro
         numbers = _prices(plan.needed_micro, plan.lowest_micro)
         if most is not None and plan.needed_micro == most:

@@ -1,4 +1,4 @@
-"""Inputs of a market round, from a snapshot or from a pool whose state is kept (ADR 0175)."""
+"""The inputs of a market round, from a snapshot or from the kept state of a pool (ADR 0175)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from evenshare_core.policies.shared.session import KeptRound
 
 
 class PricedPool(NamedTuple):
-    """The inputs of one round; times in us of pool time.
+    """The inputs of one round. Times are in us of pool time.
 
     `due`: leases that end by the round, by their start. `going`: returns the continuing leases, in
     any order. `jobs`: at least the jobs that may start or hold a lease. `quota`: returns the quota
     of a tenant and GPU type. `utility`: returns a job's utility, if declared. `admission`,
-    `free_by_type`: the state before any pick. `admission_again`: returns a new admission.
+    `free_by_type`: the state before the first pick. `admission_again`: returns a new admission.
     """
 
     at_us: int
@@ -71,7 +71,7 @@ class PricedPool(NamedTuple):
 
     @classmethod
     def kept(cls, view: KeptRound, options: MarketOptions) -> PricedPool:
-        """Return the inputs from a pool whose state is kept."""
+        """Return the inputs from the kept state of a pool."""
         over = {lease.id for lease in view.due}
         return cls(
             at_us=view.at_us,

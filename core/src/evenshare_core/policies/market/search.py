@@ -1,13 +1,14 @@
 """Search for the best start of a job on borrowed GPUs: A_maxIrev, the largest f - cost.
 
 Source: Astraea-online, algorithm 3 with (6) and (7), for pools without parameter servers, where
-GPUs of a type are interchangeable. The search is exact. f falls with the start, so only a start
-that is cheaper than all earlier starts can be best. Of these, ranges whose best possible gain is
-below a known gain are skipped.
+GPUs of a type are interchangeable. The search is exact. f is lower for later starts, so only a
+start that is cheaper than all earlier ones can be best. Ranges of these starts are skipped if their
+best possible gain is below a known gain.
 
 A job pays the posted price for its first term. For later terms it pays the price that would be
-posted with its own GPUs counted. It may start only if an hour is worth that price from the first
-term on. Otherwise, the price that it causes would end its lease (ADR 0174).
+posted with its own GPUs counted. It may start only if a GPU-hour is worth that price from the first
+term on. If a GPU-hour were worth less, the price that the job itself causes would end its lease
+(ADR 0174).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from evenshare_core.units import HOUR_US
 
 
 class PlannedStart(NamedTuple):
-    """A start with a gain: its slot, number of slots, borrowed GPUs in the first slot, and cost."""
+    """A start with a gain, with its price per GPU-hour and the borrowed GPUs of its first slot."""
 
     slot: int
     slots: int
@@ -37,10 +38,10 @@ class PlannedStart(NamedTuple):
 
 
 class PriceRefusal(NamedTuple):
-    """The prices per GPU-hour that keep a job from borrowing, in the slot of least loss.
+    """The prices per GPU-hour that keep a job from borrowing, in the slot with the least loss.
 
-    `needed_micro`: the highest price at which it would have gained. `lowest_micro`: the price in
-    that slot, always higher. `loss_micro`: price less value; it may be negative.
+    `needed_micro`: the highest price at which the job would have gained. `lowest_micro`: the price
+    in that slot; it is always higher. `loss_micro`: price minus value; it may be negative.
     """
 
     loss_micro: int
@@ -74,19 +75,21 @@ class Search:
         return min(use.slots, -(-self.one.left_us // self.slot_us))
 
     def is_hopeless(self, use: SlotUse) -> bool:
-        """Return whether the value of an hour is below the lowest price of all slots."""
+        """Return whether a GPU-hour is worth less to the job than the lowest price of all slots."""
         if self._is_hopeless is None:
             hourly_micro = self.one.hourly_micro()
             self._is_hopeless = hourly_micro < use.lowest_micro(self._gpus_counted)
         return self._is_hopeless
 
     def refusal(self, use: SlotUse) -> PriceRefusal | None:
-        """Return why `best` found no start: the start with the least loss; None if none has room.
+        """Return why `best` found no start: the prices at the start with the least loss.
+
+        Return None if no start has room.
 
         The value of a job may fall, so its value now must not be compared with a later price.
         """
         if self.is_hopeless(use):
-            # For speed, only the present slot and the slot of least use are checked.
+            # For speed, only the current slot and the slot with the least use are checked.
             slots = use.cheapest_micro(self._gpus_counted)
             return min(self._refused(slot, price) for slot, price in slots)
         windows = self._windows_in(use)
@@ -100,20 +103,21 @@ class Search:
         def most(low: int, high: int) -> int:
             return one.unbounded_hourly_micro(starts[low] * slot_us) - prices[high]
 
-        # A bid has the same value at all starts, and the last start is the cheapest.
+        # A bid has the same value at all starts, so the last, cheapest start loses least.
         place = _largest_of(len(starts), most) if one.has_decay else -1
         return self._refused(starts[place], prices[place])
 
     def _refused(self, slot: int, price_micro: int) -> PriceRefusal:
-        """Return the refusal; at a price equal to its value, a job would gain nothing."""
+        """Return the refusal. A price equal to the job's value gives no gain, so less is needed."""
         value_micro = self.one.unbounded_hourly_micro(slot * self.slot_us)
         needed = min(bounded_micro(value_micro), price_micro - 1)
         return PriceRefusal(price_micro - value_micro, needed, price_micro)
 
     def best(self, use: SlotUse) -> PlannedStart | None:
-        """Return the start of largest gain, on a tie the earliest; None if no start gains.
+        """Return the start with the largest gain, on a tie the earliest, or None if no start has a
+        gain.
 
-        The value of a bid does not depend on its end, so its earliest start that gains is returned.
+        The value of a bid does not depend on the end, so a bid gets its earliest start with a gain.
         """
         one = self.one
         if one.job.gpus > use.capacity or not use.slots:
@@ -121,7 +125,7 @@ class Search:
         windows = self._windows_in(use)
         if not windows.starts.size:
             return None
-        # The value never rises later, so this check excludes no start.
+        # The value never rises with a later start, so this check excludes no possible start.
         hourly = min(one.hourly_micro(int(windows.starts[0]) * self.slot_us), INT64_MAX)
         if hourly < windows.least:
             return None
@@ -137,7 +141,8 @@ class Search:
 
     def _earliest(self, windows: Windows, hourly: int) -> PlannedStart | None:
         value, slots = self.one.value_micro(0), windows.gang.slots
-        # cost < value, scaled by the same factors to stay in integers; a cost of 0 always passes.
+        # cost < value, both scaled by the same factors to stay in integers; a cost of 0 always
+        # passes
         below = (value * slots * HOUR_US - 1) // self.one.left_us
         gains = windows.costs <= max(0, min(below, INT64_MAX))
         if hourly < windows.most:
@@ -161,7 +166,7 @@ class Search:
         return None if best.gain_micro <= 0 and best.cost_micro else best
 
     def _cost_micro(self, cost: int, windows: Windows) -> int:
-        """Return a window's cost, rounded up; only the used part of the last slot counts."""
+        """Return a window's cost, rounded up. Of the last slot, only the used part counts."""
         return -(-cost * self.one.left_us // (windows.gang.slots * HOUR_US))
 
     def _start(self, windows: Windows, place: int) -> PlannedStart:
@@ -176,9 +181,9 @@ class Search:
 def _largest_of(count: int, most: Callable[[int, int], int]) -> int:
     """Return the first of `count` places with the largest gain, `most(place, place)`.
 
-    Value and cost both fall from place to place. So no place from `low` to `high` gains more than
-    `most(low, high)`, the value of the first less the cost of the last. A range is skipped if that
-    does not exceed the best gain so far.
+    Value and cost both decrease from place to place. So no place from `low` to `high` gains more
+    than `most(low, high)`, the first place's value minus the last place's cost. A range is skipped
+    if this bound does not exceed the best gain so far.
     """
     best, best_gain = 0, most(0, 0)
     ranges = [(1, count - 1)]

@@ -14,10 +14,10 @@ from evenshare_core.policies.shared.session import KeptRound, SessionDecision
 
 
 class MarketSession:
-    """Rounds of one pool.
+    """The market's rounds in one pool.
 
-    Between two batches, time changes nothing: own quota is given by counts and nodes, which do not
-    change. The only exception is the day after which theta forgets a job (ADR 0175).
+    Between two batches, time changes nothing: own quota depends only on counts and nodes, which do
+    not change. The only exception is the time at which theta forgets a day (ADR 0175).
     """
 
     outlasts_renewals = True
@@ -31,7 +31,7 @@ class MarketSession:
         self._stays_us = 0
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Decide a round as `Market.decide` does for its snapshot."""
+        """Decide a round with the same result as `Market.decide` on its snapshot."""
         memory = self._memory
         if memory is None or view.memory is not self._data:
             memory = self._memory = MarketMemory(view.memory, self._options)
@@ -42,7 +42,7 @@ class MarketSession:
         picks = MarketPicks(pool, self._options, memory, settings, self._uses)
         left = picks.run(self._in_order(view))
         self._data = memory.data((job.id for job in left), planned=picks.has_planned)
-        moves = picks.clears and bool(pool.due)  # next time, another node may be kept free
+        moves = picks.clears and bool(pool.due)  # another node may be kept in the next round
         self._stays_us = view.at_us if moves else memory.stays_until()
         renewed = {row.lease for row in picks.renewals}
         return SessionDecision(
@@ -55,11 +55,11 @@ class MarketSession:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Return the time, in us, of the next batch; until then, time changes nothing."""
+        """Return the time, in us, before which time changes nothing: usually the next batch."""
         return max(at_us, self._stays_us)
 
     def _in_order(self, view: KeptRound) -> list[Job]:
-        """Return waiting jobs by arrival; they are sorted again only if jobs came or went."""
+        """Return the waiting jobs by arrival. They are sorted again only if jobs came or went."""
         if view.joined or len(self._waiting) != len(view.waiting):
             self._waiting = sorted((view.jobs[job] for job in view.waiting), key=arrival_order)
             view.joined.clear()

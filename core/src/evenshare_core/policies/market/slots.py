@@ -1,8 +1,7 @@
-"""GPUs of each type in use over future slots, and the slots in which a gang fits.
+"""The GPUs of a type that are in use in future slots, and the slots in which a gang fits.
 
-A slot is one lease length; the first starts now. Planning counts GPUs of a type, not nodes: a gang
-gets nodes only when it starts. Prefix sums test all windows at once, without loops over slots and
-servers.
+A slot is one lease length, and the first slot starts now. Plans count GPUs of a type, not nodes: a
+gang gets nodes only when it starts. Prefix sums test all windows at once, without loops over slots.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ import numpy.typing as npt
 from evenshare_core.policies.market.thetas import Prices
 
 SLOTS_MAX = 1024
-STORED_MOST = 256  # maximum number of uses whose results are cached
+STORED_MOST = 256  # the maximum number of uses whose results are cached
 
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-# By use: its curve, and the results computed from it.
+# By use: its price curve, and the results computed from it.
 Store = dict[Any, tuple[Prices, dict[Any, Any]]]
 
 
 class Hold(NamedTuple):
-    """GPUs in use from now on: for `slots` slots, of which `sure` are certain.
+    """GPUs in use for the next `slots` slots, of which the first `sure` slots are certain.
 
-    A borrowed lease is certain for its term only: after that, its owner may take the GPUs.
+    A borrowed lease is certain only for its term. After that, the owner may take the GPUs.
     """
 
     tenant: int
@@ -40,8 +39,8 @@ class Hold(NamedTuple):
 class SlotUse:
     """The use of one GPU type by slot, in GPUs.
 
-    `held`: by all jobs until their expected ends. `firm`: the part that owners cannot get earlier.
-    `own`: by tenant, within its quota.
+    `held`: the use of all jobs until their expected ends. `firm`: the part of it that owners cannot
+    get earlier. `own`: each tenant's use within its quota.
     """
 
     def __init__(
@@ -67,23 +66,23 @@ class SlotUse:
         self._store: Store = {}
         self._kept: dict[Any, Any] | None = None
         self._lowest: dict[int, int] = {}
-        # Computed once: later plans only add to `held`.
+        # This is computed once, because later plans only add to `held`.
         self.least_held = int(self.held.min()) if slots else 0
 
     def keep_in(self, store: Store) -> None:
-        """Cache results from now on in a store that is shared with other uses."""
+        """From now on, cache results in a store that other uses share."""
         self._store, self._kept = store, None
 
     @property
     def kept(self) -> dict[Any, Any]:
-        """The results cached for the present use."""
+        """Return the results cached for the current use."""
         if self._kept is None:
             own = sorted((tenant, row.tobytes()) for tenant, row in self.own.items())
             use = (self.held.tobytes(), self.firm.tobytes(), *own)
             key = (id(self.curve), self.capacity, self.posted_micro, use)
             if len(self._store) >= STORED_MOST and key not in self._store:
                 self._store.clear()
-            # The key contains the address of the curve; the entry keeps the curve alive.
+            # The key contains the curve's address, so the entry must keep the curve alive.
             _, self._kept = self._store.setdefault(key, (self.curve, {}))
         return self._kept
 
@@ -100,7 +99,9 @@ class SlotUse:
         return lowest
 
     def cheapest_micro(self, gpus: int) -> list[tuple[int, int]]:
-        """Return the present slot and the slot of least use, with prices for `gpus` more GPUs."""
+        """Return the current slot and the slot with the least use, with prices for `gpus` more
+        GPUs.
+        """
         slots = self.kept.get(gpus)
         if slots is None:
             slots = [(0, self.price_now_micro(gpus))]
@@ -110,7 +111,7 @@ class SlotUse:
         return slots
 
     def price_now_micro(self, gpus: int) -> int:
-        """Return the price that an hour must be worth for a gang that starts now."""
+        """Return the price that a GPU-hour must be worth to a gang that starts now."""
         return max(self.posted_micro, self.price_micro(0, gpus))
 
     def price_micro(self, slot: int, gpus: int) -> int:
@@ -118,7 +119,9 @@ class SlotUse:
         return int(self.curve[min(int(self.held[slot]) + gpus, self.capacity)])
 
     def own_start(self, tenant: int, quota: int, gpus: int, slots: int, first: int) -> int | None:
-        """Return the first slot from `first` on from which a gang fits its quota to its end."""
+        """Return the first slot, not before `first`, from which a gang fits its quota until its
+        end.
+        """
         if gpus > quota:
             return None
         key, kept = (tenant, quota, gpus, slots, first, "own"), self.kept
@@ -144,7 +147,7 @@ class SlotUse:
 
 
 def window_starts(fits: Flags, slots: int) -> Counts:
-    """Return the slots, in order, from which `slots` slots in a row fit."""
+    """Return, in order, the slots at which a run of `slots` fitting slots starts."""
     if slots >= fits.size:
         return _FIRST if slots == fits.size and fits.all() else _NONE
     if slots == 1:

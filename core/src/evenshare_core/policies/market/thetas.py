@@ -1,4 +1,4 @@
-"""Theta per GPU type from history, and the prices of a pool by the number of used GPUs.
+"""Theta of each GPU type from history, and a pool's prices by the number of GPUs in use.
 
 Source: Astraea-online, (8): theta - 1 is at least the highest value of any job per worker slot, so
 that a full pool rejects every job. It is estimated from the jobs of the last 30 days.
@@ -25,7 +25,7 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 DAY_US = 24 * HOUR_US
 HISTORY_DAYS = 30
 # The largest theta that fits numeric(12, 3). Values are at most a billion credits per GPU-hour, so
-# only base rates below a few credits reach it.
+# theta is this large only if the base rate is below a few credits.
 THETA_MAX_MILLI = 10**12 - 1
 
 Prices = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ class TopValues:
         return (min(days) + HISTORY_DAYS + 1) * DAY_US if days else None
 
     def see(self, job: Iterable[JobOnType], submitted_us: int) -> None:
-        """Include a submitted job, valued on each type that it accepts."""
+        """Include a submitted job, with its value on each type that it accepts."""
         day, self._data = submitted_us // DAY_US, None
         for one in job:
             days = self._days.setdefault(one.gpu_type, {})
@@ -69,7 +69,7 @@ class TopValues:
         return max(self._days.get(gpu_type, {}).values(), default=0)
 
     def data(self) -> dict[str, list[list[int]]]:
-        """Return the stored memory; the same object until it changes."""
+        """Return the stored memory. The same object is returned until the memory changes."""
         if self._data is None:
             self._data = {
                 name: [[day, days[day]] for day in sorted(days)]
@@ -82,7 +82,7 @@ class TopValues:
 def price_settings(
     rows: Iterable[PoolPrice], tops: TopValues, options: MarketOptions
 ) -> tuple[PoolPrice, ...]:
-    """Return base and theta of the next round's prices."""
+    """Return the base and theta of the next round's prices."""
     if options.theta == "fixed":
         return tuple(rows)
     factor_milli = options.theta_factor_milli
@@ -93,7 +93,7 @@ def price_settings(
 
 
 def _theta_milli(row: PoolPrice, top_micro: int, factor_milli: int) -> int:
-    """Return 1 + value / base x factor, rounded up, but at least the operator's theta."""
+    """Return 1 + value / base x factor, rounded up, or the operator's theta if that is higher."""
     if not row.base_micro:
         return row.theta_milli
     milli = ONE_MILLI - (-top_micro * factor_milli // row.base_micro)
@@ -102,7 +102,7 @@ def _theta_milli(row: PoolPrice, top_micro: int, factor_milli: int) -> int:
 
 @lru_cache(maxsize=256)
 def price_curve(base_micro: int, theta_milli: int, capacity: int) -> Prices:
-    """Return `posted_price_micro` for each number of used GPUs, from 0 to capacity.
+    """Return `posted_price_micro` for each number of GPUs in use, from 0 to capacity.
 
     Prices above the highest possible value of a job are replaced by a price just above it. Powers
     are computed by repeated multiplication with 40 digits.

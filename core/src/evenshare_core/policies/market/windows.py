@@ -1,7 +1,7 @@
-"""The cost of a gang in each window of slots that has room for it.
+"""The cost of a gang in each window of slots that has room for the gang.
 
 Many jobs of a batch have the same inputs. So windows are cached with the slot use until another job
-is planned there (`slots.SlotUse.kept`).
+is planned on it (`slots.SlotUse.kept`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ INT64_MAX = 2**63 - 1
 
 
 class PaidGang(NamedTuple):
-    """Jobs of one tenant that pay the same: the tenant's quota, and GPUs and slots of a job.
+    """Jobs of one tenant that pay the same: the tenant's quota, and each job's GPUs and slots.
 
-    `first`: the first slot in which it may start. `counts_itself`: its own GPUs count in the price
-    that it must be worth, as at renewals; otherwise, the price is that before they are added.
+    `first`: the first slot in which a job may start. `counts_itself`: whether the price that it
+    must be worth counts its own GPUs as used, as renewals do.
     """
 
     tenant: int
@@ -31,11 +31,12 @@ class PaidGang(NamedTuple):
 
 
 class Windows:
-    """The starts from which a gang has room to its end, with their costs.
+    """The starts from which a gang has room until its end, with their costs.
 
-    `costs`: GPU-slots x price of the whole window. For the first slot: `needed`: the price that an
-    hour must be worth. `borrowed`: the number of borrowed GPUs. `asked`: `needed`, but 0 if no GPU
-    is borrowed. `least`, `most`: bounds of `asked`, 0 if no start has room.
+    `costs`: GPU-slots x price of the whole window. Three arrays describe the first slot. `needed`:
+    the price that a GPU-hour must be worth. `borrowed`: the number of borrowed GPUs. `asked`:
+    `needed`, but 0 if no GPU is borrowed. `least`, `most`: bounds of `asked`, 0 if no start has
+    room.
     """
 
     __slots__ = (
@@ -56,7 +57,7 @@ class Windows:
     def _price(self, use: SlotUse) -> None:
         gang, starts, curve = self.gang, self.starts, use.curve
         gpus, slots = gang.gpus, gang.slots
-        # "clip": use above capacity has the price of a full pool
+        # "clip": if use exceeds capacity, the price is that of a full pool
         with_itself = curve.take(use.held + gpus, mode="clip")
         before = curve.take(use.held, mode="clip")
         before[0] = use.posted_micro
@@ -70,7 +71,7 @@ class Windows:
         sums = np.zeros(use.slots + 1, spent.dtype)
         spent.cumsum(out=sums[1:])
         windows = sums[starts + slots] - sums[starts]
-        # The first slot costs the posted price, or the price before the job's GPUs are added.
+        # The first slot costs the posted price, or the price without the job's GPUs.
         self.costs = windows + ((first - price) * borrowed)[starts]
         self.needed = self._first_hour(before[starts], with_itself[starts])
         self.borrowed = shown[starts]
@@ -83,7 +84,7 @@ class Windows:
         return np.asarray(np.maximum(before, with_itself), np.int64)
 
     def records(self, hourly_micro: int) -> Counts:
-        """Return the indices of affordable starts that are cheaper than all earlier ones.
+        """Return the indices of affordable starts that cost less than all earlier affordable ones.
 
         The value of a job falls with time, so no other start can be best.
         """
@@ -95,10 +96,11 @@ class Windows:
         return self._records
 
     def losing(self) -> tuple[list[int], list[int]]:
-        """Return the starts with lower hourly prices than all earlier ones, and these prices.
+        """Return the starts whose hourly price is lower than at all earlier starts, and these
+        prices.
 
-        An hourly price is that of the first hour, or the mean if that is higher. A price of 0 keeps
-        no job waiting, so it is left out.
+        An hourly price is the price of the first hour, or the mean price if that is higher. Prices
+        of 0 are left out, because they keep no job waiting.
         """
         if self._losing is None:
             gang = self.gang
@@ -111,7 +113,7 @@ class Windows:
 
 
 def windows_of(use: SlotUse, gang: PaidGang) -> Windows:
-    """Return the windows of a gang for the present use."""
+    """Return the windows of a gang for the current use."""
     windows = use.kept.get(gang)
     if windows is None:
         windows = use.kept[gang] = Windows(use, gang)
@@ -119,7 +121,7 @@ def windows_of(use: SlotUse, gang: PaidGang) -> Windows:
 
 
 def _are_lower(prices: Counts) -> Flags:
-    """Return which prices are lower than all earlier ones."""
+    """Return, for each price, whether it is lower than all earlier ones."""
     if prices.size == 1:
         return _ONE
     is_lower = np.ones(prices.size, np.bool_)

@@ -11,11 +11,11 @@ from evenshare_core.policies.shared.ordered import QueueRule, decide_in_order, o
 
 
 class OrderedPolicy(Policy):
-    """A policy whose rounds follow a `QueueRule`."""
+    """A policy that decides its rounds by a `QueueRule`."""
 
     @abstractmethod
     def rule(self, snapshot: Snapshot) -> QueueRule:
-        """Return the order and its rules for a round."""
+        """Return the order of jobs, and its rules, for a round."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return decide_in_order(snapshot, self.rule(snapshot))

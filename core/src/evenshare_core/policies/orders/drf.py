@@ -11,19 +11,21 @@ Source: Ghodsi et al., Dominant Resource Fairness (NSDI 2011), algorithm 1 and 4
 | s_i, dominant share | the largest of its parts of R, over its weight | |
 | w_i, weight | `weights`: its quotas over all types; or the same for all | |
 
-Repeatedly, the tenant of least dominant share is given its next job that fits. Within a tenant,
-jobs go by submission. A job whose lease ends queues with the waiting jobs. A job that does not fit
-blocks no other job.
+Repeatedly, the tenant with the least dominant share gets its next job that fits. Within a tenant,
+jobs are ordered by submission. A job whose lease ends queues with the waiting jobs. A job that does
+not fit blocks no other job.
 
-A gang on one node needs its CPUs and memory there. On several nodes, it needs parts of them in
-proportion to its GPUs on each. A resource that nodes or jobs do not report is unlimited: a node
-that only reports CPUs has enough memory. If nothing is reported, this is max-min fairness of GPUs.
+A gang on one node needs its CPUs and memory on that node. On several nodes, it needs CPUs and
+memory on each in proportion to its GPUs there. A resource that a node or job does not report counts
+as unlimited. For example, a node that reports only CPUs has enough memory. If nothing is reported,
+the policy is max-min fairness of GPUs.
 
 Departures, each with its test in tests/papers/test_drf.py:
 
 - Tasks are gangs of leases, so shares are only as even as jobs fit, and change when leases end.
-- On equal shares, as when all leases end at once, the tenant that received the least GPU-time for
-  its weight goes first. Otherwise a pool that one gang fills would always go to the lower id.
+- If shares are equal, as when all leases end at once, the tenant that received the least GPU-time
+  for its weight is first. Without this rule, a pool that one gang fills would always go to the
+  lower id.
 - A tenant without quota has no weight: it comes after all others.
 
 All orders end in (submitted, id).
@@ -147,7 +149,8 @@ class DominantShares:
             sum(row.cpus for row in known),
             sum(row.memory_mb for row in known),
         )
-        # Parts of totals are integers, in units of 1 / the least common multiple of the totals.
+        # Shares of resource totals are integers, in units of 1 / (least common multiple of the
+        # totals).
         whole = lcm(*[total for total in self._total if total])
         self._parts_each = tuple(whole // total if total else 0 for total in self._total)
         self._needs = {row.id: row for row in snapshot.job_resources}
@@ -156,7 +159,7 @@ class DominantShares:
         self._weights: dict[int, int] = {}
         for row in snapshot.entitlements:
             self._weights[row.tenant] = self._weights.get(row.tenant, 0) + row.gpus
-        # Quotients by weights are also integers, scaled by the weights' least common multiple.
+        # Shares divided by weights are integers too, scaled by the weights' least common multiple.
         self._all_weights = lcm(*[weight for weight in self._weights.values() if weight])
         self._received: dict[int, int] = {}
         for claim in snapshot.service.claims:
@@ -168,7 +171,7 @@ class DominantShares:
                 self.add(jobs[lease.job])
 
     def add(self, job: Job) -> None:
-        """Add a job's resources to those that its tenant holds."""
+        """Add a job's resources to those that its tenant uses."""
         used = self._used.setdefault(job.tenant, [0, 0, 0])
         for index, count in enumerate(self._demand(job)):
             used[index] += count
@@ -181,7 +184,7 @@ class DominantShares:
         return [count * each for count, each in zip(counts, self._parts_each, strict=True)]
 
     def key(self, tenant: int) -> tuple[bool, int, int, int]:
-        """Return the tenant's sort key; the least is served first, tenants without weight last."""
+        """Return the tenant's sort key: lowest share first, tenants without weight last."""
         weight = self._weights.get(tenant, 0) if self._by_quota else 1
         over_weight = self._all_weights // (weight or 1)
         share = max(self._parts(self._used.get(tenant, (0, 0, 0)))) * over_weight
@@ -189,7 +192,7 @@ class DominantShares:
         return (not weight, share, past, tenant)
 
     def dominant(self, job: Job) -> str:
-        """Return the note of the tenant's dominant resource once it has the job."""
+        """Return the note of the resource that would be dominant for the tenant with the job."""
         used = self._used.get(job.tenant, (0, 0, 0))
         counts = [have + more for have, more in zip(used, self._demand(job), strict=True)]
         parts = self._parts(counts)
@@ -197,7 +200,7 @@ class DominantShares:
 
 
 def in_turn(queue: Collection[QueuedJob], shares: DominantShares) -> Iterator[QueuedJob]:
-    """Yield the next job of the tenant of least share; callers add served jobs to `shares`."""
+    """Yield the next job of the tenant with the least share. Callers update `shares`."""
     by_tenant: dict[int, list[QueuedJob]] = {}
     for one in sorted(queue, key=by_arrival, reverse=True):
         by_tenant.setdefault(one.job.tenant, []).append(one)
@@ -211,7 +214,7 @@ def in_turn(queue: Collection[QueuedJob], shares: DominantShares) -> Iterator[Qu
 
 
 class NodeResources:
-    """Unused CPUs and memory of each node; a node that reports nothing has enough."""
+    """Unused CPUs and memory of each node. A node that reports nothing has enough."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._needs = {row.id: row for row in snapshot.job_resources}
@@ -264,7 +267,7 @@ class DrfPicks(OrderedPicks):
         super().__init__(rule, pool_capacity(snapshot, rule), Admission.of(snapshot))
         self._spread = rule.spread
         self._resources = NodeResources(snapshot)
-        # jobs for which enough GPUs were free, but not with enough CPUs or memory
+        # jobs for which enough GPUs were free, but not on nodes with enough CPUs or memory
         self._lacking: set[int] = set()
         self._short: dict[tuple[int, str], list[Job]] = {}
 
@@ -280,7 +283,7 @@ class DrfPicks(OrderedPicks):
         return may
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place a gang by the common rules, on nodes with enough CPUs and memory."""
+        """Place a gang by the common rules, but only on nodes with enough CPUs and memory."""
         job, needs = one.job, self._resources.needs(one.job.id)
         if not (needs.cpus or needs.memory_mb):
             return super().place(one, free_capacity)
@@ -295,7 +298,7 @@ class DrfPicks(OrderedPicks):
         return None
 
     def _find(self, job: Job, free: FreeGpus) -> Placement | None:
-        """Return the best fit on one node; a larger gang uses the nodes with most GPUs first."""
+        """Return the best fit on one node. Larger gangs use the nodes with the most GPUs first."""
         gang, fit = job.gpus, self._resources.fit
         if gang <= free.size:
             nodes = [
@@ -314,7 +317,7 @@ class DrfPicks(OrderedPicks):
         return None if left else tuple(sorted(places))
 
     def wait(self, candidate: QueuedJob, refusals: Collection[str] = ()) -> None:
-        """Record that a job waits, separately if only CPUs or memory were missing."""
+        """Record that a job waits. Jobs that lack only CPUs or memory are recorded separately."""
         if candidate.job.id not in self._lacking:
             super().wait(candidate, refusals)
             return

@@ -1,8 +1,8 @@
 """FIFO: waiting jobs in the order of their arrival, the default of most clusters.
 
-Source: none. It never preempts: a lease is renewed until its job ends. The first job that does not
-fit blocks all jobs behind it, in its pool or in its tenant (`scope`). With `backfill`, jobs that
-fit start anyway.
+Source: none. FIFO never preempts: a lease is renewed until its job ends. The first job that does
+not fit blocks all later jobs of its pool or of its tenant (`scope`). With `backfill`, later jobs
+that fit start anyway.
 
 Departures, with their tests in tests/papers/test_baselines.py: a job that can never run (larger
 than the pool, refused by a limit) blocks no job.
@@ -39,13 +39,16 @@ class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     )
     whole_nodes: Annotated[
         bool,
-        Meta(description="A job larger than a node takes whole nodes, plus one more for the rest."),
+        Meta(
+            description="A job larger than a node takes whole nodes, plus one more node for the"
+            " remainder."
+        ),
     ] = True
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
 class Fifo(OrderedPolicy):
-    """Jobs in the order of arrival, without preemption."""
+    """The policy FIFO: jobs in the order of arrival, without preemption."""
 
     name = "fifo"
     version = "2"

@@ -1,12 +1,12 @@
 """Limits on taking GPUs: quota modes, borrowing, maximum price and spendable credit.
 
-The same code serves two callers. A policy checks limits when it picks, so that it does not pick a
-job in vain. `terms.settle` sets own and borrowed GPUs. As terms are taken, limits only get stricter
-within a round, so a refused job stays refused. Only `let_go`, which ends a lease before its expiry,
-loosens them.
+The same code has two callers. A policy checks limits when it picks, so that it does not pick a job
+in vain. `terms.settle` sets own and borrowed GPUs. Within a round, each term that is taken only
+makes limits stricter, so a refused job stays refused. Only `let_go`, which ends a lease before its
+expiry, loosens limits.
 
-Source: architecture, "Own and borrowed", "Credit loop". The charge is the same under any policy, as
-in docs/money.md.
+Source: architecture, "Own and borrowed", "Credit loop". The charge is the same under every policy,
+see docs/money.md.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ Split = tuple[int, int, int]
 
 
 class Limits:
-    """The limits that may refuse a job, built once per change of quotas or credit.
+    """The limits that may refuse a job.
 
-    `keepers`: (tenant, GPU type) of entitlements that are not fully lent.
+    They are built once for each change of quotas or credit. `keepers`: the entitlements, by
+    (tenant, GPU type), that are not fully lent.
     """
 
     __slots__ = ("are_none", "by_key", "keepers", "spendable_micro")
@@ -68,13 +69,13 @@ class _Account:
         self.kept = 0  # GPUs of idle quota that are not lent
 
     def hold(self, own: int, borrowed: int) -> None:
-        """Add to the held GPUs; negative numbers subtract."""
+        """Add to the held GPUs; negative numbers are subtracted."""
         self.own += own
         self.borrowed += borrowed
         self.left = self.quota - self.own if self.own < self.quota else 0
 
     def take(self, gpus: int) -> int:
-        """Use GPUs for a term, own quota first; return the number of own GPUs."""
+        """Take GPUs for a term, own quota first. Return the number of own GPUs."""
         own = gpus if gpus < self.left else self.left  # noqa: FURB136 - twice as fast, per term
         self.left -= own
         self.own += own
@@ -82,7 +83,7 @@ class _Account:
         return own
 
     def keep(self) -> int:
-        """Recompute `kept`; return by how much it grew."""
+        """Recompute `kept`, and return by how much it grew."""
         before = self.kept
         self.kept = 0 if self.lends_all else self.left - self.entitlement.lendable(self.left)
         return self.kept - before
@@ -101,7 +102,7 @@ class Refusal:
 class Admission:
     """The quota, credit and lendable GPUs that are left while a round is decided.
 
-    It may be kept between rounds. Before a round, leases that have ended or end by the round are
+    The object may be kept between rounds. Before a round, leases that end by the round are
     released. GPUs that the round takes are held from then on.
     """
 
@@ -129,7 +130,9 @@ class Admission:
         return new
 
     def copy(self, limits: Limits) -> Admission:
-        """Return a copy of the held GPUs under these limits, for example for a trial."""
+        """Return a copy with these limits, in which the same GPUs are held, for example for a
+        trial.
+        """
         new = Admission(limits, self._lease_us)
         for key, account in self._accounts.items():
             new._account(*key).hold(account.own, account.borrowed)
@@ -168,19 +171,19 @@ class Admission:
         return account.own + account.borrowed
 
     def use(self, tenant: int, gpu_type: str) -> tuple[int, int]:
-        """Return the own and borrowed GPUs held now."""
+        """Return the own and borrowed GPUs that are held now."""
         account = self._account(tenant, gpu_type)
         return account.own, account.borrowed
 
     def spendable(self, tenant: int) -> int | None:
-        """Return the micro-credits that a tenant may still promise, or None if unlimited."""
+        """Return the micro-credits that a tenant may still commit, or None if unlimited."""
         return self._spendable.get(tenant)
 
     def begin(self, prices: Mapping[str, int], unused: dict[str, int]) -> None:
-        """Start a round; `prices` by GPU type.
+        """Start a round.
 
-        `unused`: GPUs by type that no continuing lease holds; required if a tenant does not lend
-        all of its quota.
+        `prices`: by GPU type. `unused`: by type, the GPUs that no continuing lease holds. It is
+        required if a tenant does not lend all of its quota.
         """
         self._prices, self._unused = prices, unused
         limits = self._limits
@@ -214,14 +217,16 @@ class Admission:
         return not self._limits.are_none or job.max_price_micro is not None
 
     def price_may_refuse(self, most_micro: int, gpu_types: Collection[str]) -> bool:
-        """Return whether a posted price of these types (all if empty) is above `most_micro`."""
+        """Return whether any posted price of these types (all types if empty) is above
+        `most_micro`.
+        """
         prices = self._prices
         return any(prices.get(name, 0) > most_micro for name in gpu_types or prices)
 
     def check(self, job: Job, gpu_type: str, lease_us: int | None = None) -> Refusal | None:
         """Return why the job may not take its gang of this type now, or None if it may.
 
-        `lease_us`: the length of the term; None for the pool's lease length.
+        `lease_us`: the length of the term, or None for the pool's lease length.
         """
         if self._limits.are_none and job.max_price_micro is None:  # `may_refuse`, inlined for speed
             return None
@@ -267,7 +272,7 @@ class Admission:
     def enter(
         self, job: Job, tenant: int, gpu_type: str, lease_us: int | None = None
     ) -> Refusal | Split:
-        """Check the job's gang for a term of `lease_us`; use it, or return the refusal."""
+        """Check a term of `lease_us` for the job's gang. Take its GPUs, or return the refusal."""
         if self._limits.are_none and job.max_price_micro is None:
             own = self._account(tenant, gpu_type).take(job.gpus)
             borrowed = job.gpus - own
@@ -281,7 +286,7 @@ class Admission:
     def take(
         self, tenant: int, gpu_type: str, gpus: int, lease_us: int | None = None
     ) -> tuple[int, int]:
-        """Use GPUs for one term, own quota first; return (own, borrowed)."""
+        """Take GPUs for one term, own quota first. Return (own, borrowed)."""
         account = self._account(tenant, gpu_type)
         own = account.take(gpus)
         borrowed = gpus - own
@@ -299,7 +304,7 @@ class Admission:
 
 
 def _unused(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, int]:
-    """Return GPUs per type that no continuing lease uses."""
+    """Return, by type, the GPUs that no continuing lease uses."""
     load = gpus_by_node(lease.placement for lease in kept)
     unused: dict[str, int] = {}
     for node in nodes:

@@ -1,7 +1,7 @@
-"""Back-offs: jobs that may not start yet. They are hidden from policies, and skipped here.
+"""Back-offs: jobs that may not start yet.
 
-Their demand still counts, as for any waiting job. Other jobs of their tenant can use the GPU-time
-that the tenant deserves meanwhile.
+Policies do not see these jobs; this module adds their skips. Their demand still counts, as for any
+waiting job. Meanwhile, other jobs of the tenant can use the GPU-time that it deserves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def jobs_backing_off(snapshot: Snapshot) -> dict[int, Backoff]:
 
 
 def without_backoffs(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with only those jobs that may start or hold a lease."""
+    """Return the snapshot with only the jobs that may start or hold a lease."""
     waiting = jobs_backing_off(snapshot)
     if not waiting:
         return snapshot

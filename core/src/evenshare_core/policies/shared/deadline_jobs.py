@@ -1,6 +1,6 @@
 """Jobs with deadlines for policies that order them: the remaining deadlines, and laxity.
 
-This is not a policy. A job whose last deadline is over is a best-effort job.
+This module is not a policy. A job whose last deadline has passed is a best-effort job.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Steps = tuple[DeadlineStep, ...]
 
 
 def steps_left(deadlines: Iterable[Deadline], at_us: int) -> dict[int, Steps]:
-    """Return, by job, the deadlines after `at_us`; best-effort jobs are left out."""
+    """Return, by job, the deadlines after `at_us`. Best-effort jobs are left out."""
     left = {
         row.id: tuple(step for step in row.steps if step.by_us > at_us)
         for row in deadlines
@@ -23,7 +23,9 @@ def steps_left(deadlines: Iterable[Deadline], at_us: int) -> dict[int, Steps]:
 
 
 def laxity_us(steps: Steps, at_us: int, remaining_us: int) -> int:
-    """Return deadline - now - remaining work, in us; negative if no deadline can be met.
+    """Return deadline - now - remaining work, in us.
+
+    The result is negative if no deadline can be met.
 
     If there are several deadlines, the first that can be met is used, or else the last.
     """

@@ -1,8 +1,8 @@
 """Remaining time of a job, by the estimate that was declared at its submission.
 
-This is not a policy. All baselines that need remaining times use this module, so that all have the
-same error. A job without an estimate is assumed to need the time that the operator sets. A job that
-ran longer than its estimate is assumed to need a small part of it.
+This module is not a policy. All baselines that need remaining times use it, so that all make the
+same errors. A job without an estimate is assumed to need the time that the operator sets. A job
+that ran longer than its estimate is assumed to need a further small part of the estimate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from evenshare_core.domain.snapshot import JobService
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.units import SECOND_US
 
-LEAST_PERCENT = 5  # % of the estimate: the assumed need of a job that ran longer
+# percent of the estimate: the remaining need of a job that ran longer than its estimate
+LEAST_PERCENT = 5
 
 # Description of the option `unknown_s`: the assumed need of a job without an estimate.
 UnknownSeconds = Annotated[
@@ -31,12 +32,12 @@ UNKNOWN_S = 3600
 
 
 def whole_us(job: Job, unknown_us: int) -> int:
-    """Return the assumed total need of the job, from start to end, in us; at least 1."""
+    """Return the assumed time that the job needs from start to end, in us; at least 1."""
     return max(1, unknown_us if job.estimate_us is None else job.estimate_us)
 
 
 def remaining_us(job: Job, sums: JobService, at_us: int, whole: int) -> int:
-    """Return the part of `whole` us of work that is left at `at_us`, in us; at least 1.
+    """Return how much of `whole` us of work is left at `at_us`, in us; at least 1.
 
     GPU-time received counts the same on every GPU type.
     """
@@ -45,6 +46,9 @@ def remaining_us(job: Job, sums: JobService, at_us: int, whole: int) -> int:
 
 
 def left_us(job: Job, sums: JobService | None, at_us: int, unknown_s: int) -> int:
-    """Return the time that a job needs from `at_us` on, in us; without `sums`, its total need."""
+    """Return the time that a job needs from `at_us` on, in us.
+
+    Without `sums`, return its total need.
+    """
     whole = whole_us(job, unknown_s * SECOND_US)
     return whole if sums is None else remaining_us(job, sums, at_us, whole)

@@ -1,17 +1,17 @@
 """Reasons why jobs wait: one reason per job, grouped, with the numbers that explain it.
 
-The first reason that applies to the GPUs left at the end of the round is used:
+A job gets the first reason in this list that applies, given the GPUs left at the end of the round:
 
 1. the gang is larger than its GPU type;
 2. a limit of the job or its tenant (quota, price, credit) refuses it;
 3. owners do not lend their idle GPUs;
 4. its tenant was taken out of the round (line 17);
 5. GPUs are held back for a gang;
-6. other jobs were served first, with GPUs that it could have used;
+6. other jobs were served first, with GPUs that the job could have used;
 7. too few GPUs are free;
 8. enough GPUs are free, but not on one node.
 
-A job therefore never gets "no free GPUs" while a limit of its tenant binds.
+A job therefore never gets the reason "no free GPUs" while a limit of its tenant refuses it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Why = tuple[Reason, dict[str, Any]]
 class Queue(NamedTuple):
     """The waiting jobs of one tenant and GPU type, with the facts from which reasons follow.
 
-    `own_rho`: its tenant's rho with this round's charges. `served_rho`: the highest rho of a served
-    tenant. `passed_over`: the job that took its tenant out of the round, or None. `others`: other
+    `own_rho`: the tenant's rho with this round's charges. `served_rho`: the highest rho of a served
+    tenant. `passed_over`: the job that took the tenant out of the round, or None. `others`: other
     GPU types that these jobs accept; none had room.
     """
 
@@ -49,7 +49,7 @@ class Queue(NamedTuple):
 def skips(
     queues: Iterable[Queue], free_by_type: dict[str, FreeCapacity], admission: Admission
 ) -> list[Skip]:
-    """Group waiting jobs by reason; one row per (tenant, GPU type, reason)."""
+    """Group waiting jobs by reason. Return one row per (tenant, GPU type, reason)."""
     rows = []
     for queue in queues:
         rows += _queue_skips(queue, free_by_type[queue.gpu_type], admission)
@@ -71,7 +71,7 @@ def _queue_skips(queue: Queue, free_capacity: FreeCapacity, admission: Admission
     numbers: dict[str, dict[str, Any]] = {}
     for _, jobs in sorted(alike.items(), key=lambda row: row[0][0]):
         reason, why = _why(jobs[0], queue, free_capacity, admission)
-        # numbers of the smallest gang, which came closest to fitting
+        # numbers of the smallest gang, which is closest to fitting
         numbers.setdefault(reason.value, why)
         groups.setdefault(reason.value, []).append(jobs)
     return [

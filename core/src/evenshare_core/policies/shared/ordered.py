@@ -1,17 +1,17 @@
-"""A round of a policy that is an order of jobs: the first job is placed first.
+"""A round of a policy that places jobs in a fixed order.
 
-This is not a policy. A baseline supplies the order and the rules below. Limits, placement and
-reasons are common to all policies.
+This module is not a policy. A baseline supplies the order and the settings below. Limits, placement
+and reasons are the same as for other policies.
 
-- Leases that ended are renewed before other jobs are placed, unless the policy preempts. In that
-  case their jobs queue with the waiting jobs, and keep their GPUs if no job before them took these.
+- Leases that ended are renewed before other jobs are placed, unless the policy preempts. If it
+  does, their jobs queue with the waiting jobs, and keep their GPUs if no earlier job took them.
 - `strict`: the first job of a queue that does not fit blocks the jobs behind it. A job that can
   never run (larger than the pool, refused by a limit) blocks no job.
 - A job that accepts several GPU types is tried on each type whose queue is not blocked. Types
-  within its tenant's quota come first, among these the type that it claims. A job whose lease ends
-  is tried on its present type first.
-- `whole_nodes`: a gang larger than a node gets whole nodes, and one more for the rest.
-- `spread`: a gang may span nodes if no node has room, even if it is not larger than a node.
+  within its tenant's quota come first; of these, the claimed type is first. A job whose lease ends
+  is tried on its current type first.
+- `whole_nodes`: a gang larger than a node gets whole nodes, and one more node for the remainder.
+- `spread`: if no node has room, a gang may span nodes even if it is not larger than a node.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from evenshare_core.policies.shared.terms import expired_ends
 class QueuedJob(NamedTuple):
     """A job that waits or whose lease ended, with its GPU-time sums.
 
-    `gpu_types`: the types on which it may be tried; the first is reported. `gpu_type`: the type on
+    `gpu_types`: the types on which it may be tried; reasons name the first. `gpu_type`: the type on
     which it is tried now.
     """
 
@@ -46,12 +46,12 @@ class QueuedJob(NamedTuple):
     gpu_type: str
 
     def on(self, gpu_type: str) -> QueuedJob:
-        """Return the job on another type; its lease can only be renewed on the lease's type."""
+        """Return the job on a given type. Its lease can be renewed only on the lease's own type."""
         return self if gpu_type == self.gpu_type else self._replace(gpu_type=gpu_type)
 
 
 class QueueCandidates:
-    """A factory of candidates for a pool with this capacity by GPU type."""
+    """A factory of candidates for a pool with a given capacity by GPU type."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
         self._capacity = capacity
@@ -68,11 +68,12 @@ class QueueCandidates:
 
 
 class QueueRule(NamedTuple):
-    """The order of a baseline, and how strictly it is kept.
+    """The order of a baseline, and how strictly rounds keep to it.
 
     `order` must end in (submission, id). `strict`: a job that does not fit blocks its `queue`.
-    `limit` refuses a job that can never run. A job that `admits` does not accept waits like a job
-    that does not fit. `given` is called with every new lease. `note` names the reason of a pick.
+    `limit` returns the refusal of a job that can never run. A job that `admits` does not accept
+    waits like a job that does not fit. `given` is called with every new lease. `note` returns the
+    note of a pick.
     """
 
     order: Callable[[QueuedJob], tuple[Any, ...]]
@@ -93,7 +94,7 @@ def by_arrival(candidate: QueuedJob) -> tuple[int, int]:
 
 
 def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
-    """Decide one round by the rule; the policy's memory does not change.
+    """Decide one round by the rule, without changing the policy's memory.
 
     Raises:
         ValueError: the service sums lack a job of the snapshot.
@@ -109,7 +110,7 @@ def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
 
 
 def pool_capacity(snapshot: Snapshot, rule: QueueRule) -> dict[str, FreeCapacity]:
-    """Return the free capacity by GPU type, including types whose nodes are all gone."""
+    """Return the free capacity by GPU type, including types that no longer have nodes."""
     types = [row.gpu_type for row in snapshot.service.claims]
     return free_capacity_by_type(
         snapshot.nodes, snapshot.leases, snapshot.at_us, spread=rule.spread, types=types
@@ -117,7 +118,7 @@ def pool_capacity(snapshot: Snapshot, rule: QueueRule) -> dict[str, FreeCapacity
 
 
 def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:
-    """Return the jobs in the order of placement; leases that are renewed first come first.
+    """Return the jobs in the order of placement, starting with jobs whose leases are renewed first.
 
     Raises:
         ValueError: the service sums lack a job of the snapshot.
@@ -158,7 +159,7 @@ def queued_jobs(snapshot: Snapshot) -> list[QueuedJob]:
 class OrderedPicks:
     """The picks of the round so far.
 
-    `refused`: the refusals of limits, by job. `blocked`: the blocked queues, each with the job that
+    `refused`: by job, why a limit refused it. `blocked`: the blocked queues, each with the job that
     blocks it.
     """
 
@@ -179,7 +180,10 @@ class OrderedPicks:
             self._consider(self.in_turn(candidate), strict=False)
 
     def consider(self, candidate: QueuedJob) -> bool:
-        """Place a job on a type with an unblocked queue; else it waits and may block its queue."""
+        """Place a job on a type with an unblocked queue.
+
+        If this fails, the job waits and may block its queue.
+        """
         return self._consider(self.in_turn(candidate), strict=self._rule.strict)
 
     def in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
@@ -196,9 +200,9 @@ class OrderedPicks:
         return [candidate.on(name) for name in sorted(candidate.gpu_types, key=rank)]
 
     def _consider(self, tries: list[QueuedJob], *, strict: bool) -> bool:
-        """Try one job on its types in turn; if `strict`, a job that does not fit blocks its queue.
+        """Try one job on its types in turn. If `strict`, a job that does not fit blocks its queue.
 
-        A lease that ended and is not renewed gives up its GPUs before its job is placed again.
+        If a lease that ended is not renewed, its GPUs become free before its job is placed again.
         """
         job_id, lease = tries[0].job.id, tries[0].lease
         refusals: dict[str, Refusal] = {}  # refusals by GPU type
@@ -248,7 +252,7 @@ class OrderedPicks:
         return True
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place a gang on the type on which it is tried; None if it must wait."""
+        """Place a gang on the type on which it is tried, or return None if it must wait."""
         rule, available, gpus = self._rule, free_capacity.available, one.job.gpus
         if find_place(available, gpus, whole_nodes=rule.whole_nodes, spread=rule.spread) is None:
             return None
@@ -259,7 +263,7 @@ class OrderedPicks:
         one: QueuedJob,  # noqa: ARG002 - for those that count more than GPUs
         lease: Lease,  # noqa: ARG002 - the same
     ) -> bool:
-        """Return whether a lease that ended may keep its GPUs, if they are available."""
+        """Return whether an ended lease may keep its GPUs, if they are available."""
         return True
 
     def _renew(self, one: QueuedJob, lease: Lease) -> None:
@@ -271,7 +275,7 @@ class OrderedPicks:
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
     def wait(self, candidate: QueuedJob, refusals: Collection[str] = ()) -> None:
-        """Record that a job waits, on its first type on which no limit refused it."""
+        """Record that a job waits, with its first type on which no limit refused it."""
         types = candidate.gpu_types
         first = next((name for name in types if name not in refusals), types[0])
         reported = candidate.on(first)

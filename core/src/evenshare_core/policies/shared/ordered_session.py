@@ -1,9 +1,10 @@
 """The queue of an ordered policy, kept between rounds (`policies.session`).
 
-Waiting jobs are of one kind if a round that fails one of them must fail those behind it. They share
-tenant, GPU types, gang and maximum price. Each kind has a sorted list. A round tries the heads of
-the lists in order, until all fail. This is exact, since free GPUs and limits only shrink in a
-round. A waiting job receives no GPU-time, so its order does not change with time.
+Waiting jobs are of one kind if, when one of them fails in a round, all behind it must fail too.
+They share tenant, GPU types, gang and maximum price. Each kind has a sorted list. A round tries the
+first jobs of the lists in order, until all fail. The result is exact, because within a round free
+GPUs only decrease and limits only get stricter. A waiting job receives no GPU-time, so its order
+does not change with time.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ Entry = tuple[tuple[Any, ...], int]  # sort key, job id
 
 
 class OrderedSession:
-    """Rounds by the rule that `rule` builds from a view."""
+    """The rounds of a pool by the rule that `rule` builds from a view."""
 
     outlasts_renewals = False
 
     def __init__(self, rule: Callable[[KeptRound], QueueRule], *, borrows: bool = True) -> None:
-        """`borrows`: a job that fits may start, however many GPUs its tenant holds."""
+        """`borrows`: whether a job that fits may start, however many GPUs its tenant holds."""
         self._rule, self._borrows = rule, borrows
         self._waiting: dict[Kind, list[Entry]] = {}
         self._entries: dict[int, tuple[Kind, Entry]] = {}
@@ -43,7 +44,7 @@ class OrderedSession:
         self._candidates: QueueCandidates | None = None
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Decide a round as `decide_in_order` does for its snapshot."""
+        """Decide a round with the same result as `decide_in_order` on its snapshot."""
         rule = self._rule(view)
         if self._borrows or not view.waiting:
             answer = uncontested(
@@ -55,7 +56,7 @@ class OrderedSession:
         free_by_type = view.free_capacity(spread=rule.spread)
         ended = [self._candidate(view, lease.job, lease) for lease in view.due]
         for gpu_types in {one.gpu_types for one in ended} | {kind[1] for kind in self._waiting}:
-            for gpu_type in gpu_types:  # a type whose nodes are all gone
+            for gpu_type in gpu_types:  # a type that no longer has nodes
                 free_by_type.setdefault(gpu_type, FreeCapacity({}, {}, {}))
         picks = OrderedPicks(rule, free_by_type, view.admission())
         if not rule.preempts:

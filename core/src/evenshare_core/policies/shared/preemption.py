@@ -1,8 +1,8 @@
 """Search for leases that end before their expiry so that a gang fits on one node at once.
 
 The functions are pure. Their inputs are the preemptible leases and the number of GPUs that each
-tenant may lose; the result is leases of one node. The policy decides for which job this is worth
-it.
+tenant may lose. Their result is a set of leases on one node. The policy decides for which jobs
+leases may end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from evenshare_core.domain.leases import Lease
 
 
 class ClearedNode(NamedTuple):
-    """A node on which a gang fits once these leases have ended."""
+    """A node, and the leases that must end there for a gang to fit."""
 
     node: int
     victims: tuple[Lease, ...]
@@ -24,7 +24,7 @@ class ClearedNode(NamedTuple):
 def preemptible(leases: Iterable[Lease], at_us: int, min_runtime_us: int) -> list[Lease]:
     """Return the single-node leases that a round may end before their expiry.
 
-    They have run for the minimum runtime, and the protection that they started with is over.
+    These leases have run for the minimum runtime, and the protection given at their start is over.
     """
     began_us = at_us - min_runtime_us
     return [
@@ -36,15 +36,15 @@ def preemptible(leases: Iterable[Lease], at_us: int, min_runtime_us: int) -> lis
     ]
 
 
-# (- GPUs, - rank, id, tenant, lease): larger leases sort first, then leases of higher rank.
+# (-GPUs, -rank, id, tenant, lease): larger leases sort first, then leases with a higher rank.
 RankedLease = tuple[int, float, int, int, Lease]
 
 
 class LeaseIndex:
-    """Preemptible leases of one GPU type, by node; `gpus`: the GPUs in them, by node.
+    """The preemptible leases of one GPU type, by node.
 
-    All rules that use an index rank its leases in the same way, so `ranks`, by id, is computed
-    once.
+    `gpus`: the GPUs of these leases, by node. All rules that use an index rank its leases in the
+    same way, so `ranks`, by lease id, is computed once.
     """
 
     def __init__(self) -> None:
@@ -71,13 +71,13 @@ class LeaseIndex:
             self.gpus[node] -= gpus
 
     def leave_out(self, node: int) -> None:
-        """Exclude a node, so that no more of its leases end in this round."""
+        """Exclude a node, so that no more leases on it end in this round."""
         self.by_node.pop(node, None)
         self.gpus.pop(node, None)
 
     @property
     def nodes_of(self) -> Mapping[int, set[int]]:
-        """Nodes of each tenant's leases; computed at the first access."""
+        """Return the nodes of each tenant's leases. They are computed on first access."""
         if self._nodes_of is None:
             self._nodes_of = {}
             for node, rows in self.by_node.items():
@@ -94,10 +94,10 @@ class LeaseIndex:
 
 
 class VictimRule(NamedTuple):
-    """The leases that may end, and the size of the gang for which they end.
+    """The rule for leases that may end, and the size of the gang for which they end.
 
-    `spare`: the GPUs that a tenant may lose, None if unlimited. Only leases with a `rank` above
-    `above` end, with at most `most_gpus` GPUs in total.
+    `spare` returns the GPUs that a tenant may lose, None if unlimited. Only leases with a `rank`
+    above `above` may end, with at most `most_gpus` GPUs in total.
     """
 
     gpus: int
@@ -107,7 +107,7 @@ class VictimRule(NamedTuple):
     above: float = float("-inf")
 
 
-# (number of leases, excess GPUs, minus the lowest rank, node): the lowest is best.
+# (number of leases, excess GPUs, -(lowest rank), node): the lowest tuple is best.
 VictimKey = tuple[int, int, float, int]
 Choice = tuple[VictimKey, ClearedNode]
 
@@ -119,10 +119,11 @@ def victims_on(
     rule: VictimRule,
     most_leases: int | None = None,
 ) -> Choice | None:
-    """Return the fewest leases of a node that must end for the gang, or None if impossible.
+    """Return the fewest leases of a node that must end for the gang, or None if no choice is
+    possible.
 
-    `free`: GPUs available to the gang, by node; it does not fit there yet. `most_leases`: a choice
-    of more leases than this is useless; None if there is no limit.
+    `free`: GPUs available to the gang, by node; the gang does not fit on this node yet.
+    `most_leases`: choices of more leases are not needed; None if there is no limit.
     """
     chosen = _fewest(node, free, index, rule, {}, most_leases=most_leases)
     if chosen is None:
@@ -138,7 +139,7 @@ def fewest_victims(
     rule: VictimRule,
     known: Choice | None = None,
 ) -> Choice | None:
-    """Return the best of the choices on these nodes and the `known` one; None if there is none."""
+    """Return the best of `known` and the choices on these nodes, or None without any choice."""
     best = known
     for node in nodes:
         most = best[0][0] if best is not None else None
@@ -149,11 +150,11 @@ def fewest_victims(
 
 
 class VictimSearch:
-    """A search of the best choice on all nodes, for repeated use while a round gives GPUs.
+    """A search for the best choice on all nodes, which can be repeated while a round gives GPUs.
 
     In a round, choices only get worse. A node's result is therefore kept, and only the best is
-    recomputed. If a tenant was given GPUs meanwhile, it may lose more than before; the search may
-    notice that too late.
+    recomputed. A tenant that has got GPUs in the meantime may lose more than before; the search may
+    miss such a choice.
     """
 
     def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule) -> None:
@@ -189,7 +190,7 @@ def _fewest(
 ) -> tuple[VictimKey, list[RankedLease]] | None:
     """Return the fewest leases of a node that free the missing GPUs, or None.
 
-    `spare`: cached results of the rule, by tenant.
+    `spare`: the cached results of the rule's `spare`, by tenant.
     """
     needed = rule.gpus - free.get(node, 0)
     if needed <= 0 or index.gpus.get(node, 0) < needed:
@@ -207,11 +208,12 @@ def _fewest(
 def fewest(
     needed: int, rows: list[RankedLease], spare: Mapping[int, int | None]
 ) -> list[RankedLease]:
-    """Return the fewest leases that free `needed` GPUs; empty if all of them are too few.
+    """Return the fewest leases that free `needed` GPUs, or no lease if all of them together free
+    too few.
 
-    Larger leases are taken first, until a single lease frees the rest; then the smallest such lease
-    is taken. `rows`: sorted; each lease is within its tenant's spare. `spare`: GPUs that each
-    tenant may lose, None if unlimited.
+    Larger leases are taken first, until a single lease can free the rest. The smallest lease that
+    can is taken then. `rows`: sorted; no lease has more GPUs than its tenant may lose. `spare`:
+    GPUs that each tenant may lose, None if unlimited.
     """
     chosen: list[RankedLease] = []
     rest, left_of = rows, spare
@@ -231,7 +233,7 @@ def fewest(
 def _losable(
     index: LeaseIndex, node: int, rule: VictimRule, spare: dict[int, int | None]
 ) -> list[RankedLease]:
-    """Return the leases of a node that the rule would allow to end, the largest first."""
+    """Return the leases of a node that may end under the rule, the largest first."""
     above, ranks, rows = rule.above, index.ranks, []
     for lease in index.by_node[node]:
         tenant, gpus = lease.tenant, lease.placement[0][1]
@@ -251,7 +253,7 @@ def _losable(
 
 
 def _smallest_enough(rows: Sequence[RankedLease], needed: int) -> RankedLease:
-    """Return the smallest lease that frees `needed` GPUs; if there is none, the first row."""
+    """Return the smallest lease that frees `needed` GPUs, or the first row if none frees enough."""
     best = rows[0]
     for row in rows:
         if -row[0] < needed:

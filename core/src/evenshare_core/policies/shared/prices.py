@@ -1,7 +1,8 @@
-"""The prices that a round posts: eq. (8) of Astraea-online for the GPUs in use after it.
+"""The prices that a round posts: eq.
 
-If the operator allows it, GPUs queued for borrowing add a surcharge (ADR 0165). Its state is part
-of the posted row, so that the next surcharge follows from a snapshot.
+(8) of Astraea-online for the GPUs in use after the round. If the operator allows it, GPUs queued
+for borrowing add a surcharge (ADR 0165). The state of the surcharge is part of the posted row, so
+that a snapshot determines the next surcharge.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def post_prices(
 ) -> tuple[PoolPrice, ...]:
     """Return the prices of the next round by GPU type, from used GPUs and capacity by type.
 
-    `surcharges`: of the next round; the prices include them.
+    `surcharges`: the surcharges of the next round, which the prices include.
     """
     extra = {row.gpu_type: row.surcharge_micro for row in surcharges}
     posted = []
@@ -98,14 +99,14 @@ def queued_for_borrowing(
     capacity: Mapping[str, int],
     lease_us: int,
 ) -> dict[str, int]:
-    """Return the GPUs, by type, that tenants would borrow at present prices for waiting jobs.
+    """Return the GPUs, by type, that tenants would borrow at the current prices for waiting jobs.
 
-    `waiting`: jobs that may start and hold no GPUs after the round, with the type that each claims.
-    `use`: own and borrowed GPUs of a tenant's leases after the round. `spendable`: micro-credits
-    that it may still promise, None if unlimited. A tenant would borrow what its jobs need beyond
-    its unused quota, up to its borrow limit and its credit for one lease. Jobs whose maximum price
-    is below the price, or that are larger than all GPUs of the type, are left out. The order of the
-    jobs makes no difference.
+    `waiting`: jobs that may start and hold no GPUs after the round, each with its claimed type.
+    `use` returns the own and borrowed GPUs of a tenant's leases after the round. `spendable`
+    returns the micro-credits that a tenant may still commit, None if unlimited. A tenant would
+    borrow what its jobs need beyond its unused quota, up to its borrow limit and its credit for one
+    lease. Jobs whose maximum price is below the price, or that are larger than all GPUs of the
+    type, are left out. The order of the jobs makes no difference.
     """
     needs: dict[Claim, int] = {}
     for job, gpu_type in waiting:

@@ -1,6 +1,6 @@
-"""A test whether all due leases are renewed, because no waiting job could use their GPUs.
+"""A test whether a round renews all due leases, because no waiting job could use their GPUs.
 
-After a round without grants, the next round can only give GPUs of due leases. If the smallest
+After a round without grants, the next round can give only GPUs of due leases. If the smallest
 waiting gang is larger than any node's free GPUs plus those of its due leases, the round again
 grants nothing. This holds for any order of jobs.
 """
@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping
 
 from evenshare_core.policies.shared.session import KeptRound
 
-NONE = 1 << 60  # size of the smallest gang if none waits: more GPUs than any pool has
+NONE = 1 << 60  # the value if no gang waits: more GPUs than any pool has
 NO_GANG = (NONE, NONE)
-Least = tuple[int, int]  # the smallest gang that needs one node, and the smallest larger gang
+Least = tuple[int, int]  # the smallest gang that fits on one node, and the smallest larger gang
 
 
 def least_of(gangs: Iterable[int], size: int) -> Least:
-    """Return the smallest gang of at most `size`, the largest node, and the smallest larger one."""
+    """Return the smallest gang of at most `size` GPUs (the largest node), and the smallest larger
+    gang.
+    """
     small = large = NONE
     for gpus in gangs:
         if gpus <= size:
@@ -28,7 +30,10 @@ def least_of(gangs: Iterable[int], size: int) -> Least:
 
 
 def have_no_use(least: Mapping[str, Least], view: KeptRound) -> bool:
-    """Return whether no waiting gang would fit on due leases; `least`: the smallest, by type."""
+    """Return whether no waiting gang would fit on the GPUs of due leases and the free GPUs.
+
+    `least`: the smallest waiting gangs, by type.
+    """
     on_node: dict[tuple[str, int], int] = {}
     in_all: dict[str, int] = {}
     for lease in view.due:

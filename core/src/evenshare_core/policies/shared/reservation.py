@@ -1,10 +1,11 @@
 """Nodes held back for a gang that is skipped for too long.
 
-A large gang may wait forever if smaller jobs keep taking free GPUs. If the first job of the
-least-rho tenant is skipped for longer than K leases, the nodes that will be empty soonest are
-chosen. GPUs that become free on them go to no other job. Every lease on them ends within one lease
-length (or its protection), so the gang starts within about K + 1 leases. Further gangs of the same
-GPU type queue behind it. The gang may also start elsewhere, if room appears there first.
+A large gang may wait forever if smaller jobs keep taking free GPUs. The first job of the tenant
+with the lowest rho may be skipped for longer than K leases. Then the nodes that will be empty
+soonest are chosen. GPUs that become free on these nodes go to no other job. Every lease on them
+ends within one lease length (or when its protection ends), so the gang starts within about K + 1
+leases. Further gangs of the same GPU type queue behind it. The gang may also start on other nodes,
+if they have room first.
 
 State, in plain JSON: {"passed": {job: time of its first skip}, "reserved": {GPU type: {"job": id,
 "holds": [[node, GPUs], ...]}}}. Jobs that run or have ended are removed.
@@ -37,7 +38,7 @@ MEMORY_IDS: Mapping[str, Shape] = MappingProxyType(
 
 
 class ReservationView(Protocol):
-    """Inputs of a reservation: a `Snapshot`, or a round of a pool whose state is kept."""
+    """The inputs of a reservation: a `Snapshot`, or a round of a pool whose state is kept."""
 
     @property
     def at_us(self) -> int: ...
@@ -52,7 +53,7 @@ class ReservationView(Protocol):
 
 
 class Reservations:
-    """The reservations of a round, read from memory and written back to it."""
+    """The reservations of a round, read from the policy's memory and stored in it again."""
 
     def __init__(self, snapshot: ReservationView, after_leases: int) -> None:
         self._snapshot = snapshot
@@ -63,7 +64,7 @@ class Reservations:
 
     @classmethod
     def load(cls, snapshot: ReservationView, after_leases: int) -> Reservations:
-        """Read the state of the last round; empty if reservations are off."""
+        """Read the state of the last round, or start empty if reservations are off."""
         new = cls(snapshot, after_leases)
         if new._on:
             memory = snapshot.memory
@@ -74,29 +75,30 @@ class Reservations:
         return new
 
     def __bool__(self) -> bool:
-        """Return whether any gang was skipped so far."""
+        """Return whether any skipped gang is recorded."""
         return bool(self._passed)
 
     def __contains__(self, job: int) -> bool:
-        """Return whether a job was first in line and skipped so far."""
+        """Return whether a job is recorded as first in line and skipped."""
         return job in self._passed
 
     @property
     def passed_since(self) -> Mapping[int, int]:
-        """Jobs that were first in line and skipped, with the time of the first skip."""
+        """Return the jobs that were first in line and skipped, with the time of the first skip."""
         return self._passed
 
     @property
     def kept(self) -> list[tuple[str, int, Placement]]:
-        """(GPU type, job, GPUs by node) of every reservation, sorted by type."""
+        """Return (GPU type, job, GPUs by node) of every reservation, sorted by type."""
         return [(gpu_type, *row) for gpu_type, row in sorted(self._reserved.items())]
 
     def keep(self, pending: dict[int, str], refused: Collection[int] = ()) -> None:
-        """Drop rows of jobs that no longer wait; make reservations for the jobs skipped longest.
+        """Drop the rows of jobs that no longer wait.
 
-        `pending`: waiting jobs, by id, with the GPU type on which GPUs would be held back for each.
-        A reservation on another type is moved to this type. A job in `refused`, which a limit
-        refuses there, gets no reservation: the next gang of the type has its turn.
+        Make reservations for the jobs that were skipped first. `pending`: waiting jobs, by id, each
+        with the GPU type on which GPUs would be held back. A job's reservation on another type
+        moves to this type. A job in `refused`, which a limit refuses on its type, gets no
+        reservation. The next gang of the type then gets it.
         """
         self._passed = {job: since for job, since in self._passed.items() if job in pending}
         self._reserved = {
@@ -117,8 +119,8 @@ class Reservations:
         """Return until when the held-back GPUs do not change, for a pool of one GPU type.
 
         This assumes that nothing happens, and must be called after a round without grants. `gpus`:
-        the size of gangs by job. Return the round's own time if held-back GPUs are chosen again in
-        each round, or None if time never changes them.
+        the gang size of each job. Return the round's own time if each round chooses held-back GPUs
+        again, or None if time never changes them.
         """
         if gpu_type not in self._reserved:
             first_us = min(self._passed.values(), default=None)
@@ -133,7 +135,7 @@ class Reservations:
         self._passed.pop(job, None)
 
     def hold_back(self, gpu_type: str, gpus: int, free_capacity: FreeCapacity) -> None:
-        """Hold back GPUs on the reservation's nodes; choose nodes again if one is gone."""
+        """Hold back GPUs on the reservation's nodes. Choose other nodes if one of them is gone."""
         job, holds = self._reserved[gpu_type]
         installed = {node.id: node.gpus for node in self._snapshot.nodes}
         whole = sum(count for _, count in holds) == gpus
@@ -143,12 +145,12 @@ class Reservations:
         free_capacity.hold_back(holds)
 
     def passed_over(self, job: int) -> None:
-        """Record that the first gang of the least-rho tenant was skipped in this round."""
+        """Record that the first gang of the tenant with the lowest rho was skipped this round."""
         if self._on:
             self._passed.setdefault(job, self._snapshot.at_us)
 
     def memory(self, picked: set[int]) -> dict[str, Any]:
-        """Return the state for the next round as plain JSON; empty if no gang was skipped."""
+        """Return the state for the next round as plain JSON. It is empty if no gang was skipped."""
         passed = {str(job): at for job, at in sorted(self._passed.items()) if job not in picked}
         reserved = {
             gpu_type: {"job": job, "holds": [list(hold) for hold in holds]}
@@ -164,9 +166,10 @@ class Reservations:
 
 
 def _soonest(snapshot: ReservationView, gpu_type: str, gpus: int) -> Placement:
-    """Return the nodes on which GPUs for a gang will be free soonest; on a tie, the lowest ids.
+    """Return the nodes on which GPUs for a gang will be free soonest; on a tie, those with the
+    lowest ids.
 
-    Empty if the type has too few GPUs.
+    The result is empty if the type has too few GPUs.
     """
     nodes = [node for node in snapshot.nodes if node.gpu_type == gpu_type and node.gpus > 0]
     frees = _free_times(snapshot, nodes)
@@ -188,7 +191,7 @@ def _soonest(snapshot: ReservationView, gpu_type: str, gpus: int) -> Placement:
 def _free_times(
     snapshot: ReservationView, nodes: Iterable[Node]
 ) -> dict[int, list[tuple[int, int]]]:
-    """Return by node (time, GPUs that become available then), in time order."""
+    """Return, for each node, pairs (time, GPUs that become available then) in time order."""
     left = {node.id: node.gpus for node in nodes}
     times: dict[int, list[tuple[int, int]]] = {node_id: [] for node_id in left}
     for lease in snapshot.leases:
@@ -204,7 +207,7 @@ def _free_times(
 
 
 def _when(frees: list[tuple[int, int]], gpus: int) -> int:
-    """Return when at least `gpus` are free on a node that has enough GPUs."""
+    """Return when at least `gpus` GPUs will be free on a node that has enough GPUs."""
     total = 0
     for instant_us, count in frees:
         total += count

@@ -1,9 +1,9 @@
 """A policy's queues that are kept between rounds, for callers that keep a pool's state.
 
-A live round builds everything from a snapshot and explains every waiting job. A `Session` gives the
-same picks, ends and memory from a `KeptRound`, which only receives the events since the last round.
-It computes no reasons, no shares and no numbers of picks. Both use the same picking code of the
-policy: one algorithm with two entry points (ADR 0175).
+A live round builds everything from a snapshot and explains every waiting job. A `Session` returns
+the same picks, ends and memory from a `KeptRound`, which receives only the events since the last
+round. The session computes no reasons, no shares and no numbers of picks. Both use the same picking
+code of the policy: one algorithm with two entry points (ADR 0175).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class KeptRound(Protocol):
     ended. `jobs`: active jobs; their `terms` are only updated by `count_terms`. `free`: unheld GPUs
     by type.
 
-    `prices`, `lease_bounds_us`: as in a snapshot. `is_limited`: a quota, a price, credit or a
-    disabled node could refuse a job. `is_still`: since the last round, nothing happened except that
-    leases came due or were renewed.
+    `prices`, `lease_bounds_us`: as in a snapshot. `is_limited`: whether a quota, a price, credit or
+    a disabled node could refuse a job. `is_still`: whether, since the last round, nothing happened
+    except that leases came due or were renewed.
     """
 
     at_us: int
@@ -70,7 +70,7 @@ class KeptRound(Protocol):
     def free(self) -> Mapping[str, FreeGpus]: ...
     @property
     def gpus(self) -> Mapping[int, int]:
-        """Schedulable GPUs of each node."""
+        """Return the schedulable GPUs of each node."""
         ...
 
     def held(self, tenant: int, gpu_type: str) -> int:
@@ -80,7 +80,7 @@ class KeptRound(Protocol):
     def quota(self, tenant: int, gpu_type: str) -> int: ...
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
-        """Bring the terms of jobs up to date."""
+        """Update the terms of these jobs."""
         ...
 
     def utility(self, job_id: int) -> Utility | None: ...
@@ -88,8 +88,8 @@ class KeptRound(Protocol):
     def admission(self, *, counts: bool = False) -> Admission:
         """Return the limits of this round before any job is picked.
 
-        `counts`: count held GPUs even if no limit needs it, for example to test whether a job is
-        within its tenant's quota.
+        `counts`: whether to count held GPUs even if no limit needs the count, for example to test
+        whether a job is within its tenant's quota.
         """
         ...
 
@@ -99,10 +99,11 @@ class KeptRound(Protocol):
 
 
 class SessionDecision(msgspec.Struct, frozen=True, gc=False):
-    """The picks of a policy, without own and borrowed GPUs, prices, and reasons of waiting jobs.
+    """The picks of a policy.
 
-    `ends`: includes preempted leases. `lengths`: as in `terms.Terms`. `prices`: base and theta of
-    the next round's prices, if the policy sets them.
+    Own and borrowed GPUs, term prices and reasons of waiting jobs are missing. `ends` includes
+    preempted leases. `lengths`: as in `terms.Terms`. `prices`: base and theta of the next round's
+    prices, if the policy sets them.
     """
 
     grants: Sequence[Grant]
@@ -117,28 +118,28 @@ class SessionDecision(msgspec.Struct, frozen=True, gc=False):
 class Session(Protocol):
     """The queues of one pool under one policy and its options.
 
-    `outlasts_renewals`: if no limit applies, `quiet_until` may also be called after a round that
-    only renewed leases.
+    `outlasts_renewals`: whether `quiet_until` may also be called after a round that only renewed
+    leases, if no limit applies.
     """
 
     @property
     def outlasts_renewals(self) -> bool: ...
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Decide a round as the policy would decide its snapshot."""
+        """Decide a round with the same result as the policy on the round's snapshot."""
         ...
 
     def quiet_until(self, at_us: int) -> int | None:
         """Return until when the empty decision of the round at `at_us` repeats if nothing happens.
 
-        It is called right after that round, and the next round gets the round's memory. Return None
-        if time never changes the decision, or `at_us` if the next round may differ.
+        This method is called right after that round, and the next round gets that round's memory.
+        Return None if time never changes the decision, or `at_us` if the next round may differ.
         """
         ...
 
 
 class Queued(Protocol):
-    """The fields by which jobs are ordered, of a `Job` or a simulated job."""
+    """The fields by which jobs are ordered. A `Job` and a simulated job have them."""
 
     @property
     def id(self) -> int: ...
@@ -149,9 +150,10 @@ class Queued(Protocol):
 
 
 class StaticQueue(NamedTuple):
-    """A queue in an order that time does not change; the first job runs as soon as it fits.
+    """A queue whose order does not change with time.
 
-    Jobs behind a job that does not fit wait; no job is preempted.
+    Its first job runs as soon as it fits. Jobs behind a job that does not fit wait. No job is
+    preempted.
     """
 
     order: Callable[[Queued], tuple[Any, ...]]

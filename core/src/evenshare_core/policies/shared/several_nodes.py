@@ -20,14 +20,14 @@ Ranked = tuple[float, Lease]
 
 
 class NodePart(NamedTuple):
-    """GPUs of a gang on one node, and the leases there that end for it."""
+    """The GPUs that a gang gets on one node, and the leases on the node that end for the gang."""
 
     cleared: ClearedNode
     gpus: int
 
     @property
     def taken(self) -> int:
-        """GPUs of the leases that end."""
+        """Return the GPUs of the leases that end."""
         return sum(lease.placement[0][1] for lease in self.cleared.victims)
 
 
@@ -37,13 +37,13 @@ def clear_nodes(
     leases: Mapping[int, list[Ranked]],
     spare: Mapping[int, int | None],
 ) -> list[NodePart] | None:
-    """Return the nodes for a gang that does not fit yet, or None if there is no room.
+    """Return the nodes for a gang that does not fit yet, or None if they cannot be cleared.
 
-    `free`: GPUs available to it, by node. `leases`: leases that may end, by node, with their rank;
-    of two leases of one size, the one with the higher rank ends first. `spare`: GPUs that each
-    tenant may lose, None if unlimited. Nodes are chosen one by one: the node that gives most of the
-    missing GPUs, then the one with the fewest ending leases. On a tie, the node with the fewest
-    excess GPUs is chosen, then the lowest id.
+    `free`: GPUs available to the gang, by node. `leases`: leases that may end, by node, with their
+    rank. Of two leases of the same size, the one with the higher rank ends first. `spare`: GPUs
+    that each tenant may lose, None if unlimited. Nodes are chosen one by one. Each time, the node
+    that gives most of the missing GPUs is chosen, or on a tie the one with the fewest ending
+    leases. Further ties are decided by the fewest excess GPUs, then by the lowest id.
     """
     left_of = dict(spare)
     rows = {
@@ -51,7 +51,7 @@ def clear_nodes(
         for node, kept in leases.items()
         if node in free
     }
-    # The maximum that each node can give; the largest is first.
+    # The most GPUs that each node can give, ordered from the largest.
     reach = {node: count for node, count in free.items() if count}
     for node, ranked in rows.items():
         reach[node] = reach.get(node, 0) - sum([row[0] for row in ranked])
@@ -89,7 +89,7 @@ def _part(
     ranked: list[RankedLease],
     spare: Mapping[int, int | None],
 ) -> NodePart | None:
-    """Return a part of up to `left` GPUs of the node, or None if it can give nothing."""
+    """Return up to `left` GPUs of the node as a part of the gang, or None if it can give no GPU."""
     gpus = min(left, free + _losable(ranked, spare))
     if gpus <= 0:
         return None
@@ -103,7 +103,7 @@ def _part(
 
 
 def _losable(ranked: list[RankedLease], spare: Mapping[int, int | None]) -> int:
-    """Return the maximum number of GPUs that ending leases by `fewest` could free."""
+    """Return the most GPUs that `fewest` could free by ending leases."""
     left_of = dict(spare)
     total = 0
     for row in ranked:

@@ -1,13 +1,12 @@
 """Own and borrowed GPUs of the terms that a round grants or renews.
 
-Terms that continue keep their split. The remaining quota goes to renewals in the order (lease
-start, lease id), then to new leases in pick order. All other GPUs are borrowed at the posted price.
-This order differs from the pick order, so a pick that was within quota at selection may borrow
-above its limits here. It is then withdrawn, and the next round tries again.
-
-Leases that end before their expiry end for one job (`Decision.preemptions`), and some of their jobs
-move to other GPUs. All of this is one exchange. If a limit withdraws a part of it, the whole
-exchange is called off and the leases continue.
+Terms that continue keep their own and borrowed GPUs. The remaining quota goes to renewals in the
+order (lease start, lease id), then to new leases in pick order. All other GPUs are borrowed at the
+posted price. This order differs from the pick order, so a pick that was within quota when it was
+picked may borrow above its limits here. The pick is then withdrawn, and the next round tries again.
+Leases may end before their expiry to make room for one job (`Decision.preemptions`), and some of
+their jobs may move to other GPUs. The ends, the moves and the job's grant are one exchange. If a
+limit withdraws a part of it, the whole exchange is called off and the leases continue.
 
 Source: architecture, "Own and borrowed", "Credit loop".
 """
@@ -46,14 +45,14 @@ NO_LENGTHS: Mapping[int, int] = MappingProxyType({})
 
 
 def end_reason(reason: Reason) -> EndReason:
-    """Return the reason of the end of a lease whose renewal was refused for `reason`."""
+    """Return why a lease ends if its renewal was refused for `reason`."""
     return _END_REASONS.get(reason, EndReason.NOT_RENEWED)
 
 
 def expired_ends(
     snapshot: Snapshot, renewed: Collection[int], refused: Mapping[int, Refusal]
 ) -> tuple[End, ...]:
-    """Return the leases that end by this round and are not in `renewed`, with the reason.
+    """Return the leases that end by this round and are not in `renewed`, each with the reason.
 
     `refused`: refused renewals, by job.
     """
@@ -68,7 +67,7 @@ def ends_of(
     renewed: Collection[int],
     refused: Mapping[int, Refusal],
 ) -> tuple[End, ...]:
-    """Return the ends of `expired` leases that are not in `renewed`, with the reason.
+    """Return the ends of `expired` leases that are not in `renewed`, each with the reason.
 
     `gpus`: schedulable GPUs of each node. `refused`: refused renewals, by job.
     """
@@ -86,9 +85,10 @@ def ends_of(
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
-    """The terms of a round; `withdrawn`: terms that a limit refused, renewals before grants.
+    """The terms of a round.
 
-    `lengths`: by job, the length of terms that differ from the pool's lease length.
+    `withdrawn`: terms that a limit refused, renewals before grants. `lengths`: by job, the lengths
+    of terms, where they differ from the pool's lease length.
     """
 
     renewed: list[tuple[Lease, Split]]
@@ -104,10 +104,10 @@ def split_terms(
     jobs: Mapping[int, Job],
     lengths: Mapping[int, int] = NO_LENGTHS,
 ) -> Terms:
-    """Split every new term into own and borrowed GPUs; withdraw terms that a limit refuses.
+    """Split every new term into own and borrowed GPUs, and withdraw terms that a limit refuses.
 
-    `admission`: the round's admission before any pick. `jobs`: by id, at least those of the terms.
-    `lengths`: as in `Terms`.
+    `admission`: the round's admission before any pick. `jobs`: at least the jobs of the terms, by
+    id. `lengths`: as in `Terms`.
     """
     length, enter = lengths.get, admission.enter
     again: list[tuple[Lease, Split]] = []
@@ -129,7 +129,7 @@ def split_terms(
 
 
 def withdrawn_ends(terms: Terms) -> list[End]:
-    """Return the leases whose renewal was withdrawn, with the reason."""
+    """Return the ends of leases whose renewal was withdrawn, each with the reason."""
     return [
         End(row.id, row.job, row.tenant, end_reason(refusal.reason))
         for row, refusal in terms.withdrawn
@@ -138,7 +138,7 @@ def withdrawn_ends(terms: Terms) -> list[End]:
 
 
 class Exchanges(NamedTuple):
-    """The terms of a round, and its valid preemptions; `called_off`: the other preemptions."""
+    """The terms of a round and its valid preemptions. `called_off`: the other preemptions."""
 
     terms: Terms
     preemptions: tuple[Preemption, ...]
@@ -156,9 +156,9 @@ def settle_exchanges(
 ) -> Exchanges:
     """Split the terms of a round that ends leases before their expiry.
 
-    `admission`: returns the round's admission before any pick, without the leases of the given ids.
-    An exchange is called off if a limit withdraws the job for which leases end, or a job that was
-    to move. The rest is then split again, until no exchange is called off.
+    `admission` returns the round's admission before any pick, without the leases of the given ids.
+    An exchange is called off if a limit refuses the job for which leases end, or a job that would
+    move. The remaining terms are then split again, until no exchange is called off.
     """
     live, left, off = list(preemptions), list(grants), list[Preemption]()
     refusals: list[tuple[Lease | Grant, Refusal]] = []
@@ -183,13 +183,13 @@ def _called_off(terms: Terms, preemptions: Sequence[Preemption]) -> dict[int, Re
     broken = {job: refusal for job, refusal in withdrawn.items() if job in gangs}
     for row in preemptions:
         if row.rule is PreemptionRule.DEFRAGMENT and row.job in withdrawn:
-            # The limit refuses the moved job, so it is no reason for the job that the move was for.
+            # The limit refuses the moved job. It is not why the job that needed the move waits.
             broken.setdefault(row.for_job, Refusal(Reason.LEASE_TURN))
     return broken
 
 
 class SettledTerms(NamedTuple):
-    """The terms of a round in the form of a decision; withdrawn terms are among ends and skips."""
+    """The terms of a round as fields of a decision. Withdrawn terms are ends or skips."""
 
     grants: tuple[Grant, ...]
     renewals: tuple[Renew, ...]
@@ -200,7 +200,7 @@ class SettledTerms(NamedTuple):
 
 
 def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
-    """Add own and borrowed GPUs and the price of each term to a policy's answer."""
+    """Add the own and borrowed GPUs and the price of each term to a policy's answer."""
     jobs = {job.id: job for job in snapshot.jobs}
     leases = {lease.id: lease for lease in snapshot.leases}
 
@@ -232,7 +232,10 @@ def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
 
 
 def _lengths(answer: Decision, terms: Terms) -> tuple[TermLength, ...]:
-    """Return the lengths of the given terms; the invariants report lengths without a term."""
+    """Return the lengths without those of withdrawn terms.
+
+    The invariants report any other length without a term.
+    """
     asked = {row.job for row in answer.grants} | {row.job for row in answer.renewals}
     given = {row.job for row, _ in terms.granted} | {row.job for row, _ in terms.renewed}
     gone = asked - given
@@ -240,7 +243,7 @@ def _lengths(answer: Decision, terms: Terms) -> tuple[TermLength, ...]:
 
 
 def _without(skips: Iterable[Skip], kept: Collection[int], jobs: Mapping[int, Job]) -> list[Skip]:
-    """Return the rows without the jobs that keep their lease because an exchange was called off."""
+    """Return the rows without jobs that keep their leases after a called-off exchange."""
     if not kept:
         return list(skips)
     rows = []
@@ -272,7 +275,7 @@ def _priced_grant(grant: Grant, split: Split) -> Grant:
 
 
 def _skips(withdrawn: list[tuple[Job, str, Refusal]]) -> list[Skip]:
-    """Return a row per (reason, tenant, type), with the numbers of the first job by arrival."""
+    """Return a row per (reason, tenant, type), with the numbers of the first job to arrive."""
     groups: dict[tuple[str, int, str], list[tuple[Job, Refusal]]] = {}
     for job, gpu_type, refusal in sorted(withdrawn, key=lambda row: arrival_order(row[0])):
         groups.setdefault((refusal.reason.value, job.tenant, gpu_type), []).append((job, refusal))

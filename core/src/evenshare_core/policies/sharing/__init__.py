@@ -1,1 +1,1 @@
-"""Policies that share mixed GPU types by an optimisation program: oef, and their common base."""
+"""Policies that divide mixed GPU types by an optimisation program: oef, and the common base."""

@@ -1,21 +1,22 @@
-"""A round of a policy that shares GPU types by a program: from fractions to leases.
+"""A round of a policy that divides GPU types by an optimisation program: from fractions to leases.
 
-This is not a policy: `oef` and its baselines select the program, and the rest is common.
+This module is not a policy: `oef` and its baselines select the program, and the rest is common.
 
 1. Read job types and GPU types (`sharing.job_types`); solve their program, or reuse the last
    solution.
-2. Round to whole GPUs per job type and GPU type, including the deviations of the past
-   (`placement.rounding`).
-3. Within a job type, choose jobs by longest starvation, while its whole GPUs exceed its held GPUs.
-   A job gets the fastest GPU type that has room for it. A job whose lease ends stays on its GPU
-   type while its job type has GPUs there. Job types that are furthest behind choose first.
-4. Place the chosen jobs, larger gangs first, each on one node if it fits on one.
-5. Offer the remaining GPUs, including a job type's own remainder, to job types in turn, one job
+2. Round to whole GPUs per job type and GPU type, including past deviations (`placement.rounding`).
+3. Within a job type, choose the longest-starved jobs first, while its whole GPUs exceed its held
+   GPUs. A job gets the fastest GPU type that has room for it. A job whose lease ends stays on its
+   GPU type while its job type has GPUs of this type. Job types that are furthest behind choose
+   first.
+4. Place the chosen jobs, larger gangs first, each on a single node if possible.
+5. Offer the remaining GPUs, including what a job type did not use, to job types in turn, one job
    each. The largest deviation comes first; job types without quota come last.
 
 So starvation decides which jobs run, and size decides which are placed first. Leases that are not
-due keep their GPUs and count as held. A job type has received what its jobs hold, except leases of
-step 5 beyond its whole GPUs. Whole GPUs on which none of its jobs fits also count as received.
+due keep their GPUs and count as held. A job type has received the GPUs that its jobs hold, except
+leases of step 5 beyond its whole GPUs. Whole GPUs that none of its jobs fits on also count as
+received.
 
 All orders end in (tenant, profile) for job types and (submitted, id) for jobs.
 
@@ -67,8 +68,8 @@ from evenshare_core.policies.sharing.memory import (
 from evenshare_core.policies.sharing.picks import LEFTOVER, SHARE, SharingPicks, pick_all
 from evenshare_core.units import GPU_MICRO
 
-# The version includes that of HiGHS: if an optimum is not unique, another version may return
-# another one. A change of version drops the memory, which has the last solution.
+# The version includes the version of HiGHS: if the optimum is not unique, a different version may
+# return a different optimum. A change of version drops the memory, and with it the last solution.
 VERSION = f"5 highs {version('highspy')}"
 
 
@@ -100,7 +101,7 @@ class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class SharingPolicy(Policy):
-    """The base of the sharing policies: all but the choice of the program."""
+    """The base of the sharing policies: everything but the choice of the program."""
 
     version = VERSION
     order_text = (
@@ -117,10 +118,10 @@ class SharingPolicy(Policy):
         {
             **RESERVED_TEXTS,
             SHARE: "Its tenant's whole GPUs of this round had room for it.",
-            LEFTOVER: "Other jobs could not use these GPUs; it is next for the rest.",
+            LEFTOVER: "Other jobs could not use these GPUs; it was next for the remaining GPUs.",
         }
     )
-    # Options of `share`, which has no jobs: their values, the default first.
+    # Options of `share`, which reads no jobs. Each has its possible values, the default first.
     share_options: Mapping[str, tuple[str, ...]] = MappingProxyType({"backend": tuple(BACKENDS)})
     traits = Traits(trades_types=True, needs_profiles=True, preempts=True)
     memory_ids = MEMORY_IDS
@@ -128,11 +129,11 @@ class SharingPolicy(Policy):
     program: ShareRule
 
     def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - where several may be
-        """Return the rule that selects the program."""
+        """Return the rule that determines the program."""
         return self.program
 
     def share(self, problem: ShareProblem, chosen: Mapping[str, str]) -> ShareSolution:
-        """Solve a problem without a round; `chosen`: values of `share_options`.
+        """Solve a problem without a round. `chosen`: values for `share_options`.
 
         Raises:
             ShareError: the problem is invalid.
@@ -195,7 +196,7 @@ def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) 
 
 
 def _round(job_types: list[JobType], types: list[GpuTypeCapacity], lease_us: int) -> None:
-    """Set real = round(ideal + dev) (4.3), in units of one GPU for one lease."""
+    """Set real = round(ideal + deviation) (4.3), in units of one GPU for one lease."""
     wants = [
         ShareRequest(
             tuple(
@@ -215,7 +216,7 @@ def _round(job_types: list[JobType], types: list[GpuTypeCapacity], lease_us: int
 
 
 def _held(snapshot: Snapshot, job_types: list[JobType], types: list[GpuTypeCapacity]) -> set[int]:
-    """Add the GPUs of continuing leases to their job types' `held`; return jobs on extra GPUs."""
+    """Add the GPUs of continuing leases to `held` of their job types. Return jobs on extra GPUs."""
     type_indexes = {capacity.name: type_index for type_index, capacity in enumerate(types)}
     by_key = {job_type.key: job_type for job_type in job_types}
     profiles = {profile.id for profile in snapshot.profiles}
@@ -238,7 +239,7 @@ def _rates(job_type: JobType, picks: SharingPicks) -> list[int]:
     """Return the growth of each deviation until the next round: ideal - held, in micro-GPUs.
 
     A deviation does not grow if no job waits. It also does not grow if the job type's unused whole
-    GPUs are too few for each of its waiting jobs.
+    GPUs are fewer than any of its waiting jobs needs.
     """
     waiting = [one.job for one in job_type.queue if picks.waits(one.id)]
     rates = []
@@ -255,9 +256,9 @@ def _rates(job_type: JobType, picks: SharingPicks) -> list[int]:
 def _with_ideals(
     job_types: list[JobType], types: list[GpuTypeCapacity], shares: SolvedShares
 ) -> tuple[Ideal, ...]:
-    """Set each job type's share; return the shares that are not 0, in GPUs.
+    """Set each job type's share, and return the shares that are not 0, in GPUs.
 
-    A job type whose shares are all 0 has a single entry of 0.
+    A job type whose shares are all 0 gets a single entry of 0.
     """
     ideals = []
     for job_type in job_types:
@@ -302,7 +303,7 @@ def _skips(
 
 
 def _nowhere(tenant: int, waiting: list[WaitingJob]) -> Skip:
-    """Return a skip of jobs that no GPU type of the pool can run."""
+    """Return a skip of the jobs that no GPU type of the pool can run."""
     waiting.sort(key=lambda one: (one.submitted_us, one.id))
     numbers: dict[str, Any] = {"needed": min(one.job.gpus for one in waiting), "capacity": 0}
     gpus = sum(one.job.gpus for one in waiting)

@@ -5,14 +5,14 @@ Source: OEF (Middleware 2024), 4.2.4: each job type of a tenant is a virtual ten
 - A job type is (tenant, profile). It exists while the tenant has active jobs with this profile.
   Jobs without a profile form a job type with speed 1 on all types.
 - A tenant's weight is the sum of its effective quotas over the GPU types of the pool. It is divided
-  among its job types by their profiles' priorities. A tenant without quota has weight 0: it has no
-  part in the program and gets only leftover GPUs.
+  among its job types by their profiles' priorities. A tenant without quota has weight 0: it is not
+  in the program and gets only leftover GPUs.
 - The GPU types are those that have GPUs now, slowest first: by the mean speed of the profiles that
-  run there, then by name. Speeds are relative to the first type.
-- The speed of a job type is 0 on a type that it cannot use. Its profile has no speed there, none of
-  its jobs accepts the type, or the type is too small for each of them.
-- A job type is capped by the GPUs that its jobs can use. A cap of the whole pool or more is left
-  out, so that arrivals in a long queue change nothing.
+  run on them, then by name. Speeds are relative to the first type.
+- The speed of a job type is 0 on a GPU type that it cannot use. Its profile has no speed on the
+  type, none of its jobs accepts the type, or the type is too small for all its jobs.
+- A job type is capped by the GPUs that its jobs can use. A cap of at least the whole pool is left
+  out, so that arrivals in a long queue do not change the program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 
 class WaitingJob(NamedTuple):
-    """A job that waits or whose lease ended; jobs sort by the first three fields."""
+    """A job that waits or whose lease ended. Jobs are sorted by the first three fields."""
 
     since_us: int
     submitted_us: int
@@ -54,12 +54,13 @@ class GpuTypeCapacity(NamedTuple):
 
 
 class JobType:
-    """The active jobs of one job type of a tenant; tuples and lists have an entry per GPU type.
+    """The active jobs of one job type of a tenant. Tuples and lists have an entry per GPU type.
 
-    `speeds`: thousandths, 0 on types that it cannot use. `base`: the speed on the slowest type,
-    1000 if it cannot use that. `gangs`: the smallest gang that may run there (0 if none). `most`:
-    GPUs that its jobs can use. `ideal` is in micro-GPUs and `deviation` in micro-GPU-microseconds.
-    `real`: whole GPUs of this round. `held`: GPUs that count as received.
+    `speeds`: in thousandths, 0 on types that the job type cannot use. `base`: the speed on the
+    slowest type, or 1000 if it cannot use this type. `gangs`: the smallest gang that may run on
+    each type (0 if none). `most`: GPUs that its jobs can use. `ideal` is in micro-GPUs and
+    `deviation` in micro-GPU-microseconds. `real`: whole GPUs of this round. `held`: GPUs that count
+    as received.
     """
 
     __slots__ = (
@@ -104,7 +105,7 @@ class JobType:
 
     @property
     def key(self) -> tuple[int, int]:
-        """(tenant, profile); on a tie, the lower tenant goes first, then the lower profile."""
+        """Return (tenant, profile). On a tie, the lower tenant is first, then the lower profile."""
         return (self.tenant, self.profile)
 
     def usable_types(self, job: Job) -> tuple[int, ...]:
@@ -123,7 +124,7 @@ class JobType:
         return usable
 
     def deficit(self, lease_us: int) -> int:
-        """Return the present deficit ideal + deviation - held, in micro-GPU-microseconds."""
+        """Return the current deficit ideal + deviation - held, in micro-GPU-microseconds."""
         missing = sum(self.ideal) - sum(self.held) * GPU_MICRO
         return missing * lease_us + sum(self.deviation)
 
@@ -131,7 +132,7 @@ class JobType:
 def read_job_types(
     snapshot: Snapshot, *, by_starvation: bool
 ) -> tuple[list[GpuTypeCapacity], list[JobType]]:
-    """Return the GPU types, and the job types by key with their queues, of a round."""
+    """Return a round's GPU types, and its job types with their queues, sorted by key."""
     profiles = {row.id: row for row in snapshot.profiles}
     groups: dict[tuple[int, int], list[Job]] = {}
     for job in snapshot.jobs:
@@ -194,7 +195,9 @@ def _queue(
     *,
     by_starvation: bool,
 ) -> None:
-    """Queue the jobs that may get GPUs now in their job types, longest starvation first."""
+    """Add the jobs that may get GPUs now to the queues of their job types, the longest-starved
+    first.
+    """
     at_us = snapshot.at_us
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
@@ -223,7 +226,7 @@ def _starved_since(job: Job, sums: JobService | None) -> int:
 class SolvedShares(NamedTuple):
     """Fractional shares in micro-GPUs by job type, and the program that they solve.
 
-    `micro` is in the order of the program's job types. Together with `key` it identifies the
+    `micro` is in the order of the program's job types. Its keys and `key` together identify the
     program.
     """
 
@@ -233,9 +236,10 @@ class SolvedShares(NamedTuple):
 
 
 class RoundProgram:
-    """The program of a round: the job types that have weight and can run, and its identity.
+    """The program of a round: the job types that have weight and can run, and the program's
+    identity.
 
-    `keys`: the job types, in order. `key`: a hash of all other inputs. No id is hashed, so that the
+    `keys`: the job types, in order. `key`: a hash of all other inputs, without ids, so that the
     memory does not depend on ids (ADR 0195).
     """
 
@@ -258,7 +262,7 @@ class RoundProgram:
         self.key = sha256_hex(canonical_bytes([rule.value, backend, types, identities]))
 
     def solve(self) -> SolvedShares:
-        """Solve the program; if the solver fails, the solution records a fallback."""
+        """Solve the program. If the solver fails, the solution records the fallback used."""
         if not self._job_types:
             return SolvedShares(self.key, {}, None)
         solution = solve_shares(
@@ -287,14 +291,15 @@ class RoundProgram:
 
 
 def quantised(shares: Sequence[Sequence[float]], capacity: Sequence[int]) -> list[tuple[int, ...]]:
-    """Round a solver's floats to micro-GPUs; excess on a type is taken from the largest shares.
+    """Round a solver's floats to micro-GPUs.
 
-    A solver's last digits may differ between machines, but micro-GPUs do not.
+    If a type is exceeded, the largest shares are reduced. The last digits of a solver may differ
+    between machines, but micro-GPUs do not.
     """
     rows = [[max(0, round(share * GPU_MICRO)) for share in row] for row in shares]
     for type_index, gpus in enumerate(capacity):
         over = sum(row[type_index] for row in rows) - gpus * GPU_MICRO
-        # on a tie, the first row is cut first
+        # on a tie, the first row is reduced first
         for row in sorted(rows, key=itemgetter(type_index), reverse=True):
             cut = min(row[type_index], max(0, over))
             row[type_index] -= cut

@@ -2,15 +2,14 @@
 
 - `key`, `shares`, `solve`: the last program and its solution in micro-GPUs. It is reused while the
   program and the order of its job types do not change.
-- `at_us`, `rows`, `bound`: the deviation at `at_us` per job type and GPU type, and its growth
-  since then (ideal - held), kept within +-bound.
-- `extra`: jobs whose present lease uses GPUs that other job types could not use; these GPUs do not
-  count as received.
+- `at_us`, `rows`, `bound`: the deviation at `at_us` per job type and GPU type, and its growth rate
+  since then (ideal - held). It is kept within +-bound. - `extra`: jobs whose current lease uses
+  GPUs that other job types could not use. These GPUs do not count as received.
 - the memory of `evenshare_core.policies.shared.reservation`.
 
 Deviations grow with time, not with rounds: (ideal - held) x elapsed, in GPUs x leases. A round is
-skipped if nothing changed, no job waits and no lease is due. It would not have changed any growth,
-so skipping it makes no difference
+skipped if nothing changed, no job waits and no lease is due. The round would not have changed any
+growth rate, so skipping it makes no difference
 (tests/papers/test_oef_rounds.py::TestSkippedRounds::test_deviations_are_unchanged).
 """
 
@@ -38,7 +37,7 @@ MEMORY_IDS = Fields(
 
 
 def stored_shares(memory: dict[str, Any], program: RoundProgram) -> SolvedShares | None:
-    """Return the stored shares if program and job types are the same, otherwise None."""
+    """Return the stored shares if program and job types are the same, or None if they differ."""
     if memory.get("key") != program.key:
         return None
     micro = {(tenant, profile): tuple(micro) for tenant, profile, micro in memory["shares"]}
@@ -53,7 +52,7 @@ def stored_shares(memory: dict[str, Any], program: RoundProgram) -> SolvedShares
 
 
 def read_deviations(snapshot: Snapshot, job_types: Iterable[JobType]) -> None:
-    """Advance the deviations of remaining job types to the time of the round."""
+    """Advance the deviations of the remaining job types to the time of the round."""
     memory = snapshot.memory
     elapsed_us = max(0, snapshot.at_us - memory.get("at_us", snapshot.at_us))
     bound = memory.get("bound", 0)
@@ -72,7 +71,7 @@ def write_memory(
     rates: Sequence[Sequence[int]],
     extra: Iterable[int],
 ) -> dict[str, Any]:
-    """Return the memory of the next round, without reservations."""
+    """Return the memory for the next round, without reservations."""
     deviations = []
     for job_type, rate_of in zip(job_types, rates, strict=True):
         parts = {
@@ -97,5 +96,7 @@ def write_memory(
 
 
 def bound_of(job_types: Iterable[JobType], lease_us: int) -> int:
-    """Return the largest gang for one lease: the most that making room for a gang can cost."""
+    """Return the bound of deviations: the largest gang for one lease, the most that a gang may cost
+    others.
+    """
     return max((job_type.largest for job_type in job_types), default=0) * GPU_MICRO * lease_us

@@ -47,7 +47,7 @@ PROOFS = MappingProxyType({Property.OVERSTATING: "OEF (Middleware 2024), theorem
 
 
 class OefOptions(SharingOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of OEF: "cooperative" is (10), "noncooperative" is (9)."""
+    """The options of OEF: "cooperative" selects program (10), "noncooperative" program (9)."""
 
     environment: Annotated[
         Literal["cooperative", "noncooperative"],
@@ -76,14 +76,15 @@ class Oef(SharingPolicy):
         return ShareRule(_environment(options))
 
     def proofs(self, options: Options) -> Mapping[Property, str]:
-        """Return the proof that no tenant gains by overstating speeds, if it is promised."""
+        """Return the proof that no tenant gains by overstating speeds, if this is promised."""
         return {} if _environment(options) == ShareRule.COOPERATIVE.value else PROOFS
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
         """Return the promises of the chosen environment.
 
-        It promises that no tenant gains by overstating speeds only if every tenant has one job type
-        and no tenant is capped. With several job types, or with caps, this is not true (4.2.4).
+        The environment promises that no tenant gains by overstating speeds only if every tenant has
+        one job type and no tenant is capped. With several job types, or with caps, this does not
+        hold (4.2.4).
         """
         promised = super().promises(options, measured)
         if _environment(options) == ShareRule.COOPERATIVE.value:

@@ -21,7 +21,7 @@ LEFTOVER = "leftover"
 
 
 class Choice(NamedTuple):
-    """A job and the index of a GPU type of which its job type has GPUs."""
+    """A chosen job, and the index of a GPU type of which its job type has GPUs."""
 
     job_type: JobType
     waiting: WaitingJob
@@ -29,7 +29,7 @@ class Choice(NamedTuple):
 
     @property
     def size_order(self) -> tuple[int, int, int, int]:
-        """The sort key of placement: larger gangs first, then the longest starvation."""
+        """Return the sort key of placement: larger gangs first, then the longest-starved jobs."""
         one = self.waiting
         return (-one.job.gpus, one.since_us, one.submitted_us, one.id)
 
@@ -51,7 +51,7 @@ class SharingPicks:
         self.extra: set[int] = set()  # jobs on GPUs that other job types could not use
         # jobs that a limit refuses on every type on which they can run
         self.refused: dict[int, Refusal] = {}
-        # kinds of jobs that fit nowhere, with a limit that explains it
+        # kinds of jobs that fit on no type, with a limit that explains this
         self.hopeless: dict[Any, Refusal | None] = {}
         # ended leases that were renewed or have given up their GPUs
         self._dropped: set[int] = set()
@@ -61,12 +61,15 @@ class SharingPicks:
         return job_id not in self.picked and job_id not in self.refused
 
     def refuse(self, job_id: int, refusal: Refusal | None) -> None:
-        """Record the refusal of a job on every type; None records nothing."""
+        """Record that a limit refuses a job on every type.
+
+        Nothing is recorded if `refusal` is None.
+        """
         if refusal is not None:
             self.refused[job_id] = refusal
 
     def admits(self, job: Job, type_index: int) -> bool:
-        """Return whether no limit of its tenant or of the job refuses it on a type."""
+        """Return whether the limits of the job and its tenant allow it on this GPU type."""
         return self.admission.check(job, self.types[type_index].name) is None
 
     def available(self, type_index: int) -> int:
@@ -74,7 +77,7 @@ class SharingPicks:
         return self.free_by_type[self.types[type_index].name].available.total
 
     def choices(self, job_type: JobType, one: WaitingJob) -> list[int]:
-        """Return the types on which a job may run: its present type first, then the fastest."""
+        """Return the types on which a job may run: its current type first, then the fastest."""
         here = one.lease.gpu_type if one.lease is not None else None
         return sorted(
             job_type.usable_types(one.job), key=lambda index: self.types[index].name != here
@@ -94,7 +97,7 @@ class SharingPicks:
         return True
 
     def _renew(self, lease: Lease) -> bool:
-        """Keep a lease on its GPUs, unless it has given them up already."""
+        """Renew a lease on its GPUs, unless these were given up. Return whether it was renewed."""
         if lease.id in self._dropped:
             return False
         self._dropped.add(lease.id)
@@ -125,7 +128,7 @@ class SharingPicks:
 def pick_all(
     job_types: Sequence[JobType], picks: SharingPicks, reservations: Reservations, lease_us: int
 ) -> None:
-    """Serve gangs that waited too long, then job types up to their whole GPUs, then the rest."""
+    """Serve gangs that waited too long, then job types up to their whole GPUs, then all others."""
     _serve_reserved(job_types, picks, reservations)
     chosen = _choose(job_types, picks, lease_us)
     for job_type, waiting, type_index in sorted(chosen, key=lambda choice: choice.size_order):
@@ -139,7 +142,7 @@ def pick_all(
 
 
 def _is_covered(job_type: JobType, one: WaitingJob) -> bool:
-    """Return whether the gang fits in the job type's whole GPUs of some type."""
+    """Return whether the gang fits within the job type's whole GPUs of some type."""
     return any(
         job_type.real[type_index] >= one.job.gpus for type_index in job_type.usable_types(one.job)
     )
@@ -148,7 +151,7 @@ def _is_covered(job_type: JobType, one: WaitingJob) -> bool:
 def _serve_reserved(
     job_types: Sequence[JobType], picks: SharingPicks, reservations: Reservations
 ) -> None:
-    """Serve gangs that waited too long first; hold back nodes for those that do not fit."""
+    """First serve gangs that waited too long, and hold back nodes for those that do not fit."""
     if not reservations:
         return
     held = {job_id: gpu_type for gpu_type, job_id in reservations.gangs()}
@@ -219,7 +222,7 @@ def _choice(
 
 
 def _offer_rest(job_types: Sequence[JobType], picks: SharingPicks) -> None:
-    """Give job types one job each in turn, while any job fits (step 5)."""
+    """Give each job type one job in turn, as long as any job fits (step 5)."""
     order = sorted(
         job_types,
         key=lambda job_type: (not job_type.weight, -sum(job_type.deviation), *job_type.key),
@@ -233,7 +236,7 @@ def _offer_rest(job_types: Sequence[JobType], picks: SharingPicks) -> None:
 
 
 def _offer_one(job_type: JobType, queue: Iterator[WaitingJob], picks: SharingPicks) -> bool:
-    """Place the next job that fits on any type; return False if no job of the queue fits."""
+    """Place the job type's next job that fits on any type. Return False if none fits."""
     return any(_offer(job_type, one, picks) for one in queue)
 
 

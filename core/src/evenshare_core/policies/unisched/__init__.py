@@ -1,1 +1,1 @@
-"""UniSched: one program for jobs with deadlines and best-effort jobs; deadlines get an answer."""
+"""UniSched: one program for best-effort jobs and jobs with deadlines, which get an answer."""

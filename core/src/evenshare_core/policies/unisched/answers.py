@@ -1,4 +1,4 @@
-"""Answers to jobs with deadlines, and the test whether an answer differs from the last one."""
+"""Answers to jobs with deadlines, and the check whether an answer differs from the last one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from evenshare_core.policies.unisched.rounds import SolvedRound, TypePlan
 from evenshare_core.units import ONE_MILLI
 
 STEP_MILLI = 10  # chances are rounded down to a multiple of this
-MOST_BLOCKED = 100  # maximum number of blocked leases that an answer lists
+MOST_BLOCKED = 100  # the maximum number of blocked leases in an answer
 
 
 def missed(pool: DeadlinePool, deadlines: Iterable[Deadline]) -> list[DeadlineAnswer]:
-    """Answer the jobs whose last deadline is over, once per job."""
+    """Answer the jobs whose last deadline has passed, once per job."""
     rows = []
     for row in deadlines:
         known = pool.memory.answers.get(row.id)
@@ -48,7 +48,7 @@ class AnswerBook:
         self._made: dict[int, DeadlineAnswer] = {}
 
     def run(self, deadlines: Iterable[Deadline]) -> list[DeadlineAnswer]:
-        """Return and store the new answers of jobs whose deadline is not over."""
+        """Return and store the new answers of jobs whose last deadline has not passed."""
         said = []
         for row in deadlines:
             demand = self._solved.demands.get(row.id)
@@ -77,7 +77,7 @@ class AnswerBook:
         return self._refused(demand, made)
 
     def _ends_in_lease(self, row: Deadline, demand: DeadlineDemand) -> DeadlineAnswer | None:
-        """Answer a job that ends within its lease; None if it ends after all its deadlines."""
+        """Answer a job that ends within its lease. Return None if it misses all its deadlines."""
         pool, job = self._pool, demand.job
         lease = pool.kept.get(job.id)
         phi = phi_of(lease, pool.spread_milli(job.id)) if lease else ONE_MILLI
@@ -108,13 +108,13 @@ class AnswerBook:
         )  # fmt: skip # rows of what belongs together
 
     def _is_on_one_node(self, demand: DeadlineDemand, row: JobLeases) -> bool:
-        """Return whether the job is on one node; leases that begin now have a placement already."""
+        """Return whether the job is on one node, by its placement if its lease begins now."""
         placed = self._solved.placed.get(demand.gpu_type)
         gpus = placed.gpus.get(demand.job.id) if placed else None
         return row.option.one_node if gpus is None else len(gpus) == 1
 
     def _early_us(self, demand: DeadlineDemand) -> int:
-        """Return the time between the end of the present lease and a whole number of leases."""
+        """Return how much earlier the current lease ends than a whole number of leases from now."""
         pool = self._pool
         holds_us = demand.remaining.until_us - pool.at_us
         return whole_leases(holds_us, pool.lease_us) * pool.lease_us - holds_us
@@ -150,11 +150,12 @@ class AnswerBook:
     def _chance(
         self, demand: DeadlineDemand, slack_us: int, leases: int, until: int, phi_milli: int
     ) -> int | None:
-        """Return the chance that the job ends in time; errors are assumed to be normal.
+        """Return the chance, in thousandths, that the job ends in time, for normally distributed
+        errors.
 
         The errors are those of the remaining work, whose relative error does not depend on speed,
-        and of the number of interruptions. The chance is rounded down: 100 % is given only if it is
-        certain.
+        and of the number of interruptions. The chance is rounded down, so 100 % means that the job
+        certainly ends in time.
         """
         row = self._pool.estimates.get(demand.job.id)
         if row is None or demand.job.estimate_us is None:
@@ -226,7 +227,7 @@ class AnswerBook:
     def _remember(
         self, known: KeptAnswer | None, answer: DeadlineAnswer, demand: DeadlineDemand
     ) -> None:
-        """Store the answer; if it is not new, the published end is kept."""
+        """Store the answer. If the answer is not new, keep the published end."""
         end_us = _end_of(answer)
         if known is not None and not self._is_new(known, answer):
             end_us = known.end_us

@@ -1,9 +1,9 @@
-"""Requests of a job to the Selector: leases of work, attainable steps, and its options.
+"""A job's requests to the Selector: leases of work, attainable steps, and allocation options.
 
-Leases of work and slack are rounded together: work up to whole leases, and the time between work
-and deadline down to whole leases. A job without slack can therefore have all leases until its
-deadline, the last one in part. The paper rounds both to the job's disadvantage. If a job holds
-GPUs, its leases start at the end of its present lease.
+Work and slack are rounded together. Work is rounded up to whole leases, and the time between work
+and deadline is rounded down. A job without slack can therefore have all leases until its deadline,
+including part of the last one. The paper rounds both to the job's disadvantage. If a job holds
+GPUs, its leases start at the end of its current lease.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from evenshare_core.estimation.durations import expected_interruptions
 from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
 
-LEAST_POINTS = 20  # minimum points that a job uses of its tenant's budget
+LEAST_POINTS = 20  # the minimum points that a job uses of its tenant's budget
 MOST_STEPS = 4  # maximum number of steps per job in a program, as in the paper.
 # Percent of a step's points if no margin is left before it. The loss exceeds the reward of any
 # best-effort job, and is less than the loss of another deadline.
 WITHOUT_MARGIN_PERCENT = 90
-# In standard errors: the maximum excess of an estimate over the time to a step.
+# The maximum excess of an estimate over the time to a step, in standard errors.
 MOST_DEVIATIONS = 2
-# Percent of a step's points if the estimate equals the time to it, and at the maximum excess.
+# Percent of a step's points if the estimate equals the time to the step, and at the maximum excess.
 JUST_PERCENT, LEAST_PERCENT = 50, 5
 
 
 class Remaining(NamedTuple):
-    """The time that a job needs on one node: in total, now, and after its present lease.
+    """The time that a job needs on one node: in total, from now, and after its current lease.
 
-    `until_us`: the end of its present lease; the time of the round if it has none. `is_late`: it
-    ran longer than its estimate. `deviation_us`: the standard error of the remaining time.
+    `until_us`: the end of its current lease, or the time of the round if it has none. `is_late`:
+    whether it ran longer than its estimate. `deviation_us`: the standard error of the remaining
+    time.
     """
 
     whole_us: int
@@ -57,11 +58,11 @@ class Remaining(NamedTuple):
 
 
 class DatedStep(NamedTuple):
-    """A step of a deadline for the Selector, with the work until its end, including restarts.
+    """A step of a deadline for the Selector, with the work until the job's end, including restarts.
 
-    `reward_micro`: the reward for an end by `by_us`. `deadline`: the leases until then. `step` is
-    this step in the program: with a margin before it, or with less reward. `short_us`: by how much
-    the estimate exceeds the time to the step.
+    `reward_micro`: the reward if the job ends by `by_us`. `deadline`: the number of leases until
+    `by_us`. `step`: the step in the program, with a margin before it or with less reward.
+    `short_us`: the time by which the estimate exceeds the time until the step.
     """
 
     by_us: int
@@ -73,7 +74,7 @@ class DatedStep(NamedTuple):
 
 
 class DeadlineDemand(NamedTuple):
-    """A job with deadlines left; `dated`: the steps that it could meet on an empty pool."""
+    """A job with remaining deadlines. `dated`: the steps that it could meet on an empty pool."""
 
     job: Job
     gpu_type: str
@@ -84,7 +85,7 @@ class DeadlineDemand(NamedTuple):
 
 
 def whole_leases(us: int, lease_us: int) -> int:
-    """Return a time in leases, rounded up."""
+    """Return the number of leases that a time takes, rounded up."""
     return -(-us // lease_us)
 
 
@@ -96,8 +97,9 @@ def rewards_left(
 ) -> dict[int, int]:
     """Return the maximum reward of each job, by id, in millionths of a point.
 
-    The jobs of a tenant share `reward_points_per_gpu` per GPU of its quota, by arrival. Each uses
-    at least `LEAST_POINTS`, so that a tenant cannot evade the limit with many jobs of small reward.
+    The jobs of a tenant share `reward_points_per_gpu` per GPU of its quota, by arrival. Each job
+    uses at least `LEAST_POINTS`, so that a tenant cannot evade the limit with many jobs of small
+    reward.
     """
     left: dict[int, int] = {}
     for quota in entitlements:
@@ -116,16 +118,16 @@ def rewards_left(
 def job_options(
     job: Job, spread_milli: int, largest_node: int, options: UniSchedOptions
 ) -> tuple[CellOption, ...]:
-    """Return the allocations of a job on nodes of at most `largest_node` GPUs.
+    """Return the possible allocations of a job on nodes of at most `largest_node` GPUs.
 
-    `select = consolidated`: only the rounded-up cells, as in Chronus.
+    With `select = consolidated`, return only the rounded-up cells, as in Chronus.
     """
     rows = all_options(job.gpus, two_speeds(job.gpus, min(spread_milli, ONE_MILLI)))
     small = largest_node < NODE_GPUS
     if options.select == "consolidated" and not small:
         return rows[:1]
     if small and job.gpus > largest_node:
-        # No node here has a whole block of 8, so any GPUs are allowed.
+        # No node of this type has a block of 8 GPUs, so any GPUs are allowed.
         phi = ONE_MILLI if job.gpus > NODE_GPUS else max(1, min(spread_milli, ONE_MILLI))
         rows = (*rows, CellOption((job.gpus, 0, 0, 0), job.gpus, False, phi))
     return useful_options(rows)
@@ -134,21 +136,21 @@ def job_options(
 def with_held(
     rows: tuple[CellOption, ...], lease: Lease, spread_milli: int, options: UniSchedOptions
 ) -> tuple[CellOption, ...]:
-    """Return the options, and before them that of the GPUs of an ending lease."""
+    """Return the options, preceded by the option of the job's current GPUs if its lease ends."""
     if options.select == "consolidated" and len(lease.placement) > 1:
         return rows
     return (held_option(dict(lease.placement), phi_of(lease, spread_milli)), *rows)
 
 
 def phi_of(lease: Lease, spread_milli: int) -> int:
-    """Return the speed of a job on a lease's GPUs over its speed on one node, in thousandths."""
+    """Return the job's speed on a lease's GPUs relative to one node, in thousandths."""
     if len(lease.placement) == 1 or lease.gpus > NODE_GPUS:
         return ONE_MILLI
     return max(1, min(spread_milli, ONE_MILLI))
 
 
 def restarts_us(work_us: int, until_us: int, overhead_us: int, lease_us: int) -> int:
-    """Return the expected time of interruptions, by (3), rounded up."""
+    """Return the expected time lost in interruptions, by (3), rounded up."""
     if not overhead_us:
         return 0
     leases = whole_leases(work_us, lease_us)
@@ -169,11 +171,11 @@ def dated_steps(
 ) -> tuple[DatedStep, ...]:
     """Return the steps that a job can meet if it runs all the time.
 
-    `phase_us`: for a planned job, the time since the start of its plan's present lease. Slack
-    counts from there, so that a round within a lease does not lose the plan. If the first step has
-    slack, it is returned twice: with the margin of `margin_percent` before it, and without a margin
-    for less reward. Of more than `MOST_STEPS` steps, the first, the last and some between them are
-    used.
+    `phase_us`: for a planned job, the time since the start of its plan's current lease. Slack is
+    counted from this start, so that a round in the middle of a lease does not lose the plan. If the
+    first step has slack, it is returned twice: with a margin of `margin_percent` before it, and
+    without a margin for less reward. If a job has more than `MOST_STEPS` steps, only the first, the
+    last and some between them are used.
     """
     ready = whole_leases(max(0, remaining.until_us - at_us), lease_us)
     overhead_us = estimate.overhead_us if estimate and options.count_restarts else 0
@@ -216,14 +218,14 @@ def dated_steps(
 
 
 def _margin(slack: int, leases: int, remaining: Remaining, options: UniSchedOptions) -> int:
-    """Return how many leases to leave free before a step; a late job gets all slack as margin."""
+    """Return how many leases to leave free before a step. A late job gets all slack as margin."""
     if remaining.is_late and remaining.deviation_us and options.margin_percent:
         return slack
     return min(slack, -(-leases * options.margin_percent // 100))
 
 
 def _by_luck(reward_micro: int, short_us: int, most_short_us: int) -> int:
-    """Return the reward of a step that a job meets only if its estimate is too long; above 0."""
+    """Return the reward of a step that is met only if the job's estimate is too long; above 0."""
     lost = (JUST_PERCENT - LEAST_PERCENT) * short_us // most_short_us
     return max(1, reward_micro * (JUST_PERCENT - lost) // 100)
 
@@ -237,7 +239,7 @@ def _thinned(steps: Sequence[DeadlineStep]) -> Sequence[DeadlineStep]:
 
 
 def _without_margin(reward_micro: int) -> int:
-    """Return the reward of a step without a margin before it; above 0."""
+    """Return the reward, above 0, of a step without a margin before it."""
     return max(1, reward_micro * WITHOUT_MARGIN_PERCENT // 100)
 
 
@@ -248,7 +250,7 @@ def selector_job(
     dated: tuple[DatedStep, ...],
     ready: int,
 ) -> SelectorJob | None:
-    """Return a job with deadlines for the Selector, or None if it can meet no step."""
+    """Return a job with deadlines as a job of the Selector, or None if it can meet no step."""
     if not dated or not options:
         return None
     return SelectorJob(job.id, kind, options, tuple(row.step for row in dated), 0, ready)

@@ -1,4 +1,4 @@
-"""Memory of UniSched about jobs with deadlines: answers, and the ends of SLO leases."""
+"""The memory of UniSched about jobs with deadlines: their answers, and the ends of SLO leases."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ MEMORY_IDS = Fields({"answers": ById(IdKind.JOB), "looked_at": None, "origin_us"
 class KeptAnswer:
     """The last answer to a job, and its progress since then.
 
-    `end_us`: the end that the answer states. `until_us`: the end of the job's present SLO lease.
-    `lost_us`: time lost on several nodes and in restarts until `seen_us`. At the time of the
-    answer: `whole_us` is the job's estimate, `most` its tenant's GPU limit (-1 if unlimited),
-    `capacity` the GPUs of its type. `option`: counts of its cells by level, then 1 if on one node.
+    `end_us`: the end that the answer states. `until_us`: the end of the job's current SLO lease.
+    `lost_us`: the time lost on several nodes and in restarts until `seen_us`. `whole_us`, `most`,
+    `capacity`: the job's estimate, its tenant's GPU limit (-1 if unlimited) and the GPUs of its
+    type, at the time of the answer. `option`: counts of the job's cells by level, then 1 if it is
+    on one node.
     """
 
     state: DeadlineState
@@ -35,7 +36,7 @@ class KeptAnswer:
     option: tuple[int, ...] = ()
 
     def row(self) -> list[Any]:
-        """Return the JSON form, which for a missed job contains only its state."""
+        """Return the JSON form. For a missed job, it contains only the state."""
         if self.state is DeadlineState.MISSED:
             return [self.state.value]
         limit = self.limit.value if self.limit else ""
@@ -62,7 +63,7 @@ class KeptAnswer:
 class UniSchedMemory:
     """Answers by job, and a hash of the inputs of the last solved round.
 
-    `origin_us`: the start of a lease of the plans; other leases start multiples of a lease from it.
+    `origin_us`: the time from which planned leases start at multiples of a lease length.
     """
 
     answers: dict[int, KeptAnswer] = field(default_factory=dict)
@@ -71,17 +72,20 @@ class UniSchedMemory:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> UniSchedMemory:
-        """Read a result of `data`, after JSON."""
+        """Read a result of `data` that was stored as JSON."""
         rows = {int(job): KeptAnswer.of(row) for job, row in data.get("answers", {}).items()}
         return cls(rows, data.get("looked_at", ""), data.get("origin_us"))
 
     def keep_phase(self, at_us: int) -> None:
-        """Keep `origin_us` while any job is planned; otherwise set it to this round."""
+        """Keep `origin_us` while any job is planned.
+
+        If no job is, set it to the time of this round.
+        """
         if not any(row.state is DeadlineState.PLANNED for row in self.answers.values()):
             self.origin_us = at_us
 
     def data(self, jobs: Iterable[int]) -> dict[str, Any]:
-        """Return the memory to store; `jobs`: the jobs with deadlines that still exist."""
+        """Return the memory to store. `jobs`: the jobs with deadlines that still exist."""
         if not self.answers:
             self.origin_us = None
         kept = sorted(self.answers.keys() & set(jobs))

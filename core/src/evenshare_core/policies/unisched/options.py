@@ -38,7 +38,7 @@ class UniSchedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
             ge=0,
             le=1000,
             description="Spare time before the deadline, as a part of the job's remaining work,"
-            " in whole leases: for wrong estimates and for new jobs.",
+            " rounded up to whole leases. It allows for wrong estimates and new jobs.",
             extra_json_schema={UNIT: "percent"},
         ),
     ] = 25

@@ -15,15 +15,16 @@ User Demands", IEEE TC 2024, sections II-B and III-C.
 | the answer to a user | `Decision.answers` | |
 
 A round plans jobs of all classes if something changed, a lease ended, or a waiting job could use
-free GPUs. Slots count from its time. Other rounds only check which deadlines are over.
+free GPUs. Slots are counted from the time of the round. Other rounds only check which deadlines
+have passed.
 
 Departures, each explained in ADR 0191 or 0193:
 
-- A job has no profiling phase. A profiling run is a separate job (`Snapshot.profilers`), for which
-  no job waits. It has reward 1, only the next lease, and GPUs of one node.
+- A job has no profiling phase. A profiling run is a separate job (`Snapshot.profilers`), and no job
+  waits for it. It has reward 1, gets only the next lease, and runs on one node.
 - Work and slack are rounded together, so that a job without slack is not refused for a part of a
   lease.
-- GPUs of slot 0 that no plan uses are given to any job that can use them for one slot.
+- GPUs that no plan uses in slot 0 are given to any job that can use them for one slot.
 - There is one program per GPU type.
 
 All orders end in (submitted, id).
@@ -138,7 +139,9 @@ class _UniSchedRound:
         )
 
     def _looked_at(self, *, is_missed: bool) -> str:
-        """Return a hash of a plan's inputs except time and prices; a change leads to a new plan.
+        """Return a hash of a plan's inputs except time and prices.
+
+        If it changes, a new plan is made.
 
         Ids are replaced by their ranks, and leases by their jobs and starts, so that the memory
         does not depend on ids (ADR 0195).
@@ -149,7 +152,7 @@ class _UniSchedRound:
         tenants = _places(of_quotas | {row.tenant for row in snapshot.jobs})
         rows: list[Value] = [*snapshot.nodes]
         rows += [replace(row, tenant=tenants[row.tenant]) for row in snapshot.entitlements]
-        # Left out: fields that no plan reads, which a disclosed round may not have.
+        # Fields that no plan reads are left out, because a disclosed round may not have them.
         rows += [
             replace(
                 row, id=jobs[row.id], tenant=tenants[row.tenant],
@@ -175,7 +178,7 @@ class _UniSchedRound:
         return False
 
     def _renew_kept(self) -> None:
-        """Renew leases in the middle of an SLO lease; refused ones count as ended."""
+        """Renew leases in the middle of an SLO lease. Leases that a limit refuses have ended."""
         pool = self.pool
         for lease in sorted(pool.renewed, key=lambda row: (row.started_us, row.id)):
             if self.admission.check(pool.jobs[lease.job], lease.gpu_type) is None:
@@ -215,7 +218,7 @@ class _UniSchedRound:
         return PROFILER if job in self.snapshot.profilers else BEST_EFFORT
 
     def _begin_leases(self, solved: SolvedRound) -> None:
-        """Store the ends of SLO leases that begin now, and the time lost in restarts."""
+        """Store the ends of SLO leases that begin now. Add the time lost in restarts."""
         granted = {row.job for row in self.grants}
         for name, placed in solved.placed.items():
             plan = solved.plans[name].beginning()
@@ -256,7 +259,7 @@ class _UniSchedRound:
         return rows + explain.skips(explained, self.free, self.admission)
 
     def _starts_us(self, solved: SolvedRound | None, job: Job) -> int | None:
-        """Return the job's planned start if it is after this round, otherwise None."""
+        """Return the job's planned start if it is after this round, or else None."""
         if solved is None:
             return None
         made = solved.plans.get(self.pool.home(job))
@@ -278,7 +281,7 @@ def _planned_later(tenant: int, gpu_type: str, jobs: list[tuple[Job, int]]) -> S
 
 
 def _solve(solved: SolvedRound | None) -> Solve | None:
-    """Return the solver status of the round; its gap is the largest of all GPU types."""
+    """Return the solver status of the round. Its gap is the largest gap of all GPU types."""
     if solved is None or not any(row.problem.jobs for row in solved.plans.values()):
         return None
     plans = [row.plan for row in solved.plans.values()]

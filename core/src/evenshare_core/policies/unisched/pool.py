@@ -18,13 +18,13 @@ from evenshare_core.policies.unisched.memory import UniSchedMemory
 from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
-# maximum number of slots with their own free cells; after them, free cells are constant
+# the maximum number of slots that are counted separately; after them, free cells are constant
 MOST_SLOTS = 12_096
 
 
 @dataclass(eq=False)
 class DeadlinePool:
-    """The inputs of a round. `kept`: leases, by job, that continue or are renewed first."""
+    """The inputs of a round. `kept`: by job, the leases that continue or are renewed first."""
 
     snapshot: Snapshot
     options: UniSchedOptions
@@ -59,18 +59,20 @@ class DeadlinePool:
                 self.ended[lease.job] = lease
 
     def _goes_on(self, lease: Lease) -> bool:
-        """Return whether a lease is in the middle of an SLO lease, on GPUs that still exist."""
+        """Return whether the lease is a term within an SLO lease that continues, on GPUs that still
+        exist.
+        """
         answer = self.memory.answers.get(lease.job)
         if answer is None or lease.job not in self.jobs:
             return False
-        # Within half a slot of the end, another term would last longer than the SLO lease.
+        # Within half a slot of the SLO lease's end, another term would outlast the SLO lease.
         if answer.until_us - self.at_us <= max(self.slot_us // 2, 1):
             return False
         nodes = self.nodes.get(lease.gpu_type, {})
         return all(nodes.get(node, 0) >= gpus for node, gpus in lease.placement)
 
     def spread_milli(self, job: int) -> int:
-        """Return the speed of a job on several nodes over its speed on one, in thousandths."""
+        """Return the speed of a job on several nodes relative to one node, in thousandths."""
         row = self.estimates.get(job)
         return row.spread_milli if row and self.options.use_estimator else ONE_MILLI
 
@@ -84,7 +86,7 @@ class DeadlinePool:
         return claimed if claimed in types or not types else types[0]
 
     def types(self, job: Job) -> tuple[str, ...]:
-        """Return the GPU types on which a job could run in an empty pool, sorted."""
+        """Return the GPU types on which a job could run in an empty pool, sorted by name."""
         profile = self.profiles.get(job.profile)
         return tuple(
             name
@@ -100,7 +102,7 @@ class DeadlinePool:
         return max(1, -(-whole * ONE_MILLI // speed)) if speed else whole
 
     def remaining(self, job: Job, gpu_type: str) -> Remaining:
-        """Return the time that a job still needs; time lost on several nodes is added."""
+        """Return the time that a job still needs, including the time lost on several nodes."""
         whole = self.whole_us(job, gpu_type)
         sums: JobService = self.sums[job.id]
         answer = self.memory.answers.get(job.id)
@@ -108,7 +110,7 @@ class DeadlinePool:
         estimate = self.estimates.get(job.id)
         error_milli = estimate.error_milli if estimate and job.estimate_us is not None else 0
         left, deviation = work_left(whole, max(0, ran), error_milli)
-        left -= min(0, ran)  # a negative `ran`: restarts took longer than the job ran
+        left -= min(0, ran)  # If `ran` is negative, restarts took longer than the job ran.
         until = self.holds_until(job.id)
         lease = self.kept.get(job.id)
         phi = phi_of(lease, self.spread_milli(job.id)) if lease else ONE_MILLI
@@ -116,7 +118,7 @@ class DeadlinePool:
         return Remaining(whole, left, later, until, ran >= whole, deviation)
 
     def holds_until(self, job: int) -> int:
-        """Return until when the job keeps its present GPUs, in us."""
+        """Return until when the job keeps its current GPUs, in us."""
         lease = self.kept.get(job)
         if lease is None:
             return self.at_us
@@ -125,7 +127,7 @@ class DeadlinePool:
         return max(until, answer.until_us) if answer else until
 
     def free_gpus(self, gpu_type: str, after_us: int = 0) -> dict[int, int]:
-        """Return by node the GPUs that no lease holds `after_us` after the round."""
+        """Return, by node, the GPUs that no lease holds `after_us` after the round."""
         free = dict(self.nodes.get(gpu_type, {}))
         for job, lease in self.kept.items():
             if lease.gpu_type == gpu_type and self._holds_at(job, after_us):
@@ -138,7 +140,7 @@ class DeadlinePool:
         return self.holds_until(job) > self.at_us + after_us or (after_us == 0 and job in self.kept)
 
     def free_slots(self, gpu_type: str) -> list[Cells]:
-        """Return free cells by slot; the last row is also that of all later slots."""
+        """Return the free cells by slot. The last row also applies to all later slots."""
         held = {
             whole_leases(self.holds_until(job) - self.at_us, self.slot_us)
             for job, lease in self.kept.items()
@@ -153,7 +155,7 @@ class DeadlinePool:
         return rows
 
     def held(self, gpu_type: str) -> Mapping[int, dict[int, int]]:
-        """Return the GPUs by node of ending leases, by job."""
+        """Return, for each job whose lease ends, the lease's GPUs by node."""
         return {
             job: dict(lease.placement)
             for job, lease in self.ended.items()

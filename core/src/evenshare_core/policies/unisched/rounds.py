@@ -1,4 +1,4 @@
-"""A solved round: a plan of each GPU type, and the leases that begin now."""
+"""A solved round: a plan for each GPU type, and the leases that begin now."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from evenshare_core.policies.unisched.memory import KeptAnswer
 from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.units import COUNT_MAX, REWARD_MICRO
 
-# Most rounds spend all of this effort, since a plan that lacks a margin is below its bound. A tenth
-# of the default saves half a second on one core, and does not make runs worse.
+# Most rounds spend this whole effort, since a plan without a margin does not reach its bound. A
+# tenth of the default saves half a second on one core, and does not make runs worse.
 ROUND_EFFORT = 5_000
 
 
 @dataclass(eq=False)
 class TypePlan:
-    """The problem and plan of a GPU type, and the answers to jobs that are not planned."""
+    """The problem and the plan of a GPU type, and the answers to jobs that are not planned."""
 
     gpu_type: str
     problem: SelectorProblem
@@ -63,7 +63,7 @@ class TypePlan:
     free: Counts = field(default_factory=lambda: np.zeros(LEVELS, dtype=np.int64))
 
     def planned(self) -> SelectorPlan:
-        """Return the plan after later additions and removals."""
+        """Return the plan with the jobs that were added and removed after it was solved."""
         reward = sum(row.reward_micro for row in self.rows.values())
         return replace(self.plan, jobs=dict(sorted(self.rows.items())), reward_micro=reward)
 
@@ -75,7 +75,7 @@ class TypePlan:
 
 @dataclass(eq=False)
 class SolvedRound:
-    """Demands of jobs with deadlines, a plan for each type, and the placement of new leases."""
+    """The demands of jobs with deadlines, a plan for each type, and the placement of new leases."""
 
     pool: DeadlinePool
     admission: Admission
@@ -129,7 +129,7 @@ class SolvedRound:
         return DeadlineDemand(job, gpu_type, remaining, dated, made, most_micro)
 
     def _phase_us(self, job: int, from_us: int) -> int:
-        """Return the time since the start of the current lease of earlier plans, in us."""
+        """Return how long before `from_us` the current lease of earlier plans started, in us."""
         memory = self.pool.memory
         known = memory.answers.get(job)
         if known is None or known.state is not DeadlineState.PLANNED or memory.origin_us is None:
@@ -155,7 +155,7 @@ class SolvedRound:
         return job.id in self.pool.snapshot.profilers
 
     def has_deadline_left(self, job: int) -> bool:
-        """Return whether the job is planned by its deadlines."""
+        """Return whether the job has a deadline by which it can be planned."""
         demand = self.demands.get(job)
         return demand is not None and demand.selector_job is not None
 
@@ -202,7 +202,7 @@ class SolvedRound:
         return SelectorJob(job.id, kind, options, (), left)
 
     def _last(self, rows: Iterable[SelectorJob]) -> dict[int, JobLeases]:
-        """Return the last plan's options and steps, for jobs that still have the option."""
+        """Return the last plan's options and steps, for jobs that still have the same option."""
         kept: dict[int, JobLeases] = {}
         for row in rows:
             answer: KeptAnswer | None = self.pool.memory.answers.get(row.id)
@@ -217,12 +217,12 @@ class SolvedRound:
         return kept
 
     def _step(self, job: int, by_us: int) -> int:
-        """Return the index of the promised step among the steps that are left."""
+        """Return the index of the promised step among the remaining steps."""
         dated = self.demands[job].dated
         return next((place for place, row in enumerate(dated) if row.by_us == by_us), 0)
 
     def _keep_quotas(self, made: TypePlan) -> None:
-        """Remove jobs whose leases would exceed their tenant's limit, latest arrivals first."""
+        """Remove jobs whose leases would exceed their tenant's limit, the latest arrivals first."""
         used: dict[int, Counts] = {}
         pool = self.pool
         order = sorted(
@@ -245,8 +245,8 @@ class SolvedRound:
     def _keep_later(self, made: TypePlan) -> None:
         """Remove jobs whose work after the horizon has no room, the last deadlines first.
 
-        Leases are placed only within the horizon. Later work is compared with the free GPU-leases
-        after the horizon, plus those that the plan leaves free before it.
+        Leases are placed only within the horizon. Work after the horizon is compared with the
+        GPU-leases that are free after it, plus those that the plan leaves free before it.
         """
         horizon = made.problem.horizon
         steps = {job.id: job.steps for job in made.problem.jobs}
@@ -270,7 +270,7 @@ class SolvedRound:
                 asked += later
 
     def _used(self, made: TypePlan, tenant: int) -> Counts:
-        """Return the GPUs of a tenant's continuing leases, by SLO lease from now."""
+        """Return the GPUs of a tenant's continuing leases, for each SLO lease from now."""
         pool = self.pool
         used = np.zeros(max(made.problem.leases, HORIZON_MOST) + 1, dtype=np.int64)
         for job, lease in pool.kept.items():
@@ -280,7 +280,7 @@ class SolvedRound:
         return used
 
     def _admit(self, made: TypePlan) -> None:
-        """Plan unplanned jobs with deadlines if there is room; otherwise record the refusal."""
+        """Plan unplanned jobs with deadlines, or record the refusal if there is no room."""
         pool = self.pool
         known = made.rows.keys() | made.no_room_later
         rows = [row for row in made.problem.jobs if row.kind.has_deadline and row.id not in known]
@@ -311,7 +311,7 @@ class SolvedRound:
             )
 
     def _length(self, made: TypePlan, rows: Iterable[SelectorJob]) -> int:
-        """Return the number of leases to check: beyond all deadlines and all changes."""
+        """Return the number of leases to check: more than any deadline or change needs."""
         deadlines = [step.deadline for row in rows for step in row.steps]
         last = min(max(deadlines, default=0), HORIZON_MOST)
         ends = [self.pool.holds_until(job) - self.pool.at_us for job in self.pool.kept]
@@ -319,7 +319,7 @@ class SolvedRound:
         return max(made.problem.leases, last, held, len(made.problem.free)) + 1
 
     def _is_too_long(self, demand: DeadlineDemand, gpu_type: str) -> bool:
-        """Return whether the job cannot meet any deadline on any pool, and lacks this answer."""
+        """Return whether the job can meet no deadline on any pool and lacks this answer."""
         job, known = demand.job, self.pool.memory.answers.get(demand.job.id)
         if demand.gpu_type != gpu_type or demand.selector_job is not None:
             return False
@@ -329,7 +329,7 @@ class SolvedRound:
         return is_new and fits and bool(demand.reward_micro) and 1 <= leases <= HORIZON_MOST
 
     def _quota_limit(self, made: TypePlan, job: Job, used: dict[int, Counts]) -> QuotaLimit | None:
-        """Return the limit of the job's tenant with its use by leases, which `used` caches."""
+        """Return the limit of the job's tenant, with its use by lease (cached in `used`)."""
         most = self.admission.most(job.tenant, made.gpu_type)
         if most is None:
             return None
@@ -338,7 +338,7 @@ class SolvedRound:
         return QuotaLimit(most, tuple(used[job.tenant].tolist()))
 
     def _planned_use(self, made: TypePlan, tenant: int) -> Counts:
-        """Return the GPUs of a tenant's continuing or planned leases, by SLO lease from now."""
+        """Return the GPUs of a tenant's continuing and planned leases, by SLO lease from now."""
         used = self._used(made, tenant)
         for job, leases in made.rows.items():
             if self.pool.jobs[job].tenant == tenant and not leases.is_now:
@@ -350,7 +350,8 @@ class SolvedRound:
     ) -> JobLeases | None:
         options = [option for option in row.options if not option.is_held]
         answer: AdmissionAnswer | None = None
-        earliest: dict[int, int] = {}  # the earliest possible deadline, by the number of leases
+        # the earliest possible deadline, by the number of leases needed
+        earliest: dict[int, int] = {}
         last = len(row.steps) - 1
         for number, step in enumerate(row.steps):
             deadline = min(step.deadline, HORIZON_MOST)
@@ -373,7 +374,7 @@ class SolvedRound:
     # ---- leases that begin now ----
 
     def _keep_affordable(self, made: TypePlan) -> None:
-        """Take the leases that begin now in the order of picks; drop those that a limit refuses."""
+        """Take the leases that begin now, in pick order. Drop those that a limit refuses."""
         pool = self.pool
         rows = sorted(
             made.planned().now(is_slo_cycle=True),
@@ -398,9 +399,9 @@ class SolvedRound:
         return None
 
     def _fill(self, made: TypePlan, jobs: list[Job]) -> None:
-        """Give free GPUs of slot 0 to jobs without a lease that begins now, the shortest first.
+        """Give free GPUs of slot 0 to jobs that have no lease from now on, the shortest first.
 
-        Profiling runs come before them, since they have more reward than any best-effort job.
+        Profiling runs come before other jobs, since they have more reward than any best-effort job.
         """
         pool = self.pool
         waiting = [
