@@ -51,7 +51,7 @@ class RanksChangedError(RuntimeError):
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint. Checkpoints are ordered by (lease, sequence), so one of a later lease is newer."""
+    """A checkpoint, ordered by (lease, sequence), so that one of a later lease is newer."""
 
     lease: int
     sequence: int

@@ -1,8 +1,8 @@
 """The evaluations file: values of a job's stopping metric, and their iterations.
 
-Only the metric of the job's criterion is written; without a criterion there is no file. The file
-has at most 200 evaluations of this process, as in `evenshare_core.estimation.evaluations`: the
-first of each interval of iterations, the newest, and the first that met the criterion. It is
+Only the metric of the job's criterion is written; without a criterion there is no file. It has
+at most 200 evaluations of this process, as in `evenshare_core.estimation.evaluations`. They are the
+first of each interval of iterations, the newest, and the first that met the criterion. The file is
 replaced atomically.
 """
 

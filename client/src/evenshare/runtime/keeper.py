@@ -170,7 +170,7 @@ class Keeper:
         return min(TICK_S, max(0.0, left))
 
     def _deadline(self) -> float:
-        """Return the time at which the process ends itself, shortly before the executor kills it."""
+        """Return when the process ends itself, shortly before the executor kills it."""
         grace_s = self.contract.grace_s
         assert self._asked_at is not None
         return self._asked_at + grace_s - margin_seconds(grace_s)
@@ -270,7 +270,7 @@ def say(text: str) -> None:
 
 
 def end_fenced(stale: StaleLeaseError) -> NoReturn:
-    """Exit at once, because `finally` blocks of the program might overwrite another lease's files."""
+    """Exit at once: `finally` blocks of the program might overwrite another lease's files."""
     say(f"{stale}; ending without writing")
     os._exit(FENCED)
 

@@ -95,7 +95,7 @@ def record_bytes(record: RoundRecord | LedgerRecord) -> bytes:
 
 
 def record_hash(data: bytes) -> str:
-    """Return the hash of a record's bytes as a leaf, in hex. The next record has it as `previous`."""
+    """Return a record's leaf hash in hex, which the next record has as `previous`."""
     return leaf_hash(data).hex()
 
 

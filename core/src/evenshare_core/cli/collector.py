@@ -1,4 +1,4 @@
-"""Less frequent garbage collection in long runs, which create millions of objects without cycles."""
+"""Rarer garbage collection in long runs, which create millions of objects without cycles."""
 
 from __future__ import annotations
 
