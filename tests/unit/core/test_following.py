@@ -246,7 +246,7 @@ class TestJobs:
     )  # fmt: skip
     def test_that_were_altered_are_named(self, job: int, field: str, value: Any) -> None:
         found = bent(2, lambda snapshot: with_job(snapshot, job, **{field: value}))
-        assert any(text.startswith(f"Job {job} is another one than in round 1") for text in found)
+        assert any(text.startswith(f"Job {job} differs from the job in round 1") for text in found)
 
     def test_that_hold_more_than_their_gang_are_named(self) -> None:
         def bend(snapshot: Snapshot) -> Snapshot:
@@ -330,11 +330,11 @@ class TestLeases:
 
     def test_of_another_id_are_named(self) -> None:
         (found,) = bent(3, lambda snapshot: with_lease(snapshot, 12, id=950))
-        assert found == "The lease of job 12 is another one than round 2 left."
+        assert found == "The lease of job 12 differs from the one that round 2 left."
 
     def test_of_a_grant_is_none_of_those_before(self) -> None:
         (found,) = bent(4, lambda snapshot: with_lease(snapshot, 14, id=102))
-        assert found == "The lease of job 14 is another one than round 3 granted."
+        assert found == "The lease of job 14 differs from the one that round 3 granted."
 
     def test_whose_renewal_was_superseded_is_over(self) -> None:
         three, four = history()[2:]

@@ -144,7 +144,7 @@ def _measured(row: TableRow, gpu_type: str) -> IterationTimes:
         row.decimal("speed", least=Decimal("0.001"), most=Decimal(COUNT_MAX)),
     )
     if times.speed is not None and (times.iteration_s is not None or not gpu_type):
-        wrong = "needs a gpu_type and no iteration_s; remove one of them"
+        wrong = "is allowed only with a gpu_type and without iteration_s"
         raise row.error("speed", wrong)
     if (times.t1_s is None) != (times.t2_s is None):
         raise row.error("t1_s", "and t2_s go together; write both or none")

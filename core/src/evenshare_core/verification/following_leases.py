@@ -42,7 +42,7 @@ def lease_breaks(
             continue
         if ids.by_name and (lease.id != was.id if was.id else lease.id in known):
             yield (
-                f"The lease of {text.job(job)} is another one than round {number}"
+                f"The lease of {text.job(job)} differs from the one that round {number}"
                 f" {'left' if was.id else 'granted'}."
             )
         wrong = [*_altered(was, lease, text), *holds.wrong_start(was, lease)]

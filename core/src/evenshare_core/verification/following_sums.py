@@ -91,7 +91,7 @@ def _differing(
                 f"{name(now)} are not those that {text.before} left: {_fields(was, now)}."
             )
     if not differences:
-        differences = [f"The sums are in another order than {text.before} left them."]
+        differences = [f"The order of the sums differs from the order that {text.before} left."]
     yield from differences[:NAMED]
     if len(differences) > NAMED:
         yield f"So are {len(differences) - NAMED} more rows like the last one."
