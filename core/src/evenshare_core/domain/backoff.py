@@ -3,7 +3,8 @@
 A process is lost if it ends without an exit report, because its supervisor was killed or its node
 vanished. After a single loss the job starts again. A job that is lost soon after each start takes
 GPUs from others and does no work. It therefore waits longer each time and fails in the end. The
-numbers are those of Kubernetes: 10 s doubling to 5 minutes, reset after 10 minutes, 6 retries of a job.
+numbers are those of Kubernetes: 10 s doubling to 5 minutes, reset after 10 minutes, 6 retries of a
+job.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class TradeSide(NamedTuple):
 
     @property
     def gain(self) -> Fraction:
-        """The received value over the given value, for example 1.2 for a fifth more; 0 if nothing was
+        """Value received over value given, for example 1.2 for a fifth more; 0 if nothing was
         given.
         """
         return self.received / self.gave if self.gave else Fraction(0)

@@ -106,7 +106,7 @@ class Books:
         self._idle.setdefault(gpu_type, IdleSums()).entitle(at_us, capacity, quotas)
 
     def swap(self, at_us: int, quotas: Iterable[Entitlement], swaps: tuple[Swap, ...]) -> None:
-        """Move effective quotas by trades; the tenant that holds traded quota now lends its idle part."""
+        """Move effective quotas by trades; their new holder lends the idle part."""
         if not swaps and not self._swaps:
             return
         rows = tuple(quotas)

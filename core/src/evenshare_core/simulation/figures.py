@@ -84,7 +84,7 @@ class Figures:
         return fmean(getattr(row, name) for row in self.jobs) if self.jobs else None
 
     def percentile(self, name: str, percent: int) -> float | None:
-        """Return the smallest value that `percent` % of the jobs do not exceed in a field."""
+        """Return the smallest value of a field that `percent` % of the jobs do not exceed."""
         values = sorted(getattr(row, name) for row in self.jobs)
         return values[-(-len(values) * percent // 100) - 1] if values else None
 

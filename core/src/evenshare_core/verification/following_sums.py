@@ -12,7 +12,7 @@ from evenshare_core.verification.following_ids import Pairing, RoundText
 
 RowT = TypeVar("RowT", ClaimService, ClassService, JobService)
 
-# The most rows of one kind that a message names; the others are only counted.
+# The maximum number of rows of one kind that a message names; the others are only counted.
 NAMED = 5
 
 
