@@ -140,14 +140,14 @@ class TestSums:
 
         found = [text for text in bent(2, bend) if "sums of job" in text or "more rows" in text]
         assert len(found) == 6
-        assert found[-1] == "So are 35 more rows like the last one."
+        assert found[-1] == "35 more rows like the last one differ."
 
 
 class TestOrder:
     def test_a_round_that_is_missing_is_named(self) -> None:
         rounds = history()
         assert breaks(rounds[0], rounds[2]) == (
-            "It is round 3, and the round before it that is there 1.",
+            "It is round 3, but the previous available round is 1.",
         )
 
     def test_an_instant_that_is_not_later_is_named(self) -> None:

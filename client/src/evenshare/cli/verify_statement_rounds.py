@@ -22,8 +22,8 @@ from evenshare_core.verification.verdict import Gap, Unproven
 from .verify_files import Files
 from .verify_log import checked_head, keep_head
 
-OWN_ROWS = "rounds that were not compared: own rows alone were answered"
-BEFORE_LOG = "a round of before the pool's log began: nothing commits to it"
+OWN_ROWS = "rounds that were not compared: the portal returned only own rows"
+BEFORE_LOG = "a round from before the pool's log began: nothing commits to it"
 AFTER_HEAD = "a round that is not in the pool's log yet"
 
 
@@ -85,7 +85,7 @@ class StatementRounds:
             self._round(history, finding)
         missing = sorted(named - numbers)
         if not history.entries:
-            text = "no record of it was answered"
+            text = "the portal returned no record of it"
             self.findings += [Finding("record", f"round {number}", text, "") for number in missing]
             return
         first, last = history.entries[0], history.entries[-1]

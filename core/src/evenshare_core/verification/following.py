@@ -83,9 +83,9 @@ def _order(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
     """Check that the rounds are of one pool, and consecutive."""
     first, second = before.snapshot, after.snapshot
     if first.pool != second.pool:
-        yield f"It is a round of pool {second.pool}, and the round before it is of {first.pool}."
+        yield f"It is a round of pool {second.pool}, but the previous round is of {first.pool}."
     if second.number != first.number + 1:
-        yield f"It is round {second.number}, and the round before it that is there {first.number}."
+        yield f"It is round {second.number}, but the previous available round is {first.number}."
     if second.at_us <= first.at_us:
         yield (
             f"It is at {second.at_us:,} µs, which is not after round {first.number}"

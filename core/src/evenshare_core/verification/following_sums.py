@@ -94,7 +94,7 @@ def _differing(
         differences = [f"The order of the sums differs from the order that {text.before} left."]
     yield from differences[:NAMED]
     if len(differences) > NAMED:
-        yield f"So are {len(differences) - NAMED} more rows like the last one."
+        yield f"{len(differences) - NAMED} more rows like the last one differ."
 
 
 def _fields(was: RowT, now: RowT) -> str:

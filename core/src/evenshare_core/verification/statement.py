@@ -190,7 +190,7 @@ def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: State
         report.compare("own weight among all", where, row.weight, own)
     part = _part(row, steps, *span_us)
     if part is None:
-        report.left("a weight: no idle quota was answered for its time", Gap.ROWS)
+        report.left("a weight: the portal returned no idle quota for its time", Gap.ROWS)
         return
     report.compare("weight", where, _ratio(row, part), part)
 
