@@ -54,7 +54,7 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     proven.
     """
     if sum(value is not None for value in (options.round, options.last, options.since)) > 1:
-        raise UsageError("give one of a round number, --last and --since")
+        raise UsageError("give only one of a round number, --last and --since")
     since_us = None if options.since is None else to_us(read_instant("--since", options.since))
     if options.from_dir is not None:
         if options.save_dir is not None:
