@@ -1,8 +1,8 @@
 """Builds the package with only the standard library (PEP 517 and 660).
 
-`pip install ./client` then needs no index. So it works on a login node without a network, and in an
-environment with hashed locks. The package is pure Python with two commands: a wheel is its files,
-three lines of metadata and a list of checksums.
+`pip install ./client` then needs no package index, so it works on a login node without a network,
+and in an environment with hashed locks. The package is pure Python with two commands. Its wheel
+consists of its files, three lines of metadata and a list of checksums.
 """
 
 import base64
@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
 SOURCE = HERE / "src"
-# The earliest time in a zip file, for all files, so that equal sources make equal wheels.
+# Every file gets the earliest time that a zip file can hold, so equal sources make equal wheels.
 WHEN = (1980, 1, 1, 0, 0, 0)
 
 
@@ -104,7 +104,8 @@ def _table(name):
 
 
 def _project(key):
-    # Python 3.9 has no TOML parser; the file is ours, so its format is known.
+    # Python 3.9 has no TOML parser. A regular expression suffices, because this package's own file
+    # has a known format.
     return re.search(rf'(?m)^{key} = "(.*)"$', _toml()).group(1)
 
 

@@ -315,7 +315,7 @@ UNDER_THE_HEAD: tuple[tuple[Callable[[Path], None], str], ...] = (
     (record_removed, "WRONG: records: head of "),
     (records_after_the_fifth_removed, "WRONG: record: round 6: the portal holds back"),
     (first_records_removed, "WRONG: record: round 1: the portal holds back its record"),
-    (all_records_removed, "WRONG: record: round 1: no record of it was answered"),
+    (all_records_removed, "WRONG: record: round 1: the portal returned no record of it"),
     (damage_owned_up_to, "WRONG: damage: round 3: the portal says: its snapshot is gone"),
     (breaks_owned_up_to, "WRONG: follows: round 3: the portal says: the sums moved"),
     (proof_removed, "inclusion.json, the proof that round "),

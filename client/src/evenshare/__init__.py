@@ -1,6 +1,6 @@
-"""Evenshare for its users: the command line and the runtime inside a job.
+"""The command line for users, and the runtime for use inside a job.
 
-Standard library only, so that it installs into any environment with Python 3.9 or newer.
+Both use only the standard library, so they install into any environment with Python 3.9 or newer.
 """
 
 __version__ = "0.1.0"

@@ -73,7 +73,7 @@ class _Runtime:
             self.keeper.progress.set(self.step, self.total, self.metrics)
 
     def evaluate(self, iteration: int, metrics: dict[str, object]) -> None:
-        """Store the value of the criterion's metric, if it is among these."""
+        """Store the value of the criterion's metric, if `metrics` contains it."""
         log = None if self.keeper is None else self.keeper.evaluations
         if log is not None and log.criterion.metric in metrics:
             said = finite({log.criterion.metric: metrics[log.criterion.metric]})
@@ -325,7 +325,8 @@ def _refuse_what_json_changes(value: Any, where: str) -> None:
             _refuse_what_json_changes(part, f"{where}[{key!r}]")
     elif isinstance(value, list):
         for number, part in enumerate(value):
-            # Long lists of plain numbers are common; do not call this function for each number.
+            # Long lists of plain numbers are common, so this function is not called for each
+            # number.
             if isinstance(part, (dict, list, tuple)):
                 _refuse_what_json_changes(part, f"{where}[{number}]")
     elif isinstance(value, tuple):

@@ -36,7 +36,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Wrapper:
-    """A program, and whether its checkpoint was requested."""
+    """A running program, and whether it was asked to checkpoint."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Wrapper:
         adopt_orphans()
         self._process = subprocess.Popen(
             self._command,
-            # Safe: this process has one thread.
+            # Safe, because this process has one thread.
             preexec_fn=self._ignore_signal,  # noqa: PLW1509 - see above
         )
         self._forward()
@@ -88,13 +88,13 @@ class Wrapper:
             self._process.kill()
 
     def _forward(self) -> None:
-        """Send SIGTERM once: many programs take a second one as an order to exit immediately."""
+        """Send SIGTERM once, because many programs exit immediately at a second one."""
         if self._asked and not self._forwarded and self._process is not None:
             self._forwarded = True
             self._process.terminate()
 
     def _ignore_signal(self) -> None:
-        # If the whole process group is signalled, the program must survive the signal.
+        # If the whole process group gets the signal, the program must survive it.
         signal.signal(self._signal, signal.SIG_IGN)
 
 
@@ -148,7 +148,7 @@ def _children() -> list[int]:
 
 
 def _die_by(number: int) -> None:
-    """End by the same signal, so that the executor sees the cause; without a core dump."""
+    """End by the same signal without a core dump, so that the executor sees the cause."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError, ValueError):
         signal.signal(number, signal.SIG_DFL)

@@ -1,9 +1,9 @@
-"""CSV files for spreadsheets: no cell is a formula, and readers get back the original text.
+"""CSV files for spreadsheets, written so that no cell is a formula and readers get back the
+original text.
 
-A spreadsheet takes a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return for a
-formula. Such a cell gets an apostrophe in front, unless it is a number. A cell with apostrophes
-before one of these characters gets one more, so that `plain_cell` restores every cell.
-
+A spreadsheet interprets a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return as a
+formula. Such a cell gets a leading apostrophe, unless it is a number. A cell that already has
+apostrophes before one of these characters gets one more, so `plain_cell` can restore every cell.
 All CSV files are written here (tests/architecture/test_csv_writers.py).
 """
 
@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
 def neutral_cell(text: str) -> str:
-    """Return a cell for a file: with an apostrophe in front if it could be a formula."""
+    """Return a cell for a file, with a leading apostrophe if it could be a formula."""
     if _RISKY.match(text) and not _NUMBER.fullmatch(text):
         return f"'{text}"
     return text
@@ -42,7 +42,7 @@ def write_csv(
 
 def _written(text: str) -> str:
     cell = neutral_cell(text)
-    # Python's csv writer does not quote a carriage return if lines end in another character.
+    # Python's csv writer quotes a carriage return only if lines end in one.
     if any(mark in cell for mark in ',"\r\n'):
         return '"' + cell.replace('"', '""') + '"'
     return cell

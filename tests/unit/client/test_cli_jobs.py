@@ -299,7 +299,7 @@ class TestSingleJob:
         assert "deadline left 2h30m05s" in out
         job["deadline_left_s"] = -65
         out = " ".join(run("job", "show", job["id"]).out.split())
-        assert "deadline left none: it was over 0h01m05s ago" in out
+        assert "deadline left none: it passed 0h01m05s ago" in out
 
     def test_shows_end_of_lease_protection(self, run: Run, portal: Portal) -> None:
         lease = {"number": 2, "expires_at": "2031-05-04T03:02:01Z", "nodes": ["n1"], "own": 1,

@@ -181,7 +181,7 @@ class TestVerify:
     @pytest.mark.parametrize(
         ("words", "text"),
         [
-            (["3", "--last", "2", "--pool", POOL], "give one of a round's number, --last"),
+            (["3", "--last", "2", "--pool", POOL], "give only one of a round number, --last"),
             (["--since", "yesterday", "--pool", POOL], "--since takes an instant"),
             ([], "give --pool, or --from-dir"),
             (["--from-dir", "x", "--save-dir", "y"], "not both"),

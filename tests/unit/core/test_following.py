@@ -140,14 +140,14 @@ class TestSums:
 
         found = [text for text in bent(2, bend) if "sums of job" in text or "more rows" in text]
         assert len(found) == 6
-        assert found[-1] == "So are 35 more rows like the last one."
+        assert found[-1] == "35 more rows like the last one differ."
 
 
 class TestOrder:
     def test_reports_missing_round(self) -> None:
         rounds = history()
         assert breaks(rounds[0], rounds[2]) == (
-            "It is round 3, and the round before it that is there 1.",
+            "It is round 3, but the previous available round is 1.",
         )
 
     def test_reports_instant_not_after_previous_round(self) -> None:
@@ -246,7 +246,7 @@ class TestJobs:
     )  # fmt: skip
     def test_reports_altered_job(self, job: int, field: str, value: Any) -> None:
         found = bent(2, lambda snapshot: with_job(snapshot, job, **{field: value}))
-        assert any(text.startswith(f"Job {job} is another one than in round 1") for text in found)
+        assert any(text.startswith(f"Job {job} differs from the job in round 1") for text in found)
 
     def test_reports_held_gpus_that_differ_from_gang_size(self) -> None:
         def bend(snapshot: Snapshot) -> Snapshot:
@@ -330,11 +330,11 @@ class TestLeases:
 
     def test_reports_changed_id_of_running_lease(self) -> None:
         (found,) = bent(3, lambda snapshot: with_lease(snapshot, 12, id=950))
-        assert found == "The lease of job 12 is another one than round 2 left."
+        assert found == "The lease of job 12 differs from the one that round 2 left."
 
     def test_reports_grant_that_reuses_old_lease_id(self) -> None:
         (found,) = bent(4, lambda snapshot: with_lease(snapshot, 14, id=102))
-        assert found == "The lease of job 14 is another one than round 3 granted."
+        assert found == "The lease of job 14 differs from the one that round 3 granted."
 
     def test_reports_lease_that_continues_after_superseded_renewal(self) -> None:
         three, four = history()[2:]

@@ -87,7 +87,7 @@ class TestManipulation:
             for row in after.snapshot.jobs
         )
         (found,) = breaks(before, bent(after, jobs=jobs))
-        assert found.startswith(f"Job {days[1]}j13 is another one than in round 1: submitted_us 1")
+        assert found.startswith(f"Job {days[1]}j13 differs from the job in round 1: submitted_us 1")
 
     def test_reports_changed_memory(self, days: tuple[str, str]) -> None:
         before, after = self.pair(days, 3)

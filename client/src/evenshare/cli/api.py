@@ -29,7 +29,7 @@ PAGES = 100
 
 
 class ApiError(Exception):
-    """The server refused: its problem+json, or the parts that were received."""
+    """A refusal by the server, with its problem+json, or the fields of it that arrived."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         super().__init__(f"{status} {problem.get('title', '')}")
@@ -44,11 +44,11 @@ class ApiError(Exception):
 
 
 class UnreachableError(Exception):
-    """No response, or one that is not the portal's."""
+    """No response arrived, or the response is not from a portal."""
 
 
 class ExplainedError(Exception):
-    """Not an error: the call was printed instead of sent."""
+    """Raised with `--explain`, after the call was printed instead of sent."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Call:
 
 @dataclass
 class Client:
-    """A client of one server. `explain` receives calls in place of the network."""
+    """A client of one server. If `explain` is set, it receives the calls and nothing is sent."""
 
     server: Server
     explain: Callable[[Call], None] | None = None
@@ -86,7 +86,7 @@ class Client:
         key: str | None = None,
         repeatable: bool = False,
     ) -> Any:
-        """Make a POST request; with `key`, a repetition returns the result of the first attempt."""
+        """Make a POST request. With `key`, a retry returns the result of the first attempt."""
         return self.call("POST", path, body=body, key=key, repeatable=repeatable or bool(key))
 
     def download(self, path: str, **query: object) -> bytes:
@@ -141,7 +141,7 @@ class Client:
                 return self._send(call, read)
             except ApiError as refused:
                 wait_s = refused.retry_after_s
-                # Our own first attempt, whose response was cut off, may still be running.
+                # The client's own first attempt, whose response was cut off, may still be running.
                 ours = refused.status == 409 and tried and "Idempotency-Key" in call.headers
                 passing = ours or refused.status in PASSING
                 if not pauses or not passing or wait_s > LONGEST_PAUSE_S:
@@ -245,5 +245,5 @@ def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
 
 
 def part(text: str) -> str:
-    """Return a text as a path segment, with any characters."""
+    """Return a text as one path segment, with all special characters escaped."""
     return quote(text, safe="")

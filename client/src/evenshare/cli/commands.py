@@ -96,7 +96,7 @@ def _place(position: Any) -> str:
 
 
 def _job(entry: Mapping[str, Any], screen: Terminal) -> str:
-    """Return the job's id; another tenant's job has none."""
+    """Return the job's id, or a dash for another tenant's job, whose id is not shown."""
     identity = inert(entry.get("id") or "-")
     return identity[:8] if screen.is_wide else identity
 

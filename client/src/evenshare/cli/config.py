@@ -31,13 +31,13 @@ class Server:
 
 def config_file(environment: Mapping[str, str]) -> Path:
     base = environment.get("XDG_CONFIG_HOME")
-    # The specification requires that a relative path is ignored.
+    # The XDG specification requires that relative paths are ignored.
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".config"
     return root / "evenshare" / "config.json"
 
 
 def server(environment: Mapping[str, str], url: str | None = None) -> Server:
-    """Return the server of the option, the environment or the file, in this order."""
+    """Return the server from the option, else from the environment, else from the file."""
     kept = _read(config_file(environment))
     chosen = checked_url(url or environment.get("EVENSHARE_URL") or kept.get("url") or DEFAULT_URL)
     token = environment.get("EVENSHARE_TOKEN") or kept.get("tokens", {}).get(chosen)
@@ -45,7 +45,7 @@ def server(environment: Mapping[str, str], url: str | None = None) -> Server:
 
 
 def remember(environment: Mapping[str, str], url: str, token: str) -> Path:
-    """Store a token, and the URL as that of the portal."""
+    """Store a token, and make its URL the default portal."""
     path = config_file(environment)
     kept = _read(path)
     kept["url"] = url
@@ -55,7 +55,7 @@ def remember(environment: Mapping[str, str], url: str, token: str) -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file atomically; only its owner can read it, from its first byte on."""
+    """Write a file atomically, with access for its owner only, from its creation on."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
@@ -78,7 +78,10 @@ def checked_url(url: str) -> str:
 
 
 def checked_token(token: str) -> str:
-    """Return a token without space; a line break in it would start another header."""
+    """Return a token without surrounding spaces.
+
+    Other spaces and line breaks are refused: a line break would start another header.
+    """
     token = token.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError("the token is empty or has invalid characters")

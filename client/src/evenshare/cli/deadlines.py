@@ -1,4 +1,4 @@
-"""A round's answer to a job's deadline, as lines."""
+"""Text lines about a round's answer to a job's deadline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from .terminal import inert, when
 
 
 def standing_line(row: Any, before: str = "") -> str:
-    """Return the state of a job's deadline, after the text `before`; empty without one."""
+    """Return the state of a job's deadline, prefixed with `before`; empty if the job has no
+    deadline.
+    """
     if not isinstance(row, Mapping):
         return ""
     standing, answer = inert(row.get("standing", "")), row.get("answer")
@@ -22,7 +24,7 @@ def standing_line(row: Any, before: str = "") -> str:
 
 
 def answer_line(row: Mapping[str, Any]) -> str:
-    """Return an answer: the planned end, or why there is no plan."""
+    """Return the answer to a deadline: the planned end, or why no plan meets the deadline."""
     leases = row.get("leases") or []
     if row.get("state") == "planned" and leases:
         nodes = "on one node" if row.get("one_node") else "over several nodes"
@@ -40,7 +42,7 @@ def answer_line(row: Mapping[str, Any]) -> str:
 
 
 def preview_line(row: Any) -> str:
-    """Return a dry run's answer to a deadline; empty without one."""
+    """Return the answer of a dry run to a deadline, or an empty text if the job has no deadline."""
     if not isinstance(row, Mapping):
         return ""
     answer = row.get("answer")

@@ -1,4 +1,4 @@
-"""Instants as option values."""
+"""Dates and times as option values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .config import UsageError
 
 
 def read_instant(option: str, text: str) -> datetime:
-    """Return an instant in UTC; a day means its start.
+    """Return a date and time in UTC; a date without a time means the start of that day.
 
     Raises UsageError, which names the option.
     """

@@ -45,7 +45,7 @@ def _profiling(seconds: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a requested value; pairs in the form of the command line."""
+    """Return a requested value as text, with key-value pairs as on the command line."""
     if isinstance(value, Mapping):
         return " ".join(f"{inert(key)}={inert(one)}" for key, one in value.items())
     if isinstance(value, list | tuple):
@@ -60,7 +60,7 @@ def _left(seconds: Any) -> str:
     minutes, rest = divmod(abs(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     text = f"{hours}h{minutes:02}m{rest:02}s"
-    return text if seconds > 0 else f"none: it was over {text} ago"
+    return text if seconds > 0 else f"none: it passed {text} ago"
 
 
 def _queue(queue: Any) -> list[tuple[str, str]]:
@@ -89,7 +89,9 @@ def _expected(estimate: Any) -> str:
 
 
 def _stop(stop: Any) -> str:
-    """Return the number of iterations until its metric is expected to be met, and the basis."""
+    """Return after how many iterations the job's metric is expected to meet its criterion, and the
+    basis.
+    """
     if not isinstance(stop, Mapping):
         return ""
     note = stop.get("note")

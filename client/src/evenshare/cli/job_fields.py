@@ -16,7 +16,7 @@ class JobField(NamedTuple):
     about: str
 
 
-# The option of the field that takes all following words.
+# Marks the field that takes all words after `--`.
 COMMAND = "--"
 JOB_FIELDS = (
     JobField(

@@ -1,4 +1,4 @@
-"""`evenshare job ...`: submit, list, show, why, cancel, logs; `usage` is another module."""
+"""`evenshare job ...`: submit, list, show, why, cancel and logs. `usage` is in its own module."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .terminal import Terminal, inert, inert_lines, named, short, when
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 ALL_STATES = ("pending", "starting", "running", "stopping", *TERMINAL_STATES)
-# States that a portal distinguishes only by the phase: the state of starting jobs is "running".
+# In a portal's `state`, starting jobs are also "running"; only `phase` distinguishes them.
 PHASES = ("starting", "running")
-# The phases that pages and people use; an older portal knows only the states.
+# Words that pages and people use for states; an older portal accepts only the states.
 STATE_SYNONYMS = {
     "queued": "pending",
     "waiting": "pending",
@@ -141,7 +141,9 @@ def _plan(row: Any) -> str:
 
 
 def _overclaim(row: Mapping[str, Any]) -> str:
-    """Return on which GPU types the job type was declared faster than measured."""
+    """Return the GPU type on which the job type was declared faster than measured, with both
+    speeds.
+    """
     return (
         f"declared faster than measured on {inert(row.get('gpu_type'))}:"
         f" {inert(row.get('declared'))}, measured {inert(row.get('measured'))}; rounds use the"
@@ -159,7 +161,7 @@ def _preempted(row: Mapping[str, Any]) -> str:
 
 
 def _made_way(row: Mapping[str, Any]) -> str:
-    """Return the text of a lease that ended early for this job."""
+    """Return a line about a lease that was ended early to free GPUs for this job."""
     verb = "moved" if row.get("moved") else "preempted"
     job = row.get("job")
     who = named(job) if isinstance(job, Mapping) else f"a job of {named(row.get('tenant'))}"
@@ -192,12 +194,18 @@ def logs(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def phase(job: Mapping[str, Any]) -> object:
-    """Return a job's phase, which separates starting jobs; an older portal has only the state."""
+    """Return a job's phase, which distinguishes starting from running jobs.
+
+    An older portal has only the state.
+    """
     return job.get("phase") or job["state"]
 
 
 def find(client: Client, text: str) -> str:
-    """Return the id that starts with `text`. A full id, or any with `--explain`, is unchanged."""
+    """Return the id of the job whose id starts with `text`.
+
+    A full id is returned unchanged, and so is any text with `--explain`.
+    """
     wanted = text.lower()
     if not PREFIX.fullmatch(wanted):
         raise UsageError(f"{text!r} is not a job id or its first 8 or more characters")
@@ -225,7 +233,8 @@ class _LogReader:
 
     def run(self) -> int:
         while True:
-            # Checked before the window, which then contains everything that the ended job printed.
+            # Checked before the next window is read, so that this window has all output of an ended
+            # job.
             ended = self._options.follow and self._job_ended()
             window = self._window()
             if self._print(window):

@@ -26,7 +26,7 @@ def login(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     url = client.server.url
     if not is_private(url):
         screen.note(f"evenshare: {url} is not encrypted: others on the network can read the token")
-    # An old token in a header would be checked before the new one.
+    # If an old token was sent with the request, the server would check that token first.
     client.server = Server(url, None)
     until = ""
     if options.token or not (options.username or sys.stdin.isatty()):
@@ -77,7 +77,7 @@ def _secret(given: str) -> str:
 def _try(client: Client) -> None:
     """Test a token.
 
-    A valid one with few scopes may get 403 here; only 401 means that it is invalid.
+    Only 401 means that it is invalid: a valid token with few scopes may get 403 here.
     """
     try:
         client.get("/pools")

@@ -1,4 +1,4 @@
-"""The grammar: noun, verb, options; `--` before the command of a job."""
+"""The grammar of the command line: a noun, a verb and options, and `--` before a job's program."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     used = _leaf(verbs, "usage", usage.usage, "show its CPUs, memory and GPUs in use")
     used.add_argument("id", metavar="ID", help=ID)
     used.add_argument(
-        "--points", action="store_true", help="over time instead of one line per lease"
+        "--points", action="store_true", help="show use over time, instead of one line per lease"
     )
     queue = _leaf(nouns, "queue", commands.queue, "show a pool's queued jobs in order")
     queue.add_argument("--pool", required=True)
@@ -135,8 +135,12 @@ def _submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         if field.option not in ("", COMMAND):
             _job_option(leaf, field)
     leaf.add_argument("--idempotency-key", metavar="K", help="the same key returns the same job")
-    leaf.add_argument("--wait", action="store_true", help="until the job ends")
-    leaf.add_argument("--dry-run", action="store_true", help="only estimate whether it could start")
+    leaf.add_argument("--wait", action="store_true", help="wait until the job ends")
+    leaf.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="do not submit, only estimate if it could start",
+    )
     leaf.set_defaults(takes_command=True)
 
 
@@ -170,18 +174,18 @@ def _list(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _logs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf = _leaf(verbs, "logs", jobs.logs, "print a job's log")
     leaf.add_argument("id", metavar="ID", help=ID)
-    leaf.add_argument("--lease", type=_positive, help="of this lease (default: the last)")
-    leaf.add_argument("--follow", action="store_true", help="until the job ends")
+    leaf.add_argument("--lease", type=_positive, help="number of the lease (default: the last)")
+    leaf.add_argument("--follow", action="store_true", help="print new lines until the job ends")
 
 
 def _contribution(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     about = "show a tenant's income from lending, reconciled with the ledger"
     leaf = _leaf(nouns, "contribution", contribution.contribution, about)
-    leaf.add_argument("--pool", help="one of the tenant's (default: its only one)")
-    leaf.add_argument("--tenant", help="one of yours (default: your only one)")
+    leaf.add_argument("--pool", help="a pool of the tenant (default: its only pool)")
+    leaf.add_argument("--tenant", help="one of your tenants (default: your only tenant)")
     leaf.add_argument("--since", metavar="INSTANT", help="RFC 3339, pool time")
     leaf.add_argument("--until", metavar="INSTANT", help="end (exclusive)")
-    leaf.add_argument("--lines", action="store_true", help="every income line, newest first")
+    leaf.add_argument("--lines", action="store_true", help="list every income line, newest first")
     leaf.add_argument("--limit", type=_positive, help="maximum number of lines (default: all)")
 
 
@@ -216,8 +220,8 @@ def _sharing(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     change = _leaf(verbs, "set", sharing.set_type, "set a GPU type; omitted limits are removed")
     change.add_argument("--gpu-type", required=True)
     change.add_argument("--mode", choices=sharing.MODES, default=sharing.MODES[-1])
-    change.add_argument("--lend-limit", metavar="N", help="idle GPUs lent at most, or none")
-    change.add_argument("--borrow-limit", metavar="N", help="GPUs borrowed at most, or none")
+    change.add_argument("--lend-limit", metavar="N", help="maximum of idle GPUs to lend, or none")
+    change.add_argument("--borrow-limit", metavar="N", help="maximum of GPUs to borrow, or none")
     change.add_argument("--by-offer", action="store_true", help="lend only by offers")
     most = _leaf(verbs, "limit", sharing.limit_price, "set the maximum price of all jobs")
     most.add_argument("price", metavar="PRICE", help="credits per borrowed GPU-hour, or none")
@@ -249,8 +253,8 @@ def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     leaf = _leaf(verbs, "verify", statement.statement_verify, about)
     leaf.add_argument("--from", dest="since", metavar="T", help="a day or an instant, pool time")
     leaf.add_argument("--to", dest="until", metavar="T", help="end (exclusive)")
-    leaf.add_argument("--pool", help="one of the tenant's (default: your only one)")
-    leaf.add_argument("--tenant", help="one of yours (default: your only one)")
+    leaf.add_argument("--pool", help="a pool of the tenant (default: your only pool)")
+    leaf.add_argument("--tenant", help="one of your tenants (default: your only tenant)")
     leaf.add_argument("--without-rounds", action="store_true", help="download no rounds to compare")
     _verifies(leaf, "the recomputation")
 

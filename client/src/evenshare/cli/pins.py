@@ -13,7 +13,7 @@ from .config import UsageError, config_file, write_private
 def pin_file(environment: Mapping[str, str], url: str, pool: str) -> Path:
     """Return the file of a pool's pin, in the folder of the login file."""
     place = re.sub(r"[^a-z0-9.-]+", "_", url.partition("://")[2].lower())[:60]
-    # The hash distinguishes URLs that differ only in removed characters.
+    # The hash distinguishes URLs that differ only in characters that file names cannot have.
     mark = hashlib.sha256(f"{url}\n{pool}".encode()).hexdigest()[:8]
     name = re.sub(r"[^a-zA-Z0-9-]+", "_", pool)[:60]
     return config_file(environment).parent / "pins" / f"{place}.{name}.{mark}.json"

@@ -75,17 +75,17 @@ def fetch_rounds(
     pool: str,
     log: tuple[int, int],
 ) -> None:
-    """Fetch records, their proof, bundles and names of the rounds that rows name.
+    """Fetch the records, their proofs, the bundles and the names of the rounds that rows name.
 
-    `log`: the newest round of the pool's log and the size of its head, which is in `files`. Rounds
-    that are not in it yet are left out. All records in between are fetched, because each names the
-    one before.
+    `log` has the newest round of the pool's log and the size of its head, which is in `files`.
+    Later rounds are left out. All records in between are fetched, because each record names the one
+    before.
     """
     newest, size = log
     first, last = min(wanted), min(max(wanted), newest)
     records = fetch_records(client, pool, first, last)
     if not records:
-        # The first record of the log shows that the rows are older than the log.
+        # If the rows are older than the log, its first record shows it.
         path = f"/chain/{part(pool)}/records"
         records = client.get(path, first=first, last=newest)["results"][:1]
     records = [row for row in records if row["index"] < size]
@@ -138,7 +138,7 @@ def _oldest_rounds(rows: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
 
 
 def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
-    """Yield all pages of a list, however many."""
+    """Yield all pages of a list."""
     cursor: dict[str, str] = {}
     seen: set[str] = set()
     while True:
@@ -155,7 +155,7 @@ def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
 
 
 def _numbered(row: dict[str, Any]) -> tuple[int, str]:
-    """Return the round of a record, and its UTC day of pool time, which is the key of names."""
+    """Return the round of a record and its UTC day in pool time; names are stored by day."""
     record = json.loads(row["record"])
     day = (_EPOCH + timedelta(microseconds=record["at_us"])).date().isoformat()
     return record["round"], day

@@ -1,7 +1,7 @@
-"""Terminal output: inert text, aligned tables, optional colour.
+"""Terminal output: text without control sequences, aligned tables, optional colour.
 
-All text from a server passes `inert`: other people write names, reasons and logs, and a terminal
-executes control sequences.
+All text from a server passes `inert`, because other people write names, reasons and logs, and a
+terminal executes control sequences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUSPECT = re.compile(r"[^\x20-\x7e]")
 _RETURN = re.compile(r"\r\n?")
 _BROKEN = re.compile(r"[^\x20-\x7e\n\t]")
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
-# A sign, a word and a colour: a state is never shown only by its colour.
+# Each state has a sign, a word and a colour, so that no state is shown only by its colour.
 STATES = {
     "pending": ("○", "yellow"),
     "starting": ("◌", "blue"),
@@ -37,7 +37,7 @@ def inert(value: object) -> str:
 
 
 def inert_lines(text: str) -> str:
-    """Return inert lines; tabs stay, and a carriage return also ends a line."""
+    """Return lines without control sequences. Tabs stay, and a carriage return also ends a line."""
     return _BROKEN.sub(_escaped, _RETURN.sub("\n", text))
 
 
@@ -81,9 +81,9 @@ class Terminal:
         print(text, file=self._err, flush=True)
 
     def progress(self, text: str) -> None:
-        """Replace the progress line; nothing is shown without a terminal."""
+        """Replace the progress line, if the output is a terminal."""
         if self._moves and (text or self._progress):
-            # Only one line of the window, because a longer text could not be erased.
+            # Only one line of the terminal's width, because longer text could not be erased.
             self._err.write(f"\r\x1b[K{short(text, shutil.get_terminal_size().columns - 1)}")
             self._err.flush()
         self._progress = bool(text)
@@ -138,7 +138,7 @@ _STYLED = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def width(cell: str) -> int:
-    """Return a cell's width in columns: our colours count 0, East Asian signs 2."""
+    """Return a cell's width in columns: our colours count 0, East Asian characters 2."""
     return sum(
         0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
         for sign in _STYLED.sub("", cell)
@@ -146,7 +146,7 @@ def width(cell: str) -> int:
 
 
 def short(text: str, space: int) -> str:
-    """Cut a text that is too long, with a mark."""
+    """Cut a text that is too long, and mark the cut."""
     return text if len(text) <= space else text[: max(1, space - 1)] + "…"
 
 
@@ -157,7 +157,7 @@ def named(value: object) -> str:
 
 
 def when(value: Any) -> str:
-    """Return `2031-05-04T03:02:01.123456Z` without its fraction; times are UTC."""
+    """Return a UTC time such as `2031-05-04T03:02:01.123456Z` without the fraction of a second."""
     return inert(re.sub(r"\.\d+", "", str(value)).replace("+00:00", "Z")) if value else ""
 
 

@@ -11,7 +11,7 @@ from .job_fields import GPU_STATES
 from .jobs import find
 from .terminal import Terminal, inert, when
 
-# The GPU type of CPU slots.
+# The GPU type of slots that have only CPUs.
 CPU = "cpu"
 HEADS = ["LEASE", "FROM", "CORES", "MEMORY", "PEAK", "GPU", "LOWEST", "GPU-MEMORY"]
 GIB, MIB = 2**30, 2**20
@@ -44,7 +44,7 @@ def usage(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def _gpu_notes(newest: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the unknown figures of a lease's GPUs, with the reasons."""
+    """Yield the GPU figures of a lease that are unknown, with the reasons."""
     if newest.get("gpu_type") == CPU or not newest.get("nodes_reporting"):
         return
     if newest.get("gpu_state") in GPU_STATES:
@@ -68,7 +68,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _size(value: Any) -> str:
-    """Return bytes as on pages: GiB, or MiB if less than 1 GiB."""
+    """Return bytes as the portal's pages show them: in GiB, or in MiB below 1 GiB."""
     if isinstance(value, int | float) and value < GIB:
         return _figure(value, MIB, " MiB", 0)
     return _figure(value, GIB, " GiB", 2)

@@ -13,7 +13,7 @@ from .terminal import Terminal
 
 NEEDS = (3, 11)
 INSTALL = "pip install 'evenshare[verify]'"
-# The values of evenshare_core.verification.verdict.Gap, which is missing without the extra.
+# Copies the values of evenshare_core.verification.verdict.Gap, which may not be installed.
 GAPS = (
     "bundle", "own-rows", "names", "version", "certificate", "before", "superseded", "head",
     "rows", "limit", "rounds",
@@ -29,7 +29,9 @@ def round_pin(options: argparse.Namespace, client: Client, screen: Terminal) -> 
 
 
 def with_core(module: str) -> ModuleType:
-    """Import a module of this package that needs evenshare-core, or explain its installation."""
+    """Import a module of this package that needs evenshare-core; if that is missing, explain how to
+    install it.
+    """
     if sys.version_info < NEEDS:
         here = ".".join(map(str, sys.version_info[:2]))
         raise UsageError(f"verifying needs Python 3.11 or newer, this is {here}; there: {INSTALL}")

@@ -1,17 +1,7 @@
 """Files of a verification: the portal's responses, byte for byte, each under a fixed name.
 
-Each verification reads such a folder. It is temporary, or kept (`--save-dir`) and read again later,
-elsewhere, without the portal (`--from-dir`).
-
-| name | response of |
-|---|---|
-| `chain.json` | `GET /chain/<pool>` |
-| `records.json` | all pages of `GET /chain/<pool>/records` of the rounds, in one list |
-| `inclusion.json` | `GET /chain/<pool>/inclusion` of the last of them |
-| `consistency.json` | `GET /chain/<pool>/consistency` from a pinned head, with both sizes |
-| `names/<day>.json` | `GET /chain/<pool>/names` |
-| `jobs.json` | the reader's jobs of `GET /jobs`: `jobs`, and `complete` if none is missing |
-| `bundles/<round>.json` | `GET /rounds/<pool>/<round>/bundle` |
+Every verification reads a folder of these files. The folder is temporary, or kept (`--save-dir`). A
+kept folder can be verified later on another machine without the portal (`--from-dir`).
 """
 
 from __future__ import annotations
@@ -53,11 +43,11 @@ class Files:
             raise UsageError(f"{self._path(name)} cannot be read: {problem.strerror}") from None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file atomically: an interrupted run leaves no partial response."""
+        """Write a file atomically, so that an interrupted run leaves no partial response."""
         path = self._path(name)
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            # Private, because the day's keys show which rows are the reader's.
+            # Private, because the keys show which rows belong to the reader.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             beside.write_bytes(data)
             beside.replace(path)
@@ -68,7 +58,7 @@ class Files:
         self.write(name, json.dumps(value).encode())
 
     def _path(self, name: str) -> Path:
-        # A part of the name may come from a response; it must not lead to another folder.
+        # A part of the name may come from a response, so it must not lead to another folder.
         if not _NAME.fullmatch(name):
             raise UnreachableError(f"the portal returned an invalid name: {name!r}")
         return self.folder / name
@@ -76,7 +66,9 @@ class Files:
 
 @contextmanager
 def to_save(folder: str | None) -> Iterator[Files]:
-    """Yield the named folder, made if missing; else a temporary one."""
+    """Yield the named folder, and create it if it is missing; without a name, yield a temporary
+    folder.
+    """
     if folder is not None:
         yield Files(Path(folder))
         return
@@ -126,9 +118,10 @@ def fetch_records(client: Client, pool: str, first: int, last: int) -> list[dict
 
 
 def fetch_bundle(client: Client, files: Files, pool: str, number: int, sha256: str = "") -> bool:
-    """Fetch the bundle of a round, unless the folder has the one of this hash; return success.
+    """Return whether the bundle of a round could be fetched, or is in the folder already with this
+    hash.
 
-    False: the portal no longer has its bytes, only its hashes and proofs.
+    False means that the portal keeps only the bundle's hashes and proofs.
     """
     held = files.read(bundle_file(number))
     if held is not None and hashlib.sha256(held).hexdigest() == sha256:
@@ -144,14 +137,14 @@ def fetch_bundle(client: Client, files: Files, pool: str, number: int, sha256: s
 
 
 def fetch_names(client: Client, files: Files, pool: str, day: str) -> dict[str, Any]:
-    """Fetch the reader's keys and resolvable pseudonyms of a day of pool time."""
+    """Fetch the keys of a day of pool time, and the pseudonyms that this reader can resolve."""
     data = client.download(f"/chain/{part(pool)}/names", day=day)
     files.write(names_file(day), data)
     return _object(data)
 
 
 def fetch_consistency(client: Client, files: Files, pool: str, first: int, second: int) -> None:
-    """Fetch the proof that the log of size `second` starts with that of size `first`."""
+    """Fetch the proof that a log of size `second` starts with the log of size `first`."""
     answer = client.get(f"/chain/{part(pool)}/consistency", first=first, second=second)
     files.write_json(CONSISTENCY, {"first": first, "second": second, "path": answer["path"]})
 
@@ -169,9 +162,9 @@ def fetch_jobs(
     tenants: Sequence[str],
     missing: Callable[[str, str], int],
 ) -> None:
-    """Fetch the reader's own jobs in the pool, newest first, until none is missing.
+    """Fetch the reader's own jobs in the pool, newest first, until no job is missing.
 
-    `missing`: called with each job's tenant and id; returns how many are still missing.
+    `missing` is called with each job's tenant and id, and returns how many jobs are still missing.
     """
     rows: list[dict[str, Any]] = []
     is_whole = True

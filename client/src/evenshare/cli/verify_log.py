@@ -1,6 +1,6 @@
-"""The head of a pool's log in a verification: fetched with its proofs, checked, pinned.
+"""Fetches, checks and pins the head of a pool's log, for a verification.
 
-Shared by `round verify` and `statement verify`. Imported only with evenshare-core.
+Used by `round verify` and `statement verify`. Imported only if evenshare-core is installed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def checked_head(
 ) -> HeadFinding:
     """Check the head, and the records that were read, against a pin.
 
-    `given`: keys that replace the pinned ones. `from_files`: possibly of an earlier run.
+    `given` has keys that replace the pinned ones. `from_files` means that the files may be from an
+    earlier run.
     """
     if from_files and pin is not None and pin.size > history.chain.size:
         # The files may be older than the pin, so an older head does not mean a shortened log.
@@ -78,11 +79,12 @@ def plain_gaps(unproven: Iterable[Unproven]) -> list[dict[str, str]]:
 
 
 def keep_head(path: Path, head: HeadFinding, pin: Pin | None, *, from_files: bool) -> None:
-    """Pin a head without faults."""
+    """Pin a head that has no faults."""
     if head.pin is None:
         return
     if from_files and pin is None:
-        # The source of files is unknown; the first pin of a portal comes from the portal itself.
+        # The origin of files is unknown, so the first pin of a portal comes from the portal
+        # itself.
         head.remarks.append("files are never pinned; run evenshare round pin")
     else:
         keep_newer(path, head.pin)

@@ -1,4 +1,4 @@
-"""`evenshare round pin`: store the head of a pool's log, show it, compare it with a colleague's.
+"""`evenshare round pin`: store, show or compare the head of a pool's log.
 
 Imported only by `verify`, with evenshare-core.
 """
@@ -68,14 +68,16 @@ def pinned(path: Path) -> Pin | None:
 
 
 def keep_newer(path: Path, new: Pin) -> None:
-    """Store a pin, unless another run has stored a later one meanwhile."""
+    """Store a pin, unless another run has stored a later one in the meantime."""
     known = pinned(path)
     if known is None or known.log != new.log or known.size <= new.size:
         keep(path, msgspec.json.encode(new))
 
 
 def proof_of(client: Client, pool: str, first: int, second: int) -> Proof | None:
-    """Fetch the portal's proof that its log of the second size starts with that of the first."""
+    """Fetch the portal's proof that its log of the second size starts with its log of the first
+    size.
+    """
     if not 0 < first < second:
         return None
     answer = client.get(f"/chain/{part(pool)}/consistency", first=first, second=second)
@@ -113,7 +115,7 @@ def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[ProofPr
     except ApiError as refused:
         if refused.status not in (400, 404, 422):
             raise
-        # The log here is shorter than the log whose head the portal signed for another reader.
+        # This log is shorter than the log whose head the portal signed for another reader.
         proof = None
     return compare_heads(mine, other, proof)
 

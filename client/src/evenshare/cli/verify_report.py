@@ -1,6 +1,7 @@
-"""The report of a verification to the portal: its scope and result.
+"""Reports the scope and the result of a verification to the portal.
 
-The portal shows it only to the user and to operators. Nothing here changes an exit code.
+The portal shows the report only to the user and to operators. A failed report does not change the
+exit code.
 """
 
 from __future__ import annotations

@@ -50,9 +50,11 @@ Wanted = Callable[[RoundRecord], bool]
 
 
 def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """Return exit code 0 if everything is proven, 3 if something is wrong, 5 if not proven."""
+    """Return exit code 0 if everything is proven, 3 if something is wrong, 5 if something is not
+    proven.
+    """
     if sum(value is not None for value in (options.round, options.last, options.since)) > 1:
-        raise UsageError("give one of a round's number, --last and --since")
+        raise UsageError("give only one of a round number, --last and --since")
     since_us = None if options.since is None else to_us(read_instant("--since", options.since))
     if options.from_dir is not None:
         if options.save_dir is not None:
@@ -123,13 +125,14 @@ def _download(
 def _guard_span(
     files: Files, records: list[RoundRecord], first: int, newest: int, since_us: int | None
 ) -> None:
-    """Refuse a response without the first or the last round: it would verify fewer rounds.
+    """Refuse a response without the first or the last round, because fewer rounds would be
+    verified.
 
-    The positions of the records, which are verified, cover the rounds in between.
+    The positions in the records are verified, so no round in between can be missing.
     """
     rows = json.loads(files.read(RECORDS) or b"[]")
     size = json.loads(files.read(CHAIN) or b"{}")["size"]
-    # If the portal calls an older record the newest, the size in the head reveals it.
+    # If the portal returns an older record as the newest, the size in the head reveals it.
     is_short = not records or records[-1].round != newest
     if is_short and not (records and rows[-1]["index"] == size - 1):
         raise UnreachableError(f"the portal has a head of {size} rounds, but withholds the last")
@@ -158,7 +161,9 @@ def _first(options: argparse.Namespace, client: Client, newest: int, since_us: i
 
 
 def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], int]:
-    """Return a function that counts the reader's jobs in the rounds that are not looked up yet."""
+    """Return a function that marks one of the reader's jobs as found, and counts those of the
+    rounds that are still missing.
+    """
     history = RoundHistory(files.read)
     days: dict[str, set[str]] = {}
     for record in records:
@@ -171,7 +176,7 @@ def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], in
         except BundleError:
             continue
         days.setdefault(day, set()).update(names)
-    # Read before the jobs are; the history caches a day and does not read it again.
+    # Read before the jobs are fetched; the history caches a day and does not read it again.
     keys = {day: history.keys(day) for day in days}
 
     def missing(tenant: str, uid: str) -> int:

@@ -1,4 +1,5 @@
-"""`evenshare statement verify`: download charges and incomes with their factors, recompute them.
+"""`evenshare statement verify`: download charges and incomes with their factors, and recompute
+them.
 
 Imported only by `statement`, with evenshare-core.
 """
@@ -48,12 +49,15 @@ NO_ROUNDS = "no-rounds.json"
 NOT_ASKED = "the rounds were not requested (--without-rounds)"
 # Facts that cannot be proven without the rounds.
 NEED_ROUNDS = frozenset({Gap.ROUNDS.value, Gap.NAMES.value})
-# Waiting would not help: rounds are logged within seconds, and rows name rounds of past hours.
+# Waiting would not help: rounds are logged within seconds, and rows name rounds of hours that are
+# over.
 NO_LOG = "the portal has no log of the pool's rounds, or none in it yet; see --without-rounds"
 
 
 def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """Return exit code 0 if everything is proven, 3 if something is wrong, 5 if not proven."""
+    """Return exit code 0 if everything is proven, 3 if something is wrong, 5 if something is not
+    proven.
+    """
     if options.from_dir is not None:
         if options.save_dir is not None:
             raise UsageError("give --from-dir or --save-dir, not both")
@@ -79,7 +83,7 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 def _fetch_rounds(
     client: Client, screen: Terminal, files: Files, pool: str, named: set[int]
 ) -> str:
-    """Download the statement's rounds; return why there are none, or ""."""
+    """Download the statement's rounds. Return the reason if there are none, else an empty text."""
     try:
         log = fetch_log(client, files, pool)
     except ApiError as refused:
@@ -146,12 +150,12 @@ def _recomputed(files: Files, rounds: StatementRounds, *, is_compared: bool) -> 
             report.findings.append(
                 Finding("answer", problem.field, problem.reason, "a row as documented")
             )
-    rounds.disclosed.clear()  # not needed any more; a child process would copy them to its parent
+    rounds.disclosed.clear()  # dropped, because a child process would copy them to its parent
     return _Recomputed(tenants, report, rounds)
 
 
 def _over_limit(none: StatementRounds) -> _Recomputed:
-    """Return the result of a recomputation that was ended: nothing was compared."""
+    """Return the result of a recomputation that was stopped before anything was compared."""
     report = StatementReport()
     report.left(OVER_LIMIT, Gap.LIMIT)
     return _Recomputed(set(), report, none)
@@ -203,8 +207,8 @@ def _print(
     for text in _gap_lines(report, accepted):
         screen.line(inert(text))
     count = sum(report.recomputed.values())
-    # Amounts can be recomputed by themselves; only the head proves that they belong to these
-    # rounds.
+    # Amounts can be recomputed without the rounds, but only the head proves that they belong to
+    # these rounds.
     less = "" if rounds.head is not None else "; nothing of it was held under a signed head"
     if report.findings:
         screen.line(f"{len(report.findings)} wrong, of {count} recomputed")
@@ -215,7 +219,7 @@ def _print(
 
 
 def _gap_lines(report: StatementReport, accepted: frozenset[str]) -> Iterator[str]:
-    """Yield a sentence for each gap, with its count."""
+    """Yield a sentence with a count for each kind of gap."""
     texts: dict[Gap, Counter[str]] = {}
     for row in report.unproven:
         texts.setdefault(row.gap, Counter())[row.text] += 1
@@ -226,7 +230,7 @@ def _gap_lines(report: StatementReport, accepted: frozenset[str]) -> Iterator[st
 
 
 def _head_lines(head: HeadFinding) -> list[str]:
-    """Return the head with its remarks; its faults are among the findings."""
+    """Return a summary of the head with its remarks; its faults are among the findings."""
     shown = f"head of {head.log}: {head.size} rounds, root {head.root.hex()}"
     return [*([shown] if head.root else []), *head.remarks]
 
@@ -260,5 +264,5 @@ def _plain(
 
 
 def _instant(option: str, text: str) -> str:
-    """Return an instant of pool time in the format of the API."""
+    """Return a pool time in the format of the API."""
     return read_instant(option, text).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

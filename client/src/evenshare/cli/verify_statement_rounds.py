@@ -1,4 +1,4 @@
-"""The rounds of a statement: their records proven by a signed head, their bundles by hash.
+"""The rounds of a statement: a signed head proves the records, and hashes prove the bundles.
 
 Imported only by `verify_statement`, with evenshare-core.
 """
@@ -22,15 +22,16 @@ from evenshare_core.verification.verdict import Gap, Unproven
 from .verify_files import Files
 from .verify_log import checked_head, keep_head
 
-OWN_ROWS = "rounds that were not compared: own rows alone were answered"
-BEFORE_LOG = "a round of before the pool's log began: nothing commits to it"
+OWN_ROWS = "rounds that were not compared: the portal returned only own rows"
+BEFORE_LOG = "a round from before the pool's log began: nothing commits to it"
 AFTER_HEAD = "a round that is not in the pool's log yet"
 
 
 class StatementRounds:
-    """The rounds of a folder: records proven by the head, and bundles by the records' hashes.
+    """The rounds in a folder, with records proven by the head and bundles proven by the records'
+    hashes.
 
-    `head` is None if nothing was read. Decisions are not recomputed: `evenshare round verify` does
+    `head` is None if no log was read. Decisions are not recomputed; `evenshare round verify` does
     that.
     """
 
@@ -50,7 +51,9 @@ class StatementRounds:
         self.head: HeadFinding | None = None
 
     def read(self, tenants: Collection[str], named: Collection[int]) -> None:
-        """Read and check the files, with the keys of `tenants` and the rounds `named` in rows."""
+        """Read and check the files with the keys of `tenants`, for the rounds that rows name
+        (`named`).
+        """
         if not named:
             return
         try:
@@ -82,7 +85,7 @@ class StatementRounds:
             self._round(history, finding)
         missing = sorted(named - numbers)
         if not history.entries:
-            text = "no record of it was answered"
+            text = "the portal returned no record of it"
             self.findings += [Finding("record", f"round {number}", text, "") for number in missing]
             return
         first, last = history.entries[0], history.entries[-1]

@@ -1,1 +1,1 @@
-"""The implementation of `evenshare.lease`: files, fence, signal and thread."""
+"""The implementation of `evenshare.lease`: files, fencing, signals and threads."""

@@ -21,7 +21,7 @@ from typing import Any
 
 
 class RankBoard:
-    """The files of one start of a gang, for one rank."""
+    """The message files of one start of a gang, as one rank uses them."""
 
     def __init__(self, folder: Path, lease: int, restart: int, rank: int, size: int) -> None:
         self._root = folder
@@ -75,7 +75,7 @@ class RankBoard:
         return facts if isinstance(facts, dict) else {}
 
     def hear_all(self) -> list[dict[str, Any]]:
-        """Return the facts of each rank."""
+        """Return the facts of each rank, by rank."""
         return [self.hear(rank) for rank in range(self._size)]
 
     def _file(self, rank: int) -> Path:

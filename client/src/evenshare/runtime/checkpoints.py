@@ -51,7 +51,7 @@ class RanksChangedError(RuntimeError):
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint, ordered by (lease, sequence): that of a later lease is newer."""
+    """A checkpoint, ordered by (lease, sequence), so that one of a later lease is newer."""
 
     lease: int
     sequence: int
@@ -59,7 +59,7 @@ class Checkpoint(NamedTuple):
 
 
 class Fence:
-    """The file `lease` in the job's folder, which contains the lease that may write."""
+    """The file `lease` in the job's folder. It names the lease that may write."""
 
     def __init__(self, folder: Path, lease: int) -> None:
         self._file = folder / "lease"
@@ -68,7 +68,7 @@ class Fence:
     def check(self) -> None:
         """Raise StaleLeaseError if the file has a newer lease, or is unreadable.
 
-        A missing file is no newer lease: outside the portal it does not exist.
+        A missing file is allowed, because outside the portal there is none.
         """
         deadline = time.monotonic() + LEASE_FILE_PATIENCE_S
         while True:
@@ -88,7 +88,7 @@ class Fence:
 
 
 class Folder:
-    """The checkpoints of one job, as one of its leases may write them."""
+    """The checkpoints of one job, written under one of its leases."""
 
     def __init__(self, path: Path, lease: int, fence: Fence) -> None:
         self.path = path
@@ -116,8 +116,8 @@ class Folder:
         return None
 
     def newest_of_all(self) -> list[Checkpoint]:
-        """Return the files of the newest complete set by rank, for any number of ranks; empty if
-        none.
+        """Return the files of the newest complete set by rank, whatever the number of ranks; empty
+        if none.
         """
         for one in self._begin():
             parts = read_parts(self.path, one)
@@ -138,9 +138,9 @@ class Folder:
         return complete_sets(self.path)
 
     def write(self, body: bytes) -> Path:
-        """Write a checkpoint to disk; after the return it survives a loss of power.
+        """Write a checkpoint to disk; once this returns, it survives a loss of power.
 
-        Raises StaleLeaseError, before and after the slow part, and OSError (disk full).
+        Raises StaleLeaseError, checked before and after the slow part, and OSError (disk full).
         """
         self._fence.check()
         self._last += 1
@@ -153,7 +153,7 @@ class Folder:
 def put_file(target: Path, checkpoint: Checkpoint, fence: Fence) -> None:
     """Write a checkpoint atomically under its name.
 
-    Raises StaleLeaseError, before and after the slow part, and OSError (disk full).
+    Raises StaleLeaseError, checked before and after the slow part, and OSError (disk full).
     """
     fence.check()
     beside = target.with_name(f".{target.name}.{os.getpid()}")
@@ -224,7 +224,7 @@ def flush_folder(path: Path) -> None:
 
 
 def _digest(start: bytes, body: bytes) -> bytes:
-    # Two updates avoid copying a body of gigabytes behind its header.
+    # Two updates avoid joining the header and a body of gigabytes in memory.
     digest = hashlib.sha256(start + b"\n")
     digest.update(body)
     return digest.hexdigest().encode()

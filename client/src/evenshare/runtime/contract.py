@@ -13,8 +13,8 @@ from pathlib import Path
 from .evaluations import Criterion
 
 # A program that gives up its GPUs early exits with one of these codes.
-CHECKPOINTED = 99  # the newest complete checkpoint is on disk: restart from there
-FENCED = 97  # a newer lease runs this job: this process may not write, and has ended
+CHECKPOINTED = 99  # the newest complete checkpoint is on disk: the next lease can continue from it
+FENCED = 97  # a newer lease runs this job: this process must not write, and has ended
 NOT_WRITTEN = 74  # the checkpoint could not be written (EX_IOERR); the message is in the log
 
 DEFAULT_GRACE_S = 10.0
@@ -52,15 +52,15 @@ class Contract:
 
 
 def read(environment: Mapping[str, str] | None = None) -> Contract:
-    """Return the contract of this process; outside the portal an empty one.
+    """Return the contract of this process, which is empty outside the portal.
 
-    Raises ContractError naming the variable. A job that cannot be checkpointed should fail at its
-    start, not lose its work at the end of its lease.
+    Raises ContractError naming the variable: a job that cannot be checkpointed should fail when it
+    starts, before it has work to lose.
     """
     values = os.environ if environment is None else environment
     folder, lease = values.get("EVENSHARE_JOB_DIR"), values.get("EVENSHARE_LEASE")
     if not folder or not lease:
-        # Outside the portal there is no contract: invalid ranks are ignored.
+        # Outside the portal there is no contract, so invalid ranks are ignored.
         with contextlib.suppress(ContractError):
             rank, size = _ranks(values)
             return Contract(rank=rank, size=size)
@@ -99,7 +99,7 @@ def grace_seconds(values: Mapping[str, str]) -> float | None:
 
 
 def margin_seconds(grace_s: float) -> float:
-    """Return the seconds before the end of the grace at which a program ends itself.
+    """Return how many seconds before the end of the grace a program ends itself.
 
     Its own exit code gives more information than that of a killed process.
     """

@@ -1,10 +1,8 @@
 """The evaluations file: values of a job's stopping metric, and their iterations.
 
-    {"version": 1, "lease": 3, "metric": "accuracy", "points": [[500, 0.41], [1000, 0.52]]}
-
-The metric is that of the job's criterion; without a criterion nothing is written. It contains at
-most 200 evaluations of this process, as in `evenshare_core.estimation.evaluations`. They are the
-first of each interval of iterations, the newest, and the first that met the criterion. It is
+Only the metric of the job's criterion is written; without a criterion there is no file. It has
+at most 200 evaluations of this process, as in `evenshare_core.estimation.evaluations`. They are the
+first of each interval of iterations, the newest, and the first that met the criterion. The file is
 replaced atomically.
 """
 
@@ -19,19 +17,21 @@ from typing import NamedTuple
 
 VERSION = 1
 MOST = 200
-# Thinned at this number, and before each write.
+# The points are thinned when they reach this number, and before each write.
 ROOM = 1000
 
 
 class Criterion(NamedTuple):
-    """The metric that ends the job: at least `value` if `at_least`, otherwise at most `value`."""
+    """The criterion that ends the job: its metric is at least `value` if `at_least`, otherwise at
+    most `value`.
+    """
 
     metric: str
     at_least: bool
     value: float
 
     def is_met(self, metric: float) -> bool:
-        """Return whether such an evaluation ends the job."""
+        """Return whether an evaluation with this value ends the job."""
         return metric >= self.value if self.at_least else metric <= self.value
 
 
@@ -46,11 +46,13 @@ class EvaluationLog:
         self._written: tuple[int, float] | None = None
 
     def add(self, iteration: int, metric: float) -> None:
-        """Add the metric after `iteration` iterations; ignore it if `iteration` is not new."""
+        """Add the metric's value after `iteration` iterations, if that is later than the last
+        point.
+        """
         if iteration < 1 or (self._points and iteration <= self._points[-1][0]):
             return
         points = [*self._points, (iteration, metric)]
-        # Replaced as a whole, so that another thread writes a consistent state.
+        # Replaced as a whole, so that the thread that writes sees a consistent state.
         self._points = points if len(points) < ROOM else thinned(points, self.criterion)
 
     @property
@@ -63,7 +65,9 @@ class EvaluationLog:
         return bool(self._points) and self._points[-1] != self._written
 
     def write(self) -> None:
-        """Write the file, without flushing to disk: lost evaluations are repeated."""
+        """Write the file without flushing it to disk: a program that restarts repeats lost
+        evaluations.
+        """
         points = self._points
         if not points or points[-1] == self._written:
             return
@@ -84,8 +88,8 @@ class EvaluationLog:
 def thinned(points: list[tuple[int, float]], criterion: Criterion) -> list[tuple[int, float]]:
     """Return at most MOST of ascending points.
 
-    They are the first of each interval, the newest, and the first that met the criterion. The
-    interval is the smallest power of two with which they fit.
+    Kept are the first of each interval, the newest, and the first that met the criterion. The
+    interval is the smallest power of two at which they fit.
     """
     width = 1
     while points[-1][0] // width + 1 > MOST - 2:

@@ -61,11 +61,11 @@ from .sets import (
 )
 
 POLL_S = 0.05
-# Seconds to wait for all ranks at the start, which may be minutes apart. Then `resume` fails.
+# Seconds to wait for all ranks at the start, which may be minutes apart, before `resume` fails.
 BEGIN_PATIENCE_S = 900.0
 SAY_WHOM_AFTER_S = 10.0
 FLUSH_PATIENCE_S = 300.0
-# Name a store far enough ahead: all ranks must read its number before they reach it.
+# Rank 0 names a store this far ahead, because all ranks must read its number before they reach it.
 AHEAD_S = 3 * TICK_S
 LEAST_AHEAD, MOST_AHEAD = 2, 2**20
 
@@ -87,7 +87,7 @@ class GangKeeper(Keeper):
         self._begun_with: CheckpointSet | None = None
         self._begun_at = 0.0
         self._left = False
-        # Store numbers continue through a lease, also after restarts.
+        # Store numbers are continued within a lease, also after a restart.
         self._first = self._stored = 0
         self._snapshot: bytes | None = None
         self._pending: dict[int, bytes] = {}
@@ -113,7 +113,7 @@ class GangKeeper(Keeper):
         return _required(read_part(self._folder.path, newest, self._rank), newest)
 
     def resume_all(self) -> list[Checkpoint]:
-        """Return the checkpoints of all ranks of the newest set, of any number of ranks."""
+        """Return the checkpoints of all ranks of the newest set, whatever its number of ranks."""
         self._begin()
         newest = self._begun_with
         if newest is None:
@@ -121,7 +121,7 @@ class GangKeeper(Keeper):
         return _required(read_parts(self._folder.path, newest), newest)
 
     def store(self, body: bytes) -> None:
-        """Make this the newest snapshot; wait for the others if the lease is ending."""
+        """Make this the newest snapshot, and wait for the other ranks if the lease is ending."""
         if self._forked:
             return
         self._begin()
@@ -135,9 +135,9 @@ class GangKeeper(Keeper):
         self.leave()
 
     def flush(self) -> None:
-        """Write the newest snapshot of each rank, and wait until all have.
+        """Write the newest snapshot of each rank, and wait until all are written.
 
-        Raises TimeoutError, an OSError, if another rank does not.
+        Raises TimeoutError, a kind of OSError, if another rank does not write.
         """
         if self._forked:
             return
@@ -186,9 +186,9 @@ class GangKeeper(Keeper):
             self._run = agreed["run"]
 
     def _finds_whole(self, one: CheckpointSet) -> bool:
-        """Return whether this rank's share of a set's files is readable.
+        """Return whether this rank can read its share of a set's files.
 
-        Its share is its own file, if the set has as many files as there are ranks.
+        The share is its own file, if the set has as many files as there are ranks.
         """
         share = range(self._rank, one.size, self._size)
         return all(read_part(self._folder.path, one, rank) for rank in share)
@@ -217,7 +217,9 @@ class GangKeeper(Keeper):
             self._board.say()
 
     def _decide_beginning(self) -> list[int]:
-        """Publish the common start once all ranks are known, as rank 0; return missing ranks."""
+        """As rank 0, publish the common start once all ranks are known; return the ranks that are
+        missing.
+        """
         heard = self._board.hear_all()
         missing = [rank for rank, facts in enumerate(heard) if "whole" not in facts]
         if not missing:
@@ -236,7 +238,9 @@ class GangKeeper(Keeper):
         return missing
 
     def _is_last(self, number: int) -> bool:
-        """Return whether this store is the last, once this is known and its set is complete."""
+        """Wait until the number of the last store is known; return whether this is the last store,
+        once its set is complete.
+        """
         self._wake()
         while not self._released:
             if self._highest is not None:
@@ -264,7 +268,7 @@ class GangKeeper(Keeper):
         return min(POLL_S, pause_s) if self.asked or self._is_flushing else pause_s
 
     def _queue(self, number: int, body: bytes | None) -> None:
-        """Queue the snapshot of a store for the thread, once."""
+        """Queue the snapshot of a store for the writing thread, once."""
         if body is not None and number not in self._queued:
             self._queued.add(number)
             self._pending[number] = body
@@ -298,7 +302,7 @@ class GangKeeper(Keeper):
         self._board.say(**facts)
 
     def _conclude(self, now: float) -> None:
-        """Publish, as rank 0, the conclusions from all ranks' facts."""
+        """As rank 0, publish the conclusions from the facts of all ranks."""
         heard = self._board.hear_all()
         facts: dict[str, Any] = {}
         asked = [float(one["asked_s"]) for one in heard if "asked_s" in one]
@@ -322,8 +326,8 @@ class GangKeeper(Keeper):
         self._board.say(**facts)
 
     def _name_due(self, now: float) -> dict[str, int]:
-        """Return the number of the next store to write on all ranks, further ahead if one was
-        missed.
+        """Return the number of the next store that all ranks should write, further ahead if they
+        missed one.
         """
         if self._stored < self._due or now < self._due_again_at or self._stored == self._first:
             return {}
@@ -344,7 +348,7 @@ class GangKeeper(Keeper):
             try:
                 put_file(target, Checkpoint(one.lease, number, body), self._fence)
             except OSError as problem:
-                # The last complete set stays; the next tick tries again.
+                # The last complete set stays, and the next tick tries again.
                 if self._failure is None:
                     say(f"{UNWRITTEN}: {problem}")
                 self._failure = problem
@@ -391,7 +395,10 @@ class GangKeeper(Keeper):
 
 
 def _required(read: T | None, newest: CheckpointSet) -> T:
-    """Return what was read; raise RuntimeError if the set is gone, as at a second `resume`."""
+    """Return the checkpoint that was read.
+
+    Raise RuntimeError if its set is gone, as at a second `resume`.
+    """
     if not read:
         raise RuntimeError(f"{newest.file(0)} is gone: call lease.resume() once, at the start")
     return read

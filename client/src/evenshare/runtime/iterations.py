@@ -1,11 +1,8 @@
-"""The iterations file: number and times of iterations, for the measured speeds of the job's type.
+"""The iterations file: number and times of iterations, from which the job type's speed is measured.
 
-    {"version": 1, "lease": 3, "iterations": 120, "time_us": 30210000, "first_us": 1767225600000000,
-     "suspended_us": null, "memory_bytes": 0}
-
-The sums start with the process, so an unread report is part of the next one. `first_us` is the wall
-time at the end of the first iteration, since 1970. The sums exclude this iteration, because it
-includes preparation. The file is replaced atomically.
+The sums start with the process, so an unread report is included in the next one. `first_us` is
+the wall time at the end of the first iteration, since 1970. The sums exclude this iteration,
+because it includes preparation. The file is replaced atomically.
 """
 
 from __future__ import annotations
@@ -22,7 +19,10 @@ VERSION = 1
 
 
 class IterationSums(NamedTuple):
-    """The present sums; replaced as a whole, so that another thread reads a consistent state."""
+    """The present sums.
+
+    They are replaced as a whole, so that another thread reads a consistent state.
+    """
 
     iterations: int = 0
     time_us: int = 0
@@ -47,7 +47,7 @@ class IterationLog:
         if self._last_ns is None:
             self._sums = self._sums._replace(first_us=time.time_ns() // 1000)
         else:
-            # Each call rounds down, so sums never exceed the real time.
+            # Each call rounds down, so the sums never exceed the real time.
             self._sums = self._sums._replace(
                 iterations=self._sums.iterations + count,
                 time_us=self._sums.time_us + max(1, (now_ns - self._last_ns) // 1000),
@@ -55,13 +55,13 @@ class IterationLog:
         self._last_ns = now_ns
 
     def used(self, memory_bytes: int) -> None:
-        """Record the GPU memory of one GPU in bytes; the maximum counts."""
+        """Record the memory used on one GPU, in bytes; the maximum is kept."""
         self._sums = self._sums._replace(
             memory_bytes=max(self._sums.memory_bytes, int(memory_bytes))
         )
 
     def suspended(self, seconds: float) -> None:
-        """Record the seconds from the checkpoint signal until all was written."""
+        """Record the seconds from the checkpoint signal until everything was written."""
         self._sums = self._sums._replace(suspended_us=max(0, int(seconds * 1e6)))
 
     @property
@@ -69,7 +69,9 @@ class IterationLog:
         return self._sums is not self._written
 
     def write(self) -> None:
-        """Write the file, without flushing to disk: a report lost with the machine is harmless."""
+        """Write the file without flushing it to disk: a report that is lost with the machine is
+        harmless.
+        """
         sums = self._sums
         if sums is self._written:
             return

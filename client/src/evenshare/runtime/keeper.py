@@ -109,7 +109,7 @@ class Keeper:
             end_fenced(stale)
 
     def store(self, body: bytes) -> None:
-        """Make this the newest snapshot; end the process if the lease is ending."""
+        """Make this the newest snapshot, and end the process if the lease is ending."""
         if self._forked:
             return
         self._newest = (next(self._numbers), body)
@@ -117,9 +117,9 @@ class Keeper:
             self.leave()
 
     def flush(self) -> None:
-        """Write the newest snapshot now; end a fenced process.
+        """Write the newest snapshot now.
 
-        Raises OSError.
+        End the process if a newer lease runs the job. Raises OSError.
         """
         if self._forked:
             return
@@ -142,7 +142,7 @@ class Keeper:
         self._report()
         if threading.current_thread() is threading.main_thread():
             raise SystemExit(code)
-        # In any other thread SystemExit would end only that thread.
+        # In any other thread, SystemExit would end only the thread.
         flush_stdio()
         os._exit(code)
 
@@ -170,7 +170,7 @@ class Keeper:
         return min(TICK_S, max(0.0, left))
 
     def _deadline(self) -> float:
-        """Return a time shortly before the executor's deadline."""
+        """Return when the process ends itself, shortly before the executor kills it."""
         grace_s = self.contract.grace_s
         assert self._asked_at is not None
         return self._asked_at + grace_s - margin_seconds(grace_s)
@@ -186,13 +186,15 @@ class Keeper:
             self._write_patiently(0.0)
 
     def _write_patiently(self, patience_s: float) -> None:
-        """Write, unless the program's own thread holds the lock for longer than `patience_s`."""
+        """Write the snapshot, unless the program's own thread holds the lock for longer than
+        `patience_s`.
+        """
         if not self._writing.acquire(timeout=patience_s):
             return
         try:
             self._write()
         except OSError as problem:
-            # The last complete file stays; the next store or tick tries again.
+            # The last complete file stays, and the next store or tick tries again.
             if self._failure is None:
                 say(f"{UNWRITTEN}: {problem}")
             self._failure = problem
@@ -208,7 +210,9 @@ class Keeper:
         self._written_at = time.monotonic()
 
     def _cut(self) -> NoReturn:
-        """Exit within an iteration at the end of the grace; only earlier stores are kept."""
+        """Exit at the end of the grace, in the middle of an iteration; only earlier stores are
+        kept.
+        """
         code = CHECKPOINTED if self._failure is None else NOT_WRITTEN
         say(f"lease {self.contract.lease} ends inside an iteration: {self._position()}")
         self._note_suspended()
@@ -222,13 +226,13 @@ class Keeper:
         return f"checkpoint {self._folder.last_name} is written"
 
     def _note_suspended(self) -> None:
-        """Record the time since the signal, if the program leaves because of a signal."""
+        """Record the time since the signal, if a signal made the program leave."""
         if self.iterations is not None and self._asked_at is not None:
             self.iterations.suspended(time.monotonic() - self._asked_at)
 
     def _report(self) -> None:
         if self.contract.rank != 0:
-            return  # a single rank reports for the job
+            return  # rank 0 reports for the whole job
         kept = (self.progress, self.iterations, self.evaluations)
         files = [one for one in kept if one is not None and one.waits]
         if not files:
@@ -245,12 +249,14 @@ class Keeper:
             return
         self._report()
         if not self.contract.inside:
-            # On a user's own machine there is no signal; the next run continues from here.
+            # On a user's own machine no portal sends signals; the next run continues from here.
             with contextlib.suppress(OSError):
                 self.flush()
 
     def _forget(self) -> None:
-        """Disable a forked child: data loaders and the like must neither write nor yield."""
+        """Disable the keeper in a forked child, such as a data loader, which must neither write nor
+        yield.
+        """
         self._forked = True
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)
@@ -270,7 +276,7 @@ def end_fenced(stale: StaleLeaseError) -> NoReturn:
 
 
 def flush_stdio() -> None:
-    """Flush the program's output into its log, unless that blocks."""
+    """Flush the program's output into its log, unless that would block."""
 
     def flush() -> None:
         for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""The progress file for the job's page; replaced atomically."""
+"""The progress file for the job's page, which is replaced atomically."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ class Progress:
         return self._newest is not self._written
 
     def write(self) -> None:
-        """Write the file, without flushing to disk: a report lost with the machine is harmless."""
+        """Write the file without flushing it to disk: a report that is lost with the machine is
+        harmless.
+        """
         newest = self._newest
         if newest is None or newest is self._written:
             return
         beside = self._file.with_name(f".{self._file.name}.{os.getpid()}")
-        # A full disk must not end a training run because of its progress.
+        # A full disk must not end a training run that only reports its progress.
         with contextlib.suppress(OSError):
             beside.write_bytes(encode(newest))
             beside.replace(self._file)
@@ -52,7 +54,7 @@ class Progress:
 
 
 def finite(metrics: Mapping[str, object]) -> dict[str, float]:
-    """Return the metrics that JSON can represent: a NaN loss is left out, not an error."""
+    """Return the metrics that JSON can represent; a loss of NaN is left out without an error."""
     kept: dict[str, float] = {}
     for name, value in list(metrics.items())[:MOST_METRICS]:
         with contextlib.suppress(TypeError, ValueError, OverflowError):

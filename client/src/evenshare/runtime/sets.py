@@ -49,7 +49,7 @@ def name_of(lease: int, sequence: int) -> str:
 
 
 def set_of(name: str) -> CheckpointSet | None:
-    """Return the set of a file of this name, or None."""
+    """Return the set that a file of this name belongs to, or None."""
     if match := CHECKPOINT.fullmatch(name):
         return CheckpointSet(int(match[1]), int(match[2]), "", 1)
     if match := PART.fullmatch(name):
@@ -58,11 +58,11 @@ def set_of(name: str) -> CheckpointSet | None:
 
 
 def complete_sets(folder: Path) -> list[CheckpointSet]:
-    """Return the sets of which every file exists, newest first; contents are not read."""
+    """Return the sets that have all their files, newest first. The contents are not read."""
     counts: dict[CheckpointSet, int] = {}
     for path in folder.iterdir():
         one = set_of(path.name)
-        # By its exact name, so that no rank counts twice.
+        # The exact name is compared, so that no rank counts twice.
         if (
             one is not None
             and path.name == one.file(rank := rank_of(path.name))
@@ -73,7 +73,9 @@ def complete_sets(folder: Path) -> list[CheckpointSet]:
 
 
 def highest_sequence(folder: Path, lease: int) -> int:
-    """Return the highest number that a lease has used, in a complete set or not; 0 if none."""
+    """Return the highest number that a lease has used, whether or not its set is complete; 0 if
+    none.
+    """
     sets = (set_of(path.name) for path in folder.iterdir())
     return max((one.sequence for one in sets if one and one.lease == lease), default=0)
 
@@ -81,7 +83,7 @@ def highest_sequence(folder: Path, lease: int) -> int:
 def prune(folder: Path) -> None:
     """Remove files older than the last KEEP complete sets.
 
-    By (lease, sequence), so that a stale process cannot remove a newer lease's files.
+    Sets are ordered by (lease, sequence), so a stale process cannot remove a newer lease's files.
     """
     kept = complete_sets(folder)[:KEEP]
     if len(kept) < KEEP:

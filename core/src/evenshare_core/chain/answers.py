@@ -1,4 +1,4 @@
-"""REST answers about a log, which verifiers read again."""
+"""Data of the REST API about a log, which verifiers read back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RoundLogHead(LogHead, frozen=True):
 
 
 class RecordRow(Struct, frozen=True):
-    """An entry of a log; the leaf is hashed over the bytes of `record`."""
+    """An entry of a log; its leaf hash covers the bytes of `record`."""
 
     index: int
     record: Annotated[str, Meta(description="Canonical JSON, as it was hashed.")]

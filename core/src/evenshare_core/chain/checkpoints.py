@@ -1,13 +1,8 @@
-"""Heads of logs as checkpoints with signatures, as text for people and programs.
+"""Heads of logs as signed checkpoints, which are text for people and programs.
 
-    evenshare/es/rounds/philly
-    20852163
-    CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=
+Source: C2SP's tlog-checkpoint (the text) and signed-note (signature lines and vkeys, Ed25519).
 
-    — evenshare/es/rounds/philly Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URY...
-
-Source: C2SP's tlog-checkpoint (the text) and signed-note (signature lines and vkeys, Ed25519). This
-is the only module of the core that imports `cryptography`, which the extra `verify` installs.
+This is the only module of the core that imports `cryptography`, which the extra `verify` installs.
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ class NoteError(ValueError):
 
 
 class Checkpoint(NamedTuple):
-    """The head of a log: its name, its number of entries, and the root over them."""
+    """The head of a log: its name, its number of entries, and the root hash over them."""
 
     origin: str
     size: int
@@ -73,7 +68,7 @@ def make_vkey(name: str, public: bytes) -> str:
 
 
 def read_vkey(vkey: str) -> tuple[str, bytes]:
-    """Return name and public key of a vkey.
+    """Return the name and the public key of a vkey.
 
     Raises:
         NoteError: the vkey is malformed, or its id does not match its key.
@@ -102,7 +97,7 @@ def note_text(checkpoint: Checkpoint) -> str:
 
 
 def sign_note(text: str, keys: Sequence[SigningKey]) -> str:
-    """Return the note of a text with a signature of each key, in their order."""
+    """Return a note: the text, with a signature by each key in the given order."""
     lines = [text, "\n"]
     for key in keys:
         _guard_name(key.name)
@@ -141,7 +136,7 @@ def verify_note(note: str, vkeys: Sequence[str], origin: str) -> Checkpoint:
 
 
 def _parts(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:
-    """Return the text, and (name, key id, signature) of each line below it."""
+    """Return the text of a note, and (name, key id, signature) of each signature line."""
     if len(note) > NOTE_MAX:
         raise NoteError(f"it is longer than {NOTE_MAX} characters")
     if any(char < " " and char != "\n" for char in note):
@@ -184,7 +179,7 @@ def _base64(data: bytes) -> str:
 
 
 def _bytes(text: str, what: str) -> bytes:
-    """Decode base64, and reject any encoding but the canonical one."""
+    """Decode base64, and reject every encoding that is not canonical."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -23,18 +23,18 @@ HASH_BYTES = 32
 
 
 class Place(NamedTuple):
-    """The place of a complete subtree; `level` 0 has the leaves."""
+    """The position of a complete subtree; leaves have `level` 0."""
 
     level: int
     number: int
 
 
-# Returns the hashes of complete subtrees, in the requested order.
+# Reads stored hashes: takes complete subtrees and returns their hashes in the same order.
 Reader = Callable[[Sequence[Place]], Sequence[bytes]]
 
 
 class ProofError(ValueError):
-    """A proof is invalid for its claim."""
+    """A proof does not prove its claim."""
 
 
 def leaf_hash(entry: bytes) -> bytes:
@@ -94,8 +94,8 @@ def inclusion_proof(index: int, size: int, read: Reader) -> tuple[bytes, ...]:
 def consistency_proof(first: int, second: int, read: Reader) -> tuple[bytes, ...]:
     """Return the proof that the tree of `second` leaves extends that of `first`.
 
-    Empty if the trees are equal or the first has no leaves, because every tree extends the empty
-    one.
+    The proof is empty if the trees are equal, or if the first has no leaves: every tree extends the
+    empty one.
 
     Raises:
         ProofError: the first tree is larger than the second.
@@ -121,7 +121,7 @@ def consistency_proof(first: int, second: int, read: Reader) -> tuple[bytes, ...
 def verify_inclusion(
     leaf: bytes, index: int, size: int, path: Sequence[bytes], root_hash: bytes
 ) -> None:
-    """Check that a leaf hash is leaf `index` of the tree with this root.
+    """Check that a leaf hash is at `index` in the tree with this root.
 
     Raises:
         ProofError: the proof is invalid.
@@ -227,7 +227,7 @@ def _complete(begin: int, end: int) -> Iterator[Place]:
 
 
 def _hashes(ranges: Sequence[tuple[int, int]], read: Reader) -> tuple[bytes, ...]:
-    """Return the hash of each range of leaves, with a single read."""
+    """Return the hash of each range of leaves; the stored hashes are read at once."""
     parts = [list(_complete(*range_)) for range_ in ranges]
     places = [place for part in parts for place in part]
     values = dict(zip(places, read(places) if places else (), strict=True))

@@ -95,7 +95,7 @@ def record_bytes(record: RoundRecord | LedgerRecord) -> bytes:
 
 
 def record_hash(data: bytes) -> str:
-    """Return the leaf hash of a record's bytes in hex, which is `previous` of the next record."""
+    """Return a record's leaf hash in hex, which the next record has as `previous`."""
     return leaf_hash(data).hex()
 
 

@@ -1,7 +1,7 @@
-"""Recomputation in a child process with a limit of CPU time.
+"""Recomputation in a child process with a limit on CPU time.
 
-A hostile bundle, or a solver that does not end, must not hang the command. A limit of wall time
-would report proven rounds as unproven on a busy machine (docs/adr/0220).
+A hostile bundle, or a solver that never ends, must not hang the command. A limit on wall time would
+report proven rounds as unproven on a busy machine (docs/adr/0220).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rarer garbage collection during long runs, which make millions of values without cycles."""
+"""Rarer garbage collection in long runs, which create millions of objects without cycles."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def rare_collections() -> Iterator[None]:
     """Search for cycles a hundred times less often inside the block, and ignore older objects.
 
     A simulation keeps all its leases and terms, so each search checks more objects and finds no
-    cycle. The searches take about a fifteenth of its CPU time. They affect only memory and time,
-    and never a decision. If the process has frozen its imports, they stay frozen.
+    cycle. Without this block, the searches take about a fifteenth of its CPU time. They affect only
+    memory and time, never a decision. If the process has frozen its imports, they stay frozen.
     """
     before = gc.get_threshold()
     is_frozen = gc.get_freeze_count() > 0

@@ -40,7 +40,7 @@ class CoreCommand:
     """A command by name.
 
     `run(options, out, err)` gets the parsed options by name. It writes the result to `out`, and
-    remarks and progress to `err`. It raises `CliError`.
+    warnings and progress to `err`. It raises `CliError`.
     """
 
     name: str

@@ -60,7 +60,7 @@ def _read(path: Path) -> Snapshot:
     try:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        elif data[:1] == b"\x78":  # zlib data starts with this byte, JSON never does
+        elif data[:1] == b"\x78":  # zlib data starts with this byte, and JSON never does
             data = zlib.decompress(data)
         snapshot = decode(data, Snapshot)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -79,7 +79,9 @@ def _read(path: Path) -> Snapshot:
 
 
 def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
-    """Yield conditions that the portal's snapshots always meet, and whether this one meets them."""
+    """Yield each condition that the portal's snapshots always meet, and whether this snapshot meets
+    it.
+    """
     yield "lease_us must be at least 1", snapshot.lease_us >= 1
     bounds = snapshot.lease_bounds_us
     least, most = bounds if len(bounds) == 2 else (1, snapshot.lease_us)
@@ -101,7 +103,8 @@ def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
 def _asked(snapshot: Snapshot, options: Options) -> Snapshot:
     """Return the snapshot with the chosen policy and options.
 
-    Stored options are kept only for the same policy, stored memory only for its same version.
+    Stored options are kept only if the policy stays the same, and the stored memory only if the
+    policy's version stays the same, too.
     """
     name = options["policy"] or snapshot.policy
     other = name != snapshot.policy

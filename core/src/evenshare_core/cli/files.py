@@ -14,7 +14,7 @@ from evenshare_core.simulation.trace_text import GZIP_MAGIC
 
 
 class InputError(ValueError):
-    """An unusable option or file; the message names it and gives the reason."""
+    """An option or a file cannot be used; the message names it and gives the reason."""
 
 
 @contextmanager

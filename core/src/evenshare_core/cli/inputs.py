@@ -41,10 +41,10 @@ FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job ends
 
 
 def rules_of(options: Options) -> dict[str, Rules]:
-    """Return the rules of each policy to run, by its name, in the given order.
+    """Return the rules of each policy to run by its name, in the given order.
 
     Raises:
-        InputError: a policy or an option of it is unknown, or a time is below 0.
+        InputError: a policy or one of its options is unknown, or a time is below 0.
     """
     names = [name.strip() for name in options["policy"].split(",")]
     if not all(names):
@@ -167,7 +167,9 @@ def _check_checkpoints(options: Options, workload: Workload) -> None:
 
 
 def _check_history(changes: Sequence[NodeChange], workload: Workload) -> None:
-    """Reject a node history that ends before the first job, because its start is probably wrong."""
+    """Reject a node history that ends before the first job, because its start time is probably
+    wrong.
+    """
     last_us = max((change.at_us for change in changes), default=0)
     if 0 < last_us < min(job.submitted_us for job in workload.jobs):
         raise InputError(
@@ -247,7 +249,7 @@ class _Drawn:
 
     @classmethod
     def parse(cls, text: str) -> _Drawn:
-        """Read `400,4,6` or `jobs=400,tenants=4,hours=6,failed=0.1,...`."""
+        """Read a text like `400,4,6` or `jobs=400,tenants=4,hours=6,failed=0.1,...`."""
         names = ("jobs", "tenants", "hours")
         given: dict[str, str] = {}
         for place, part in enumerate(text.split(",")):

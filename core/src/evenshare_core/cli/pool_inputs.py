@@ -37,8 +37,8 @@ _CLUSTERS = ("nodes", "gpu_types", "node_list", "partitions")
 class PoolInputs:
     """A pool from files and options, before it is combined with jobs.
 
-    `node_resources`: CPUs and memory of nodes, as far as known. `speeds`: the speed of jobs without
-    a model, in thousandths, by GPU type. `prices` and `surcharges` are as in `Cluster`.
+    `node_resources` has the CPUs and memory of nodes, where known. `speeds` has the speed of jobs
+    without a model by GPU type, in thousandths. `prices` and `surcharges` are as in `Cluster`.
     """
 
     start_us: int | None

@@ -111,7 +111,7 @@ def _limits(problem: ShareProblem) -> Array | None:
 
 
 def _sharing() -> dict[str, SharingPolicy]:
-    """Return the policies that share GPU types by a program, by name."""
+    """Return by name the policies that compute shares of GPU types with an optimization program."""
     return {name: one for name, one in POLICIES.items() if isinstance(one, SharingPolicy)}
 
 

@@ -124,7 +124,7 @@ def _report_bad_lines(workload: Workload, err: Stream) -> None:
 
 
 def _report_without_quota(scenario: Scenario, options: Options, err: Stream) -> None:
-    """Report tenants without a quota: usually, two files spell a name differently."""
+    """Warn about tenants without a quota: usually, two files spell a name differently."""
     if not options["quotas"]:
         return
     owners = {row.tenant for row in scenario.cluster.quotas}
@@ -225,7 +225,7 @@ def _how_run(options: Options, gpus: int) -> str:
 
 
 def _prepare(options: Options, workload: Workload) -> None:
-    """Create all output files and folders before a run that may take minutes."""
+    """Create all output files and folders first, because the run may take minutes."""
     if options["workload_out"]:
         text = workload_csv(workload, all_estimates=options["estimates"] == "given")
         Path(options["workload_out"]).write_text(text)

@@ -24,7 +24,10 @@ QUOTA_LEVEL = -1  # in `blocked`, the limit is the quota; other numbers are leve
 
 @dataclass(frozen=True)
 class QuotaLimit:
-    """A tenant's GPU limit and its use in each SLO lease; later leases have the last value."""
+    """A tenant's GPU limit, and the GPUs that it uses in each SLO lease.
+
+    The last value holds for all later leases.
+    """
 
     gpus: int
     used: tuple[int, ...] = (0,)
@@ -52,9 +55,10 @@ class QuotaLimit:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
-    """The answer to an admission request: leases and their option, or the limit that refuses it.
+    """The answer to an admission request: leases and their option, or the limit that prevents the
+    promise.
 
-    `blocked`: the SLO leases before the deadline in which the closest option does not fit. Each
+    `blocked` has the SLO leases before the deadline in which the closest option does not fit. Each
     comes with the level that has too few cells, or QUOTA_LEVEL if the quota is too small.
     `earliest` is the first possible deadline, in leases; None if no deadline is possible.
     """
@@ -73,16 +77,17 @@ class AdmissionAnswer:
 
 @dataclass(eq=False)
 class FreeRoom:
-    """Free units by lease and level, with the leases in which each option fits.
+    """Free units by lease and level, and the leases in which each option fits.
 
-    The last row holds for every later lease. Fits are computed once for each `units`, then updated.
+    The last row holds for every later lease. The leases that fit are computed once for each
+    `units`, then updated.
     """
 
     free: Counts
     _fitting: dict[Cells, NDArray[np.bool_]] = field(default_factory=dict)
 
     def fitting(self, units: Cells) -> NDArray[np.bool_]:
-        """Return for each lease whether these units are free, by (14)."""
+        """Return for each lease whether these units are free, by condition (14)."""
         known = self._fitting.get(units)
         if known is None:
             known = np.ones(len(self.free), dtype=np.bool_)
@@ -169,15 +174,17 @@ class _OptionRoom:
 
     @property
     def cells_end(self) -> int | None:
-        """The same deadline if the quota is ignored."""
+        """The first deadline by which all leases would fit without the quota; None if they never
+        fit.
+        """
         return _end(self.room.fitting(self.option.units), self.leases)
 
     def first(self) -> tuple[int, ...]:
         return tuple(np.flatnonzero(self.fits)[: self.leases].tolist())
 
     def blocked(self, deadline: int) -> tuple[tuple[int, int], ...]:
-        """Return the leases before a deadline that do not fit, with the highest level that is
-        short.
+        """Return the leases before a deadline in which the option does not fit, with the highest
+        level that is short.
         """
         rows = np.flatnonzero(~self.fits[:deadline])
         short = self.room.free[rows] < np.array(self.option.units)
@@ -187,7 +194,9 @@ class _OptionRoom:
 
 
 def _end(fits: NDArray[np.bool_], leases: int) -> int | None:
-    """Return the deadline by which `leases` leases fit; the last entry holds for later ones."""
+    """Return the first deadline by which `leases` of these leases fit; the last entry of `fits`
+    holds for later ones.
+    """
     places = np.flatnonzero(fits)
     if len(places) >= leases:
         return int(places[leases - 1]) + 1
@@ -213,7 +222,9 @@ def _refusal(rows: Sequence[_OptionRoom], deadline: int, earliest: int | None) -
 
 
 def free_after(problem: SelectorProblem, plan: SelectorPlan, leases: int) -> Counts:
-    """Return units left free by a plan, by lease and level; the last row holds for later leases."""
+    """Return the units that a plan leaves free, by lease and level; the last row holds for later
+    leases.
+    """
     now, planned = free_units(problem, plan)
     if problem.is_slo_cycle:
         planned[0] = np.minimum(planned[0], now)

@@ -1,10 +1,12 @@
-"""Placement of cells on nodes, the construction that proves Proposition 1.
+"""Placement of cells on nodes by the construction that proves Proposition 1.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C4, (14). A node's free GPUs are
-counted together: 6 are a cell of 4 and a cell of 2. Cells are placed from the largest level down,
-and a node with room at a level takes just one cell of it. So the construction never fails if (14)
-holds. Jobs that renew are placed first, on the GPUs that they hold, which can break this rule. Then
-only jobs whose option requires their held GPUs keep them.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C4, (14).
+
+A node's free GPUs are treated as cells: 6 GPUs are a cell of 4 and a cell of 2. Cells are placed
+from the largest level down, and a node with room at a level takes just one cell of it. So the
+construction never fails if (14) holds. Jobs that renew are placed first on the GPUs that they hold,
+and this can break the rule. In that case, only jobs whose option requires their held GPUs keep
+them.
 """
 
 from __future__ import annotations
@@ -126,11 +128,15 @@ class _FreeNodes:
         row[node] = row.get(node, 0) + gpus
 
     def _waste(self, node: int, gpus: int) -> tuple[bool, int, int]:
-        """Return a sort key: nodes on which no larger cell is broken, then the fewest free GPUs."""
+        """Return a sort key that prefers nodes on which no larger cell is split, then the fewest
+        free GPUs.
+        """
         count, larger = self.free[node], 1 << gpus.bit_length()
         return count // larger != (count - gpus) // larger, count, node
 
     def _nearness(self, node: int, need: int) -> tuple[bool, int, int]:
-        """Return a sort key: the smallest node with room for all GPUs, or else the largest."""
+        """Return a sort key that prefers the smallest node with room for all GPUs, or else the
+        largest node.
+        """
         count = self.free[node]
         return count < need, count if count >= need else -count, node

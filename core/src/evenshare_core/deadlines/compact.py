@@ -3,13 +3,15 @@
 A job runs one lease at a time. If it must run L leases before lease Q, it must run at least max(0,
 L - max(0, Q - q)) of them before lease q. For every q and level, the sum of these leases over all
 jobs is at most the free capacity before q. The program chooses columns (job, step, option) under
-these rows, and no plan has more reward than its optimum. The slots before a deadline are the
-narrowest cut if capacity does not fall and jobs are fractional or one GPU wide. The optimum is then
-itself a plan. Rows are needed only at deadlines and at changes of capacity. Between them, the left
-side is convex in q and the right side is linear.
+these rows. No plan has more reward than the program's optimum.
+
+The slots before a deadline are the narrowest cut if capacity does not fall and jobs are fractional
+or one GPU wide. In this case, the optimum itself can be laid out as a plan. Rows are needed only at
+deadlines and at changes of capacity. Between them, the left side is convex in q and the right side
+is linear.
 
 By weak duality, any non-negative prices of the rows prove an upper bound. The bound is summed in
-integers, so it holds whatever the accuracy of the solver that computed the prices.
+integers, so it is valid however inaccurate the solver's prices are.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class CompactColumn:
 
     @property
     def is_now(self) -> bool:
-        """Whether it uses only slot 0."""
+        """Whether the column uses only slot 0."""
         return self.step == NOW
 
 
@@ -122,7 +124,7 @@ class CompactProgram:
         return self.units[:, row.level] * times
 
     def best_by_job(self, values: Counts) -> Counts:
-        """Return each job's largest value over its columns, at least 0; shape jobs."""
+        """Return for each job the largest value among its columns, at least 0; shape jobs."""
         best = np.zeros(len(self.problem.jobs), dtype=np.int64)
         if len(values):
             np.maximum.at(best, self.jobs, values)

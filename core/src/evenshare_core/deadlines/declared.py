@@ -1,8 +1,8 @@
-"""Steps of a soft deadline, as users declare them: percent of the deadline, and points.
+"""Steps of a soft deadline, as users declare them.
 
 A step is a pair of strings or numbers: (percent of the time from submission to the deadline,
 points). For example, ("110", "80") gives 80 points if the job ends within 110 % of that time.
-Percent must rise from 100; points must fall and are at most 100.
+Percentages must rise from 100. Points must fall, and are at most 100.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2; docs/adr/0224.
 """
@@ -30,7 +30,9 @@ _POINTS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
 
 
 class DeclaredStep(NamedTuple):
-    """Percent of the time from submission to the deadline, and the reward for an end by then."""
+    """A percentage of the time from submission to the deadline, and the reward for a job that ends
+    by then.
+    """
 
     percent: Decimal
     reward_micro: int
@@ -41,7 +43,10 @@ class DeclaredStep(NamedTuple):
 
 
 class StepError(ValueError):
-    """Invalid steps; `place` is the first wrong step, or None if there are too many or too few."""
+    """Declared steps are invalid.
+
+    `place` is the first wrong step, or None if there are too many or too few.
+    """
 
     def __init__(self, reason: str, place: int | None = None) -> None:
         super().__init__(reason)
@@ -109,7 +114,9 @@ def dated_steps(
     kind: DeadlineClass,
     declared: Sequence[DeclaredStep] = (),
 ) -> tuple[DeadlineStep, ...]:
-    """Return the steps of a deadline with their times; by default, the steps of its class.
+    """Return the steps of a deadline with their times.
+
+    If none are declared, the class's steps are used.
 
     Raises:
         ValueError: the deadline is not after the submission, or `kind` has no deadline.
@@ -136,9 +143,9 @@ def _part(length_us: int, percent: Decimal) -> int:
 def steps_of_values(rows: Iterable[tuple[int, int]]) -> tuple[tuple[int, DeclaredStep], ...]:
     """Convert a trace's deadlines and values to (microseconds after the submission, step).
 
-    Values are relative to the first, which has 100 points. If several steps have equal values, only
-    the last is kept. Values below a millionth of a point give no step, and neither do deadlines
-    10,000 times as late as the first.
+    Values are scaled so that the first has 100 points. Of several steps with equal values, only the
+    last is kept. Values below a millionth of a point are left out, and so are deadlines 10,000
+    times as late as the first.
     """
     values = list(rows)
     if not values:

@@ -1,8 +1,8 @@
-"""Exchange of slots: shorter jobs run first, if every job still meets its deadline.
+"""Exchanges slots so that shorter jobs run first, while every job still meets its deadline.
 
 `lay` runs jobs by least slack. In a crowded pool, all jobs then take turns and end just at their
 deadlines, so a job that takes longer than estimated is late. Here, a job with less work left
-exchanges its last slot for another job's slot 0, and both still keep their deadlines. A best-effort
+exchanges its last slot for another job's slot 0, and both still meet their deadlines. A best-effort
 job gives up slot 0 and gets no other slot.
 """
 
@@ -14,7 +14,7 @@ from evenshare_core.deadlines.reserve import SlotReservations
 
 
 def shortest_now(reservations: SlotReservations, first: Collection[int]) -> None:
-    """Exchange the last slot of jobs of `first` for slot 0 of jobs with more work left."""
+    """Allow jobs in `first` to give their last slot for slot 0 of jobs with more work left."""
     columns, slots = reservations.program.columns, reservations.slots
     problem = reservations.program.problem
     left = {number: _gpu_leases(reservations, number) for number in slots}

@@ -1,14 +1,6 @@
-"""Jobs and free cells of UniSched's program: leases, steps of reward, slots.
+"""Jobs and free cells of UniSched's program, with leases, reward steps and slots.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C. Departures: docs/unisched-paper.md.
-
-| paper | here | unit |
-|---|---|---|
-| V_f | `RewardStep.reward_micro` | millionths of a point; at most 100 points |
-| Q_f | `RewardStep.deadline` | SLO leases from the first that can begin |
-| L | `RewardStep.leases` | SLO leases at full speed; one per step, as T_sr differs |
-| A, phi-bar (8) | `SelectorJob.options` | cells, thousandths |
-| N^cell | `SelectorProblem.free` | free cells by slot of one best-effort lease |
 
 A slot is a best-effort lease (5 minutes), and slot 0 begins now. An SLO lease is two slots. Outside
 an SLO cycle, the first SLO lease begins in slot 1. Best-effort jobs and profilers compete only for
@@ -37,7 +29,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RewardStep:
-    """A reward for `leases` of work (at full speed) that end within `deadline` leases."""
+    """A reward for completing `leases` of work (at full speed) within `deadline` leases."""
 
     reward_micro: int
     deadline: int
@@ -129,7 +121,7 @@ class SelectorProblem:
 
     @cached_property
     def now_units(self) -> Counts:
-        """The units that are free in slot 0, by level as (14) counts."""
+        """The units that are free in slot 0, by level, counted as in (14)."""
         return np.array(units_of(self.free[0]), dtype=np.int64)
 
     @cached_property
@@ -146,10 +138,10 @@ class SelectorProblem:
         return free
 
     def fits(self, step: RewardStep, option: CellOption, ready: int = 0) -> tuple[int, int] | None:
-        """Return (leases to plan, their deadline) for a step and an option; None if there is no
-        time.
+        """Return (leases to plan, their deadline) for a step and an option; None if there is too
+        little time.
 
-        Leases that can run after the horizon are not planned. `ready`: as in `SelectorJob`.
+        Leases that can run after the horizon are not planned. `ready` is as in `SelectorJob`.
         """
         leases = option.leases(step.leases)
         if leases > step.deadline - ready:

@@ -1,11 +1,11 @@
 """Allocations of a job as cells of a buddy system, and the job's speed on each.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C3, equation (8). Levels 0 to 3 are
-cells of 1, 2, 4 and 8 GPUs of one node. `phi_milli` is the speed relative to that of the job on the
-fewest nodes, in thousandths. Departures: docs/unisched-paper.md.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C3, equation (8). Departures:
+docs/unisched-paper.md.
 
-As in Proposition 1, capacity is counted once per level. `units[i]` is the part of the cells of
-level i and above that an option uses, in cells of level i.
+Levels 0 to 3 are cells of 1, 2, 4 and 8 GPUs of one node. `phi_milli` is the speed relative to that
+on the fewest nodes, in thousandths. As in Proposition 1, capacity is counted once per level.
+`units[i]` is the part of the cells of level i and above that an option uses, in cells of level i.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Cells: TypeAlias = tuple[int, int, int, int]  # counts of cells of levels 0 to 3
 class CellOption:
     """An allocation of a job; with `one_node`, all of its GPUs are on one node.
 
-    Several cells on one node are reserved as one block of the next power of two, without its unused
-    GPUs. `is_held`: the job holds exactly these GPUs now.
+    Several cells on one node are reserved as one block of the next power of two, minus its unused
+    GPUs. `is_held` means that the job holds exactly these GPUs now.
     """
 
     cells: Cells
@@ -54,7 +54,7 @@ class CellOption:
 
     @property
     def units(self) -> Cells:
-        """The units that the option uses at each level, as (14) counts."""
+        """The units that the option uses at each level, counted as in (14)."""
         if self.one_node and not self.is_held and sum(self.cells) > 1:
             return one_node_units(self.gpus)
         return units_of(self.cells)
@@ -81,7 +81,9 @@ def units_of(cells: Cells) -> Cells:
 
 
 def one_node_units(gpus: int) -> Cells:
-    """Return the units of `gpus` on one node: a rounded-up block without its unused GPUs."""
+    """Return the units of `gpus` on one node: a block of the next power of two, minus its unused
+    GPUs.
+    """
     highest = (gpus - 1).bit_length()
     if highest >= LEVELS:
         raise ValueError(f"gpus: {gpus} do not fit one cell of {NODE_GPUS}")
@@ -90,7 +92,9 @@ def one_node_units(gpus: int) -> Cells:
 
 
 def free_cells(free_gpus: Iterable[int]) -> Cells:
-    """Return the free cells of nodes with these free GPUs: 6 are a cell of 4 and one of 2."""
+    """Return the free cells of nodes with these free GPUs; for example, 6 GPUs are a cell of 4 and
+    one of 2.
+    """
     total = [0] * LEVELS
     for gpus in free_gpus:
         total[3] += gpus // NODE_GPUS
@@ -145,7 +149,7 @@ def all_options(gpus: int, speed: Speed) -> tuple[CellOption, ...]:
 
 
 def two_speeds(gpus: int, spread_milli: int) -> Speed:
-    """Return phi by equation (2): one speed on a node, one on several.
+    """Return phi by equation (2), which has one speed on one node and one on several nodes.
 
     A job of more than 8 GPUs needs several nodes in any case, so it has one speed.
     """
@@ -158,7 +162,7 @@ def two_speeds(gpus: int, spread_milli: int) -> Speed:
 
 
 def held_option(gpus_by_node: Mapping[int, int], phi_milli: int) -> CellOption:
-    """Return the option of exactly the GPUs that a job holds now, given by node."""
+    """Return the option that consists of exactly the GPUs that a job holds now, given by node."""
     cells = free_cells(gpus_by_node.values())
     gpus = sum(gpus_by_node.values())
     return CellOption(cells, gpus, len(gpus_by_node) == 1, phi_milli, is_held=True)

@@ -32,10 +32,12 @@ class JobLeases:
 
 @dataclass(frozen=True, slots=True)
 class SelectorPlan:
-    """A feasible plan and an upper bound; `prices` prove the bound, and warm-start the next solve.
+    """A feasible plan and an upper bound.
 
-    `is_complete`: the program was solved within its limit of work. Otherwise, this is the best plan
-    found up to the limit.
+    `prices` prove the bound, and start the next solve from this solution.
+
+    `is_complete` means that the program was solved within its limit of work. Otherwise, this is the
+    best plan found up to the limit.
     """
 
     jobs: Mapping[int, JobLeases]  # by job id
@@ -46,7 +48,7 @@ class SelectorPlan:
 
     @property
     def gap(self) -> float:
-        """The maximum distance from the optimum, as a fraction of the bound."""
+        """The maximum distance of the reward from the optimum, as a fraction of the bound."""
         return (self.bound_micro - self.reward_micro) / self.bound_micro if self.bound_micro else 0
 
     def now(self, *, is_slo_cycle: bool) -> Iterator[JobLeases]:
@@ -73,7 +75,9 @@ def free_units(problem: SelectorProblem, plan: SelectorPlan) -> tuple[Counts, Co
 
 
 def faults(problem: SelectorProblem, plan: SelectorPlan) -> list[str]:
-    """Return the faults of a plan, as sentences; empty if it is feasible and its bound is valid."""
+    """Return what is wrong with a plan, as sentences; empty if it is feasible and its bound is
+    valid.
+    """
     wrong = [
         fault
         for job in problem.jobs

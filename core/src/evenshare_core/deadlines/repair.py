@@ -1,6 +1,7 @@
-"""Local search that improves a plan: it moves leases, and replaces jobs to gain reward.
+"""Local search that improves a plan by moving leases and by replacing jobs for more reward.
 
-Its limit is a number of checks of (14), not a time, so the same input gives the same plan.
+Its limit is a number of checks of (14) instead of a time, so the same input always gives the same
+plan.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Repair:
     ) -> bool:
         """Move other jobs' leases out of a slot, one after the other, until `units` fit.
 
-        `blocked` are the slots that this chain of moves empties; no lease may move to them.
+        `blocked` has the slots that this chain of moves is emptying; no lease may move to them.
         """
         state = self.reservations
         columns = state.program.columns
@@ -167,7 +168,9 @@ class Repair:
             self._shift(number, to, slot)
 
     def _trade(self, number: int, order: Sequence[int]) -> bool:
-        """Replace another job by this column and refill; undo this unless the reward rises."""
+        """Replace another job by this column and fill the freed room; undo both unless the reward
+        rises.
+        """
         state = self.reservations
         gain = self._gain(number)
         if gain <= 0 or self.effort <= 0:

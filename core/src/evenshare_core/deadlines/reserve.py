@@ -1,8 +1,8 @@
-"""Reservation of slots for columns of the compact program: at most one lease per job and slot.
+"""Reservation of slots for columns of the compact program, with at most one lease per job and slot.
 
 The chosen columns are laid out slot by slot, least slack first, where Proposition 1 allows it.
-Other columns are inserted if enough slots fit; they take the latest slots, because early slots are
-in higher demand. At the end, leases move to earlier free slots, so that no GPU is idle now.
+Other columns are inserted if enough slots fit. They take the latest slots, because early slots are
+in higher demand. At the end, leases move to earlier free slots, so that no GPU stays idle now.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SlotReservations:
         self.leases = self.program.problem.lease_units.tolist()
 
     def fits(self, units: Cells, slot: int, *, is_now: bool = False) -> bool:
-        """Return whether (14) still holds in a slot if these units are added."""
+        """Return whether (14) still holds in a slot after these units are added."""
         if is_now:
             return _fits(self.now, units)
         if slot == 0 and self.program.problem.is_slo_cycle and not _fits(self.now, units):
@@ -45,7 +45,7 @@ class SlotReservations:
         return _fits(self.leases[slot], units)
 
     def take(self, units: Cells, slot: int, *, is_now: bool = False, sign: int = -1) -> None:
-        """Reserve units in a slot; with `sign` 1, free them."""
+        """Reserve units in a slot; `sign` 1 frees them."""
         rows = [self.now] if is_now else [self.leases[slot]]
         if not is_now and slot == 0 and self.program.problem.is_slo_cycle:
             rows.append(self.now)
@@ -97,7 +97,7 @@ class SlotReservations:
         return sum(self.program.columns[number].reward_micro for number in self.slots)
 
     def saved(self) -> Saved:
-        """Return a copy of the state for `restore`."""
+        """Return a copy of the state, which `restore` accepts."""
         slots = {number: list(slots) for number, slots in self.slots.items()}
         return list(self.now), [list(row) for row in self.leases], slots, dict(self.column_of)
 
@@ -122,9 +122,10 @@ def _fits(row: Row, units: Cells) -> bool:
 
 
 def lay(reservations: SlotReservations, chosen: Sequence[int]) -> list[int]:
-    """Lay out chosen columns, one per job, by least slack first; return those that did not fit.
+    """Lay out chosen columns, one per job, with the least slack first; return those that did not
+    fit.
 
-    Of columns with equal slack, the one with more GPUs goes first, then the first in `chosen`.
+    At equal slack, the column with more GPUs goes first, then the one that comes first in `chosen`.
     """
     columns = [reservations.program.columns[number] for number in chosen]
     now = [place for place, column in enumerate(columns) if column.is_now]
@@ -193,7 +194,8 @@ def _run_now(reservations: SlotReservations, numbers: Sequence[int]) -> list[int
 def improve(reservations: SlotReservations, order: Sequence[int]) -> None:
     """Insert columns in order.
 
-    A column replaces that of its job if it earns more, or as much with fewer GPU-leases.
+    A column replaces the present column of its job if it earns more, or earns the same with fewer
+    GPU-leases.
     """
     program = reservations.program
     for number in order:
@@ -214,7 +216,7 @@ def _is_better(column: CompactColumn, other: CompactColumn) -> bool:
 
 
 def advance(reservations: SlotReservations) -> None:
-    """Move each job's last leases to earlier free slots, in the order of deadlines."""
+    """Move each job's last leases to earlier free slots, starting with the earliest deadline."""
     columns = reservations.program.columns
     numbers = [number for number in reservations.slots if not columns[number].is_now]
     numbers.sort(key=lambda number: (columns[number].deadline, columns[number].job))

@@ -1,4 +1,4 @@
-"""Rewards for completion by a time, by deadline class, and their maxima.
+"""Rewards for completion by a given time, by deadline class, and their maxima.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2.
 """
@@ -18,7 +18,7 @@ SOFT_STEPS = ((1000, 100), (1100, 80), (1200, 50), (1500, 20))
 
 
 class DatedReward(NamedTuple):
-    """A reward for completion by a time, and the work until then, interruptions included."""
+    """A reward for completion by a given time, and the work until then, including interruptions."""
 
     by_us: int
     reward_micro: int

@@ -1,1 +1,3 @@
-"""The disclosed form of a round: numbers for ids, unread data left out, named fields."""
+"""The disclosed form of a round: ids become numbers, unread data is left out, and fields have
+names.
+"""

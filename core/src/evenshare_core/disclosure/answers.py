@@ -1,4 +1,4 @@
-"""REST answers about a pool's pseudonyms and own rows, which verifiers read again."""
+"""Data of the REST API about a pool's pseudonyms and own rows, which verifiers read back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TenantKeyRow(Struct, frozen=True):
 
 
 class DayNamesBody(Struct, frozen=True):
-    """The pseudonyms in a pool's bundles of a day, as far as you may know them."""
+    """The pseudonyms in a day's bundles of a pool, as far as you may know them."""
 
     pool: str
     day: date
@@ -28,14 +28,14 @@ class DayNamesBody(Struct, frozen=True):
 
 
 class OwnExcerpt(Struct, frozen=True):
-    """A tenant's part of a round's bundle, its bytes unchanged."""
+    """A tenant's part of a round's bundle, byte for byte."""
 
     tenant: str
     excerpt: Raw
 
 
 class OwnForm(Struct, frozen=True):
-    """The answer in place of a bundle if the pool only shows own rows."""
+    """The answer instead of a bundle if the pool shows each tenant only its own rows."""
 
     schema: int
     form: str

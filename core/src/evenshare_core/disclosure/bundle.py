@@ -46,9 +46,11 @@ SCHEMA = 1
 
 
 class BundleError(ValueError):
-    """A bundle cannot be made or read; `field` is where, for example `snapshot.jobs[0].gpus`.
+    """A bundle cannot be made or read.
 
-    `is_unknown` if it has a newer schema, or a policy that is not known here.
+    `field` is the wrong place, for example `snapshot.jobs[0].gpus`.
+
+    `is_unknown` means that it has a newer schema, or a policy that is not known here.
     """
 
     def __init__(self, field: str, reason: str, *, is_unknown: bool = False) -> None:
@@ -57,7 +59,7 @@ class BundleError(ValueError):
 
 
 class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Names by number, starting with number 1."""
+    """Names by number; the first name belongs to number 1."""
 
     tenants: tuple[str, ...]
     jobs: tuple[str, ...]
@@ -145,10 +147,10 @@ _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<key>key in )?\$\.?(?P<field>[^`]*
 
 
 def ids_of(snapshot: Snapshot) -> RoundIds:
-    """Return the ids in a snapshot, for which callers look up names.
+    """Return the ids in a snapshot, so that callers can look up their names.
 
     Raises:
-        BundleError: its policy is not known, or has undeclared memory.
+        BundleError: the snapshot's policy is not known, or has undeclared memory.
     """
     return _round_ids(_collected(msgspec.to_builtins(snapshot), snapshot.policy))
 
@@ -280,7 +282,7 @@ def _names(naming: Naming, ids: RoundIds) -> Names:
 
 
 def _form(data: Any, value_type: type[Value], form: type[msgspec.Struct]) -> Any:
-    """Return the named form of a value's plain data."""
+    """Return a value's plain data with field names."""
     return msgspec.convert(msgspec.convert(data, value_type), form, from_attributes=True)
 
 
@@ -319,13 +321,13 @@ def _another_schema(data: bytes) -> BundleError | None:
 
 
 def _placed(error: msgspec.ValidationError) -> BundleError:
-    """Return the error with its field split from the message."""
+    """Return the error with its field separated from the message."""
     match = _PLACE.fullmatch(str(error))
     return BundleError(match["field"], match["reason"]) if match else BundleError("", str(error))
 
 
 def _check(document: Any, snapshot: Snapshot, decision: Decision) -> None:
-    """Check that the parts are of one round, and that each number has its name."""
+    """Check that all parts belong to one round, and that each number has a name."""
     if document.round != snapshot.number:
         raise BundleError("round", f"is {document.round}, that of the snapshot {snapshot.number}")
     gpus = sum(abs(node.gpus) for node in snapshot.nodes)

@@ -1,7 +1,7 @@
 """The named form of values: the same records, encoded as objects with field names.
 
-It is derived from the value types, so that new fields appear here too. Nested named tuples (marks
-of a window, steps of a deadline) and placements stay arrays, because there are many of them.
+It is derived from the value types, so that new fields appear automatically. Nested named tuples
+(marks of a window, steps of a deadline) and placements stay arrays, because there are many of them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A tenant's own rows of a round, for pools in which each tenant only sees its own rows.
+"""A tenant's own rows of a round, for pools in which each tenant sees only its own rows.
 
 An excerpt of the bundle contains the rows of one tenant, with the parts of the decision that
-concern it. It also contains the shared data: the instant, lengths, the policy, GPUs by type, posted
-prices, versions. It contains neither rows of others nor the policy's memory. Ids are renumbered
+concern it. It also contains the shared data: the time, lengths, the policy, GPUs by type, posted
+prices and versions. It contains neither rows of others nor the policy's memory. Ids are renumbered
 from 1, so that no number reveals how many other tenants or jobs the round has. An id of another
-tenant (a beneficiary, or the party of a trade) is 0.
+tenant (a beneficiary, or the other side of a trade) is 0.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ NOT_RECOMPUTABLE = (
 
 
 class OwnRows(Value, frozen=True, array_like=True):
-    """Rows of one tenant: of the snapshot, then of the decision.
+    """The rows of one tenant: first those of the snapshot, then those of the decision.
 
-    `claims`, `classes` and `job_sums` are GPU-time sums before the round. The fields with `next_`
-    in front have the sums after it.
+    `claims`, `classes` and `job_sums` are GPU-time sums before the round. The fields that begin
+    with `next_` are the sums after it.
     """
 
     tenants: tuple[Tenant, ...] = ()
@@ -134,9 +134,9 @@ def own_excerpts(disclosed: Disclosed, tenants: Iterable[int] | None = None) -> 
 
 
 def own_digest(salt: bytes, excerpt: bytes) -> str:
-    """Return the SHA-256 by which a log commits to an excerpt, in hex digits.
+    """Return the SHA-256 with which a log commits to an excerpt, in hex digits.
 
-    Only its tenant knows `salt` (`pseudonyms.own_salt`), so others cannot test guesses of its rows.
+    Only the tenant knows `salt` (`pseudonyms.own_salt`), so others cannot test guesses of its rows.
     """
     return hashlib.sha256(salt + excerpt).hexdigest()
 
@@ -247,7 +247,7 @@ def _superseded(disclosed: Disclosed) -> dict[int, list[dict[str, Any]]]:
 
 
 def _rows_of(tenant: int, tables: Mapping[str, Mapping[int, list[Any]]]) -> OwnRows:
-    """Return the rows of a tenant, in which ids of others are 0."""
+    """Return the rows of a tenant, with 0 in place of other tenants' ids."""
     rows = {name: tuple(by_tenant.get(tenant, ())) for name, by_tenant in tables.items()}
     rows["preemptions"] = tuple(
         row if row.for_tenant == tenant else replace(row, for_job=0, for_tenant=0)
@@ -265,7 +265,7 @@ def _rows_of(tenant: int, tables: Mapping[str, Mapping[int, list[Any]]]) -> OwnR
 
 
 def _own_names(names: Names, own: Mapping[IdKind, tuple[int, ...]]) -> Names:
-    """Return the names of a tenant's ids, by its own numbers."""
+    """Return the names of a tenant's ids, in the order of the excerpt's numbers."""
     all_names = msgspec.structs.astuple(names)
     kinds = zip(NUMBERED, all_names, strict=True)
     return Names(*(tuple(rows[number - 1] for number in own[kind]) for kind, rows in kinds))

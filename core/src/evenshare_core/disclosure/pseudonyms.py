@@ -1,9 +1,9 @@
 """Daily pseudonyms of tenants, jobs, leases and job types.
 
-A pool has a random *day key* for each UTC day of pool time, 32 bytes that no user gets. A tenant
-gets its *tenant key* of the day, by which it finds its own rows. Other users cannot compute this
-key, and the key of one day does not give the keys of other days. Names are the first 8 bytes of
-HMAC-SHA256 (RFC 2104) as 16 hex digits.
+A pool has a random *day key* for each UTC day of pool time: 32 bytes that are given to no user. A
+tenant gets its *tenant key* of the day, with which it finds its own rows. Other users cannot
+compute this key, and the key of one day does not reveal the keys of other days. Names are the first
+8 bytes of HMAC-SHA256 (RFC 2104) as 16 hex digits.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ NAME_BYTES = 8
 
 
 def day_of(at_us: int) -> str:
-    """Return the UTC day of an instant of pool time, as 2026-11-25."""
+    """Return the UTC day of a pool time, such as 2026-11-25."""
     return from_us(at_us).date().isoformat()
 
 
 def tenant_key(day_key: bytes, tenant: int) -> bytes:
-    """Return the key of a tenant (its id) on a day, for that tenant only."""
+    """Return the key of a tenant (by its id) on a day; only this tenant may get it."""
     return _hmac(day_key, f"tenant:{tenant}")
 
 
@@ -30,22 +30,22 @@ def tenant_name(key: bytes) -> str:
 
 
 def job_name(key: bytes, uid: str) -> str:
-    """Return the name of a job of the key's tenant; `uid` is the job's, in hex digits."""
+    """Return the name of a job of the key's tenant; `uid` is the job's id in hex digits."""
     return _name(key, f"job:{uid}")
 
 
 def lease_name(key: bytes, lease: int) -> str:
-    """Return the name of a lease (its id) of the key's tenant."""
+    """Return the name of a lease (by its id) of the key's tenant."""
     return _name(key, f"lease:{lease}")
 
 
 def profile_name(key: bytes, name: str) -> str:
-    """Return the name of a job type of the key's tenant; `name` is the profile's."""
+    """Return the name of a job type of the key's tenant; `name` is that of the profile."""
     return _name(key, f"profile:{name}")
 
 
 def own_salt(key: bytes, pool: str, round_number: int) -> bytes:
-    """Return the salt of the digest of a tenant's own rows; it prevents guessing the rows."""
+    """Return the salt for the digest of a tenant's own rows, which prevents guessing the rows."""
     return _hmac(key, f"own:{pool}:{round_number}")
 
 

@@ -1,12 +1,13 @@
 """Redaction of a snapshot: data that its round did not read is left out of the disclosed round.
 
-Data of jobs is left out if the policy does not read it (`Policy.reads`). So are limits that cannot
-bind in the round: maximum prices above all its posted prices, and credit that covers all possible
-borrowing. The decision and the certificate do not change (tests/unit/core/test_redaction.py).
+Data of jobs is left out if the policy does not read it (`Policy.reads`). Limits that cannot bind in
+the round are left out, too: maximum prices above all its posted prices, and credit that covers all
+possible borrowing. The decision and the certificate do not change
+(tests/unit/core/test_redaction.py).
 
 Some data stays although it may be sensitive. Profiles stay because certificates use them under any
 policy. Limits that might bind stay, whether or not they did. Maximum prices stay if a policy uses
-jobs' values, because they are the bids.
+jobs' values, because it reads them as bids.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ def redacted(snapshot: Snapshot) -> Snapshot:
 
 
 class _Prices:
-    """The posted prices that a job may meet in a round."""
+    """The posted prices that may apply to a job in a round."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._prices = {row.gpu_type: row.price_micro for row in snapshot.prices}
         self._dearest_micro = max(self._prices.values(), default=0)
-        # Include these types: the job may have restricted its accepted types after it got them.
+        # Included, because a job may have restricted its accepted types after it got these.
         self._held = {row.job: row.gpu_type for row in snapshot.leases}
         self._claimed = {row.job: row.gpu_type for row in snapshot.service.jobs}
 
@@ -90,7 +91,7 @@ def _tenants(snapshot: Snapshot) -> tuple[Any, ...]:
     asked: dict[int, int] = {}
     for job in snapshot.jobs:
         cost_micro = worst_case_micro(job.gpus, dearest_micro, snapshot.longest_us)
-        # A queued job's cost is rounded up for each of its GPUs.
+        # The cost of a queued job is rounded up for each of its GPUs.
         asked[job.tenant] = asked.get(job.tenant, 0) + cost_micro + job.gpus
     largest = max((job.gpus for job in snapshot.jobs), default=0)
     most_micro = None

@@ -1,7 +1,8 @@
-"""Replacement of ids in plain data, fast: a plan is compiled once for a shape, and run on the data.
+"""Fast replacement of ids in plain data.
 
-Plain data is the result of `msgspec.to_builtins` for a value: lists of fields, which a plan changes
-in place. A round of 10,000 jobs has about 200,000 ids.
+A plan is compiled once for a shape, and run on the data. Plain data is the result of
+`msgspec.to_builtins` for a value: lists of fields, which a plan changes in place. A round of 10,000
+jobs has about 200,000 ids.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from evenshare_core.domain.ids import ById, Each, Fields, IdKind, Row, Shape
 # The kinds whose ids become numbers in the disclosed form, in the order of its names.
 NUMBERED = (IdKind.TENANT, IdKind.JOB, IdKind.LEASE, IdKind.PROFILE)
 
-# The replacement of each id, by kind. It includes the values that mean no id (0, null).
+# The replacement of each id, by kind. Values that mean no id (0, null) are included.
 Ids = Mapping[IdKind, Mapping[Any, Any]]
 Plan = Callable[[Any, Ids], Any]
 _Places = list[tuple[int, IdKind]]
@@ -61,7 +62,7 @@ def collected(data: Any, plan: Plan) -> dict[IdKind, tuple[int, ...]]:
 
 
 def ranks(ids: Mapping[IdKind, Sequence[int]]) -> Ids:
-    """Return the number of each id, from 1, in its kind's order."""
+    """Return the number of each id, counted from 1 within its kind in ascending order."""
     return {
         kind: {0: 0, None: None} | {id_: number for number, id_ in enumerate(ids[kind], 1)}
         for kind in NUMBERED
@@ -73,7 +74,7 @@ def plan_of(shape: Shape) -> Plan:
 
 
 def _plan(shape: Shape) -> Plan | None:
-    """Return the plan of a shape; None if it has nothing to replace. Nodes keep their ids."""
+    """Return the plan for a shape; None if it contains nothing to replace. Nodes keep their ids."""
     if shape is None or shape is IdKind.NODE:
         return None
     if isinstance(shape, IdKind):
@@ -88,7 +89,7 @@ def _plan(shape: Shape) -> Plan | None:
 
 
 def _parts(row: Row) -> tuple[_Places, list[tuple[int, Plan]]]:
-    """Return the places of ids in a row, and the places of nested plans."""
+    """Return the positions of ids in a row, and those of nested plans."""
     places: _Places = []
     parts: list[tuple[int, Plan]] = []
     for place, shape in enumerate(row.places):

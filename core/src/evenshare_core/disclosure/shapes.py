@@ -1,4 +1,4 @@
-"""The places of ids in the parts of a round without value types: certificates, superseded parts.
+"""Finds the ids in the parts of a round without value types: certificates and superseded parts.
 
 Certificates are plain data with names; their fields are those of the types of
 `evenshare_core.fairness.certificate`.
@@ -28,7 +28,7 @@ CERTIFICATE_IDS = {
     "other": IdKind.TENANT,
     "profile": IdKind.PROFILE,
 }
-# The kind of ids in `broken`, for lines in which these are not tenants.
+# The kind of the ids in `broken`, for certificate lines in which they are not tenants.
 BROKEN = {
     Property.CAPACITY: IdKind.NODE,
     Property.GANG: IdKind.JOB,
@@ -93,8 +93,8 @@ def _certificate_plan() -> Plan:
 def disclosed_certificate(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a certificate (plain data) without error messages.
 
-    Messages may contain ids; only the error's name stays. Verifiers recompute the certificate from
-    the disclosed round and compare it in this form.
+    Messages may contain ids, so only the error's name stays. Verifiers recompute the certificate
+    from the disclosed round and compare it in this form.
     """
     data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(certificate))
     if data.get("failure"):
@@ -124,7 +124,7 @@ def _ids_of_kind(kind: IdKind) -> Plan:
 
 
 def renamed_superseded(row: dict[str, Any], ids: Ids) -> dict[str, Any]:
-    """Return a superseded part (plain data) with a replaced id.
+    """Return a superseded part (plain data) with its id replaced.
 
     Raises:
         UnknownIdError: as `renamed`.

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from evenshare_core.units import ONE_MILLI
 
-# The first `RECENT` reports have equal weight; after them, the newest has the weight 1 / `RECENT`.
+# The first `RECENT` reports have equal weight; after these, the newest has the weight 1 / `RECENT`.
 RECENT = 16
 # With fewer reports the normal value is unknown, so no change can be detected.
 BEFORE_CHANGES = 8
-# In thousandths of the mean. Each cumulative sum adds a report's deviation beyond the larger of the
-# drift and the spread, at most `STEP_MILLI` per report. A sum above `ALARM_MILLI` is a change.
+# Limits in thousandths of the mean. Each cumulative sum adds a report's deviation beyond the larger
+# of the drift and the spread, at most `STEP_MILLI` per report. A sum above `ALARM_MILLI` is a
+# change.
 DRIFT_MILLI, STEP_MILLI, ALARM_MILLI = 50, 250, 500
 
 
@@ -50,8 +51,8 @@ class Averaged(NamedTuple):
 def add_report(average: Average, value: int) -> Averaged:
     """Return the average after a report of `value` (at least 1).
 
-    From `BEFORE_CHANGES` reports on, a report is clamped to between half and twice the mean. A
-    pause of the machine is not a change of speed.
+    From `BEFORE_CHANGES` reports on, a report is clamped to between half and twice the mean: a
+    machine that pauses is not a change of speed.
     """
     if average.reports == 0:
         return Averaged(Average(1, value))
@@ -71,7 +72,7 @@ def add_report(average: Average, value: int) -> Averaged:
 
 
 def _sums(average: Average, value: int) -> tuple[int, int]:
-    """Return the cumulative sums after this report: slower, faster."""
+    """Return the cumulative sums after this report, for slower and for faster."""
     off = (value - average.mean) * ONE_MILLI // average.mean
     off = min(max(off, -STEP_MILLI), STEP_MILLI)
     allowed = max(DRIFT_MILLI, average.spread_milli)
@@ -79,6 +80,6 @@ def _sums(average: Average, value: int) -> tuple[int, int]:
 
 
 def _rounded(part: int, whole: int) -> int:
-    """Divide, rounding half away from zero so that both directions are equal."""
+    """Divide, rounding half away from zero, so that both directions are treated equally."""
     size = (2 * abs(part) + whole) // (2 * whole)
     return size if part >= 0 else -size

@@ -20,9 +20,9 @@ class Node(Value, frozen=True, array_like=True):
 
 
 class Resources(Value, frozen=True, array_like=True):
-    """CPUs and memory of a node, or of a job for all its GPUs together; 0 if the job needs none.
+    """CPUs and memory of a node, or of a job for all its GPUs together.
 
-    `id` is the node's or the job's.
+    `id` is that of the node or the job. 0 means that the job needs none.
     """
 
     id: int
@@ -51,9 +51,9 @@ def node_sizes(nodes: Iterable[Node]) -> dict[str, int]:
 
 
 def fits_pool(gpus: int, gpu_types: Iterable[str], capacity: Mapping[str, int]) -> bool:
-    """Return whether one of the types has `gpus` GPUs in the pool, free or not.
+    """Return whether the pool has `gpus` GPUs of one of the types, free or not.
 
-    Empty `gpu_types` accept any type.
+    If `gpu_types` is empty, any type is accepted.
     """
     return any(gpus <= capacity.get(name, 0) for name in tuple(gpu_types) or capacity)
 
@@ -64,7 +64,7 @@ def placement_gpus(placement: Placement) -> int:
 
 
 def gpus_by_node(placements: Iterable[Placement]) -> dict[int, int]:
-    """Return the GPUs that placements take together, by node."""
+    """Return the GPUs that the placements use together, by node."""
     taken: dict[int, int] = {}
     for placement in placements:
         for node, gpus in placement:

@@ -1,4 +1,4 @@
-"""Jobs with deadlines in a snapshot, and the answers of a round to them.
+"""Jobs with deadlines in a snapshot, and a round's answers to them.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, sections II-B and III-C2.
 """
@@ -37,16 +37,16 @@ MOST_REWARD_MICRO = {
 
 
 class DeadlineStep(NamedTuple):
-    """The reward for an end at `by_us` or before."""
+    """The reward for a job that ends at `by_us` or before."""
 
     by_us: int
     reward_micro: int
 
 
 class Deadline(Value, frozen=True, array_like=True):
-    """The deadlines of one job; `id` is the job's, `kind` is strict (one step) or soft.
+    """The deadlines of one job. `id` is the job's; `kind` is strict (one step) or soft.
 
-    `steps` ascend in time and descend in reward. Rewards are above 0, and 100 points at most.
+    `steps` ascend in time and descend in reward. Rewards are above 0, and at most 100 points.
     """
 
     id: JobId
@@ -60,7 +60,7 @@ class DeadlineLimit(StrEnum):
     LENGTH = "length"  # the job takes longer, even on an empty pool
     QUOTA = "quota"  # its tenant may not hold that many GPUs until the deadline
     CAPACITY = "capacity"  # other jobs hold the GPUs until the deadline
-    SIZE = "size"  # the pool never has that many GPUs free at once
+    SIZE = "size"  # the pool never has that many GPUs free at the same time
     BUDGET = "budget"  # its tenant's other jobs use all the reward that the tenant may request
 
 

@@ -26,7 +26,7 @@ from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
 from evenshare_core.domain.values import Value
 
-# All numbers of a decision's rows, by name, so that it is known which ones are ids.
+# All numbers in a decision's rows, by name; each is marked as an id or as a plain number.
 NUMBERS: Mapping[str, Shape] = MappingProxyType(
     {"first_job": IdKind.JOB}
     | dict.fromkeys(
@@ -44,10 +44,10 @@ Numbers = Annotated[dict[str, Any], shaped(Fields(NUMBERS))]
 
 
 class Key(Value, frozen=True, array_like=True):
-    """The numbers that decided a pick: rho of tenant and job at the time of the pick.
+    """The numbers that decided a pick: rho of the tenant and of the job at the time of the pick.
 
-    A rho is `None` if nothing was deserved so far. `note` names the rule if it was not the plain
-    order (for example `reserved`).
+    A rho is `None` if nothing was deserved so far. `note` names the rule if the pick did not follow
+    the plain order (for example `reserved`).
     """
 
     tenant_rho: float | None
@@ -56,9 +56,10 @@ class Key(Value, frozen=True, array_like=True):
 
 
 class Grant(Value, frozen=True, array_like=True):
-    """A new lease. `order` counts the round's picks, grants and renewals, from 1.
+    """A new lease.
 
-    `decide_round` fills `own`, `borrowed` and `price_micro`, not the policy.
+    `order` numbers the round's picks, grants and renewals together, from 1. The policy leaves
+    `own`, `borrowed` and `price_micro` to `decide_round`.
     """
 
     order: int
@@ -97,11 +98,10 @@ class End(Value, frozen=True, array_like=True):
 
 
 class Preemption(Value, frozen=True, array_like=True):
-    """The reason of a lease's end before its expiry.
+    """The reason why a lease ends before its expiry.
 
-    `ends` has the lease too, as preempted or moved.
-
-    `for_job` gets the GPUs. `numbers` are the values that the rule compared, by name.
+    The lease is also in `ends`, as preempted or moved. `for_job` gets the GPUs. `numbers` are the
+    values that the rule compared, by name.
     """
 
     lease: LeaseId
@@ -121,12 +121,13 @@ class TermLength(Value, frozen=True, array_like=True):
 
 
 class Trade(Value, frozen=True, array_like=True):
-    """Two tenants exchange quota of two GPU types, in micro-GPUs, from this round on.
+    """An exchange of quota between two tenants and two GPU types, in micro-GPUs, from this round
+    on.
 
     `buyer` receives `bought_micro` of the faster type from `seller`, which receives `sold_micro` of
     the slower one. `rate_micro` is in millionths of a slow GPU per fast one. A negative rate undoes
     an earlier trade, with that trade's amounts. `buyer_rate_micro` and `seller_rate_micro` are what
-    a fast GPU is worth to each side, in slow ones, by the profiles at the time of the trade.
+    a fast GPU is worth to each side in slow GPUs, by the profiles at the time of the trade.
 
     Source: Gandiva_fair (EuroSys 2020), 3.4, 3.5 and figure 9.
     """
@@ -152,7 +153,9 @@ class Swap(Value, frozen=True, array_like=True):
 
 
 class Skip(Value, frozen=True, array_like=True):
-    """Jobs of one tenant that wait for one reason, in arrival order, with the reason's numbers."""
+    """Jobs of one tenant that wait for the same reason, in arrival order, with the numbers of the
+    reason.
+    """
 
     reason: Reason
     tenant: TenantId
@@ -200,7 +203,7 @@ class Ideal(Value, frozen=True, array_like=True):
 class Solve(Value, frozen=True, array_like=True):
     """The final status of a policy's solver.
 
-    `fallback` states which substitute was used, and why.
+    `fallback` states which substitute was used and why, if any.
     """
 
     backend: str
@@ -218,19 +221,19 @@ class PlanKind(StrEnum):
 
 
 class Plan(Value, frozen=True, array_like=True):
-    """A job's planned start, GPUs, cost and gain; or the reason of its refusal.
+    """A job's planned start, GPUs, cost and gain, or the reason of its refusal.
 
-    - `start_us`, `end_us`: instants; 0 if the job is refused.
+    - `start_us`, `end_us`: pool times; 0 if the job is refused.
     - `borrowed`: the GPUs of the job above quota at the start.
     - `price_micro`: the expected mean price per borrowed GPU-hour.
-    - `needed_micro`: the highest price per GPU-hour at which the job would be admitted, which
-      is the value of a GPU-hour to the job.
-    - `lowest_micro`: the lowest price available to the job, including the job's own effect on it.
-      If the job borrows later, it is the current price.
+    - `needed_micro`: the highest price per GPU-hour at which the job would be
+      admitted, which is the value of a GPU-hour to the job.
+    - `lowest_micro`: the lowest price available to the job, including the job's own effect on
+      it. If the job borrows later, it is the current price.
     - `value_micro` - `cost_micro` is its gain.
 
-    Both prices of a refused job are of the slot with the least loss, and `lowest_micro` is above
-    `needed_micro`.
+    Both prices of a refused job are those of the slot with the least loss, and `lowest_micro` is
+    above `needed_micro`.
 
     Source: Astraea-online (6), (7).
     """
@@ -298,9 +301,9 @@ class Decision(Value, frozen=True, array_like=True):
 
 
 def swapped(quotas: Iterable[Entitlement], swaps: Iterable[Swap]) -> tuple[Entitlement, ...]:
-    """Return effective quotas after trades, sorted by their keys.
+    """Return the effective quotas after trades, sorted by their keys.
 
-    A tenant that gets a type without having quota of it gets the default mode there.
+    A tenant that receives a type of which it has no quota gets the default mode for it.
     """
     rows = {(row.tenant, row.gpu_type): row for row in quotas}
     for swap in swaps:

@@ -1,4 +1,4 @@
-"""A tenant's means: effective quotas, sharing modes and spendable credit."""
+"""Limits on what a tenant may use: effective quotas, sharing modes and spendable credit."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Mode(StrEnum):
 class Entitlement(Value, frozen=True, array_like=True):
     """The effective quota of one tenant for one GPU type in a round, in whole GPUs.
 
-    `borrow_limit` is the maximum above quota, `lend_limit` the maximum of idle GPUs that others may
-    use; `None` is unlimited. RESERVE neither lends nor borrows, LEND does not borrow.
+    `borrow_limit` is the maximum above quota, and `lend_limit` the maximum of idle GPUs that others
+    may use; `None` is unlimited. RESERVE neither lends nor borrows, LEND does not borrow.
     """
 
     tenant: TenantId
@@ -36,22 +36,22 @@ class Entitlement(Value, frozen=True, array_like=True):
 
     @property
     def may_borrow(self) -> int | None:
-        """The maximum of GPUs above quota; None if there is no limit."""
+        """The maximum number of GPUs above quota; None if there is no limit."""
         return self.borrow_limit if self.mode is Mode.LEND_AND_BORROW else 0
 
     @property
     def most(self) -> int | None:
-        """The maximum of GPUs that the tenant may hold; None if there is no limit."""
+        """The maximum number of GPUs that the tenant may hold; None if there is no limit."""
         return None if self.may_borrow is None else self.gpus + self.may_borrow
 
     @property
     def lends_most(self) -> int | None:
-        """The maximum of this quota's GPUs that others may use; None if all may be lent."""
+        """The maximum number of this quota's GPUs that others may use; None if all may be lent."""
         limit = self.lendable(self.gpus)
         return limit if limit < self.gpus else None
 
     def lendable(self, idle: int) -> int:
-        """Return how many of `idle` GPUs of this quota others may use."""
+        """Return how many of this quota's `idle` GPUs others may use."""
         if self.mode is Mode.RESERVE:
             return 0
         return idle if self.lend_limit is None else min(idle, self.lend_limit)

@@ -1,9 +1,9 @@
-"""Types that mark which integers of a value are ids, and of what kind.
+"""Types that mark which integers in a value are ids, and what they identify.
 
 A field that is an id has one of the types below. A field that contains ids (an object, rows of a
-policy's memory) has a shape. `evenshare_core.disclosure.renaming` replaces ids by these types and
-shapes. tests/unit/core/test_ids.py checks that each field with integers is marked, or known to be
-plain.
+policy's memory) has a shape. `evenshare_core.disclosure.renaming` uses these types and shapes to
+replace ids. tests/unit/core/test_ids.py checks that each field with integers is marked, or known to
+be plain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evenshare_core.domain.values import Value
 
 
 class IdKind(StrEnum):
-    """The kind of row that an id names. Ids of nodes keep their values everywhere."""
+    """The kind of object that an id identifies. Ids of nodes keep their values everywhere."""
 
     TENANT = "tenants"
     JOB = "jobs"
@@ -31,13 +31,13 @@ class IdKind(StrEnum):
 
 
 class Row(NamedTuple):
-    """A list whose first places have these shapes; the others contain no ids."""
+    """A list whose first elements have these shapes; the others contain no ids."""
 
     places: tuple[Shape, ...]
 
 
 class Each(NamedTuple):
-    """A list, or an object with any keys, whose parts all have one shape."""
+    """A list, or an object with any keys, whose elements all have one shape."""
 
     shape: Shape
 
@@ -66,7 +66,7 @@ NodeId = Annotated[int, msgspec.Meta(extra={"ids": IdKind.NODE})]
 
 
 def shaped(shape: Shape) -> msgspec.Meta:
-    """Return the annotation for values of this shape, whatever their type is."""
+    """Return the annotation for values of this shape, whatever type they have."""
     return msgspec.Meta(extra={"ids": shape})
 
 
@@ -94,7 +94,9 @@ def shape_of(value_type: Any) -> Shape:
 
 
 def is_row(value_type: Any) -> bool:
-    """Return whether it is a value or a named tuple, which are lists of fields as plain data."""
+    """Return whether the type is a value or a named tuple; both become lists of fields as plain
+    data.
+    """
     if not isinstance(value_type, type):
         return False
     return issubclass(value_type, Value) or (
@@ -103,7 +105,7 @@ def is_row(value_type: Any) -> bool:
 
 
 def hints_of(value_type: type) -> dict[str, Any]:
-    """Return the types of a value's fields, in their order."""
+    """Return the types of a value's fields, in field order."""
     hints = typing.get_type_hints(value_type, include_extras=True)
     names: tuple[str, ...] = getattr(
         value_type, "__struct_fields__", getattr(value_type, "_fields", ())

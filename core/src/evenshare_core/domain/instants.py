@@ -1,4 +1,4 @@
-"""Conversion between datetimes and integer instants of pool time, for callers of the core."""
+"""Conversion between datetimes and integer microseconds of pool time, for callers of the core."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _placement(facts: _Facts) -> Iterator[str]:
 
 
 def _gang(facts: _Facts) -> Iterator[str]:
-    """A grant gives all GPUs of a gang."""
+    """A grant gives a gang all the GPUs that it needs."""
     for grant in facts.decision.grants:
         job = facts.jobs.get(grant.job)
         given = placement_gpus(grant.placement)
@@ -132,7 +132,7 @@ def _repeated(what: str, of: str, counts: Mapping[Any, int]) -> Iterator[str]:
 
 
 def _known_leases(facts: _Facts) -> Iterator[str]:
-    """Renewals and ends name unchanged leases of the snapshot; a renewal keeps its GPUs."""
+    """Renewals and ends name leases of the snapshot, unchanged; a renewal keeps its GPUs."""
     for renewal in facts.decision.renewals:
         lease = facts.leases.get(renewal.lease)
         if lease is None:
@@ -169,7 +169,7 @@ def _running_leases(facts: _Facts) -> Iterator[str]:
 
 
 def _lengths(facts: _Facts) -> Iterator[str]:
-    """A length belongs to a term of the round, is unique, and is within the pool's bounds."""
+    """A length belongs to a term of the round, occurs once, and is within the pool's bounds."""
     bounds = facts.snapshot.lease_bounds_us or (facts.snapshot.lease_us,) * 2
     least, most = (bound / SECOND_US for bound in bounds)
     terms = {term.job for term in facts.terms}
@@ -190,8 +190,10 @@ def _preemptions(facts: _Facts) -> Iterator[str]:
     """A lease ends before its expiry only for a job that starts on the lease's GPUs and needs them.
 
     A moved job continues elsewhere in the same round; a preempted job does not start again in it. A
-    gang causes at most as many moves as it has GPUs. If a limit withdrew a pick, its GPUs are free
-    and the need cannot be checked; then both jobs must share a node.
+    gang causes at most as many moves as it has GPUs.
+
+    If a limit withdrew a pick, the GPUs of the pick are free and the need cannot be checked. In
+    this case, both jobs must share a node.
     """
     ends = {end.lease: end for end in facts.decision.ends}
     grants = {grant.job: grant for grant in facts.decision.grants}
@@ -245,7 +247,7 @@ def _too_many_moves(facts: _Facts, grants: dict[int, Grant]) -> Iterator[str]:
 
 
 class _NeededGpus:
-    """Check that a grant and the lease that ended for it do not both fit after the round."""
+    """Check that a grant and the lease that ended for it would not both fit after the round."""
 
     def __init__(self, facts: _Facts) -> None:
         self._is_whole = not any(skip.numbers.get("withdrawn") for skip in facts.decision.skips)
@@ -271,7 +273,7 @@ class _NeededGpus:
 
 
 def _jobs(facts: _Facts) -> Iterator[str]:
-    """Each term is for an active job that may start, and has its tenant and an accepted type.
+    """Each term is for an active job that may start, with the job's tenant and an accepted type.
 
     A granted job must be able to run on the type.
     """
@@ -341,9 +343,9 @@ def _limits(facts: _Facts) -> Iterator[str]:
 
 
 def _trades(facts: _Facts) -> Iterator[str]:
-    """A trade exchanges two types between two tenants, at a rate between both sides' values.
+    """A trade exchanges two types between two tenants, at a rate between the values of both sides.
 
-    Swaps of a type sum to 0, and take from no tenant more than its quota.
+    Swaps of a type sum to 0, and take no more than its quota from any tenant.
     """
     for row in facts.decision.trades:
         parties = f"the trade of tenants {row.buyer} and {row.seller}"
@@ -398,7 +400,7 @@ def _reasons(facts: _Facts) -> Iterator[str]:
 
 
 def _instants(facts: _Facts) -> Iterator[str]:
-    """The decision and its sums have the round's instant."""
+    """The decision and its sums have the time of the round."""
     decision = facts.decision
     for what, at_us in (("decision", decision.at_us), ("service", decision.service.at_us)):
         if at_us != facts.snapshot.at_us:

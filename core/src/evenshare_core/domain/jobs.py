@@ -31,5 +31,5 @@ class Job(Value, frozen=True, array_like=True):
 
 
 def arrival_order(job: Job) -> tuple[int, int]:
-    """Return the sort key (submission, id), the last key of every order of jobs."""
+    """Return (submission, id), the last sort key in every order of jobs."""
     return (job.submitted_us, job.id)

@@ -8,7 +8,7 @@ from evenshare_core.domain.values import Value
 
 
 class Lease(Value, frozen=True, array_like=True):
-    """An unbroken allocation of GPUs to a job, with its current term.
+    """Consecutive terms of a job on the same GPUs, with the current term.
 
     A round may take the GPUs from `expires_us` on, but not before `protected_until_us`. Between the
     two, a preempting policy may end the lease with notice. `own`, `borrowed` and `price_micro` (per
@@ -33,9 +33,9 @@ class Lease(Value, frozen=True, array_like=True):
         return placement_gpus(self.placement)
 
     def ends_by(self, at_us: int) -> bool:
-        """Return whether a round at `at_us` may take its GPUs."""
+        """Return whether a round at `at_us` may take the lease's GPUs."""
         return self.expires_us <= at_us and self.protected_until_us <= at_us
 
     def may_be_preempted(self, at_us: int) -> bool:
-        """Return whether a round at `at_us` may end it before its expiry."""
+        """Return whether a round at `at_us` may end the lease before its expiry."""
         return self.protected_until_us <= at_us < self.expires_us

@@ -1,8 +1,8 @@
 """Speeds by GPU type from times per iteration, and their comparison with declared speeds.
 
 Times per iteration are compared between GPU types at the same number of GPUs and the same shape
-(one node or several). Each needs `LEAST_REPORTS` reports since its average started, and a spread of
-`MOST_SPREAD_MILLI` at most. A ratio of speeds needs two types. A type without a ratio keeps its
+(one node or several). Each average needs `LEAST_REPORTS` reports since it started, and a spread of
+at most `MOST_SPREAD_MILLI`. A ratio of speeds needs two types. A type without a ratio keeps its
 declared speed, in proportion to the slowest declared speed of the measured types.
 
 Source: OEF 4.2 (its profiling agent), docs/adr/0183-virtual-truth.md.
@@ -24,7 +24,7 @@ LEAST_REPORTS = 5
 MOST_SPREAD_MILLI = 100
 # Policies keep the old speeds while a newer measurement differs by no more than this.
 STILL_MILLI = 20
-# No GPU is this many times as fast as another: a larger ratio is a wrong report.
+# No GPU is this many times as fast as another, so a larger ratio comes from a wrong report.
 MOST_RATIO = 1000
 # The tolerated excess of a declared speed over a measured one, whatever the spread is.
 TOLERANCE_MILLI = 50
@@ -40,7 +40,9 @@ class IterationTime(NamedTuple):
 
 
 class MeasuredSpeed(NamedTuple):
-    """Thousandths of the slowest measured type's speed, with its spread and number of reports."""
+    """A measured speed in thousandths of the slowest measured type's, with its spread and number of
+    reports.
+    """
 
     speed_milli: int
     spread_milli: int
@@ -48,7 +50,7 @@ class MeasuredSpeed(NamedTuple):
 
 
 class MeasuredProfile(Value, frozen=True, array_like=True):
-    """The declared and the measured speeds of a job type; `id` is its profile's.
+    """The declared and the measured speeds of a job type; `id` is that of its profile.
 
     `declared` has (GPU type, thousandths of the slowest declared speed), `measured` a speed by GPU
     type; both are sorted by type. Certificates compare them; policies read `Profile.speedups`.
@@ -60,7 +62,7 @@ class MeasuredProfile(Value, frozen=True, array_like=True):
 
 
 class Comparison(NamedTuple):
-    """The declared and the measured speed on one GPU type, in thousandths of the same speed.
+    """The declared and the measured speed on one GPU type, in thousandths of the same reference.
 
     `excess_milli` is how far the declared speed is above the measured one; negative if it is below.
     `tolerance_milli` is the part that the spreads of both types explain. The reference type has the
@@ -80,14 +82,16 @@ class Comparison(NamedTuple):
 
 
 def is_settled(average: Average) -> bool:
-    """Return whether an average has enough consistent reports to derive speeds from it."""
+    """Return whether an average has enough reports, close enough together, to derive speeds from
+    it.
+    """
     return average.reports >= LEAST_REPORTS and average.spread_milli <= MOST_SPREAD_MILLI
 
 
 def measured_speeds(
     times: Iterable[IterationTime], before: Mapping[str, MeasuredSpeed]
 ) -> dict[str, MeasuredSpeed]:
-    """Return the measured speeds by GPU type; `before` if no new speed can be derived.
+    """Return the measured speeds by GPU type, or `before` if no new speed can be derived.
 
     The shape with the most settled types comes first. Other shapes, and then `before`, add the
     types that it lacks, in proportion to a type that both have.
@@ -150,9 +154,9 @@ def _tolerance(one: MeasuredSpeed, other: MeasuredSpeed) -> int:
 
 
 def _shapes(times: Iterable[IterationTime]) -> list[dict[str, Average]]:
-    """Return settled averages by type for each shape; most types first, then fewer GPUs.
+    """Return settled averages by type for each shape: most types first, then fewest GPUs.
 
-    Shapes with one type are left out, because they give no ratio.
+    Shapes with only one type are left out, because they give no ratio.
     """
     shapes: dict[tuple[int, bool], dict[str, Average]] = {}
     for row in sorted(times):
@@ -193,5 +197,5 @@ def _in_declared_unit(
 
 
 def _anchor(declared: Mapping[str, int], kinds: Iterable[str]) -> str:
-    """Return the reference type: the slowest declared one."""
+    """Return the reference type, which is the slowest declared type."""
     return min(kinds, key=lambda kind: (declared[kind], kind))

@@ -22,13 +22,13 @@ _FREEDOM = {Mode.RESERVE: 0, Mode.LEND: 1, Mode.LEND_AND_BORROW: 2}
 
 
 class Offer(NamedTuple):
-    """GPUs of idle quota that are lent while the posted price is `floor_micro` or more."""
+    """An offer of idle GPUs of a quota, open while the posted price is at least `floor_micro`."""
 
     gpus: int
     floor_micro: int
 
     def lends_at(self, price_micro: int) -> bool:
-        """Return whether it lends at a posted price, in micro-credits per GPU-hour."""
+        """Return whether the offer lends at a posted price, in micro-credits per GPU-hour."""
         return self.floor_micro <= price_micro
 
 
@@ -76,10 +76,10 @@ def lower_price(of_job: int | None, of_tenant: int | None) -> int | None:
 def back_by_us(
     ends_us: Iterable[int], *, at_us: int, round_us: int, notice_us: int, within_us: int | None
 ) -> int:
-    """Return the instant by which GPUs that are no longer lent are back, in us of pool time.
+    """Return the pool time by which GPUs that are no longer lent are back, in us.
 
-    `ends_us` are the ends of the current terms of borrowing leases. None of them is renewed on
-    quota that is not lent. So the round after the last end has all GPUs, after the notice
+    `ends_us` are the ends of the current terms of borrowing leases. A lease is not renewed on quota
+    that is not lent. So the GPUs are back by the round after the last end, plus the notice
     (`notice_us`) for saving state. `within_us` is the longest wait of a job if the policy preempts
     for tenants below quota; `None` if it does not preempt.
     """

@@ -4,5 +4,8 @@ from __future__ import annotations
 
 
 def plural(count: int, word: str, many: str | None = None) -> str:
-    """1 -> "1 job"; 1200 -> "1,200 jobs"; `many` for an irregular plural."""
+    """Return a number with its noun: 1 -> "1 job"; 1200 -> "1,200 jobs".
+
+    `many` is an irregular plural.
+    """
     return f"{count:,} {word if count == 1 else many or word + 's'}"

@@ -62,8 +62,8 @@ _CLOSED_NODES = "Nodes that are drained, down or in maintenance do not count."
 WORDINGS: dict[str, ReasonWording] = {
     Reason.LEASE_TURN: ReasonWording(
         "behind higher-priority jobs",
-        # Not "others had received less": a smaller job of a tenant that had received more may have
-        # fitted the remaining GPUs.
+        # Does not say "others had received less": the remaining GPUs may have fitted a smaller job
+        # of a tenant that had received more.
         "Its {needed} {needed:GPU was|GPUs were} free at the start of the round. Tenants further"
         " below their fair share took free GPUs first; its tenant has received {own_rho}"
         " \N{MULTIPLICATION SIGN} its fair share. The job did not fit into the rest; a smaller"
@@ -186,7 +186,7 @@ WORDINGS: dict[str, ReasonWording] = {
     ),
 }
 
-# Texts for a job that is too large. They differ by the GPUs that its pool has but cannot schedule
+# Texts for a job that is too large, depending on the GPUs that its pool has but cannot schedule
 # now.
 LARGER_THAN_POOL = ReasonWording(
     "larger than the pool",
@@ -238,7 +238,7 @@ RULES: dict[str, tuple[str, str]] = {
     ),
 }
 
-# The obstacle to a deadline, as a half sentence.
+# The obstacle to a deadline, as half a sentence.
 LIMITS: dict[str, str] = {
     DeadlineLimit.LENGTH: "it takes longer, even on an empty pool",
     DeadlineLimit.QUOTA: "its tenant's quota and borrowing limit allow fewer GPUs until then",

@@ -53,7 +53,7 @@ class Law(StrEnum):
     RING = "ring"
 
     def steps(self, gpus: int) -> float:
-        """Return f(n), 0 for one GPU and 1 for two."""
+        """Return f(n), which is 0 for one GPU and 1 for two."""
         return float(gpus - 1) if self is Law.LINEAR else 2.0 * (gpus - 1) / gpus
 
 
@@ -90,7 +90,8 @@ class MeasuredIteration:
         Raises:
             ValueError: nothing was reported.
         """
-        # In the long run, weights 1/R, (1 - 1/R)/R, ... have the variance of 2 R - 1 equal ones.
+        # After many reports, the weights 1/R, (1 - 1/R)/R, ... give the same variance as 2 R - 1
+        # equal weights.
         count = min(average.reports, 2 * RECENT - 1)
         spread_us = round(average.deviation * FROM_MEAN_DEVIATION / MICROSECOND_NS)
         return cls(gpus, several_nodes, round(average.mean / MICROSECOND_NS), count, spread_us)

@@ -1,1 +1,1 @@
-"""Fairness as numbers: GPU-time sums and ratios, computed equally for every policy."""
+"""Fairness as numbers: GPU-time sums and ratios, computed in the same way for every policy."""

@@ -50,7 +50,7 @@ class Allocation:
 
     @property
     def capped(self) -> Array:
-        """1 if a row has all GPUs that it can use."""
+        """1 if a row has all GPUs that it can use, else 0."""
         held = self.shares.sum(axis=1)
         slack = (TOLERANCE + QUANTUM * sum(self.shares.shape)) * np.maximum(1, self.demand)
         return np.asarray(held >= self.demand - slack, float)
@@ -80,7 +80,8 @@ class Allocation:
 
     @property
     def noise(self) -> Array:
-        """The tolerance of each row's throughput: solver digits, and rounding to micro-GPUs.
+        """The tolerance of each row's throughput, for the solver's accuracy and rounding to
+        micro-GPUs.
 
         Rounding to micro-GPUs changes each share by up to half a micro-GPU. For each row, it may
         also take half a micro-GPU from the largest share of a type.

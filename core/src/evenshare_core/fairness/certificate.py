@@ -31,8 +31,9 @@ class Property(StrEnum):
     SINGLE_HOLD = "single_hold"  # no job holds two leases
     # the claim with the least received over deserved is served first
     LONG_TERM_ORDER = "long_term_order"
-    QUOTA_GUARANTEE = "quota_guarantee"  # no owed job waits while room could be made for it
-    TRADES = "trades"  # trades of quota keep their rate, and leave neither side worse
+    # no job that is owed GPUs waits while room could be made for it
+    QUOTA_GUARANTEE = "quota_guarantee"
+    TRADES = "trades"  # trades of quota keep their rate, and neither side loses by them
     INDIVIDUAL_RATIONALITY = "individual_rationality"  # no tenant borrows above its job's value
     ENVY_FREE = "envy_free"  # by weight, no row would gain throughput with another row's share
     # no row would have more throughput with its weight's part of each GPU type
@@ -58,7 +59,7 @@ class Verdict(StrEnum):
     # overclaim.
     NOTED = "noted"
     VIOLATED = "violated"
-    NOT_PROMISED = "not_promised"  # no promise to break; measured only if that is cheap
+    NOT_PROMISED = "not_promised"  # nothing was promised; measured only if that is cheap
     NOT_APPLICABLE = "not_applicable"  # nothing in the round to check
     UNKNOWN = "unknown"  # promised, but could not be measured: `why` gives the reason
 
@@ -73,7 +74,7 @@ class Basis(StrEnum):
     TERMS = "terms"  # leases after the round, and the ends of their borrowed terms
     VALUES = "values"  # the stated values of jobs, and the round's posted prices
     PROBES = "probes"  # the policy run again with other speeds
-    SPEEDS = "speeds"  # the declared speeds of job types, and the reports of their jobs
+    SPEEDS = "speeds"  # the declared speeds of job types, and the times that their jobs reported
 
 
 class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -113,7 +114,7 @@ class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
     @property
     def since(self) -> int:
-        """The version of certificates that introduced such a line."""
+        """The version of certificates that introduced this line."""
         if self.name is Property.LONG_TERM_ORDER and self.verdict is not Verdict.NOT_PROMISED:
             return VERSION  # before version 6, picks were compared only with each other
         return VERSION if self.of else SINCE.get(self.name, VERSION_BEFORE)

@@ -91,7 +91,9 @@ def certify(
 
 
 def _sampled(snapshot: Snapshot, measured: Measured, ideals_of: IdealsOf) -> TriedMisreports | None:
-    """Probe one row with speeds, chosen by the round's number; None if there is no row to probe."""
+    """Probe one row, chosen by the round's number, with other speeds; None if there is no row to
+    probe.
+    """
     rows = measured.judged.rows
     known = [place for place, (_, profile) in enumerate(rows) if profile]
     if not measured.has_ideals or not known:
@@ -111,7 +113,7 @@ def _sampled(snapshot: Snapshot, measured: Measured, ideals_of: IdealsOf) -> Tri
 
 
 def _in_turn(misreports: Sequence[Misreport], turn: int) -> list[Misreport]:
-    """Return a row's misreports at its turn; enough turns cover all of them."""
+    """Return the misreports of a row that this turn tries; enough turns cover all of them."""
     count = len(misreports)
     first = turn * BUDGET
     return [misreports[(first + step) % count] for step in range(min(BUDGET, count))]

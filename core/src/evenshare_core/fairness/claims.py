@@ -1,10 +1,11 @@
-"""The GPU type that a job claims if it can run on several: its demand counts once.
+"""Which GPU type a job claims if it can run on several, so that its demand counts once.
 
 A job claims one type when it becomes active (`gpu_time.Sums.apply`). While it holds GPUs, it claims
 their type. While it waits, a round moves its claim to another accepted type if its tenant then
-deserves more GPUs in total. Eq. (8) gives this total, the sum over types of min(demand, quota).
-Without moves, demand beyond the quota of one type would be lost while the tenant's quota of another
-accepted type has no demand.
+deserves more GPUs in total.
+
+Eq. (8) gives this total, the sum over types of min(demand, quota). Without moves, demand beyond the
+quota of one type would be lost while the tenant's quota of another accepted type has no demand.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> list[int]:
             if len(types) > 1:
                 kinds.setdefault((job.tenant, row.gpu_type, job.gpus, types), []).append(job)
     for jobs in kinds.values():
-        jobs.sort(key=arrival_order, reverse=True)  # `pop` takes the first to arrive
+        jobs.sort(key=arrival_order, reverse=True)  # `pop` takes the job that arrived first
     moved: list[int] = []
     is_over = not kinds
     while not is_over:
@@ -83,7 +84,8 @@ def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> list[int]:
 
 
 def _better(sums: Sums, kind: _Kind, at_us: int) -> str | None:
-    """Return the type on which the job raises its tenant's deserved GPUs most; ties by lowest rho.
+    """Return the type on which the job increases its tenant's deserved GPUs most; among equal
+    types, the one with the lowest rho.
 
     Return None if no type is better than the claimed one.
     """

@@ -1,6 +1,6 @@
 """Comparison of declared and measured speeds of job types, from a round's snapshot.
 
-Rounds use the measured speeds. So an overclaim is shown, but violates nothing. The rule is
+Rounds use the measured speeds, so an overclaim is shown but violates nothing. The rule is
 `evenshare_core.domain.measured_speeds.compare`, as on a job type's page.
 
 Source: docs/adr/0183-virtual-truth.md, docs/adr/0200-what-could-have-been-served.md.
@@ -70,8 +70,8 @@ def check_declared(snapshot: Snapshot) -> DeclaredCheck:
 def declared_item(check: DeclaredCheck) -> CertificateItem:
     """Return the certificate's line: noted with the largest overclaim, if there is one.
 
-    It is violated only if the round did not use the measured speeds: otherwise an overclaim gains
-    nothing.
+    The line is violated only if the round did not use the measured speeds, because only then can an
+    overclaim gain anything.
     """
     name, basis = Property.MEASURED_SPEEDS, Basis.SPEEDS
     if not check.checked:

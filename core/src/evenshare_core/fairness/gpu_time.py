@@ -134,7 +134,7 @@ class ClaimSums:
         return row
 
     def leave(self, job: JobService) -> None:
-        """Remove a job that requests nothing here from now on."""
+        """Remove a job that no longer requests GPUs of this claim."""
         self.demand -= job.demand
         self.weights -= job.weight
         row = self.classes[job.demand, job.weight]
@@ -195,11 +195,7 @@ class Sums:
         self.jobs = {job.job: job for job in service.jobs}
 
     def apply(self, change: Change, at_us: int) -> None:
-        """Apply one change, at an instant that is not before the claim's last change.
-
-        Raises:
-            ValueError: it contradicts the state.
-        """
+        """Apply one change, which is not earlier than the claim's last change."""
         if change.kind is ChangeKind.QUOTA:
             self._quota(change, at_us)
         elif change.kind is ChangeKind.ACTIVE:
@@ -257,7 +253,7 @@ class Sums:
             if claim is None:
                 return False, 0.0, gpu_type
             claim.advance(at_us)
-            # A claim that deserved nothing so far ranks like a claim that received nothing.
+            # A claim that deserved nothing so far is ranked like a claim that received nothing.
             return claim.demand + change.gpus > claim.quota, claim.rho() or 0.0, gpu_type
 
         return min(candidates, key=key)
@@ -341,17 +337,17 @@ class Sums:
 
 
 def received(claim: ClaimService | ClaimSums, at_us: int) -> int:
-    """Return AllocTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (11)."""
+    """Return AllocTime_j by eq. (11) until `at_us` >= `claim.since_us`, if nothing changes."""
     return claim.alloc_gpu_us + claim.held * (at_us - claim.since_us)
 
 
 def deserved(claim: ClaimService | ClaimSums, at_us: int) -> int:
-    """Return FairTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (9)."""
+    """Return FairTime_j by eq. (9) until `at_us` >= `claim.since_us`, if nothing changes."""
     return claim.fair_gpu_us + min(claim.demand, claim.quota) * (at_us - claim.since_us)
 
 
 def entitled(claim: ClaimService | ClaimSums, at_us: int) -> int:
-    """Return the integral of the quota until `at_us`: eq. (16)."""
+    """Return the integral of the quota until `at_us`, for eq. (16)."""
     return claim.entitled_gpu_us + claim.quota * (at_us - claim.since_us)
 
 
@@ -382,7 +378,7 @@ def job_received(job: JobService, at_us: int) -> int:
 
 
 class ServiceView:
-    """Access to sums by key, for pages, reports and policies. Instants are >= `service.at_us`."""
+    """Access to sums by key, for pages, reports and policies. Times are >= `service.at_us`."""
 
     def __init__(self, service: Service) -> None:
         self.service = service

@@ -54,7 +54,7 @@ class Guarantee(NamedTuple):
     sums: Mapping[ClaimKey, tuple[int, int]] | None
 
     def is_owed(self, claim: ClaimKey) -> bool:
-        """Return whether the tenant is owed GPUs of its quota."""
+        """Return whether the tenant is owed GPUs within its quota."""
         if self.sums is None:
             return True
         received, deserved = self.sums.get(claim, (0, 0))
@@ -79,7 +79,7 @@ def unserved(
 
 
 class _Round:
-    """The leases after the round, and the jobs that could hold the GPUs instead."""
+    """The leases after the round, and the jobs that could have their GPUs instead."""
 
     def __init__(
         self, snapshot: Snapshot, decision: Decision, held: list[HeldLease], guarantee: Guarantee
@@ -128,7 +128,7 @@ class _Round:
         ]
 
     def is_owed(self, job: Job, gpu_type: str) -> bool:
-        """Return whether the tenant stays within quota with this job, and is owed GPUs."""
+        """Return whether the tenant stays within quota with this job and is owed GPUs."""
         key = (job.tenant, gpu_type)
         claim = self._claims.get(key)
         if claim is None or gpu_type in self._unclear_types:
@@ -180,7 +180,9 @@ def _share(claim: ClaimService | None) -> int:
 
 
 def _losable(leases: list[int], spare: int) -> int:
-    """Return the GPUs that a tenant can lose on a node: larger leases first, within its spare."""
+    """Return the GPUs that a tenant can lose on a node: whole leases, larger ones first, that fit
+    in its spare GPUs.
+    """
     left = spare
     for gpus in sorted(leases, reverse=True):
         if gpus <= left:

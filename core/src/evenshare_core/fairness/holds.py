@@ -1,7 +1,7 @@
 """Leases after a round, recomputed only from the snapshot and the decision.
 
 This module shares no code with `evenshare_core.domain.invariants`, which guards the decision, so
-that the two confirm each other.
+the two checks are independent.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ def job_type_results(
 ) -> tuple[JobTypeResult, ...]:
     """Return a result for every row, in the order of (tenant, profile).
 
-    `judged` has the shares that promises are about, `got` the allocated whole GPUs.
+    `judged` has the shares to which promises apply, `got` the allocated whole GPUs.
     """
     if not judged.rows:
         return ()

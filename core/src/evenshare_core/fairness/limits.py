@@ -38,7 +38,7 @@ class _Use:
 
 
 class RoundLimits:
-    """The remaining quota, credit and lendable GPUs, followed through a round's picks."""
+    """The remaining quota, credit and lendable GPUs, updated with each pick of a round."""
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class RoundLimits:
         for key, row in self._rows.items():
             if row.lendable(row.gpus) != row.gpus:
                 self._kept[key[1]] = self._kept.get(key[1], 0) + self.use(*key).kept
-        # GPUs neither held nor reserved: an entry before each pick of the type, and one at the end.
+        # GPUs neither held nor reserved, with one entry before each pick of the type and one at the
+        # end.
         self._open = {name: [unused.get(name, 0) - kept] for name, kept in self._kept.items()}
 
     def use(self, tenant: int, gpu_type: str) -> _Use:
@@ -88,7 +89,7 @@ class RoundLimits:
             self._take(term.tenant, term.gpu_type, term.gpus, self._lengths.get(term.job))
 
     def withdraw(self, tenant: int, gpu_type: str, gpus: int) -> None:
-        """Apply a pick that a limit withdrew; it held its GPUs from an unknown moment on."""
+        """Apply a pick that a limit withdrew; it is unknown from when on it held its GPUs."""
         self._take(tenant, gpu_type, gpus, None)
         if gpu_type in self._open:
             self._open[gpu_type] = [left - gpus for left in self._open[gpu_type][:-1]]
@@ -115,7 +116,7 @@ class RoundLimits:
         self, tenant: int, gpu_type: str, gpus: int, max_price_micro: int | None,
         *, settled: bool = False,
     ) -> bool:  # fmt: skip # rows of what belongs together
-        """Return whether a limit of the tenant or the job refuses a gang now.
+        """Return whether the limits of the tenant or of the job refuse these GPUs to a gang now.
 
         With `settled`, the credit is the amount left after the round's final terms.
         """
@@ -133,7 +134,7 @@ class RoundLimits:
         return left is not None and worst_case_micro(borrowed, price, self._lease_us) > left
 
     def open_until(self, tenant: int, gpu_type: str, gpus: int, end: int) -> int:
-        """Return the last moment at which the quota reserved by others leaves room for a gang.
+        """Return the last moment at which the quota that others reserve leaves room for a gang.
 
         Moments are those of `evenshare_core.fairness.room`; `end` is the last.
         """
@@ -141,7 +142,7 @@ class RoundLimits:
         use = self.use(tenant, gpu_type)
         if left is None or gpus <= use.idle:
             return end
-        # A tenant may use its own reserved quota.
+        # A tenant may use the quota that it reserved itself.
         return min(end, _falling_until(left, gpus - use.kept))
 
 

@@ -1,4 +1,4 @@
-"""Measurement of the lines of a round's certificate, only from its snapshot and decision."""
+"""Measurement of a round's certificate lines only from its snapshot and decision."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ RATIONALITY = Property.INDIVIDUAL_RATIONALITY
 
 
 class TriedMisreports(NamedTuple):
-    """The tried misreports of a row, above and below the truth, and how many are possible."""
+    """The misreports of a row that were tried, above and below the truth, and how many are
+    possible.
+    """
 
     over: Sequence[Probe]
     of_over: int
@@ -83,11 +85,11 @@ class Measured:
 
     @property
     def basis(self) -> Basis:
-        """The basis of fairness between rows."""
+        """The allocation that is compared between rows."""
         return Basis.IDEALS if self.has_ideals else Basis.LEASES
 
     def verdict(self, name: Property, broken: bool) -> Verdict:
-        """Return the verdict of a measurement, given the promises."""
+        """Return the verdict on a measurement, given what was promised."""
         if name not in self.promised:
             return Verdict.NOT_PROMISED
         return Verdict.VIOLATED if broken else Verdict.HOLDS
@@ -194,7 +196,9 @@ class Measured:
         return self._counted(name, count)
 
     def _owners(self, name: Property) -> CertificateItem:
-        """Check for borrowing leases ahead of owners, and for tenants that paid for own quota."""
+        """Check that no borrowing lease delays an owner, and that no tenant pays for GPUs within
+        its quota.
+        """
         check = check_owners(self.snapshot, self.decision)
         if not check.owed and not check.borrowed:
             why = "nobody waits for GPUs of its quota, and nothing was borrowed in this round"
@@ -254,7 +258,9 @@ class Measured:
     # ---- between rows ----
 
     def _idle(self, name: Property) -> CertificateItem | None:
-        """Return the line of a property that compares rows if there are too few or too many."""
+        """Return a property's line without a comparison, if there are too few or too many rows to
+        compare.
+        """
         rows = len(self.judged.rows)
         if rows < 2:
             why = "nobody with quota has jobs" if not rows else "only one has jobs"
@@ -303,7 +309,9 @@ class Measured:
         )
 
     def _margins(self, allocation: Allocation) -> tuple[Array, Array]:
-        """Return each row's ratio to the equal split (inf if capped), and whether it is below."""
+        """Return each row's ratio to the equal split (inf if capped), and whether it is below that
+        split.
+        """
         each, alone = properties.sharing_incentive(
             allocation.speedups,
             allocation.shares,
@@ -340,7 +348,7 @@ class Measured:
         )
 
     def _equal(self) -> CertificateItem:
-        """Compare the rows that are not capped: more GPUs would be wasted on capped ones."""
+        """Compare the rows that are not capped, because capped rows cannot use more GPUs."""
         name = Property.EQUAL_THROUGHPUT
         if idle := self._idle(name):
             return idle
@@ -392,7 +400,7 @@ class Measured:
     def _probes(
         self, name: Property, tried: Sequence[Probe], of: int, untried: str
     ) -> CertificateItem:
-        """Return the best of the misreports of one row that were tried."""
+        """Return the best of the tried misreports of one row."""
         if not self.has_ideals:
             why = "this policy does not look at speeds"
             return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.PROBES, why=why)

@@ -109,7 +109,7 @@ class _Kind(NamedTuple):
 
 
 class _Until(NamedTuple):
-    """The last moments at which claims could have been served, by GPU type of the claim."""
+    """By GPU type, the last moments at which claims of that type could have been served."""
 
     last: dict[ClaimKey, int]
     largest: int  # the largest gang that fits at the end
@@ -155,7 +155,7 @@ class _Order:
         return {job.id: job for job in self._snapshot.jobs}
 
     def _find_withdrawn(self) -> tuple[dict[ClaimKey, int], set[int]]:
-        """Return the GPUs by claim, and the jobs, of picks that a limit rightly withdrew."""
+        """Return the GPUs by claim, and the jobs, of picks that a limit was right to withdraw."""
         gpus: Counter[ClaimKey] = Counter()
         jobs = set[int]()
         for skip in self._decision.skips:
@@ -192,7 +192,7 @@ class _Order:
         return Room(sizes, held, terms, withdrawn=withdrawn, spread=spread)
 
     def _is_kept(self, kept: KeptGpus, room: Room) -> bool:
-        """Return whether GPUs are rightly kept for a gang that waited too long and did not fit."""
+        """Return whether GPUs were rightly kept for a gang that waited too long and did not fit."""
         job = self._jobs.get(kept.job)
         return (
             job is not None
@@ -278,10 +278,11 @@ class _Order:
         return moment
 
     def _may_come_later(self, kind: _Kind, gpu_type: str) -> bool:
-        """Return whether a job that accepts several types may have been tried last on this type.
+        """Return whether this type may have been the last one tried for a job that accepts several
+        types.
 
-        A job that runs stays on its type. A job borrows on no type while its tenant's quota of
-        another type has room for it.
+        A running job stays on its type. A job does not borrow on any type while its tenant's quota
+        of another type has room for it.
         """
         types = self._types(kind.gpu_types)
         if len(types) < 2:
@@ -298,7 +299,9 @@ class _Order:
         )
 
     def _served_elsewhere(self, first_unfit: dict[ClaimKey, int]) -> None:
-        """Apply line 17 to jobs that may have been first here before another type served them."""
+        """Apply line 17 to jobs that may have been first on this type before another type served
+        them.
+        """
         for term in self._terms:
             job = self._jobs.get(term.job)
             for name in self._types(job.gpu_types) if job is not None else ():
@@ -309,7 +312,7 @@ class _Order:
     # ---- the order of picks ----
 
     def _is_judged(self, term: PickedTerm) -> bool:
-        """Return whether a pick must be in order: not if its note rightly excuses it.
+        """Return whether a pick must be in order, unless its note gives a valid excuse.
 
         A job is excused if it waited too long, or if it accepts several types and came after all
         picks that are in order.
@@ -409,16 +412,16 @@ class _ClaimSums:
         self.alloc += gpu_us
 
     def least(self) -> Rank:
-        """Return the rank without the unseen amount, which is the lowest possible one."""
+        """Return the lowest possible rank, which leaves out the unseen amount."""
         return self._rank(self.alloc)
 
     def most(self) -> Rank:
         return self._rank(self.alloc + self.unseen)
 
     def _rank(self, alloc: int) -> Rank:
-        """Return the sort key of a claim; the lowest is served first.
+        """Return the sort key of a claim; the claim with the lowest key is served first.
 
-        If nothing is deserved, the claim is first if it received no GPU-time, otherwise last, by
+        A claim that deserves nothing comes first if it received no GPU-time, and otherwise last, by
         quota.
         """
         if self.fair:

@@ -54,7 +54,7 @@ class OwnersCheck(NamedTuple):
 
 
 def check_owners(snapshot: Snapshot, decision: Decision) -> OwnersCheck:
-    """Return the owners that a round delayed for borrowing leases, and the longest wait."""
+    """Return the owners that a round delayed with borrowing leases, and the longest wait."""
     round_ = _OwnersRound(snapshot, decision)
     broken = round_.paying_owners()
     owed, waits = 0, list[tuple[int, int]]()
@@ -77,7 +77,7 @@ def check_owners(snapshot: Snapshot, decision: Decision) -> OwnersCheck:
 
 
 class _Shape(NamedTuple):
-    """The properties that decide where and when a job may start within quota."""
+    """The properties of a job that decide where and when it may start within quota."""
 
     tenant: int
     gpus: int
@@ -86,7 +86,8 @@ class _Shape(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A node: GPUs not held within quota, and the ends of the terms on its borrowed GPUs.
+    """The GPUs of a node that are not held within quota, and the ends of the terms on its borrowed
+    GPUs.
 
     `fresh` has the terms that the round starts.
     """
@@ -97,7 +98,7 @@ class _Node(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """The first instants at which a node has enough GPUs, without and with the terms that start.
+    """The first times at which a node has enough GPUs, without and with the terms that start now.
 
     `nodes` counts the nodes that have enough GPUs after the round.
     """
@@ -167,7 +168,9 @@ class _OwnersRound:
                 self._nodes[node_id] = node._replace(gpus=node.gpus - gpus)
 
     def _add_jobs(self, decision: Decision) -> None:
-        """Collect waiting jobs without an earlier lease, and jobs for which a node may be kept."""
+        """Collect the waiting jobs that held no lease before, and the jobs for which a node may be
+        kept.
+        """
         held = {lease.job for lease in self._snapshot.leases}
         given = {row.job: row for row in decision.grants}
         for job in self._snapshot.jobs:
@@ -180,8 +183,8 @@ class _OwnersRound:
                 jobs.append(job)
                 continue
             for name in self.types_of(shape):
-                # The policy may have kept GPUs of this type for it before it started on another
-                # type.
+                # The policy may have kept GPUs of this type for a job before that job started on
+                # another type.
                 if grant.borrowed or grant.gpu_type != name:
                     self._may_keep(job, shape, name)
         for shape, jobs in self.waiting.items():
@@ -196,7 +199,7 @@ class _OwnersRound:
             self._order.setdefault(gpu_type, []).append(arrival_order(job))
 
     def paying_owners(self) -> set[int]:
-        """Return the tenants that borrow by a new term before their own quota is used."""
+        """Return the tenants that borrow with a new term before their own quota is used up."""
         return {
             tenant
             for tenant, name in self._borrowers
@@ -204,7 +207,7 @@ class _OwnersRound:
         }
 
     def types_of(self, shape: _Shape) -> list[str]:
-        """Return the GPU types on which such a job can run and fits on one node."""
+        """Return the GPU types on which a job of this shape can run and fits on one node."""
         speeds = self._speeds.get(shape.profile)
         names = shape.gpu_types or self._sizes
         return [
@@ -219,13 +222,13 @@ class _OwnersRound:
         return self._most[key] + shape.gpus <= self._quotas.get(key, 0)
 
     def ahead(self, job: Job, gpu_type: str) -> int:
-        """Return the number of earlier jobs for each of which a node of this type may be kept."""
+        """Return the number of earlier jobs that may each keep a node of this type."""
         return bisect_left(self._order.get(gpu_type, []), arrival_order(job))
 
     def clear_us(self, gpu_type: str, gpus: int) -> tuple[int | None, int | None]:
-        """Return the first instants at which a node has `gpus` GPUs after borrowed terms end.
+        """Return the first times at which a node has `gpus` GPUs, as borrowed terms end.
 
-        The first instant ignores the terms that the round starts, the second includes them. Each is
+        The first time ignores the terms that the round starts, the second includes them. Each is
         None if no node ever has enough.
         """
         room = self._room(gpu_type, gpus)

@@ -12,8 +12,8 @@ import numpy as np
 from evenshare_core.fairness.properties import Array, ShapeError, throughputs
 from evenshare_core.fairness.solver import SilentHighs
 
-# The limit of simplex iterations; a program of 100 rows and 5 types takes a few hundred. A limit of
-# wall time would give other results in a replay on a slower machine.
+# The limit of simplex iterations; a program of 100 rows and 5 types takes a few hundred. With a
+# limit of wall time, a replay on a slower machine would give other results.
 ITERATIONS = 100_000
 OPTIONS = (("simplex_iteration_limit", ITERATIONS), ("threads", 1), ("random_seed", 0))
 

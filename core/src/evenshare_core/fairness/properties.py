@@ -59,7 +59,7 @@ def throughputs(speedups: Array, shares: Array) -> Array:
 def useful(speedups: Array, offers: Array, limits: Array) -> Array:
     """Return each row's throughput with the best of the offered GPUs that it can use.
 
-    `offers` (n x ... x k) are GPUs by type; row l uses at most `limits[l]` of them, the fastest
+    `offers` (n x ... x k) are GPUs by type. Row l uses at most `limits[l]` of them, the fastest
     first.
     """
     order = np.argsort(-speedups, axis=1, kind="stable")
@@ -77,13 +77,8 @@ def envy_matrix(
 ) -> Array:
     """Return the gain of row l with the share of row i, per unit of weight.
 
-    Entry (l, i) = pi_l / pi_i (w_l . x_i) - w_l . x_l, in l's own throughput: positive is envy.
-    With `limits`, only the GPUs of the other's share that l can use count. The diagonal is 0.
-
-    Raises:
-        ShapeError: see `checked`.
-
-    Source: OEF (10); by weight as 4.2.3.
+    Entry (l, i) is pi_l / pi_i (w_l . x_i) - w_l . x_l, in l's own throughput; a positive entry is
+    envy. With `limits`, only the GPUs of the other's share that l can use count. The diagonal is 0.
     """
     w, x, pi = checked(speedups, shares, weights)
     if limits is None:
@@ -99,9 +94,9 @@ def envy_matrix(
 def equal_split(
     speedups: Array, capacity: Array, weights: Array, limits: Array | None = None
 ) -> Array:
-    """Return each row's throughput with only its weight's part of every GPU type.
+    """Return each row's throughput with only the part of every GPU type that its weight gives it.
 
-    With `limits`, it uses at most that number of these GPUs, the fastest.
+    With `limits`, each row uses at most that number of these GPUs, the fastest.
     """
     pi = np.asarray(weights, float)
     if not pi.size:

@@ -6,7 +6,7 @@ AT_SHARE = 0.02  # rho within this distance of 1 counts as the fair share
 
 
 def standing(rho: float) -> str:
-    """Return the position of rho as text: "at", "above" or "below" the fair share."""
+    """Return "at", "above" or "below", by the position of rho relative to the fair share."""
     if round(abs(rho - 1), 9) <= AT_SHARE:
         return "at"
     return "above" if rho > 1 else "below"

@@ -68,7 +68,7 @@ def picked_terms(snapshot: Snapshot, decision: Decision) -> list[PickedTerm]:
 
 
 def free_at_start(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, dict[int, int]]:
-    """Return the GPUs of each type and node that no `kept` lease holds."""
+    """Return the GPUs of each type and node that are in no `kept` lease."""
     held = gpus_by_node(lease.placement for lease in kept)
     free: dict[str, dict[int, int]] = {}
     for row in nodes:
@@ -117,7 +117,7 @@ class Room:
     def _last_moments(
         self, left: dict[int, int], terms: Sequence[PickedTerm], withdrawn: int
     ) -> list[int]:
-        """Return, by size of a gang that goes to one node, the last moment at which it fits."""
+        """Return the last moment at which a gang on one node fits, by size of the gang."""
         last = [0] * (self._size + 1)
         sure = _surely_free(left.values(), withdrawn)  # the most GPUs surely free on one node
         apparent = max(left.values(), default=0)  # the same number if no jobs exchanged places
@@ -136,18 +136,21 @@ class Room:
 
 
 def _surely_free(free: Iterable[int], withdrawn: int) -> int:
-    """Return the most GPUs free on one node, in the worst case of `withdrawn` taken GPUs."""
+    """Return the most GPUs that are surely free on one node, wherever the `withdrawn` GPUs were
+    taken.
+    """
     if not withdrawn:
         return max(free, default=0)
     rows = sorted(free, reverse=True)
     above = accumulate(rows)
-    # In the worst case, the withdrawn GPUs were on the k nodes with most free GPUs, now all equally
-    # free.
+    # In the worst case, the withdrawn GPUs were on the k nodes with the most free GPUs, which now
+    # all have equally many.
     return max((-(-(total - withdrawn) // k) for k, total in enumerate(above, start=1)), default=0)
 
 
 def _unclear(terms: Sequence[PickedTerm]) -> list[int]:
-    """Return the largest error of a node's free GPUs, from the end of the round back to its start.
+    """Return the largest possible error of a node's free GPUs, at each moment from the end back to
+    the start.
 
     An exchange swaps a renewal with the grants that had taken its GPUs. It matters at a moment only
     if some of these were picked before that moment and others after it. So the error is at most the

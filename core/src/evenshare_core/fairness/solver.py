@@ -1,4 +1,4 @@
-"""The only place that creates a HiGHS solver: it never prints.
+"""Creates every HiGHS solver, so that none of them prints.
 
 HiGHS 1.16 prints a banner to stdout while it is created, before any option can be set. The banner
 would corrupt the JSON output of a command. It is printed by `setCallback`, which the library calls
@@ -11,7 +11,7 @@ import highspy
 
 
 class SilentHighs(highspy.Highs):
-    """A solver whose output is off from its creation on."""
+    """A solver that is silent from its creation on."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # untyped in the library

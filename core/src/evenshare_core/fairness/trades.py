@@ -21,7 +21,7 @@ _HALF = Fraction(1, 2 * GPU_MICRO)
 
 
 class TradeSide(NamedTuple):
-    """The effect of a trade on one party, in GPUs of the slower type as `tenant` values them."""
+    """The effect of a trade on one party, in GPUs of the slower type, valued by `tenant`."""
 
     tenant: int
     other: int
@@ -30,7 +30,9 @@ class TradeSide(NamedTuple):
 
     @property
     def gain(self) -> Fraction:
-        """Received over given, for example 1.2 for a fifth more; 0 if nothing was given."""
+        """Value received over value given, for example 1.2 for a fifth more; 0 if nothing was
+        given.
+        """
         return self.received / self.gave if self.gave else Fraction(0)
 
     @property
@@ -78,7 +80,7 @@ def check_trades(snapshot: Snapshot, decision: Decision) -> TradesCheck:
 def trade_sides(trade: Trade) -> tuple[TradeSide, TradeSide]:
     """Return the value of a trade to its buyer and to its seller, each by its own speeds.
 
-    For an undone trade, the values are those of the original trade.
+    The values of an undone trade are those of the original trade.
     """
     bought, sold = Fraction(trade.bought_micro, GPU_MICRO), Fraction(trade.sold_micro, GPU_MICRO)
     to_buyer, to_seller = (
@@ -96,7 +98,7 @@ def _rounding(gpus: Fraction) -> Fraction:
 
 
 def _is_wrong(trade: Trade) -> bool:
-    """Return whether the trade exchanges nothing, or at another rate than recorded."""
+    """Return whether the trade exchanges nothing, or its rate differs from the recorded one."""
     rate = abs(trade.rate_micro)
     if trade.buyer == trade.seller or trade.bought_type == trade.sold_type:
         return True
@@ -123,7 +125,7 @@ def _broken_swaps(snapshot: Snapshot, decision: Decision) -> Iterable[int]:
 
 
 class _Speedups:
-    """The value of a fast GPU in slow ones to a tenant's jobs, by their profiles."""
+    """The value of a fast GPU to a tenant's jobs in slow GPUs, by their profiles."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         profiles = {row.id: row for row in snapshot.profiles}

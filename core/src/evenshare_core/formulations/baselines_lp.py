@@ -1,4 +1,4 @@
-"""Shares without a solver: the equal split, and the most efficient split without caps."""
+"""Shares that need no solver: the equal split, and the most efficient split without caps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from evenshare_core.formulations.programs import Efficiency, SolverResult
 
 
 def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -> Array:
-    """Return each tenant's weighted part of each GPU type that it can use, shape n x k.
+    """Return the part of each GPU type that a tenant gets by its weight, if it can use the type;
+    shape n x k.
 
     A type is split among the tenants that can run on it. A tenant whose cap is below its part gets
     the same mix, scaled down to the cap, and the rest is split again.
@@ -27,7 +28,7 @@ def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -
         over = open_ & (sums > caps)
         if not over.any():
             return np.asarray(np.where(open_[:, None], parts, shares))
-        # Fix the tightest caps first: the split of the rest may meet the other caps.
+        # Tightest caps first, because the other caps may be met by the new split of the rest.
         shares[over] = parts[over] * (caps[over] / sums[over])[:, None]
         open_ &= ~over
         free = np.maximum(0.0, capacity - shares.sum(axis=0))

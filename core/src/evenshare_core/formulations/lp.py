@@ -88,7 +88,7 @@ class LinearProgram:
             len(values),
             int(highspy.MatrixFormat.kRowwise),
             int(highspy.ObjSense.kMaximize),
-            0.0,  # offset of the objective
+            0.0,  # constant term of the objective
             cost,
             np.zeros(columns),
             upper,
@@ -205,7 +205,7 @@ class LinearProgram:
 
 
 def _taken(status: highspy.HighsStatus) -> None:
-    """Raise if HiGHS refused a value: it then drops all rows, and only this status shows it."""
+    """Raise if HiGHS refused a value: it then drops all rows, and only the status shows it."""
     if status == highspy.HighsStatus.kError:
         raise SolverError("HiGHS rejects a value of the program")
 

@@ -63,7 +63,7 @@ def solve(program: EnvyFree, *, name: str, ordered: bool = False) -> SolverResul
 
 
 class EnvyModel:
-    """The program of (10) with some of its envy rows."""
+    """The program of (10) with only some of its envy rows."""
 
     def __init__(self, program: EnvyFree) -> None:
         """Set up all rows except the envy rows."""

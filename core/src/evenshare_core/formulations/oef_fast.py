@@ -39,7 +39,7 @@ class Fast(Highs):
         unsorted = np.empty_like(shares)
         unsorted[order] = shares
         none = np.zeros(len(order))
-        # Every level row binds: its price is the cost of a unit of the tenant's work.
+        # Every level row binds, and its price is the cost of a unit of the tenant's work.
         level_prices = (prices / program.speedups).min(axis=1)
         return SolverResult(unsorted, prices, none, level_prices, self.name)
 

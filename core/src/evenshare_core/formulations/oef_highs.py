@@ -114,7 +114,7 @@ def envy_row(rows: ConstraintRows, program: EnvyFree, tenant: int, other: int) -
 
 
 def cap_prices(duals: Array, caps: Array) -> Array:
-    """Return the duals of cap rows, which are the first in `duals`, by tenant; 0 without a cap."""
+    """Return by tenant the duals of cap rows, which come first in `duals`; 0 without a cap."""
     prices = np.zeros(len(caps))
     capped = np.flatnonzero(np.isfinite(caps))
     prices[capped] = duals[: len(capped)]
@@ -122,7 +122,7 @@ def cap_prices(duals: Array, caps: Array) -> Array:
 
 
 def clean(shares: Array, capacity: Array) -> Array:
-    """Remove rounding errors: negative or tiny shares, and excess over a type's capacity."""
+    """Remove rounding errors: negative or tiny shares, and shares above a type's capacity."""
     dust = 1e-9 * max(1.0, float(capacity.sum()) / len(shares))
     cleaned = np.where(shares < dust, 0.0, shares)
     used = cleaned.sum(axis=0)

@@ -1,7 +1,7 @@
-"""The programs in Pyomo, in a form close to the paper's notation, for reading and cross-checks.
+"""The programs in Pyomo, close to the paper's notation, for reading and cross-checks.
 
-They are solved by HiGHS through Pyomo's own interface, on one thread without a time limit. This is
-slow, because Pyomo builds every row as an expression.
+HiGHS solves them through Pyomo's own interface, on one thread without a time limit. This is slow,
+because Pyomo builds every row as an expression.
 """
 
 from __future__ import annotations

@@ -120,7 +120,9 @@ def _laid(program: CompactProgram, chosen: Sequence[int], order: Sequence[int]) 
 
 
 def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
-    """Return the columns of the last plan: for each job its option, with its step if possible."""
+    """Return the columns of the last plan: the same option for each job, and the same step if
+    possible.
+    """
     places = {job.id: place for place, job in enumerate(program.problem.jobs)}
     rows = {places[row.job]: row for row in jobs.values() if row.job in places}
     kept: dict[int, int] = {}
@@ -154,7 +156,7 @@ def _as_promised(
 
 
 def _broken(program: CompactProgram, made: SlotReservations, kept: Sequence[int]) -> bool:
-    """Return whether a job earns less than with its column of the last plan."""
+    """Return whether a job earns less than with its column in the last plan."""
     for number in kept:
         column = program.columns[number]
         given = made.column_of.get(column.job)

@@ -60,7 +60,7 @@ def solve_whole(
         len(values),
         int(highspy.MatrixFormat.kRowwise),
         int(highspy.ObjSense.kMaximize),
-        0.0,  # offset of the objective
+        0.0,  # constant term of the objective
         rewards,
         np.zeros(columns),
         np.ones(columns),

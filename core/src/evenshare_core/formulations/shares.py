@@ -57,7 +57,8 @@ __all__ = [
     "virtual_tenants",
 ]
 
-# Backend -> module and class; imported at first use, so that a round only loads HiGHS.
+# Module and class of each backend. They are imported at first use, so that a round loads only
+# HiGHS.
 BACKENDS = {
     "fast": ("evenshare_core.formulations.oef_fast", "Fast"),
     "highs": ("evenshare_core.formulations.oef_highs", "Highs"),
@@ -212,7 +213,7 @@ def canonical(problem: ShareProblem) -> Classes:
     weights = each[starts]
     ends = np.append(starts[1:], len(keys))
     for row in np.flatnonzero(ends - starts > 1):
-        # fsum is exact, so the order of the tenants does not affect the last bit.
+        # fsum is exact, so the order of the tenants does not change the last bit.
         weights[row] = math.fsum(each[starts[row] : ends[row]])
     of = np.zeros(len(pi), dtype=np.int64)
     of[kept] = inverse

@@ -18,7 +18,8 @@ import numpy as np
 from evenshare_core.formulations.lp import DUAL, ConstraintRows, LinearProgram
 from evenshare_core.formulations.problems import Array, SolverError
 
-# After this many stages, the simplex's vertex is used. It only depends on the tenants' order.
+# After this many stages, the simplex's vertex is used, which depends only on the order of the
+# tenants.
 STAGES = 64
 ROUNDING = 1e-12  # slack of a fixed upper bound
 INF = float("inf")
@@ -65,7 +66,8 @@ def min_max(
             return values
         at = (levels * values.reshape(tenants, types)).sum(axis=1)
         for tenant in np.flatnonzero(lowered):
-            # This level cannot be lowered without raising another's: fix it as a maximum.
+            # This level cannot be lowered without raising another level, so it is fixed as a
+            # maximum.
             place = first + int(tenant)
             model.highs.changeCoeff(place, top, 0.0)
             model.highs.changeRowBounds(place, -float(at[tenant]) - ROUNDING, INF)

@@ -1,1 +1,1 @@
-"""Money: fixed point, posted prices, budgets, and splits of income."""
+"""Money: fixed-point amounts, posted prices, budgets and splits of income."""

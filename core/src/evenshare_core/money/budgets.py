@@ -70,7 +70,7 @@ def calendar_period(kind: BudgetPeriod, at: datetime) -> tuple[datetime, datetim
 
 
 def stop_micro(amount_micro: int, action: BudgetAction) -> int:
-    """Return the usage at which rounds promise no more from a budget, in micro-credits."""
+    """Return the usage in micro-credits at which rounds stop promising credit from a budget."""
     percent = FULL_PERCENT if action is BudgetAction.BLOCK else STOP_PERCENT
     return amount_micro * percent // ALL_PERCENT
 

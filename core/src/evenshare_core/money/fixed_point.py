@@ -52,7 +52,7 @@ def to_credits(micro: int) -> Decimal:
         TypeError: it is not an int.
         ValueError: it does not fit numeric(20,6).
     """
-    # Build it from text, because arithmetic would round to the decimal context's precision.
+    # Built from text, because arithmetic would round to the decimal context's precision.
     return Decimal(to_text(micro))
 
 
@@ -159,7 +159,7 @@ def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
     left = total - sum(parts)
     if left:
         rests = [rest for _, rest in exact]
-        # A reversed sort is stable too, so on a tie the earlier index is first.
+        # A reversed sort is stable, too: of equal entries, the earlier index comes first.
         ranked = sorted(range(len(rests)), key=rests.__getitem__, reverse=True)
         for index in ranked[:left]:
             parts[index] += 1

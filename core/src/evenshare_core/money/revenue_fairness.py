@@ -41,7 +41,7 @@ class TenantRevenue:
 
     @property
     def gain(self) -> Fraction:
-        """g_u: the utility of all jobs plus income minus cost."""
+        """g_u: the utility of all jobs, plus income, minus cost."""
         utility = Fraction(self.own_utility) + Fraction(self.borrowed_utility)
         return utility + Fraction(self.income) - Fraction(self.cost)
 

@@ -33,23 +33,23 @@ class InstantUs(int):
     """Microseconds of pool time since 1970, written as RFC 3339."""
 
 
-# Description of a term for which rounds were late, in its lender's rows.
+# Describes until when a borrower was charged, if rounds were late.
 ChargedUntil = Annotated[
     InstantUs | None,
     Meta(
-        description="If rounds were late for the term: until when its borrower was charged. null:"
-        " until it ended."
+        description="The end of the time for which the borrower was charged, if rounds were"
+        " late for the term. null: the end of the term."
     ),
 ]
 TermRound = Annotated[
     Int | None,
     Meta(
-        description="The round that granted or renewed the term: its price is the one posted for"
-        " it."
+        description="The round that granted or renewed the term; the term has the price"
+        " posted for this round."
     ),
 ]
 SettledHour = Annotated[
-    InstantUs, Meta(description="The first instant of the hour that it is settled in.")
+    InstantUs, Meta(description="The start of the hour in which it is settled.")
 ]
 
 
@@ -72,33 +72,32 @@ class UsageRow(Struct, frozen=True, kw_only=True):
     carried: Annotated[
         Int | None,
         Meta(
-            description="The remainder that the amount took over from the lease's terms before, in"
-            " 1/3,600,000,000 of a micro-credit; null: own GPUs, or from before remainders were"
-            " carried. amount = gpus x price x time + carried, to the nearest micro-credit."
+            description="The remainder carried over from the lease's previous terms, in"
+            " 1/3,600,000,000 of a micro-credit. null: own GPUs, or a term from"
+            " before remainders were carried. amount = gpus x price x time +"
+            " carried, to the nearest micro-credit."
         ),
     ]
     charged_until: Annotated[
         InstantUs | None,
         Meta(
-            description="The end of the time that the amount is for, if rounds were late for the"
-            " term: its expiry, or the end of its minimum runtime. null: `ends_at`."
+            description="The end of the charged time, if rounds were late for the term: its"
+            " expiry, or the end of its minimum runtime. null: `ends_at`."
         ),
     ] = None
     borne: Annotated[
         Amount,
         Meta(
-            description="What the operator paid the lenders for the rest of the time; no part of"
-            " the amount."
+            description="What the operator paid the lenders for the rest of the time; not"
+            " included in the amount."
         ),
     ] = Amount(0)
     hour: SettledHour
-    transfer: Annotated[
-        Uid | None, Meta(description="null: not settled yet, or nothing to pay for it.")
-    ]
+    transfer: Annotated[Uid | None, Meta(description="null: not settled yet, or nothing to pay.")]
 
     @property
     def charged_us(self) -> int:
-        """The time for which the amount is charged; negative or too long in a wrong row."""
+        """The time to which the amount applies; in a wrong row it may be negative or too long."""
         until_us = self.ends_at if self.charged_until is None else self.charged_until
         return until_us - self.starts_at
 
@@ -107,7 +106,10 @@ class LenderRow(Struct, frozen=True):
     """A lender of a borrowed term."""
 
     name: Annotated[
-        str, Meta(description="As the pool shows it to you; `operator`: capacity of nobody.")
+        str,
+        Meta(
+            description="The name that the pool shows to you; `operator` for unallocated capacity."
+        ),
     ]
     weight: Annotated[Whole, Meta(description="A whole number.")]
     is_you: bool
@@ -134,9 +136,9 @@ class IncomeRow(Struct, frozen=True, kw_only=True):
     carried: Annotated[
         Int | None,
         Meta(
-            description="As of usage: in 1/3,600,000,000 of a micro-credit. null: from before"
-            " remainders were carried; then weights are integrals of idle quota, in"
-            " GPU-microseconds."
+            description="As in usage rows, in 1/3,600,000,000 of a micro-credit. null: a term"
+            " from before remainders were carried; its weights are integrals of"
+            " idle quota, in GPU-microseconds."
         ),
     ]
     charge: Annotated[
@@ -146,20 +148,20 @@ class IncomeRow(Struct, frozen=True, kw_only=True):
             " paid it less `borne`."
         ),
     ]
-    weight: Annotated[Whole, Meta(description="The tenant's own, a whole number.")]
+    weight: Annotated[Whole, Meta(description="The weight of this tenant, a whole number.")]
     weights: Annotated[Whole, Meta(description="The sum of all lenders' weights.")]
     lenders: Annotated[
         tuple[LenderRow, ...] | None,
         Meta(
-            description="All lenders in the order in which equal remainders of the split go. null:"
-            " the pool hides other tenants."
+            description="All lenders, in the order that decides between equal remainders of the"
+            " split. null: the pool hides other tenants."
         ),
     ]
     rounded_up: Annotated[
         bool,
         Meta(
-            description="Whether one of the micro-credits that rounding down had left went to the"
-            " tenant."
+            description="Whether the tenant got one of the micro-credits that were left after"
+            " rounding down."
         ),
     ]
     earned: Annotated[
@@ -168,15 +170,16 @@ class IncomeRow(Struct, frozen=True, kw_only=True):
     counts_from: Annotated[
         InstantUs | None,
         Meta(
-            description="Idle quota from here on is in the weight: `starts_at`, or later where"
-            " that was reported late. null: no event closes the term."
+            description="The time from which idle quota counts for the weight: `starts_at`, or"
+            " later if the start was reported late. null: no event closes the term."
         ),
     ]
     counts_until: InstantUs | None
     idle_then: Annotated[
         InstantRow | None,
         Meta(
-            description="Idle quota of the instant that decides, where nothing is between the two."
+            description="Idle quota at the time that decides, if `counts_from` and"
+            " `counts_until` are equal."
         ),
     ]
     hour: SettledHour
@@ -186,15 +189,15 @@ class IncomeRow(Struct, frozen=True, kw_only=True):
     borne: Annotated[
         Amount | None,
         Meta(
-            description="What of `charge` the operator paid, because rounds were late.",
+            description="The part of `charge` that the operator paid, because rounds were late.",
             extra_json_schema={"nullable": False},
         ),
     ] = None
     earned_borne: Annotated[
         Amount | None,
         Meta(
-            description="What of `earned` the operator paid: `borne` split by what lenders earned,"
-            " by the largest remainder.",
+            description="The part of `earned` that the operator paid: `borne`, split in"
+            " proportion to what lenders earned, by the largest remainder.",
             extra_json_schema={"nullable": False},
         ),
     ] = None
@@ -209,7 +212,7 @@ class IdleRow(Struct, frozen=True):
     gpu_type: str
     at: InstantUs
     own: Annotated[Int, Meta(description="Of the tenant.")]
-    total: Annotated[Int, Meta(description="Of all lenders together, the operator with them.")]
+    total: Annotated[Int, Meta(description="Of all lenders together, including the operator.")]
 
 
 class EntryRow(Struct, frozen=True, kw_only=True):
@@ -231,7 +234,7 @@ class EntryRow(Struct, frozen=True, kw_only=True):
     earned_borne: Annotated[
         Amount | None,
         Meta(
-            description="What of `earned` the operator paid, because rounds were late.",
+            description="The part of `earned` that the operator paid, because rounds were late.",
             extra_json_schema={"nullable": False},
         ),
     ] = None

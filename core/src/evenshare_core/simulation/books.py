@@ -106,7 +106,7 @@ class Books:
         self._idle.setdefault(gpu_type, IdleSums()).entitle(at_us, capacity, quotas)
 
     def swap(self, at_us: int, quotas: Iterable[Entitlement], swaps: tuple[Swap, ...]) -> None:
-        """Move effective quotas by trades; the holder of a traded quota now lends its idle part."""
+        """Move effective quotas by trades; their new holder lends the idle part."""
         if not swaps and not self._swaps:
             return
         rows = tuple(quotas)
@@ -144,7 +144,9 @@ class Books:
         self._borrow(at_us, lease.gpu_type, -lease.borrowed)
 
     def contributed(self) -> dict[tuple[str, int], int]:
-        """Return the quota idle while its type was borrowed, in GPU-us by (GPU type, lender)."""
+        """Return the quota that was idle while its type was borrowed, in GPU-us by (GPU type,
+        lender).
+        """
         contributed = dict(self._lent)
         for gpu_type, before in self._lent_since.items():
             idle = self._idle[gpu_type]
@@ -191,7 +193,9 @@ class Books:
                 incomes[lender] = incomes.get(lender, 0) + amount
 
     def _mark(self, at_us: int, gpu_type: str) -> Mark:
-        """Return idle quota by lender up to now; cached, as calls at one instant add no time."""
+        """Return idle quota by lender up to now; cached, because repeated calls at the same time
+        add nothing.
+        """
         known = self._marks.get(gpu_type)
         if known is None or known[0] != at_us:
             known = self._marks[gpu_type] = (at_us, self._idle[gpu_type].mark(at_us))

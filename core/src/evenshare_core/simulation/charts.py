@@ -22,8 +22,8 @@ class Chart:
     """A figure with one line per series; a series without values has an empty line.
 
     `x` is the label of the axis, with its unit. y is a share between 0 and 1, or a ratio if
-    `is_ratio`. `mark` is a value drawn as a thin line: horizontal at y for a ratio, else vertical
-    at x.
+    `is_ratio`. `mark` is a value drawn as a thin line, horizontal if y is a ratio, and otherwise
+    vertical.
     """
 
     title: str
@@ -124,7 +124,7 @@ def _ticks(values: Sequence[float], mark: float | None, *, is_log: bool) -> list
 
 
 def _step(span: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, so that at most five steps cover the span."""
+    """Return 1, 2 or 5 times a power of ten, so that the span has at most five steps."""
     power = 10.0 ** floor(log10(span / 5))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * 5 >= span * 0.999)
 

@@ -21,7 +21,7 @@ from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import SECOND_US
 
-# End reasons, at or before the expiry, of leases whose jobs had work left.
+# Reasons for which a lease ends, at or before its expiry, although its job has work left.
 PREEMPTED = ("not_renewed", "preempted", "moved")
 
 

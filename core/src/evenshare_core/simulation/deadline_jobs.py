@@ -39,9 +39,9 @@ def deadline_of(job: SimJob) -> Deadline | None:
 
 
 def later(deadline: Deadline | None, by_us: int = 0) -> tuple[tuple[int, int], ...]:
-    """Return the values of a job whose deadlines are `by_us` later than the given ones.
+    """Return the values of a job whose deadlines are moved `by_us` later.
 
-    They are (instant, millionths of a point), as `SimJob.values`; empty without deadlines.
+    They are (time, millionths of a point), as `SimJob.values`; empty without deadlines.
     """
     if deadline is None:
         return ()

@@ -1,4 +1,4 @@
-"""Coming events by (instant, sequence): the simulator's only clock."""
+"""Future events by (time, sequence), which are the simulator's only clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EventKind(IntEnum):
 
 
 class Events:
-    """A heap of (instant in us, sequence, kind, key). Equal instants keep their push order."""
+    """A heap of (time in us, sequence, kind, key). At equal times, the push order decides."""
 
     __slots__ = ("_due", "_sequence", "coming")
 
@@ -40,8 +40,8 @@ class Events:
     def push_due(self, at_us: int, lease: int) -> None:
         """Add the expiry of a lease.
 
-        Only a term that protection has prolonged needs the heap. All others have equal lengths and
-        expire in push order.
+        Only a term that protection has prolonged needs the heap. All other terms have equal lengths
+        and expire in push order.
         """
         if self._due and at_us < self._due[-1][0]:
             self.push(at_us, EventKind.DUE, lease)

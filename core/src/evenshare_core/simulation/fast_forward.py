@@ -120,7 +120,7 @@ class _KeptRounds:
         self._limits_of: object = ()  # the entitlements from which `_limits` was built
         # the prices last posted here; the state's may differ
         self._posted: tuple[PoolPrice, ...] = ()
-        self._posted_of = -1  # the occupancy's version when `_posted` was computed
+        self._posted_of = -1  # the version of the occupancy when `_posted` was computed
         self._posted_at: tuple[tuple[int, int], ...] = ()  # (base, theta), if set by the policy
         self._prices_of: tuple[PoolPrice, ...] = ()
         self._prices: dict[str, int] = {}
@@ -259,8 +259,8 @@ class _KeptRounds:
     ) -> tuple[tuple[PoolPrice, ...], tuple[Surcharge, ...]]:
         """Return the prices and surcharges of the next round.
 
-        Unchanged prices are returned as the same object. `settings`: base and theta, if the policy
-        sets them.
+        Unchanged prices are returned as the same object. `settings` has base and theta, if the
+        policy sets them.
         """
         state, occupancy = self._state, self._state.occupancy
         used, capacity = occupancy.held, occupancy.capacity

@@ -30,7 +30,7 @@ WITHIN_PERCENT = 2  # percent of the shortest mean completion time
 
 
 class NoRecommendationError(Exception):
-    """No length can be recommended; the message gives the reason and a remedy."""
+    """No lease length can be recommended; the message gives the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)

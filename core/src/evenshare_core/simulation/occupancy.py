@@ -88,7 +88,8 @@ class Occupancy:
         if self.overfull:
             self._kept.clear()
             return free_capacity_by_type(self._nodes_now(), leases, at_us, spread=spread)
-        for one in self._kept.values():  # held-back nodes are free again, unless used
+        # nodes that were held back are free again, unless they are used
+        for one in self._kept.values():
             self._touched.update(one.held_back)
         fresh: dict[str, dict[int, int]] = {name: {} for name in self._sizes}
         for node_id in self._touched:

@@ -32,7 +32,8 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
 POINTS = 48  # number of points of a run's curve
-OPEN = "open"  # the state of a job, or end reason of a lease, that is open when the run ends
+# state or end reason of a job or lease that is open when the run ends
+OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,8 @@ def look_ahead(
 ) -> Outlook:
     """Simulate the pool under `rules` up to `until_us` of pool time.
 
-    `progress` is called with the current instant after each round. An exception that it raises ends
-    the run.
-
-    Raises:
-        KeyError: a job of the snapshot has no work.
-        InvariantViolation: the policy broke an invariant.
+    `progress` is called with the current time after each round. If it raises an exception, the run
+    ends.
     """
     state = PresentState(start, rules)
     result = go_on(state, until_us=until_us, progress=progress)
@@ -90,7 +87,10 @@ def look_ahead(
 def go_on(
     state: PresentState, *, until_us: int, progress: Callable[[int], None] | None = None
 ) -> SimulationResult:
-    """Run a state up to `until_us`: ends at this instant are applied, a round at it is not run."""
+    """Run a state up to `until_us`.
+
+    Jobs and leases that end at this time are applied, but no round is run.
+    """
     result = SimulationResult(state.books, 0, state.at_us)
 
     def tell(_: int) -> None:
@@ -176,7 +176,7 @@ def _restarted(job: SimJob, from_us: int, work_us: int) -> SimJob:
 
 
 def _late(cluster: Cluster, seen: Sequence[Seen], span: tuple[int, int]) -> float | None:
-    """Return the share of jobs that end later than they would on their tenant's quota only."""
+    """Return the share of jobs that end later than they would with only their tenant's quota."""
     from_us, until_us = span
     jobs = [_restarted(one.job, from_us, max(1, one.left_us)) for one in seen]
     if not jobs:

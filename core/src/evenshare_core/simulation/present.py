@@ -95,7 +95,7 @@ class PresentState(SimulationState):
         self.pool, self.tenants = snapshot.pool, snapshot.tenants
         self.number = snapshot.number
         self.next_lease = max((lease.id for lease in snapshot.leases), default=0) + 1
-        self.entitle()  # the books need the quotas before the first lease
+        self.entitle()  # the books need the quotas before the first lease opens
         self.quotas = snapshot.entitlements
         same = (rules.policy, self.policy.version) == (snapshot.policy, snapshot.policy_version)
         self.memory = snapshot.memory if same else {}

@@ -35,7 +35,7 @@ COLUMNS = (
     *("cold_s", "checkpoint_s"),
 )
 _LEAST, _NOTHING = Decimal("0.000001"), Decimal(0)
-# columns with equal values in all rows of a job type
+# columns that must have the same value in all rows of a job type
 _SHARED = ("priority", "cold_s", "checkpoint_s")
 
 Pairs = tuple[tuple[str, int], ...]
@@ -94,11 +94,7 @@ class ProfiledModel:
 
 
 def read_profiles(text: str) -> list[ProfiledModel]:
-    """Read job types, in the order of their first rows.
-
-    Raises:
-        TableError: a row is invalid, or contradicts others of its job type.
-    """
+    """Read job types in the order of their first rows."""
     groups: dict[tuple[str, str], list[TableRow]] = {}
     for row in read_table(text, "profiles", required=("model",), optional=COLUMNS[1:]):
         groups.setdefault((row.text("tenant"), row.name("model")), []).append(row)
@@ -144,7 +140,7 @@ def _measured(row: TableRow, gpu_type: str) -> IterationTimes:
         row.decimal("speed", least=Decimal("0.001"), most=Decimal(COUNT_MAX)),
     )
     if times.speed is not None and (times.iteration_s is not None or not gpu_type):
-        wrong = "needs a gpu_type and no iteration_s; remove one of them"
+        wrong = "is allowed only with a gpu_type and without iteration_s"
         raise row.error("speed", wrong)
     if (times.t1_s is None) != (times.t2_s is None):
         raise row.error("t1_s", "and t2_s go together; write both or none")
@@ -213,7 +209,9 @@ def _fitted(
 
 
 def _accepted(job: SimJob, able: set[str], types: Collection[str]) -> tuple[str, ...]:
-    """Return the nodes' types that may run a job; empty if it accepts and can use all."""
+    """Return the nodes' GPU types that may run a job; empty if the job accepts and can use all of
+    them.
+    """
     if not job.gpu_types and able >= set(types):
         return ()
     accepted = able.intersection(job.gpu_types or types)

@@ -31,7 +31,7 @@ from evenshare_core.simulation.type_flow import TypeFlow, joined
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import SECOND_US
 
-# (instant, order, GPUs, type bit or job's mask, job)
+# (time, order, GPUs, type's bit or job's mask, job)
 Step = tuple[float, int, int, int, SimJob | None]
 
 

@@ -14,7 +14,7 @@ from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
 
 COLUMNS = ("job_id", "tenant", "gpus", "submit_s", "start_s", "end_s", "queue_s", "rho")
 HOUR_COLUMNS = ("tenant", "hour", "deserved_gpu_s", "received_gpu_s", "deficit_gpu_s")
-RHO_MOST = 3.0  # higher values are drawn at this value
+RHO_MOST = 3.0  # higher values are drawn as this value
 
 _LIGHT = ("#2f62c9", "#b84e14", "#1f7a48", "#8d35a8", "#8a6a00", "#b82b45")
 _DARK = ("#7aa5ff", "#f29a5c", "#63c98f", "#d48bea", "#e0bd4a", "#ff8296")

@@ -68,12 +68,12 @@ class ObservedJob:
     limit_us: int | None = None
 
     def runs_at(self, at_us: int) -> bool:
-        """Return whether it held its GPUs at the instant."""
+        """Return whether the job held its GPUs at this time."""
         begun = self.started_us is not None and self.started_us <= at_us
         return begun and not self.is_over(at_us)
 
     def is_over(self, at_us: int) -> bool:
-        """Return whether it had ended by the instant."""
+        """Return whether the job had ended by this time."""
         return self.ended_us is not None and self.ended_us <= at_us
 
     @property
@@ -86,7 +86,7 @@ class ObservedJob:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The observed nodes and jobs, from one instant to another."""
+    """The observed nodes and jobs, from the start to the end of a watch."""
 
     nodes: tuple[NamedNode, ...]
     jobs: tuple[ObservedJob, ...]
@@ -183,7 +183,7 @@ def _arrival(job: ObservedJob) -> tuple[int, str]:
 
 
 def _is_whole(job: ObservedJob, types: Mapping[str, str]) -> bool:
-    """Return whether it is a gang of one GPU type, on known nodes if it has run."""
+    """Return whether the job is a gang of one GPU type, on known nodes if it has run."""
     if job.gpus < 1:
         return False
     if job.started_us is None:
@@ -193,7 +193,9 @@ def _is_whole(job: ObservedJob, types: Mapping[str, str]) -> bool:
 
 
 def _unplaced(watch: Watch, jobs: Iterable[ObservedJob]) -> set[str]:
-    """Return jobs whose observed nodes lack the GPUs: a policy could not continue them there."""
+    """Return jobs whose observed nodes lack the GPUs, so that a policy could not continue them
+    there.
+    """
     out: set[str] = set()
     rows = list(jobs)
     for at_us in (watch.from_us, watch.until_us):
@@ -396,7 +398,7 @@ def _work(job: ObservedJob, sim: SimJob, at_us: int) -> Work:
 
 
 def observed_side(pool: WatchedPool, title: str) -> ShadowSide:
-    """Return the other scheduler's run, by the same measures."""
+    """Return the other scheduler's run, measured in the same way."""
     watch = pool.watch
     leases, seen = [], []
     for key, job in pool.jobs.items():

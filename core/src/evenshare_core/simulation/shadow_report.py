@@ -14,7 +14,7 @@ from evenshare_core.simulation.tables import write_table
 from evenshare_core.simulation.workload_files import format_seconds
 from evenshare_core.units import HOUR_US, SECOND_US
 
-# Rows of the table of jobs: a longer page would not be read, and the CSV file has all jobs.
+# Limits the table of jobs, because a longer page would not be read; the CSV file has all jobs.
 MOST_ROWS = 500
 COLUMNS = ("job", "tenant", "gpus", "ready_s", "work_s", "is_guessed")
 SIDE_COLUMNS = ("started_s", "ended_s", "waited_s", "held_s", "yields", "yielded_s")

@@ -29,7 +29,7 @@ _WHOLE = (EndReason.FINISHED.value, EndReason.FAILED.value)
 
 
 class ConservationError(Exception):
-    """A run's sums do not add up; the message names the sum."""
+    """The sums of a run do not add up; the message names the sum."""
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ def _next_instant(state: SimulationState, last_us: int | None, *, skip: bool) ->
         return -(-state.at_us // round_us) * round_us if round_us else state.at_us
     if not round_us:
         if next_us is None and state.queue:
-            return last_us + 1  # stuck, as the next rounds confirm
+            return last_us + 1  # stuck, which the next rounds confirm
         return next_us
     waits = bool(state.queue) or state.has_surcharge  # a job waits, or a price will fall
     if not skip or state.changes or waits:

@@ -41,7 +41,7 @@ def superseded_breaks(disclosed: Disclosed) -> Iterator[str]:
 
 
 def superseded_gaps(disclosed: Disclosed, after: Disclosed | None) -> Iterator[str]:
-    """Yield the reasons that the records do not show; `after` is the next round, if available."""
+    """Yield reasons that the records do not confirm; `after` is the next round, if available."""
     ids = None if after is None else pairing_of(disclosed, after)
     for row in disclosed.superseded:
         label = f"the {_text(disclosed, row)} was not carried out"
@@ -56,10 +56,10 @@ def superseded_gaps(disclosed: Disclosed, after: Disclosed | None) -> Iterator[s
 
 
 def held_gpus(disclosed: Disclosed) -> dict[tuple[int, str], int]:
-    """Return held minus decided GPUs, by tenant and GPU type.
+    """Return by tenant and GPU type how many more GPUs are held than were decided.
 
-    The difference is negative if a grant or a renewal was not applied, positive if a lease that was
-    to end continues.
+    The difference is negative if a grant or a renewal was not applied, and positive if a lease
+    continues that should have ended.
     """
     decided, changes = _decided(disclosed), dict[tuple[int, str], int]()
     leases = {lease.id: lease for lease in disclosed.snapshot.leases}
@@ -83,7 +83,7 @@ class _Records:
         self._decided = _decided(disclosed)
 
     def show(self, why: Why, row: Row) -> bool:
-        """Return whether the records show that a part was not applied for this reason."""
+        """Return whether the records confirm that a part was not applied for this reason."""
         item = self._decided.get((row["item"], row["id"]))
         if item is None:
             return False

@@ -89,7 +89,7 @@ def _other_version(
     if not there:
         return CertificateFinding(("its version is no number",))
     versions = f"its version is {there} there, {due} here"
-    # Another policy version may give other lines, and another solver may fail.
+    # Another version of a policy may give other lines, and another solver may fail.
     may_differ = disclosed.snapshot.policy in others or (others and _has_failed(disclosed))
     if there < min(due, newest) and not may_differ:
         text = f"its version is {there}; {due} is due, and a round before it has {newest}"

@@ -29,7 +29,7 @@ class _Form(msgspec.Struct, frozen=True):
 
 
 def is_excerpt(data: bytes) -> bool:
-    """Return whether bytes are own rows, not a bundle."""
+    """Return whether the bytes are own rows instead of a bundle."""
     try:
         return msgspec.json.decode(data, type=_Form).form == OWN_FORM
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -83,9 +83,9 @@ def _order(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
     """Check that the rounds are of one pool, and consecutive."""
     first, second = before.snapshot, after.snapshot
     if first.pool != second.pool:
-        yield f"It is a round of pool {second.pool}, and the round before it is of {first.pool}."
+        yield f"It is a round of pool {second.pool}, but the previous round is of {first.pool}."
     if second.number != first.number + 1:
-        yield f"It is round {second.number}, and the round before it that is there {first.number}."
+        yield f"It is round {second.number}, but the previous available round is {first.number}."
     if second.at_us <= first.at_us:
         yield (
             f"It is at {second.at_us:,} µs, which is not after round {first.number}"
@@ -102,7 +102,7 @@ def _sums(
 
 
 def _prices(before: FollowedRound, after: FollowedRound, text: RoundText) -> Iterator[str]:
-    """Check that the posted prices apply; base and theta are for the next posting."""
+    """Check that the posted prices apply; base and theta are those for the next posting."""
     number = text.before
     posted = {row.gpu_type: row for row in before.decision.prices}
     held = {row.gpu_type: row for row in after.snapshot.prices}
@@ -141,11 +141,14 @@ def _posting_text(row: PoolPrice) -> str:
 
 
 def _times(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
-    """Check that changes are between both rounds, in order, and that quotas agree with the sums."""
+    """Check that changes lie between both rounds and are in order, and that quotas agree with the
+    sums.
+    """
     since_us, at_us = before.snapshot.at_us, after.snapshot.at_us
     last_us = since_us
     for change in after.snapshot.changes:
-        # The very first quotas count from the start of the sums, which may be before any round.
+        # The first quotas of a pool count from the start of the sums, which may be before any
+        # round.
         if not since_us <= change.at_us <= at_us:
             yield (
                 f"A change ({change.kind.value}) is at {change.at_us:,} µs,"

@@ -37,11 +37,14 @@ class FollowedRound(Protocol):
 
     @property
     def day(self) -> str:
-        """The UTC day of pool time to which its names belong; "" if it has the database's ids."""
+        """The UTC day of pool time on which its names apply; "" if it has database ids."""
 
     @property
     def names(self) -> KindNames | None:
-        """The names of its numbers; None if it has the database's ids, the same in all rounds."""
+        """The names of its numbers.
+
+        None if it has the database's ids, which are the same in all rounds.
+        """
 
     @property
     def snapshot(self) -> Snapshot:
@@ -123,7 +126,9 @@ class RoundText:
         self._before, self._after = before.names, after.names
 
     def tenant(self, id_: int) -> str:
-        """Return the name of a tenant of the later round; a negative id is of the previous one."""
+        """Return the name of a tenant of the later round; a negative id belongs to the previous
+        round.
+        """
         names = self._after if id_ >= 0 else self._before
         return f"tenant {_name(None if names is None else names.tenants, abs(id_))}"
 

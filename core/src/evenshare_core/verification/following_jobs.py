@@ -86,7 +86,7 @@ def _altered(was: Job, now: Job, granted: int, ids: Pairing, text: RoundText) ->
         wrong.append(f"terms {now.terms} instead of {was.terms + granted}")
     if wrong:
         name = text.job(now.id).capitalize()
-        yield f"{name} is another one than in {text.before}: {', '.join(wrong)}."
+        yield f"{name} differs from the job in {text.before}: {', '.join(wrong)}."
 
 
 def _holds(

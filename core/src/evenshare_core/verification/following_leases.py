@@ -19,14 +19,16 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, JobService
 from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
-# An instant that is not known, because the policy that set it no longer exists.
+# The time is not known, because the policy that set it no longer exists.
 NOT_KNOWN = -1
 
 
 def lease_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
-    """Yield the leases that started, ended or changed differently from the previous decision."""
+    """Yield the leases that started, ended or changed in another way than the previous decision
+    states.
+    """
     number = before.snapshot.number
     left, over = _left(before, ids)
     known = {ids.lease(lease.id) for lease in before.snapshot.leases}
@@ -42,7 +44,7 @@ def lease_breaks(
             continue
         if ids.by_name and (lease.id != was.id if was.id else lease.id in known):
             yield (
-                f"The lease of {text.job(job)} is another one than round {number}"
+                f"The lease of {text.job(job)} differs from the one that round {number}"
                 f" {'left' if was.id else 'granted'}."
             )
         wrong = [*_altered(was, lease, text), *holds.wrong_start(was, lease)]
@@ -53,7 +55,7 @@ def lease_breaks(
             )
     jobs = {job.id for job in after.snapshot.jobs}
     for job in sorted(left.keys() - now.keys()):
-        # Without its job in the snapshot, the lease's process is being stopped. A lease that never
+        # If the snapshot lacks the job, the lease's process is being stopped. A lease that never
         # ran just ends.
         if job in jobs and holds.holds(left[job]):
             yield (
@@ -159,7 +161,7 @@ class _Holds:
         return self._held(lease)
 
     def _held(self, lease: Lease) -> bool:
-        """Return whether the sums of the round before count this lease, not an earlier one."""
+        """Return whether the previous round's sums count this lease, and not an earlier one."""
         row = self._rows.get(lease.job)
         return row is not None and bool(lease.id) and row.held_since_us >= lease.started_us
 

@@ -12,19 +12,16 @@ from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
 _NOTHING = object()
-# The maximum of entries that a message names.
+# The maximum number of entries that a message names.
 NAMED = 5
 
 
 def memory_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
-    """Yield the differences of the memory from the one that the previous round left.
+    """Yield the differences from the memory that the previous round left.
 
     Another policy or version must start with empty memory.
-
-    Raises:
-        UnknownPolicyError: ids are numbers, and the policy is not known here.
     """
     first, second = before.snapshot, after.snapshot
     taken = second.memory
@@ -51,7 +48,7 @@ def memory_breaks(
 
 
 class _After(dict[Any, Any]):
-    """Ids of the next round by those of the previous round; negative if an id has none."""
+    """The previous round's ids mapped to those of the next round; negative if there is none."""
 
     def __missing__(self, key: Any) -> Any:
         return -key if key else key

@@ -12,7 +12,7 @@ from evenshare_core.verification.following_ids import Pairing, RoundText
 
 RowT = TypeVar("RowT", ClaimService, ClassService, JobService)
 
-# The most rows of one kind that a message names; the others are only counted.
+# The maximum number of rows of one kind that a message names; the others are only counted.
 NAMED = 5
 
 
@@ -91,10 +91,10 @@ def _differing(
                 f"{name(now)} are not those that {text.before} left: {_fields(was, now)}."
             )
     if not differences:
-        differences = [f"The sums are in another order than {text.before} left them."]
+        differences = [f"The order of the sums differs from the order that {text.before} left."]
     yield from differences[:NAMED]
     if len(differences) > NAMED:
-        yield f"So are {len(differences) - NAMED} more rows like the last one."
+        yield f"{len(differences) - NAMED} more rows like the last one differ."
 
 
 def _fields(was: RowT, now: RowT) -> str:

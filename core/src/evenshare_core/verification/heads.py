@@ -112,10 +112,10 @@ def verify_head(
 
 
 def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[ProofProblem, ...]:
-    """Return the contradictions of two readers' pins of one log.
+    """Return how two readers' pins of one log contradict each other.
 
-    `proof` shows that the larger log extends the smaller; it is not needed for equal sizes. The
-    other's note must be signed by a key that is trusted here.
+    `proof` shows that the larger log extends the smaller one; it is not needed for equal sizes. The
+    other reader's note must be signed by a key that is trusted here.
     """
     if mine.log != other.log:
         text = f"it is of the log {other.log}, not of {mine.log}"

@@ -310,7 +310,7 @@ def _described(record: RoundRecord, disclosed: Disclosed) -> Iterator[str]:
 
 
 def _following(before: Disclosed, disclosed: Disclosed) -> Iterator[str]:
-    # A generator, so that an error becomes a violation in `note`.
+    # A generator, so that `note` records an error as a violation.
     yield from breaks(before, disclosed)
 
 
@@ -347,7 +347,7 @@ def _decide(
 def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) -> dict[str, str]:
     """Return the versions that may decide differently: name: "1.15 there, 1.16 here"."""
     snapshot, others = disclosed.snapshot, dict[str, str]()
-    # Bundles of an unknown policy were rejected before.
+    # Bundles of an unknown policy were rejected earlier.
     there, _, solver_there = snapshot.policy_version.partition(_SOLVED_BY)
     here, _, solver_here = registry.policy(snapshot.policy).version.partition(_SOLVED_BY)
     if here != there:

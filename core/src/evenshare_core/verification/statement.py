@@ -39,10 +39,10 @@ from evenshare_core.verification.verdict import Gap, Unproven
 
 HIDDEN = "the last micro-credit of an income was taken as stated: the pool hides other lenders"
 EARLIER = (
-    "the remainder that a term took over: the term before it is not among the rows;"
+    "the remainder carried over from the previous term: that term is not in this statement;"
     " a statement that begins earlier may have it"
 )
-MISSING = "the remainder that a term took over: a term between rows of its lease is missing"
+MISSING = "the remainder carried over from the previous term: a row of the lease is missing"
 Terms = Mapping[int, Mapping[str, UsageRow]]  # terms of a lease, by number and meter
 NO_ROWS = "the portal gave no row of usage, income or entries for this time"
 
@@ -108,7 +108,9 @@ def _again(gpus: int, price: int, held_us: int, carried: int | None) -> Amount |
 
 
 def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
-    """Check that each term carries the remainder of the lease's previous term, the first one 0."""
+    """Check that each term carries the remainder of the lease's previous term, and the first term
+    carries 0.
+    """
     for terms in _leases(rows, report):
         _follow(terms, report)
         # (term, the remainder that it left); None if unknown
@@ -146,7 +148,9 @@ def _leases(rows: Iterable[UsageRow], report: StatementReport) -> Iterable[Terms
 
 
 def _follow(terms: Terms, report: StatementReport) -> None:
-    """Check that terms are consecutive, and that own and borrowed GPUs of a term agree in time."""
+    """Check that terms are consecutive, and that the rows for own and borrowed GPUs of a term have
+    the same times.
+    """
     for term, meters in terms.items():
         first = next(iter(meters.values()))
         for row in meters.values():
@@ -171,7 +175,7 @@ def _rest(row: UsageRow) -> int:
 
 
 def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: StatementReport) -> None:
-    """Check the tenant's weight and the sum of weights by the intervals of idle quota."""
+    """Check the tenant's weight and the sum of weights against the intervals of idle quota."""
     if row.counts_from is None or row.counts_until is None:
         report.left("a weight: no event closes the term", Gap.ROWS)
         return
@@ -186,7 +190,7 @@ def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: State
         report.compare("own weight among all", where, row.weight, own)
     part = _part(row, steps, *span_us)
     if part is None:
-        report.left("a weight: no idle quota was answered for its time", Gap.ROWS)
+        report.left("a weight: the portal returned no idle quota for its time", Gap.ROWS)
         return
     report.compare("weight", where, _ratio(row, part), part)
 
@@ -194,7 +198,7 @@ def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: State
 def _part(
     row: IncomeRow, steps: Sequence[IdleStep], from_us: int, until_us: int
 ) -> Fraction | None:
-    """Return the part of the term from its intervals; None if they are missing."""
+    """Return the tenant's part of the term from its intervals; None if they are missing."""
     if row.idle_then is not None:
         then = row.idle_then
         return Fraction(then.own, then.total) if then.total else Fraction(0)
@@ -209,7 +213,7 @@ def _part(
 
 
 def _ratio(row: IncomeRow, part: Fraction) -> Fraction:
-    """Return the ratio of the weights, or `part` itself if they agree to their 18 places."""
+    """Return the ratio of the weights, or `part` itself if both agree to 18 places."""
     if not row.weights:
         return Fraction(0)
     if row.weights == WEIGHT_LIMIT and abs(row.weight - part * WEIGHT_LIMIT) < 1:
@@ -241,7 +245,9 @@ def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
 
 
 def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> None:
-    """Check what the operator paid for late rounds, of a term and its income (docs/adr/0232)."""
+    """Check what the operator paid because rounds were late, for a term and its income
+    (docs/adr/0232).
+    """
     if row.borne is None or row.earned_borne is None:
         return
     until_us = row.ends_at if row.charged_until is None else row.charged_until
@@ -265,7 +271,7 @@ def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> No
 
 
 def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
-    """Check that either all rows state the operator's payment or, from older portals, none."""
+    """Check that all rows state the operator's payment or, from older portals, no row does."""
     rows = [
         *((income_name(row), row.borne, row.earned_borne) for row in statement.income),
         *(
@@ -281,7 +287,9 @@ def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
 
 
 def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
-    """Return whether weights of 18 places may give a unit to another lender than exact weights."""
+    """Return whether weights of 18 places may give a unit to another lender than exact weights
+    would.
+    """
     if row.weights != WEIGHT_LIMIT:
         return False
     share = Fraction(row.charge * row.weight, row.weights)
@@ -323,7 +331,7 @@ def _posted(statement: TenantStatement, report: StatementReport) -> None:
             report.left("the price of a term: the round is no longer known", Gap.ROUNDS)
             continue
         index = bisect_right(prices, row.round, key=lambda price: price.valid_from_round)
-        # In a pool's first round, and the first with a GPU type, no price was posted before.
+        # In the first round of a pool, or of a GPU type, no price was posted before.
         again = prices[index - 1].price if index else Amount(0)
         why = "" if index else ", before a price was posted"
         report.compare("price of a term", f"{where}{why}", row.price, again)

@@ -1,4 +1,4 @@
-"""The report on a recomputed statement, and the names of its rows."""
+"""The report on a recomputed statement, with the names of its rows."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class StatementReport:
             self.findings.append(Finding(what, where, _shown(stated), _shown(again)))
 
     def find(self, what: str, where: str, stated: str, again: str) -> None:
-        """Record rows that contradict each other, without counting a recomputation."""
+        """Record rows that contradict each other; this counts as no recomputation."""
         self.findings.append(Finding(what, where, stated, again))
 
     def left(self, why: str, gap: Gap | None = None) -> None:
-        """Count an amount that cannot be recomputed; `gap` if it therefore is not proven."""
+        """Count an amount that cannot be recomputed; with `gap`, it is therefore not proven."""
         self.not_recomputed[why] += 1
         if gap is not None:
             self.unproven.append(Unproven(gap, why))

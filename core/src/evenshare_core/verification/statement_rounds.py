@@ -100,7 +100,7 @@ class _Comparison:
                     self._idle(disclosed, gpu_type, steps)
 
     def _counts(self, gpu_type: str, at_us: int) -> bool:
-        """Return whether the idle quota of an instant is part of an income's weight."""
+        """Return whether the idle quota at a given time is part of an income's weight."""
         return any(
             row.gpu_type == gpu_type
             and row.counts_from is not None
@@ -154,7 +154,9 @@ class _Comparison:
     # ---- late rounds ----
 
     def _late(self, rows: TermRows, following: TermRows) -> None:
-        """Check that a term is charged until it was due if no round came in time (ADR 0232)."""
+        """Check that a term is charged only until it was due, if the next round was late (ADR
+        0232).
+        """
         row = rows.get(BORROWED)
         disclosed = None if row is None or row.round is None else self.rounds.get(row.round)
         if row is None or disclosed is None:
@@ -169,7 +171,7 @@ class _Comparison:
             self.report.compare("charged until", where, text_of(row.charged_until), text_of(again))
             return
         is_renewed = any(after.starts_at == row.ends_at for after in following.values())
-        # For other terms only the executor knows when they ended: a process may take long to stop.
+        # Only the executor knows when other terms ended, because a process may take long to stop.
         if is_renewed and self._is_late(disclosed, due_us):
             self.report.left(PAST_EXPIRY, Gap.ROUNDS)
 
@@ -191,13 +193,15 @@ class _Comparison:
             self.report.left(PAST_EXPIRY, Gap.ROUNDS)
 
     def _is_late(self, disclosed: Disclosed, due_us: int) -> bool:
-        """Return whether the first round at or after a due instant was late."""
+        """Return whether the first round at or after a due time was late."""
         index = bisect_left(self.every, due_us)
         late_us = LATE_ROUNDS * disclosed.snapshot.round_us
         return index < len(self.every) and self.every[index] > due_us + late_us
 
     def _is_renewed(self, row: IncomeRow) -> bool:
-        """Return whether the next term begins when this one ends; other ends are not known."""
+        """Return whether the next term begins when this one ends; other end times cannot be
+        checked.
+        """
         return row.ends_at in self.every and any(
             (after.gpu_type, after.starts_at) == (row.gpu_type, row.ends_at)
             and (row.lease, row.term) in {(None, None), (after.lease, (after.term or 0) - 1)}
@@ -207,7 +211,7 @@ class _Comparison:
     # ---- idle quota ----
 
     def _idle(self, disclosed: Disclosed, gpu_type: str, steps: Sequence[IdleStep]) -> None:
-        """Check that idle quota from a round on is the quota minus the leases."""
+        """Check that idle quota after a round equals the quota minus the leases."""
         index = bisect_right(steps, disclosed.at_us, key=lambda step: step.at_us)
         key = self.keys.get(disclosed.day)
         name = "" if key is None else tenant_name(key)
@@ -234,7 +238,7 @@ class _Comparison:
 
 
 def _due_us(disclosed: Disclosed, key: bytes, row: UsageRow) -> int | None:
-    """Return a term's due instant, its expiry or end of minimum runtime; None if unknown."""
+    """Return when a term was due, at its expiry or end of minimum runtime; None if unknown."""
     try:
         job = disclosed.names.jobs.index(job_name(key, row.job.replace("-", ""))) + 1
     except ValueError:
@@ -247,7 +251,7 @@ def _due_us(disclosed: Disclosed, key: bytes, row: UsageRow) -> int | None:
 
 
 def _dues_us(disclosed: Disclosed, row: IncomeRow) -> set[int]:
-    """Return the possible due instants of a borrowed term: one for each job that matches it."""
+    """Return when a borrowed term may have been due, with one time for each job that matches it."""
     protected_us = _protected_us(disclosed)
     if protected_us is None:
         return set()
@@ -301,7 +305,7 @@ def _idle_in(disclosed: Disclosed, gpu_type: str, instants: frozenset[int]) -> _
     renewed = {item.lease: item.own for item in disclosed.decision.renewals}
     ended = {item.lease for item in disclosed.decision.ends}
     leases = [lease for lease in snapshot.leases if lease.gpu_type == gpu_type]
-    # A lease that has not started has the instant of the round that granted it as its start.
+    # If a lease has not started, its start is the time of the round that granted it.
     oldest_us = min(instants)
     launching = ended | {
         lease.id for lease in leases if lease.started_us in instants or lease.started_us < oldest_us

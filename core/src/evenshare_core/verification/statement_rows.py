@@ -35,7 +35,7 @@ LONGEST_DECIMAL = 40
 
 
 class StatementError(ValueError):
-    """Rows that cannot be read; `field` is the place of the error, as `income[3].price`."""
+    """Rows cannot be read; `field` is the place of the error, such as `income[3].price`."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")

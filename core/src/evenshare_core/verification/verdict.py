@@ -33,7 +33,7 @@ class Gap(StrEnum):
     BEFORE = "before"  # the previous round is not available
     # a part of a decision was not applied, and the records do not show why
     SUPERSEDED = "superseded"
-    HEAD = "head"  # no proof joins the head and the pin
+    HEAD = "head"  # no proof connects the head and the pin
     ROWS = "rows"  # rows of a statement are missing
     LIMIT = "limit"  # a round or statement was not recomputed within the limit of CPU time
     ROUNDS = "rounds"  # rows of a statement were not compared with their rounds

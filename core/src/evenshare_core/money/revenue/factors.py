@@ -52,7 +52,7 @@ class CountedSpan(NamedTuple):
     rates: dict[int, int] | None = None
 
     def of(self, lender: int) -> IdleStep | None:
-        """Return the idle GPUs of a lender and of all lenders at the deciding instant.
+        """Return the idle GPUs of a lender and of all lenders at the time that decides.
 
         Return None if the span is not empty.
         """
@@ -64,7 +64,7 @@ class CountedSpan(NamedTuple):
 class FactorSweep(Sweep):
     """A sweep that records the spans of the requested terms, and keeps all steps of idle quota.
 
-    All other terms close without charges.
+    Terms that were not requested close without charges.
     """
 
     def __init__(self, wanted: Iterable[TermKey]) -> None:
@@ -76,7 +76,8 @@ class FactorSweep(Sweep):
     def feed(self, event: Event) -> list[ClosedTerm]:
         """Take the next event.
 
-        Borrowed GPUs of terms not requested count as 0: they change no idle quota.
+        Borrowed GPUs of terms that were not requested count as 0, because they do not change idle
+        quota.
         """
         if event.kind in OPENING and (event.lease, event.term) not in self.missing:
             event = replace(event, data={**event.data, "borrowed": 0})
@@ -159,11 +160,7 @@ def part_of(
 
 
 def integrals_of(steps: Sequence[IdleStep], from_us: int, until_us: int) -> tuple[int, int]:
-    """Return the integrals of own and of total idle quota, in GPU-microseconds (the former rule).
-
-    Raises:
-        ValueError: the steps do not reach back to `from_us`.
-    """
+    """Return the integrals of own and total idle quota in GPU-microseconds, by the former rule."""
     own = total = 0
     for at_us, ends_us, step in _intervals(steps, from_us, until_us):
         own += step.own * (ends_us - at_us)

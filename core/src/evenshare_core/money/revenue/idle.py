@@ -198,7 +198,7 @@ class IdleSums:
         return self._marked(sums, self._alone_us)
 
     def mark_at(self, at_us: int) -> Mark:
-        """Return the result of `mark` at an earlier instant that the history covers."""
+        """Return what `mark` would have returned at an earlier time that the history covers."""
         if at_us >= self.now_us:
             return self.mark(at_us)
         scale = self._scale
@@ -365,7 +365,9 @@ def _totals(rates: Mapping[str, int], steps: Iterable[Mapping[str, int]]) -> set
 
 
 def weights_between(before: Mark, after: Mark) -> dict[int, int]:
-    """Return the weights of a term from its two marks (zeros left out), in 1/`after.scale`."""
+    """Return the weights of a term from the marks at its start and end (without zeros), in
+    1/`after.scale`.
+    """
     factor = after.scale // before.scale
     sums = before.sums
     if factor > 1:

@@ -10,7 +10,7 @@ from typing import Any
 from evenshare_core.money.fixed_point import charge_micro, term_charge, to_micro
 from evenshare_core.money.revenue.idle import ChargeShare
 
-# A round is on time up to this many round intervals after a term's due instant.
+# A round is on time if it is at most this many round intervals after the term was due.
 LATE_ROUNDS = 2
 
 
@@ -88,10 +88,10 @@ class OpenTerm:
     mark_us: int = 0
     carried: int | None = 0  # None if the term began under the former rule
     due_us: int | None = None  # None if the term's event is from before the rule on late rounds
-    late_us: int = 0  # grace period after `due_us` in which a round is on time
+    late_us: int = 0  # how long after `due_us` a round is still on time
     protected_us: int = 0  # the minimum runtime of the lease
-    round_us: int | None = None  # the instant of the first round at or after `due_us`
-    asked_us: int | None = None  # the instant of the request to stop
+    round_us: int | None = None  # the time of the first round at or after `due_us`
+    asked_us: int | None = None  # the time of the request to stop
 
     @property
     def by_integrals(self) -> bool:

@@ -98,7 +98,7 @@ class Sweep:
         return closed
 
     def _note_round(self) -> None:
-        """Record the round, or the poll of a quiet pool, in the terms that waited for a round."""
+        """Record a round, or a poll of a quiet pool, in the terms that waited for it."""
         while self._due and self._due[0][0] <= self.watermark_us:
             due_us, lease, number = heapq.heappop(self._due)
             term = self._open.get(lease)
@@ -106,7 +106,9 @@ class Sweep:
                 term.round_us = self.watermark_us
 
     def _await_round(self, lease: int, term: OpenTerm) -> None:
-        """Record that a term waits for the first round from its due instant on, maybe this one."""
+        """Record that a term waits for the first round at or after its due time, which may be this
+        one.
+        """
         term.round_us = None
         if term.due_us is None:
             return
@@ -208,7 +210,8 @@ class Sweep:
         held_us = 0 if term.starts_us is None else at_us - term.starts_us
         until_us = term.charged_until_us(at_us)
         amount, rest = term.charged(held_us - (at_us - until_us) if held_us else 0)
-        # Lenders lent for the whole time: the operator pays the part that the borrower does not.
+        # The lenders lent their GPUs for the whole time, so the operator pays what the borrower
+        # does not pay.
         full = amount if until_us == at_us else term.charged(held_us)[0]
         shares: tuple[ChargeShare, ...] = ()
         if term.starts_us is not None:
@@ -248,7 +251,7 @@ class Sweep:
             del self._marks[key]
         else:
             self._marks[key] = (users - 1, before)
-        # Start and end were both reported late, so the idle GPUs of this instant decide.
+        # Start and end were both reported late, so the idle GPUs at this time decide.
         is_instant = sums.now_us == term.mark_us
         return sums.rates() if is_instant else weights_between(before, after)
 
