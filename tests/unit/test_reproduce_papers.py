@@ -1,4 +1,6 @@
-"""Test what `make reproduce` concludes about each paper, from made-up figures and tiny real runs."""
+"""Test what `make reproduce` concludes about each paper, from made-up figures and tiny real
+runs.
+"""
 
 from __future__ import annotations
 

@@ -180,7 +180,9 @@ def problem(status: int, title: str, **more: Any) -> dict[str, Any]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """A handler that passes requests to the portal, and breaks an answer if the test requests it."""
+    """A handler that passes requests to the portal, and breaks an answer if the test requests
+    it.
+    """
 
     portal: Portal
 

@@ -258,7 +258,9 @@ class TestCheckpointSet:
 
 class TestRestartedProgram:
     def test_ranks_rejoin_within_same_lease(self, make: MakeGang) -> None:
-        """Each rank runs two programs, one after the other: the first prepares, the second trains."""
+        """Each rank runs two programs, one after the other: the first prepares, the second
+        trains.
+        """
         gang = make()
         first = gang.start("3")
         assert [process.wait(PATIENCE_S) for process in first] == [0, 0]

@@ -1,4 +1,6 @@
-"""Test the rounds to which a statement refers: before the log's start, after its head, or withheld."""
+"""Test the rounds to which a statement refers: before the log's start, after its head, or
+withheld.
+"""
 
 from __future__ import annotations
 

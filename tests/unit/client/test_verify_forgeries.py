@@ -30,7 +30,9 @@ def names_withheld(_: StagedPool) -> Mapping[str, Any]:
 
 
 def unknown_policy_version(pool: StagedPool) -> Mapping[str, Any]:
-    """Return answers with other decisions, which claim to come from another version of the policy."""
+    """Return answers with other decisions, which claim to come from another version of the
+    policy.
+    """
     pool.seal(worse_plan(lambda document: document["snapshot"].update(policy_version="99")))
     return {}
 

@@ -127,7 +127,9 @@ class TestRenamedIds:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_random_pool_decision_is_independent_of_ids(policy: str) -> None:
-    """The pool has random options, protected leases and lost nodes, and is in the disclosed form."""
+    """The pool has random options, protected leases and lost nodes, and is in the disclosed
+    form.
+    """
     for seed in range(12):
         asked = drawn(policy, seed, SLOW)
         decision = decode(canonical_bytes(decide_round(asked)), Decision)

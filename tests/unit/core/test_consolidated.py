@@ -1,4 +1,6 @@
-"""Test consolidated placement: fewest nodes, best fit, and free GPUs before those of ended leases."""
+"""Test consolidated placement: fewest nodes, best fit, and free GPUs before those of ended
+leases.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Test every policy with random pools: it decides, and gives reasons for waiting jobs.
 
 `decide_round` checks the invariants of every decision: capacity, gangs, accepted types and
-profiles, quota modes and limits, protected leases, and a reason for each waiting job. The random
-pools have all of these features at once.
+profiles, quota modes and limits, protected leases, reasons for waiting jobs. The random pools have all of these features at once.
 """
 
 from __future__ import annotations
@@ -355,7 +354,9 @@ class TestUnusualPool:
 
 @every_policy
 class TestConsecutiveRounds:
-    """Consecutive rounds while nodes are lost and return; the state is stored as JSON in between."""
+    """Consecutive rounds while nodes are lost and return; the state is stored as JSON in
+    between.
+    """
 
     def test_state_through_json_gives_same_decisions(self, policy: str) -> None:
         plain, stored = self.state(policy), self.state(policy)

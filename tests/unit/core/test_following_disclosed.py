@@ -52,7 +52,9 @@ class TestHistory:
 
 @pytest.mark.parametrize("days", [("", ""), ("one", "two")])
 class TestManipulation:
-    """Manipulations are reported whether the names of the two rounds are of one day or of two days."""
+    """Manipulations are reported whether the names of the two rounds are of one day or of two
+    days.
+    """
 
     def pair(self, days: tuple[str, str], number: int = 2) -> tuple[Disclosed, Disclosed]:
         rounds = history()

@@ -1,4 +1,6 @@
-"""Test that every field, and every key in a policy's memory, declares whether its integers are ids."""
+"""Test that every field, and every key in a policy's memory, declares whether its integers are
+ids.
+"""
 
 from __future__ import annotations
 

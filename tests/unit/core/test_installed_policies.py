@@ -27,7 +27,9 @@ HERE = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Add a folder to the path as if its content were installed, and forget its modules afterwards."""
+    """Add a folder to the path as if its content were installed, and forget its modules
+    afterwards.
+    """
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("acme_policies", "other_policies"):
         monkeypatch.delitem(sys.modules, name, raising=False)

@@ -1,4 +1,4 @@
-"""Test that each waiting job gets its own numbers, whichever jobs share its skip."""
+"""Test that each waiting job gets its own numbers, also if jobs share a skip."""
 
 from __future__ import annotations
 

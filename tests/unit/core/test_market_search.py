@@ -1,4 +1,6 @@
-"""Test the value and price at which the market refuses a job, compared with a search of all starts."""
+"""Test the value and price at which the market refuses a job, compared with a search of all
+starts.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,7 @@ class TestCachedSlotUse:
 
 
 def plain_price(search: Search, use: SlotUse, start: int) -> int:
-    """Return the hourly price from this start on: the first price or the mean, whichever is larger."""
+    """Return the hourly price from this start on: the larger of the first price and the mean."""
     gpus, slots = search.one.job.gpus, search.slots_on(use)
     total = 0
     for slot in range(start, start + slots):

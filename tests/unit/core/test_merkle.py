@@ -59,7 +59,9 @@ MOST = 130
 
 
 class Tree:
-    """A tree that keeps its complete subtrees in memory, and to which leaves are added one by one."""
+    """A tree that keeps its complete subtrees in memory, and to which leaves are added one by
+    one.
+    """
 
     def __init__(self, entries: Sequence[bytes]) -> None:
         self.nodes: dict[Place, bytes] = {}

@@ -117,7 +117,10 @@ class TestProperties:
     def test_lent_time_matches_revenue_weights(
         self, rows: list[tuple[int, int, int, int, int]]
     ) -> None:
-        """A GPU is always borrowed. So the time that a tenant lends is its weight in equation (2)."""
+        """A GPU is always borrowed.
+
+        So the time that a tenant lends is its weight in equation (2).
+        """
         quotas = {1: (4, 3), 2: (5, None)}
         uses = [step._replace(borrowed=0) for step in terms(rows)]
         sums = IdleSums()

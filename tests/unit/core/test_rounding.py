@@ -66,7 +66,7 @@ class TestGangs:
         assert round_shares(rows, [5], UNIT) == [(4,), (1,), (0,)]
 
     def test_gang_does_not_mix_gpu_types(self) -> None:
-        """One GPU of each type cannot hold a gang of 2, because a lease has one GPU type."""
+        """Two GPUs of different types cannot hold a gang of 2, because a lease has one GPU type."""
         rows = [want("1", "1", gangs=(2, 2)), want("1", "1")]
         assert round_shares(rows, [2, 2], UNIT) == [(0, 0), (2, 2)]
 

@@ -213,7 +213,9 @@ class TestCaps:
             assert (found.throughputs[free] >= split[free] * (1 - 1e-6)).all()
 
     def test_capped_tenant_gets_usable_part_of_equal_split(self) -> None:
-        """Without this minimum, the most efficient shares would leave the slowest tenant nothing."""
+        """Without this minimum, the most efficient shares would leave the slowest tenant
+        nothing.
+        """
         asked = ask([[1, 1.1], [1, 9]], [4, 4], caps=[1, np.inf])
         found = solve_shares(asked, ShareRule.COOPERATIVE)
         assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
@@ -232,7 +234,7 @@ class TestCaps:
             ShareRule.GAVEL,
         )
         # The equal-split rates are 1/1003 of 8, 8, 616 and 32, times 1000 for the heavy tenant.
-        # That tenant is at its maximum: it has 2 slow GPUs and all 8 fast ones, less the cost of
+        # It is at its maximum: it has 2 slow GPUs and all 8 fast ones, less the cost of
         # level 0.9996 for the others.
         parts = np.array([6400, 8, 616 * 1000, 32]) / 1003
         assert (found.throughputs / parts).min() == pytest.approx(found.throughputs[2] / parts[2])
@@ -261,7 +263,9 @@ class TestFailingBackend:
         assert found.shares.tobytes() == split.shares.tobytes()
 
     def test_rejects_shares_that_break_constraints(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """OR-Tools has returned zeros without an error, and other backends may exceed the capacity."""
+        """OR-Tools has returned zeros without an error, and other backends may exceed the
+        capacity.
+        """
         honest = shares._max_efficiency
 
         def twice(*given_: Any) -> Any:
@@ -320,7 +324,10 @@ class TestExtremeSpeeds:
 
 class TestClean:
     def test_removes_solver_tolerances(self) -> None:
-        """Tiny and negative shares are removed. Shares that exceed a type's GPUs are scaled down."""
+        """Tiny and negative shares are removed.
+
+        Shares that exceed a type's GPUs are scaled down.
+        """
         left = np.array([[3.0, 1e-12, -1e-10], [1.0, 2.5, 1.0]]) * (1 + 1e-9)
         cleaned = oef_highs.clean(left, np.array([4.0, 2.5, 2.0]))
         assert (cleaned.sum(axis=0) <= np.array([4.0, 2.5, 2.0]) * (1 + 1e-15)).all()

@@ -65,7 +65,9 @@ class TestRemainingTime:
         assert drawn == {5, 15, 25}
 
     def test_counts_running_jobs_as_longer(self) -> None:
-        """Five of ten jobs ended at 10, and five have run for 90, so most jobs last longer than 10."""
+        """Five of ten jobs ended at 10, and five have run for 90, so most jobs last longer than
+        10.
+        """
         chance = draws()
         of = Survival([10] * 5 + [100], [90] * 5)
         lasted = [of.draw_left(0, chance, least=1) for _ in range(2000)]

@@ -230,7 +230,7 @@ class TestManipulation:
         assert text == f"the lease {read.names.leases[0]} is of another tenant than its job"
 
     def test_reports_swapped_job_pseudonyms(self, pool: StagedPool) -> None:
-        """One of the reader's jobs gets the pseudonym of another row, and the hashes match."""
+        """A job of the reader gets the pseudonym of another row, and the hashes match."""
 
         def swap(number: int, data: bytes) -> bytes:
             if number != 5:

@@ -1,4 +1,6 @@
-"""Test rounds that another version of the policy or of a solver decided: their plans are checked."""
+"""Test rounds that another version of the policy or of a solver decided: their plans are
+checked.
+"""
 
 from __future__ import annotations
 

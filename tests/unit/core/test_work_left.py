@@ -1,4 +1,6 @@
-"""Test the remaining work of a job with an uncertain estimate: the truncated normal distribution."""
+"""Test the remaining work of a job with an uncertain estimate: the truncated normal
+distribution.
+"""
 
 from __future__ import annotations
 

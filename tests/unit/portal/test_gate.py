@@ -41,7 +41,7 @@ class Visit:
 
 
 class Django:
-    """A stand-in for Django, which serves admitted requests once the test opens the door."""
+    """A replacement for Django, which serves admitted requests once the test opens the door."""
 
     def __init__(self) -> None:
         self.door = asyncio.Event()

@@ -53,7 +53,7 @@ class Watched:
         self.why: list[str] = []
 
     def passes(self, seconds: float, *alive: str, step_s: float = PULSE_EVERY_S) -> list[str]:
-        """Let time pass while the processes in `alive` report that they are idle; return the
+        """Pass time while the processes in `alive` report that they are idle; return the
         restarts.
         """
         return self.passes_with(seconds, dict.fromkeys(alive, IDLE), step_s=step_s)
@@ -61,7 +61,7 @@ class Watched:
     def passes_with(
         self, seconds: float, said: Mapping[str, Heartbeat], step_s: float = PULSE_EVERY_S
     ) -> list[str]:
-        """Let time pass with these heartbeats of workers; return the processes to restart."""
+        """Pass time with these heartbeats of workers; return the processes to restart."""
         late = []
         end = self.now + seconds
         while self.now < end:

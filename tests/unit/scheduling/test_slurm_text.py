@@ -104,7 +104,9 @@ def line(**cells: str) -> str:
 
 
 class NarrowSqueue:
-    """A squeue that prints one job; it cuts the fields of --Format to their widths, and no others."""
+    """A squeue that prints one job; it cuts the fields of --Format to their widths, and no
+    others.
+    """
 
     options = SlurmOptions(partition="gpu")
 

@@ -1,4 +1,6 @@
-"""Test permissions against a second table: every role and action, in the own tenant and in others."""
+"""Test permissions against a second table: every role and action, in the own tenant and in
+others.
+"""
 
 from __future__ import annotations
 
