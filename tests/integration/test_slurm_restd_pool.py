@@ -192,7 +192,7 @@ class TestCheck:
     def test_reports_missing_right_to_extend_jobs(
         self, slurm_restd: RealRestd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """With `only_submits`, the command-line tools extend jobs. They do not report a missing right."""
+        """With `only_submits`, the tools extend jobs. They do not report a missing right."""
         restd = {**slurm_restd.options["restd"], "only_submits": True}
         pool = make_lab(slurm_restd.cluster, {"restd": restd}).pool
         ask = Slurm.ask

@@ -77,7 +77,7 @@ class TestCooperativeRound:
         assert all(row.capped for row in found.rows)
 
     def test_envy_is_noted_if_another_tenant_is_capped(self) -> None:
-        """The third tenant has all that it can use, so its cap may explain the first tenant's envy."""
+        """The third tenant has all that it can use. Its cap may explain the first tenant's envy."""
         speeds = {1: 2.0, 2: 5.0, 3: 2.0}
         snapshot = two_types(speeds, gpus=2, demand=3)
         shares = {1: (0.5, 0), 2: (0, 1.5), 3: (1.5, 0.5)}

@@ -1,7 +1,8 @@
 """Test every policy with random pools: it decides, and gives reasons for waiting jobs.
 
 `decide_round` checks the invariants of every decision: capacity, gangs, accepted types and
-profiles, quota modes and limits, protected leases, reasons for waiting jobs. The random pools have all of these features at once.
+profiles, quota modes and limits, protected leases, reasons for
+waiting jobs. The random pools have all of these features at once.
 """
 
 from __future__ import annotations
