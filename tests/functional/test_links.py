@@ -14,8 +14,8 @@ from django.urls import resolve
 
 from tests.functional.two_clocks import PEOPLE, TwoClocks
 
-# The number of links of a kind that are followed, out of hundreds of rounds or jobs. The query is part of the
-# kind.
+# The number of links of a kind that are followed, out of hundreds of rounds or jobs. The query is
+# part of the kind.
 OF_A_KIND = 2
 EVERYBODYS = {
     "account/",
