@@ -1,4 +1,4 @@
-"""Reads the prose of the checkout: docstrings, comments, documents and templates."""
+"""Read the prose of the checkout: docstrings, comments, documents and templates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tests.architecture.sources import tree
 
-# Comments that tools read.
+# Directives for tools, which are not prose.
 DIRECTIVE = re.compile(r"type:|noqa|fmt:|mypy:|ruff:|pragma|!|nosec")
 # Doctests, tables and formulas in a docstring; an exception with its description is prose.
 LAID_OUT = re.compile(r" {4}(?!\S[^|=]*: [a-zA-Z])|>>>|\||=")
@@ -26,7 +26,7 @@ VALUE = re.compile(r"{{.*?}}")
 TAG = re.compile(r"{%.*?%}|<[^>]*>", re.DOTALL)
 END = re.compile(r"(?<=[.!?])[)\"'*]*\s+(?=[A-Z`\"'(*\[])")
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|cf|vs|Fig|Eq|eq|al|No|p|pp|sec)\.$")
-# An entry of a list or of a section such as Raises is a paragraph.
+# Each entry of a list or of a section such as Raises is a paragraph.
 PARAGRAPH = re.compile(
     r"\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n(?=\w+:$)|\n(?= {4}[\w.]+(?:, [\w.]+)*: )"
 )
@@ -91,7 +91,10 @@ def document_texts(path: Path) -> Iterator[Text]:
 
 
 def _prose_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines; code and comments are empty lines, as is the one after the last."""
+    """Yield numbered lines.
+
+    Code and comments count as empty lines, and an empty line follows the last.
+    """
     in_code = False
     for number, line in enumerate([*path.read_text("utf-8").splitlines(), ""], 1):
         bare = line.strip()
@@ -116,7 +119,7 @@ def template_texts(path: Path) -> Iterator[Text]:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Keep the length and the lines."""
+    """Return spaces of the same length, with the same line breaks."""
     return re.sub(r"[^\n]", " ", match[0])
 
 

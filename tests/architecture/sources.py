@@ -1,4 +1,4 @@
-"""The tracked and the new files of the checkout, for the architecture tests."""
+"""List the tracked and the new files of the checkout for the architecture tests."""
 
 import ast
 import subprocess
@@ -17,7 +17,7 @@ BASELINES = (f"{RESEARCH}/policies", f"{RESEARCH}/formulations", f"{RESEARCH}/ma
 
 @cache
 def files() -> tuple[Path, ...]:
-    """Return the files that git would commit, without ignored ones."""
+    """Return the files that git would commit, without ignored files."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,

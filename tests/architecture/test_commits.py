@@ -1,4 +1,4 @@
-"""The hook that CONTRIBUTING.md installs refuses unclear subjects of commits."""
+"""Test that the hook that CONTRIBUTING.md installs rejects unclear subjects of commits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""docker-compose.yml and Dockerfile: valid, without default secrets, with the fewest privileges.
+"""Test docker-compose.yml and Dockerfile: valid, without default secrets, with few privileges.
 
-No container engine is needed or available: running them is not tested here.
+The tests need no container engine and run no container.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ each_service = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
 def example() -> dict[str, str]:
-    """Return the variables of .env.example, also those in comments."""
+    """Return the variables of .env.example, including those in comments."""
     text = (ROOT / ".env.example").read_text(encoding="utf-8")
     return dict(re.findall(r"(?m)^#?([A-Z_]+)=(.*)$", text))
 

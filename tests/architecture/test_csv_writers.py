@@ -1,4 +1,4 @@
-"""CSV files are written by `evenshare_core.csv_cells`, so that no cell is a formula."""
+"""Test that `evenshare_core.csv_cells` writes all CSV files, so that no cell is a formula."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRITER = re.compile(r"\bcsv\.(DictW|w)riter\b|\bfrom csv import")
 def test_product_writes_csv_only_through_shared_writer() -> None:
     texts = {name_of(path): path.read_text() for path in python_files(*PRODUCT)}
     assert [name for name, text in texts.items() if WRITER.search(text)] == []
-    # A single function responds with such files, so that each URL has its guards.
+    # A single function responds with CSV files, so each URL has its guards.
     assert [name for name, text in texts.items() if "text/csv" in text] == [
         "portal/common/files.py"
     ]

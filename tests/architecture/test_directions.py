@@ -1,4 +1,4 @@
-"""Import rules between packages, and the purity of the core."""
+"""Test import rules between packages, and the purity of the core."""
 
 import ast
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 from .sources import BASELINES, CORE, ROOT, imported_modules, name_of, python_files, tree
 
-# A policy gets its time from the snapshot, and its randomness from a seed.
+# A policy gets its time from the snapshot and its randomness from a seed.
 CLOCKS = {
     "time.time",
     "time.monotonic",
@@ -45,12 +45,12 @@ FILES = {"glob", "os", "pathlib", "shutil", "sys", "tempfile"}
 # The core's command line, and the module that loads a library from a copy of its file.
 MAY_OPEN = (f"{CORE}/cli/", f"{CORE}/formulations/native.py")
 SOLVERS = {"ortools", "pyomo", "highspy"}
-# Certificates are measured by code that does not depend on the measured programs (0200).
+# Code that does not depend on the measured programs computes certificates (0200).
 MAY_SOLVE = (
     "core/src/evenshare_core/formulations",
     "research/src/evenshare_research/formulations",
     "core/src/evenshare_core/fairness/pareto.py",
-    "core/src/evenshare_core/fairness/solver.py",  # creates the solver, without output, for both
+    "core/src/evenshare_core/fairness/solver.py",  # creates the solvers of both, without output
 )
 
 

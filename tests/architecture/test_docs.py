@@ -1,4 +1,4 @@
-"""Documents are checked: their links, tests, symbols, commands, layers and variables exist."""
+"""Test that links, tests, symbols, commands, layers and variables in documents exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ APPS = ("scheduling", "billing", "tenants", "portal", "evenshare_core", "evensha
 ROOTS = (ROOT, ROOT / "core" / "src", ROOT / "research" / "src")
 SOURCES = ("scheduling", "billing", "tenants", "portal", "core")
 DOCUMENTS = [path for path in files() if path.suffix == ".md"]
-# A changelog describes the past; its names need not exist now.
+# A changelog describes the past, so its names may no longer exist.
 PRESENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 CORE = ROOT / CORE_NAME
 FEATURES = 38
@@ -86,7 +86,7 @@ class TestLinks:
         assert len(numbers) == len(set(numbers))
 
     def test_decision_record_references_resolve(self) -> None:
-        """Code, comments, locks and documents refer to records in the forms of `RECORD`."""
+        """Code, comments, locks and documents cite records in the forms that `RECORD` matches."""
         there = {path.name[:4] for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
         stale: list[tuple[str, str]] = []
         for path in files():
@@ -186,7 +186,7 @@ def test_exists(name: str) -> bool:
     return True
 
 
-# Not a test itself, in spite of its name.
+# This is not a test, in spite of its name.
 test_exists.__test__ = False  # type: ignore[attr-defined]  # pytest reads it
 
 

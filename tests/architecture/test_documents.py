@@ -1,4 +1,4 @@
-"""Every document names its readers in its first line, and is short enough for them."""
+"""Test that every document names its readers in its first line, and is short enough for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READERS = {
     "scheduling researchers",
     "tenant admins",
 }
-# Records have another form, and these two are for all contributors.
+# Records have another form, and all contributors read these two.
 WITHOUT_READER = {"ARCHITECTURE.md", "CHANGELOG.md"}
 FIRST_LINE = re.compile(r"# [^\n]+\n\nFor ([a-z ,]+): \S")
 WORDS = 3_000

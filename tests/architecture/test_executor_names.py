@@ -1,4 +1,6 @@
-"""An executor's name occurs only in its module and the registry; other code reads its traits."""
+"""Test that an executor's name occurs only in its module and the registry; other code reads its
+traits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Hygiene: skips with reasons, complete migrations, locks without URLs, true documents."""
+"""Test that skips have reasons, migrations are complete, locks have no URLs, and documents are
+true.
+"""
 
 import ast
 import re

@@ -1,4 +1,6 @@
-"""Prose is plain English: short sentences, and none of the phrases that readers stumbled over."""
+"""Test that prose is plain English: short sentences, without phrases that readers had to read
+twice.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from tests.architecture.sources import PACKAGES, files, name_of
 
 LONGEST = 25
 NO_NOUN = "(?:and|or|in|for|that|by|to|with|on|at|from|is|are)"
-# A phrase -> what to write instead.
+# A phrase, and what to write instead.
 PHRASES = {
     r"so many": "the number itself: `n GPUs`, `as many as`",
     r"(?<!that )(?:is|are) there(?! (?:a|an|any|no)\b)(?!\?)": "`there is`, or `exists`",
@@ -52,7 +54,7 @@ BANNED = {
 
 
 def faults(text: Text) -> Iterator[str]:
-    """Yield what is wrong with each sentence of a text."""
+    """Yield the faults of each sentence of a text."""
     for sentence in sentences(text.text):
         # Documents list alternatives in one sentence, with semicolons.
         clauses = sentence.split(";") if text.kind == "document" else [sentence]

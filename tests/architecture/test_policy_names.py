@@ -1,4 +1,4 @@
-"""A policy's name occurs only in its package and the registry; other code looks it up."""
+"""Test that a policy's name occurs only in its package and the registry; other code looks it up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXCEPT = {
 }
 # The product's own policy has the product's name, which may occur anywhere.
 PRODUCT = "evenshare"
-# The API's framework has the abbreviation of dominant resource fairness, and is in its modules.
+# The API's framework uses the abbreviation of dominant resource fairness in names of its modules.
 FRAMEWORK = "drf"
 NAMES = "|".join(sorted(POLICIES.keys() - {PRODUCT, FRAMEWORK}))
 IN_TEXT = re.compile(rf"\b(?:{NAMES})\b", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""A docstring must add to the name below it, and `fmt` directives have a reason."""
+"""Test that a docstring adds to its name, and that `fmt` directives have a reason."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, Function]]:
 
 
 def repeats(owner: str, function: Function) -> bool:
-    """Return whether all words of its docstring are in its name, its class or its arguments."""
+    """Return whether all words of the docstring are in the name, the class or the arguments."""
     said = ast.get_docstring(function)
     if not said or re.search(r"\d|None|\n", said) or function.name in VERBS:
         return False

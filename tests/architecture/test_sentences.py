@@ -1,4 +1,6 @@
-"""Each sentence occurs once, and each reason and refusal has its text in one table."""
+"""Test that each sentence occurs once, and that each reason and refusal has its text in one
+table.
+"""
 
 from __future__ import annotations
 

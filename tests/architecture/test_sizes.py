@@ -1,4 +1,7 @@
-"""Caps on sizes. If a cap conflicts with clarity, clarity wins, and the exception states why."""
+"""Test limits on sizes.
+
+If a limit conflicts with clarity, clarity wins, and the exception states why.
+"""
 
 import ast
 
@@ -7,7 +10,7 @@ from .sources import files, name_of, python_files, tree
 FILE_LINES, FUNCTION_LINES = 450, 60
 TEMPLATE_COLUMNS = 120
 
-# File or file::function -> why it may be longer.
+# A file or file::function, and why it may be longer.
 EXCEPTIONS: dict[str, str] = {}
 
 
@@ -39,7 +42,7 @@ def test_size_exceptions_refer_to_existing_files() -> None:
 
 
 def test_template_lines_are_within_limit() -> None:
-    """The formatter breaks most lines; the author keeps a tag's own text short."""
+    """The formatter breaks most lines, but the author must keep the text of a tag short."""
     long = [
         f"{name_of(path)}:{number}"
         for path in files()

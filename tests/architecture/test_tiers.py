@@ -1,4 +1,6 @@
-"""Rows of tests/rest.py name existing tests; `make test` kills nearly all mutants."""
+"""Test that rows of tests/rest.py name existing tests, and that `make test` kills nearly all
+mutants.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tests.mutants.mutants import MUTANTS
 from tests.rest import REST
 from tests.tiers import SAMPLED, SITE_POLICIES
 
-# The minimum part of all mutants that a test of `make test` must kill.
+# The part of all mutants that a test of `make test` must kill.
 LEAST = 0.95
 # Follows the name of a class that inherits tests, such as suites of executors.
 INHERITED = "::*"

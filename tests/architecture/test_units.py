@@ -1,6 +1,6 @@
-"""Factors of units are named in `evenshare_core.units`, and not repeated elsewhere.
+"""Test that factors of units are named in `evenshare_core.units`, and not repeated elsewhere.
 
-SQL has its own, because a statement cannot import.
+SQL repeats them, because a statement cannot import.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ APPS = (f"{CORE}/", "billing/", "scheduling/", "tenants/", "portal/")
 UNITS = f"{CORE}/units.py"
 MILLION = 10**6
 HOUR_US = 3600 * MILLION
-# A constant is checked within the smallest enclosing one of these.
+# A constant is checked within the smallest of these nodes around it.
 STATEMENTS = (ast.stmt, ast.keyword, ast.comprehension, ast.Call, ast.Compare, ast.BinOp)
 
 SOURCES = [

@@ -1,4 +1,4 @@
-"""Pages call selectors: only modules that maintain the site itself make queries in portal."""
+"""Test that pages call selectors: in portal, only modules that maintain the site make queries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUERIES = {
     *("objects", "select_related", "prefetch_related", "annotate", "aggregate", "values_list"),
     *("exclude", "order_by", "in_bulk", "bulk_create", "get_or_create", "update_or_create"),
 }
-REGISTER = "register.filter"  # registers a template tag, and is no query
+REGISTER = "register.filter"  # registers a template tag, and is not a query
 BUILDERS = ("django.db.models", "django.db.connection")
 
 

@@ -1,6 +1,6 @@
-"""A single word for each thing: names do not use words that docs/glossary.md gave up.
+"""Test that names do not use words that docs/glossary.md replaced.
 
-And the reverse: a class has a unique name.
+The tests also check that each class has a unique name.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class TestAbandonedWords:
         assert sorted(back) == []
 
     def test_are_listed_in_glossary(self) -> None:
-        """A failing test thus leads to the replacement."""
+        """So a failing test leads to the replacement."""
         _, _, table = GLOSSARY.read_text(encoding="utf-8").partition(
             "## Words that we no longer use"
         )

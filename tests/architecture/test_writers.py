@@ -1,4 +1,4 @@
-"""Only the engine's writer changes leases, slots, terms and lease events."""
+"""Test that only the engine's writer changes leases, slots, terms and lease events."""
 
 from __future__ import annotations
 

@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def follow(page: Page, selector: str) -> None:
-    """Click a link to another page, and wait until that one has loaded."""
+    """Click a link to another page, and wait until the page has loaded."""
     with page.expect_navigation():
         page.click(selector)

@@ -26,7 +26,7 @@ async ([only, without]) => (await axe.run(document, {
 
 
 def serious(page: Page) -> list[str]:
-    """Return the serious violations of a page in both themes, which differ only in colours."""
+    """Return a page's serious violations in both themes, which differ only in colours."""
     page.evaluate(_AXE)
     found = findings(page)
     page.emulate_media(color_scheme="dark")
@@ -36,13 +36,15 @@ def serious(page: Page) -> list[str]:
 
 
 def on_a_phone(page: Page) -> list[str]:
-    """Return the serious violations of a narrow page, except colours, which were checked before."""
+    """Return a narrow page's serious violations, except those of colours, which were checked
+    before.
+    """
     return findings(page, without=["color-contrast"])
 
 
 def findings(page: Page, *rules: str, without: Sequence[str] = ()) -> list[str]:
     """Return the serious violations of these rules, by default all, on a page with axe loaded."""
-    # Recent changes are highlighted briefly: check the page without that.
+    # Recent changes are highlighted briefly, so check the page without the highlight.
     page.emulate_media(reduced_motion="reduce")
     found: list[str] = page.evaluate(_FINDINGS, [list(rules) or None, list(without)])
     page.emulate_media(reduced_motion="no-preference")

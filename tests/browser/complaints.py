@@ -1,4 +1,4 @@
-"""Messages and errors of a browser while a test uses a page."""
+"""Collect the messages and errors of a browser while a test uses a page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage, Page
 
 # htmx logs both when it drops a request; the second names the cause, a newer request or a slow
-# response. On a busy machine that is normal, and pages handle it.
+# response. On a busy machine this is normal, and pages handle it.
 DROPPED = "error: htmx:afterRequest,"
 WHY = ("error: htmx:sendAbort,", "error: htmx:timeout,")
 

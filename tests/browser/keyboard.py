@@ -1,4 +1,4 @@
-"""Keyboard navigation of a page."""
+"""Navigate a page by keyboard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-# Twice the stops of any page, because stops before the target may change meanwhile.
+# Twice the tab stops of any page, because stops before the target may change meanwhile.
 MOST_STOPS = 200
 
 

@@ -1,4 +1,4 @@
-"""A pool whose jobs are real processes, with rounds in the background, and people."""
+"""Provide a pool whose jobs are real processes, with rounds in the background, and people."""
 
 from __future__ import annotations
 

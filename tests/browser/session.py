@@ -1,4 +1,4 @@
-"""Sessions for a browser, without its login page."""
+"""Create sessions for a browser without the login page."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 def give_session(context: BrowserContext, client: Client, site: str) -> None:
-    """Sign a browser in at `site` as the person of a test client."""
+    """Sign a browser in at `site` as the user of a test client."""
     cookie = client.cookies[settings.SESSION_COOKIE_NAME]
     context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])

@@ -1,4 +1,4 @@
-"""Pages that are in no role's story have no serious violation of axe, in both themes."""
+"""Test that pages outside of all stories have no serious violation of axe, in both themes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API's page in a real browser, rendered from our own files under the site's strict policy."""
+"""Test the API's page in a real browser, rendered from our files under the site's strict policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates and the counterfactual in a browser: red, green, grey; axe; phones."""
+"""Test certificates and the counterfactual in a browser: red, green, grey; axe; phones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestCertificatePage:
         assert first.locator("h3").inner_text() == "Envy-freeness"
         assert first.locator("> .v").inner_text().startswith("violated")
         assert first.locator("svg").count() == 1
-        # The third broken promise: a planted round does not follow from the round before it.
+        # The third broken promise: an injected round does not follow from the previous round.
         assert "3 promises are broken." in page.locator(".cert.broken").inner_text()
         page.goto(there.url(f"rounds/{red - 1}/"))
         assert page.locator(".cert.broken, .crow.violated").count() == 0

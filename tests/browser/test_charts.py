@@ -1,4 +1,4 @@
-"""Interactive charts in a real browser, under the Content-Security-Policy of production."""
+"""Test interactive charts in a real browser, under production's Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.functional.pool_stage import Stage
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
-# Everything that the policy refuses is noted here, whether the console shows it or not.
+# Everything that the policy blocks is recorded here, whether or not the console shows it.
 WATCH = """
 window.refused = [];
 document.addEventListener("securitypolicyviolation", (event) => {
@@ -64,7 +64,7 @@ def drawn(page: Page, key: str, times: int = 1) -> Locator:
     """Wait until a chart has been drawn at least `times` times."""
     chart = page.locator(f"#{key}")
     chart.locator(".chart-draw").scroll_into_view_if_needed()
-    # A function, not an expression: the policy refuses to evaluate one.
+    # A function and not an expression, because the policy blocks the evaluation of expressions.
     page.wait_for_function(
         "([key, times]) => Number(document.getElementById(key).dataset.drawn) >= times",
         arg=[key, times],
@@ -113,13 +113,13 @@ class TestCharts:
         assert page.locator("style").count() == 0
         over = "getComputedStyle(plot.querySelector('.main-svg')).position"
         assert plot(page, "chart-use", over) == "absolute"
-        # Plotly's rules are not added to the sheet a second time, either.
+        # Nor are Plotly's rules added to the sheet a second time.
         sheet = "document.getElementById('plotly.js-style-global').sheet.cssRules.length"
         assert page.evaluate(sheet) == 66
         assert page.evaluate("window.refused") == []
 
     def test_do_not_widen_narrow_page(self, there: Stage, page: Page) -> None:
-        """For example after a tablet is turned, because a drawn chart keeps its width."""
+        """A drawn chart keeps its width, for example after a tablet is turned."""
         page.set_viewport_size({"width": 390, "height": 844})
         complaints = complaints_of(page)
         wide = {}

@@ -47,7 +47,7 @@ def there(copy: Copy[Town]) -> Town:
 
 
 def kind_of(link: str) -> str:
-    """Return a link without its numbers and names: one page per kind is enough."""
+    """Return a link without its numbers and names, because one page per kind is enough."""
     return "/".join("x" if any(c.isdigit() for c in part) else part for part in link.split("/"))
 
 

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: it follows the rounds by itself, also on a phone."""
+"""Test the dashboard in a real browser: it follows the rounds by itself, also on a phone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_round() -> int:
-    """Wait until the demo's next round is due and run it; return its number."""
+    """Wait until the demo's next round is due, and run it; return its number."""
     pool = Pool.objects.get(name="philly")
     numbers: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The front page in a real browser: it loads, and its policy allows all of its parts."""
+"""Test the front page in a real browser: it loads, and its policy allows all of its parts."""
 
 from typing import TYPE_CHECKING
 

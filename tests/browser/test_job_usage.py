@@ -1,4 +1,4 @@
-"""Resource usage in a real browser: charts that appear and update themselves, in both themes."""
+"""Test resource usage in a real browser: charts appear and update themselves, in both themes."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class TestJobUsage:
             "#usage-gpu .chart-plot", "plot => plot.data.map(one => [one.name, one.y[0]])"
         )
         assert lines == [["mean", 65], ["lowest GPU", 60]]
-        # Compare the newest samples, not their number: above a maximum, samples are thinned to
-        # half.
+        # Compare the newest samples and not their number, because above a maximum half of them are
+        # dropped.
         newest = page.locator("#usage-cpu-rows tbody tr").first
         before = newest.text_content()
         eventually(lambda: newest.text_content() != before)

@@ -1,4 +1,4 @@
-"""A manager offers idle quota and revokes it, in a real browser and only by keyboard."""
+"""Test that a manager offers idle quota and revokes it, in a real browser and by keyboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The operator's console in a real browser: quotas by keyboard, a drained node, a paused pool."""
+"""Test the operator's console in a real browser: quotas by keyboard, a drained node, a paused
+pool.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
 
 
 def fits(page: Page, path: str) -> None:
-    """Check that no width needs horizontal scrolling."""
+    """Check that the page needs no horizontal scrolling at any width."""
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
@@ -98,7 +100,7 @@ class TestOperator:
         said = page.inner_text("#t-impact")
         assert "4 → 6" in said
         assert "4 → 2" in said
-        # The estimate is outdated once the draft changes.
+        # The estimate is outdated as soon as the draft changes.
         page.fill(field(there, "gpus", "south"), "1")
         assert page.locator("#impact button[value=save]").is_disabled()
         page.fill(field(there, "gpus", "south"), "2")

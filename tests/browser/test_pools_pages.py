@@ -1,4 +1,4 @@
-"""The pool page in a real browser: no errors, no horizontal scroll, rows mark their GPUs."""
+"""Test the pool page in a real browser: no errors, no horizontal scroll, rows mark their GPUs."""
 
 from __future__ import annotations
 

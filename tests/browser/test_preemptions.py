@@ -1,4 +1,4 @@
-"""Pages with preemptions in a real browser: they fit and are accessible."""
+"""Test pages with preemptions in a real browser: they fit and are accessible."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def visit(
 def paths(there: Stage, who: str) -> dict[str, str]:
     """Return the paths of the pool, a preempted and a running job, and the preempting round.
 
-    For a beneficiary, only its job.
+    A beneficiary gets only the path of its job.
     """
     if who == "neighbour":
         notice = LeaseEvent.objects.filter(data__has_key="rule").latest("id")

@@ -1,4 +1,4 @@
-"""Each role's common tasks by links and forms only; members start on the front page.
+"""Test each role's common tasks by links and forms only; members start on the front page.
 
 In the second turn axe checks each kind of page in a story.
 """
@@ -20,7 +20,7 @@ from tests.functional.two_clocks import TwoClocks
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# Controls that a reader must not see, because the server would refuse them.
+# Controls that a reader must not see, because the server would refuse the action.
 CHANGES = (
     "main form[method=post]:not([inert]) button, main #cancel-ask,"
     " main a:text-is('Submit a job'), main a:text-is('Clone')"

@@ -1,4 +1,4 @@
-"""A round's page in a real browser: its links, and its layout on a phone."""
+"""Test a round's page in a real browser: its links, and its layout on a phone."""
 
 from __future__ import annotations
 

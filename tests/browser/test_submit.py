@@ -1,4 +1,6 @@
-"""Submit, watch, read and cancel in a real browser: by form, by YAML, by keyboard, on a phone."""
+"""Test submission in a real browser by form, by YAML, by keyboard and on a phone; watch, read,
+cancel.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ HOSTILE = (
     "w(b'x' * 20_000_000 + b'\\nthe end\\n')\n"
     "sys.stdout.flush(); time.sleep(6000)\n"
 )
-# Notes that the answer to the complete input is on the page.
+# Records that the answer to the complete input is on the page.
 ANSWERED = """
 document.body.addEventListener("htmx:afterSettle", (event) => {
   const asked = event.detail.requestConfig;
@@ -51,7 +53,7 @@ document.body.addEventListener("htmx:afterSettle", (event) => {
   }
 })
 """
-# The start and end of the timeline's box on the screen, and its present instant.
+# The start and end of the timeline's box on the screen, and the current time in it.
 SEEN = """
 () => {
   const box = document.getElementById("tl"), place = box.getBoundingClientRect();
@@ -196,7 +198,7 @@ class TestLog:
         lines.locator("text=line 120").wait_for()
         gap = "e => e.scrollHeight - e.scrollTop - e.clientHeight"
         eventually(lambda: lines.evaluate(gap) < 30)
-        # In one step: a locator finds an element first, and a poll may replace it meanwhile.
+        # In one step, because a poll could replace an element after a locator found it.
         page.evaluate("document.getElementById('log-lines').scrollTop = 40")
         before = lines.inner_text()
         page.locator("#log-held").wait_for()
@@ -251,7 +253,7 @@ class TestPhone:
         job = stage.submit("sleep", "6000")
         page.goto(f"/jobs/{job.uid}/")
         headline(page, "Running")
-        # A long lease ends far to the right of now.
+        # A long lease ends far to the right of the current time.
         Lease.objects.filter(job=job).update(expires_at=F("expires_at") + timedelta(hours=1))
         page.reload()
         page.wait_for_selector("#tl .now", state="attached")

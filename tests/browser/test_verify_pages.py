@@ -1,4 +1,4 @@
-"""Verification panels in a real browser: on a desktop and on a phone."""
+"""Test the verification panels in a real browser, on a desktop and on a phone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A simulation in a real browser: requested, watched, read; another one cancelled by keyboard."""
+"""Test a simulation in a real browser: requested, watched, read; another is cancelled by
+keyboard.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class Runner:
         self.end()
 
     def end(self) -> str:
-        """Release it and wait for its end."""
+        """Release the simulation, and wait for its end."""
         self.go.set()
         self._thread.join(PATIENCE_S)
         return self.state
@@ -116,7 +118,7 @@ def asked(page: Page, pool: str, policy: str) -> None:
 
 
 class TestEarlyChoice:
-    """A choice made before the page's script has loaded is applied afterwards."""
+    """A choice that is made before the page's script has loaded is applied afterwards."""
 
     @pytest.mark.parametrize("where", ["what-if", "settings"])
     def test_is_applied_after_script_loads(self, there: Town, page: Page, where: str) -> None:
@@ -126,7 +128,7 @@ class TestEarlyChoice:
             held.append(script)
 
         def asked_for() -> list[Route]:
-            page.wait_for_timeout(1)  # Playwright processes its events here
+            page.wait_for_timeout(1)  # Playwright processes its events during this call
             return held
 
         page.route("**/operator*.js", hold, times=1)

@@ -1,1 +1,1 @@
-"""Pages and the API over HTTP, as each kind of visitor."""
+"""Test pages and the API over HTTP as each kind of visitor."""

@@ -5,7 +5,7 @@ A new route must get a row here, or the test fails. The requesters:
 - `owner`: member of the tenant of the URL.
 - `mate`: viewer of the same tenant.
 - `manager`: manager of the same tenant.
-- `neighbour`: manager of another tenant of the same pool, which shows tenants only their rows.
+- `neighbour`: manager of another tenant in the same pool, which shows tenants only their own rows.
 - `outsider`: manager of a tenant in another pool.
 - `operator`: site role operator.
 - `nobody`: not signed in.
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 ACTORS = Row._fields
-# Requesters who must not see the tenant's rows.
+# These requesters must not see the tenant's rows.
 FOREIGN = ("neighbour", "outsider", "nobody")
 
 
@@ -51,7 +51,7 @@ TENANT_PAGE = Row(200, 200, 200, 404, 404, 200, 302, 302)
 SUBMIT_PAGE = Row(200, 403, 200, 404, 404, 403, 302, 302)
 POOL_PAGE = Row(200, 200, 200, 200, 404, 200, 302, 302)
 DEMO_POOL = Row(200, 200, 200, 200, 404, 200, 200, 200)
-# The console is visible to site roles only. An empty form is refused; actions redirect back.
+# Only site roles see the console. An empty form is refused; actions redirect back.
 CONSOLE = Row(404, 404, 404, 404, 404, 200, 302, 302)
 CONSOLE_REFUSES = CONSOLE._replace(operator=422)
 CONSOLE_ACTS = CONSOLE._replace(operator=302)
@@ -64,17 +64,17 @@ API_TENANT = Row(200, 200, 200, 404, 404, 200, 401, 200)
 API_POOL = Row(200, 200, 200, 200, 404, 200, 401, 200)
 API_JOB = Row(200, 200, 200, 404, 404, 200, 401, 403)
 API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
-# Submitting to the owner's tenant by its slug: non-members get 400, as for an unknown tenant.
+# Submission to the owner's tenant by its slug: other users get 400, as for an unknown tenant.
 API_SUBMIT = Row(201, 403, 201, 400, 400, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
 # A user without another tenant gets 400, because the recipient does not exist.
 API_ASK = Row(403, 403, 400, 400, 400, 403, 401, 403)
-# The operator's REST, like the console: an edit without If-Match is refused.
+# The operator's REST API, like the console. An edit without If-Match is refused.
 OPERATE = Row(404, 404, 404, 404, 404, 200, 401, 404)
 OPERATE_EDIT = OPERATE._replace(operator=428)
 # Previews and allowances without a body.
 OPERATE_BARE = OPERATE._replace(operator=400)
-# A tenant's job types: roles that may submit may change them.
+# A tenant's job types. Roles that may submit jobs may change them.
 API_PROFILE_PUT = Row(200, 403, 200, 404, 404, 403, 401, 403)
 API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=204, manager=204)
 # A tenant's lending and borrowing: only managers may change it.
@@ -87,11 +87,11 @@ TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 
 @dataclass(frozen=True)
 class Route:
-    """The statuses by method; methods that are not listed get 405, or one of `others`.
+    """The statuses by method. Methods that are not listed get 405, or a status of `others`.
 
     `path` has values for parts of the URL; `body` is what POST sends: JSON for the API, else a
-    form. `shows`: fields of the tenant's rows in the answer to its manager, or, if it is a 404 for
-    them, to the operator. None fails a test until the fields are listed.
+    form. `shows` lists fields of the tenant's rows in the answer to its manager, or to the operator
+    if managers get 404. None fails a test until the fields are listed.
     """
 
     methods: dict[str, Row]
@@ -102,9 +102,7 @@ class Route:
     shows: tuple[str, ...] | None = None
 
     def showing(self, *fields: str) -> Route:
-        """Return the route with the fields that its answer shows, as `Job.name`; empty for no
-        field.
-        """
+        """Return the route with the fields that its answer shows, as `Job.name`; empty for none."""
         return replace(self, shows=fields)
 
 
@@ -218,7 +216,7 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/credit/": Route(
         {"GET": TENANT_PAGE, "POST": Row(403, 403, 422, 404, 404, 403, 302, 302)}
     ).showing("TransferRequest.reason"),
-    # Probes for local clients, such as the test client
+    # Probes for clients on the same machine, such as the test client
     "healthz": get(PUBLIC).showing(),
     "readyz": get(PUBLIC).showing(),
     "metrics": get(PUBLIC).showing(),
@@ -266,9 +264,9 @@ TABLE: dict[str, Route] = {
     ),
     "api/v1/pools/<slug:name>/offers/<slug:slug>": post(API_OFFER, {"gpu_type": "v100", "gpus": 1}),
     "api/v1/pools/<slug:name>/offers/<slug:slug>/<uuid:offer>": Route({"DELETE": API_SHARE}),
-    # An empty verification: users who may see the pool get the list of missing fields.
+    # An empty verification. Users who may see the pool get the list of missing fields.
     "api/v1/chain/<slug:name>/verifications": post(API_VERIFY),
-    # The answer names other tenants if the pool shows them, but never their texts and ids.
+    # The answer names other tenants if the pool shows them, but never shows their texts and ids.
     "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/transfers": post(API_ASK, GIFT),
@@ -336,7 +334,7 @@ for _view in VIEWS:
             shows=_view.shows,
         )
 
-# The other site roles get the operator's status for GET, except at these URLs. They may not change
+# For GET, the other site roles get the operator's status except at these URLs. They may not change
 # anything.
 FINANCE_GETS = {
     "t/<slug:slug>/": 404,
@@ -375,7 +373,7 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
     ("t/<slug:slug>/sharing/", get(TENANT_PAGE, "pool={pool}").showing("IdleOffer.uid")),
-    # Transfers for GPUs lent to the other tenant, and lent to a third one together with the other.
+    # Transfers for GPUs lent to the other tenant, and for GPUs that both lent to a third tenant.
     *(
         ("t/<slug:slug>/ledger/<uuid:transfer>/", get(TENANT_PAGE, transfer=one).showing())
         for one in ("{lent}", "{lent_too}")

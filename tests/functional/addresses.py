@@ -1,4 +1,6 @@
-"""Requests to every URL of the site, with values for its placeholders; changes are rolled back."""
+"""Send requests to every URL of the site, with values for its placeholders; changes are rolled
+back.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +35,20 @@ def is_api(address: str) -> bool:
 
 
 def template_of(address: str, route: Route) -> str:
-    """Return the URL with its parts replaced by those of `PATHS` and the route, and its query."""
+    """Return the URL with its query, and with parts replaced by those of `PATHS` and the route."""
     parts = {**PATHS, **route.path}
     path = "/" + re.sub(r"<(?:\w+:)?(\w+)>", lambda found: parts[found[1]], address)
     return path + (f"?{route.query}" if route.query else "")
 
 
 def words_of(address: str, route: Route) -> list[str]:
-    """Return the placeholders in a request: in its URL, its query or its body."""
+    """Return the placeholders in a request's URL, query and body."""
     asked = template_of(address, route) + json.dumps(route.body)
     return sorted(set(re.findall(r"\{(\w+)\}", asked)))
 
 
 def fill(value: Any, words: Mapping[str, str]) -> Any:
-    """Replace the words in braces."""
+    """Replace the placeholders in braces."""
     if isinstance(value, dict):
         return {key: fill(item, words) for key, item in value.items()}
     if isinstance(value, list):

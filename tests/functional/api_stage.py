@@ -1,4 +1,4 @@
-"""A small site for tests of the API: a pool, two tenants, people with tokens."""
+"""Provide a small site for tests of the API: a pool, two tenants, people with tokens."""
 
 from __future__ import annotations
 

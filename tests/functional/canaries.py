@@ -1,7 +1,7 @@
-"""Values that must never appear in another tenant's answer, found by the models' relations.
+"""Find values that must never appear in another tenant's answer, by the models' relations.
 
-`OWNED` has the tables of a tenant, with the path from a row to the tenant; `SHARED` has the others.
-A new table is in neither, and a test fails until it is added.
+`OWNED` lists the tables of a tenant, with the path from a row to the tenant; `SHARED` lists the
+others. A new table is in neither, and a test fails until it is added.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ SHARED: tuple[type[models.Model], ...] = (
     PostedPrice,
     MeterCursor,
 )
-# Texts that are not private to the tenant: codes, words of a pool, hashes of secrets, and the one
+# Texts that are not private to the tenant: codes, words of a pool, hashes of secrets, and the only
 # name that other tenants may read.
 NOT_ITS_OWN = {
     "Tenant.name": "read by others where a pool names tenants",
@@ -207,7 +207,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def forms(amount: Decimal) -> set[str]:
-    """Return the formats of an amount in answers; empty if it is too short to be unique.
+    """Return the ways in which answers print an amount; empty if it is too short to be unique.
 
     A column whose printed sum must match rounds some amounts up and others down.
     """
@@ -241,7 +241,7 @@ def _canaries_of(value: Any, word: str) -> set[str]:
 
 
 def strange_ids(me: Side, other: Side) -> set[str]:
-    """Return ids and amounts of another tenant that are in no row of `me`."""
+    """Return another tenant's ids and amounts that occur in no row of `me`."""
     mine = set().union(*canaries(me).values())
     apart = canaries(other)
     theirs = set().union(*(apart[name] for name in apart if name not in {NAME, *AMOUNTS_SHARED}))
@@ -249,8 +249,8 @@ def strange_ids(me: Side, other: Side) -> set[str]:
     return {text for text in theirs - mine if other.word not in text.lower()}
 
 
-# A lender sees the payments of its borrowers, so these are not secret in pools that both share. In
-# a pool of one tenant they are.
+# A lender sees the payments of its borrowers, so in pools that both share these are not secret. In
+# a pool of one tenant they are secret.
 AMOUNTS_SHARED = {
     "UsageLine.amount", "UsageLine.price", "UsageShare.amount", "Entry.amount", "Lease.price",
     "LeaseTerm.price",

@@ -1,4 +1,4 @@
-"""Stored rounds whose decision violates a promise, added to those that were really decided."""
+"""Store rounds whose decision violates a promise, after the real rounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Change = Callable[[Snapshot, Decision], tuple[Snapshot, Decision]]
 
 
 def plant(there: Stage, change: Change) -> Round:
-    """Store one more round: the changed bytes of the last one, with the resulting certificate."""
+    """Store another round with the changed bytes of the last one, and the certificate for them."""
     last = last_round(there)
     raw = round_bytes(last)
     snapshot, decision = change(decode(raw[0], Snapshot), decode(raw[1], Decision))
@@ -60,8 +60,8 @@ def plant(there: Stage, change: Change) -> Round:
 
 
 def envious(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """Change to a cooperative policy that divides GPUs by quota, but gives the first tenant half a
-    GPU.
+    """Change to a cooperative policy that divides GPUs by quota, except that the first tenant gets
+    half a GPU.
     """
     weights = {row.tenant: row.gpus for row in snapshot.entitlements}
     first = min(weights)
@@ -112,7 +112,7 @@ def overclaimed(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decis
 
 
 def _measured(profile: Profile, factor: float) -> MeasuredProfile:
-    """Return the measured speeds, with declared ones that are `factor` times as high."""
+    """Return the measured speeds, and declared speeds that are `factor` times as high."""
     slow, *rest = profile.speedups
     declared = (slow, *((kind, int(milli * factor)) for kind, milli in rest))
     speeds = tuple((kind, MeasuredSpeed(milli, 10, 12)) for kind, milli in profile.speedups)

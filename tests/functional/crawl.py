@@ -1,4 +1,4 @@
-"""GET of every URL, with every role: no answer may be a server error."""
+"""Send GET to every URL with every role; no answer may be a server error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.functional.access_table import ASKED_FOR, TABLE
 from tests.functional.addresses import fill, is_api, said, template_of, words_of
 
 Words = Mapping[str, str]
-# It answers 503 by design if rounds stop.
+# This probe answers 503 by design if rounds stop.
 NO_PAGES = frozenset({"readyz"})
 
 
@@ -25,10 +25,10 @@ class Look(NamedTuple):
 
 
 def looks(states: Mapping[str, Words]) -> Iterator[Look]:
-    """Yield all URLs of the access table, with the values of each state for their placeholders.
+    """Yield all URLs of the access table, with each state's values for their placeholders.
 
-    URLs for which a state lacks a value are left out. Repeated paths, such as lists of the whole
-    site, are requested once.
+    URLs for which a state lacks a value are left out. A repeated path, such as a list of the whole
+    site, is requested once.
     """
     seen: set[str] = set()
     for state, words in states.items():
@@ -46,7 +46,7 @@ def looks(states: Mapping[str, Words]) -> Iterator[Look]:
 
 
 class Clients(Protocol):
-    """Returns the client of a role."""
+    """A function that returns the client of a role."""
 
     def __call__(self, role: str, *, api: bool) -> Client: ...
 

@@ -1,4 +1,4 @@
-"""Numbers and dates at the limits of Python, JSON and Postgres, and the forms of a page."""
+"""Provide numbers and dates at the limits of Python, JSON and Postgres, and the forms of a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ JSON_NUMBERS = (
     "NaN", "-Infinity", "1e400", "1e-400", "1e19", "9223372036854775807", "9223372036854775808",
     "2147483648", "99999999999999", "0.0000001", "-1", "0",
 )  # fmt: skip
-# The most dangerous first: a form, which answers with a whole page, gets only the first ones.
+# The most dangerous values are first. A form answers with a whole page, so it gets only the first
+# ones.
 NUMBERS = (
     "NaN", "1e400", "1e18", "9223372036854775808", "2147483648", "000000001" + "9" * 30, "-1",
     "999999999999.999999", "-Infinity", "1e-400", "\u0663",
@@ -31,7 +32,7 @@ Path = tuple[str | int, ...]
 
 
 def extremes_of(name: str, value: object) -> tuple[str, ...]:
-    """Return the values to try in a field, by its present value (None if empty) and its name."""
+    """Return the values to try in a field, by its current value (None if empty) and its name."""
     text = "" if value is None else str(value)
     if _DATE.match(text) or name.rpartition("-")[2] in _DATED:
         return INSTANTS

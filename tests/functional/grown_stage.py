@@ -1,8 +1,8 @@
-"""A busy pool with a past and queue of any length: rows are copied in SQL, not played.
+"""Build a busy pool with a past and queue of any length; rows are copied in SQL, not played.
 
-The past is copies of one short stretch with rows of every kind, each four hours before the next;
-the last copy ends now. Numbers of rounds and events continue from copy to copy. Seals and hashes
-are copied too, so no test may verify them.
+The past is copies of one short period with rows of every kind. Each copy is four hours before the
+next, and the last one ends now. Numbers of rounds and events continue from copy to copy. Seals and
+hashes are copied too, so no test may verify them.
 """
 
 # ruff: noqa: S608 - what is put into queries are names of tables, and numbers of this file
@@ -39,12 +39,12 @@ from tests.functional.reading import vacuum
 OWN, OTHER = "canary-lab", "south"
 SPAN = timedelta(hours=4)
 ROUNDS, JOBS = 12, 10
-# The distance of keys between copies, larger than all keys of the first.
+# The distance between the keys of two copies, larger than all keys of the first copy.
 KEYS = 10_000
 # The columns that number rounds, and those that number the pool's events.
 ROUND_NUMBERS = frozenset({"granted_round", "reason_round", "round", "valid_from_round"})
 EVENT_NUMBERS = frozenset({"event_number"})
-# The tables to copy; the files of rounds follow their rounds.
+# The tables to copy. The files of rounds follow their rounds.
 COPIED = (
     "scheduling_job", "scheduling_virtualwork", "scheduling_lease", "scheduling_leaseslot",
     "scheduling_leaseterm", "scheduling_intent", "scheduling_leaseevent", "scheduling_round",
@@ -58,13 +58,13 @@ OF_DAYS = ("scheduling_roundblob", "scheduling_roundbundle")
 
 @dataclass
 class GrownStage(Stage):
-    """As the matrix stage, but its pool runs virtual jobs."""
+    """A stage like the matrix stage, but its pool runs virtual jobs."""
 
     queued: int = 0
 
 
 def short_stage() -> GrownStage:
-    """Create the stage to copy: ended and settled jobs, and other kinds of rows."""
+    """Create the stage to copy, with ended and settled jobs and other kinds of rows."""
     lab = cluster({OWN: 3, OTHER: 5})
     for at in range(ROUNDS):
         if at < JOBS:
@@ -76,7 +76,7 @@ def short_stage() -> GrownStage:
     log_transfers(Book.objects.get(slug=lab.pool.book))
     made = GrownStage({}, lab)
     _people(made)
-    # A simulation requires a job in its pool: this one exists only for that.
+    # A simulation requires a job in its pool, so this job is created.
     waits = lab.submit(OWN, 1, 60)
     made.words = words_of(made)
     Job.objects.filter(pk=waits.pk).update(state="cancelled", ended_at=lab.at)
@@ -122,7 +122,7 @@ def _rows_of_other_kinds(made: GrownStage) -> None:
 
 
 class Copier:
-    """Copies the stretch; `session` ignores triggers and foreign keys."""
+    """Copies the period, with a `session` that ignores triggers and foreign keys."""
 
     def __init__(self, session: psycopg.Connection[Any], copies: int) -> None:
         self.session, self.copies = session, copies
@@ -193,7 +193,7 @@ class Copier:
         return f"{column} + k * {by}" if by else column
 
     def _counted(self, table: str, name: str) -> int:
-        """Return the step of a numbering column between copies; 0 if it is none."""
+        """Return by how much a numbering column grows per copy; 0 for other columns."""
         of_rounds = ("scheduling_round", "scheduling_roundstate")
         if name in ROUND_NUMBERS or (name == "number" and table in of_rounds):
             return self.rounds
@@ -279,7 +279,7 @@ class Copier:
 
 
 def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, queued: int) -> None:
-    """Give the stage a past of `copies` stretches, and running and waiting jobs."""
+    """Give the stage a past of `copies` periods, and running and waiting jobs."""
     session.execute("SET session_replication_role = replica")
     Copier(session, copies).copy()
     lab = made.lab
@@ -289,7 +289,7 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
     for at in range(6):
         lab.submit((OWN, OTHER)[at % 2], 6, 40_000, command=["true"])
     job = Job.objects.filter(state="pending", tenant=lab.tenants[OWN]).latest("pk")
-    # Each copy contains the same six waiting jobs.
+    # Each copy has the same six waiting jobs.
     queue_jobs(session, copies=queued // 6)
     session.execute("ANALYZE")
     lab.round(after_s=60)
@@ -297,12 +297,12 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
     PoolClock.objects.filter(pool=lab.pool).update(anchor_pool=lab.at, anchor_wall=timezone.now())
     made.words |= {"job": str(job.uid), "round": str(Round.objects.latest("number").number)}
     made.queued = queued
-    # Revoke all offers but the newest, because an offer stays open until it is revoked.
+    # Revoke all offers except the newest, because an offer stays open until it is revoked.
     session.execute(
         "UPDATE tenants_idleoffer SET revoked_at = made_at + interval '1 hour' WHERE"
         " id < (SELECT max(id) FROM tenants_idleoffer)"
     )
-    # Otherwise recently written rows could move while a test reads.
+    # Otherwise recently written rows could move while a test reads them.
     vacuum(session, analyze=True)
 
 

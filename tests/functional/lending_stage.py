@@ -1,4 +1,4 @@
-"""A pool in which one tenant borrows from another for hours, and its disclosed rounds."""
+"""Provide a pool in which one tenant borrows from another for hours, and its disclosed rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.functional.api_stage import ApiStage, api_stage
 def lending_stage() -> ApiStage:
     """Create a stage in which aa borrows from bb for 2.5 hours, of which two are settled.
 
-    bb uses a part of its quota.
+    Tenant bb uses a part of its quota.
     """
     stage = api_stage()
     stage.cluster.submit("aa", 6, 100_000)

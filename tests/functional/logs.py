@@ -1,4 +1,4 @@
-"""Logs with records of a pool's rounds, for tests of their readers."""
+"""Write logs with records of a pool's rounds, for tests of programs that read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site with rows of every kind of a tenant, and requesters of all kinds."""
+"""Provide a site on which a tenant has rows of every kind, and requesters of all kinds."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def busy_lab() -> Cluster:
     lab.seal()
     log_transfers(Book.objects.get(slug=lab.pool.book))
     Job.objects.filter(tenant=lab.tenants["canary-lab"]).update(name="canary-job")
-    # From here on its jobs are programs, which have logs.
+    # From here on the pool's jobs are programs, which have logs.
     lab.pool.executor = "local"
     lab.pool.save(update_fields=["executor"])
     return lab
@@ -148,7 +148,7 @@ def words_of(made: Stage) -> dict[str, str]:
 
 
 def offer_idle(lab: Cluster, slug: str) -> str:
-    """Have the tenant lend only by offers, and offer a GPU; return the offer's id."""
+    """Allow the tenant to lend only by offers, and offer a GPU; return the offer's id."""
     of = {"tenant": lab.tenants[slug], "pool": lab.pool, "gpu_type": lab.gpu_type}
     SharingSetting.objects.create(**of, by_offer=True)
     owner = User.objects.get(username=NAMES["owner"])

@@ -1,4 +1,6 @@
-"""A pool of two GPU types under OEF, with a job type per tenant, and requesters of all kinds."""
+"""Provide a pool of two GPU types under OEF, with a job type per tenant, and all kinds of
+requesters.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged values for every kind of column, and the URLs that read it: for a sweep."""
+"""Sweep over columns: damaged values for every kind of column, and the URLs that read it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.plugin import Services
 from tests.scope import uncompared
 
 APPS = ("scheduling", "billing", "tenants")
-# Values of each shape that code reads. The last ones look valid, but name missing objects.
+# Values of each shape that code reads. The last values look valid, but name missing objects.
 JSON = (
     "null", "[]", "{}", "7", '"x"', "[1]", "[null]", '{"a": null}', '{"a": "x"}', '{"a": [1]}',
     "[[1]]", '[["a", "b"]]', '{"a": 1e400}', '{"no-such": 7}', "[[987654321, 1]]",
@@ -32,7 +32,7 @@ ADDRESSES = 6
 
 
 WORD = re.compile(r"\w+")
-# The lowest value, the highest value, and a past or empty one.
+# The lowest value, the highest value, and one in the past or empty.
 INSTANTS = ("0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00", "1970-01-01")
 EDGES: dict[str, tuple[object, object, object]] = {
     "DateTimeField": INSTANTS,
@@ -48,7 +48,7 @@ EDGES: dict[str, tuple[object, object, object]] = {
 
 
 class Damage(NamedTuple):
-    """A table, the changes (SQL by column), and URLs that read it."""
+    """A table, its changes (SQL by column), and the URLs that read it."""
 
     table: str
     changes: Sequence[Mapping[str, str]]
@@ -67,7 +67,9 @@ class Asker:
                 self._find(look.address, look.path)
 
     def _find(self, address: str, path: str) -> None:
-        """Store a user who gets 200 (member and operator by turns), and the words of the SQL."""
+        """Store a user who gets 200 (alternately a member and an operator), and the words of the
+        SQL.
+        """
         sides = (self._pair.operator, self._pair.one)
         for side in sides if len(self._clients) % 2 else sides[::-1]:
             client = bearer(side.secret) if is_api(address) else session(side.session)
@@ -81,7 +83,7 @@ class Asker:
                 return
 
     def reading(self, table: str, columns: Sequence[str]) -> list[str]:
-        """Return URLs whose queries name the table and a column, evenly chosen."""
+        """Return URLs whose queries name the table and a column, chosen at regular intervals."""
         found = [
             path
             for path, words in self._words.items()
@@ -96,7 +98,7 @@ class Asker:
 
 
 def damages(asker: Asker) -> Iterator[Damage]:
-    """Yield all changes: texts, names and JSON by column, numbers and instants by table."""
+    """Yield all changes: texts, names and JSON by column, numbers and times by table."""
     for table, fields in tables():
         for field in fields:
             yield from by_column(asker, table, field.attname, damaged_values(field))
@@ -137,8 +139,8 @@ def edges_of(field: models.Field[Any, Any]) -> tuple[str, ...]:
 
 
 def together(numbers: Mapping[str, tuple[str, ...]]) -> list[Mapping[str, str]]:
-    """Return all columns at the lowest, highest or empty value, and alternately, as an end before
-    its start.
+    """Return all columns at the lowest, highest or empty value, and alternately, such as an end
+    before its start.
     """
     alike = [{name: values[place] for name, values in numbers.items()} for place in range(3)]
     by_turns = {
@@ -148,7 +150,7 @@ def together(numbers: Mapping[str, tuple[str, ...]]) -> list[Mapping[str, str]]:
 
 
 def damaged_values(field: models.Field[Any, Any]) -> list[str]:
-    """Return values that could be written without the application, as SQL; [] for other kinds."""
+    """Return values, as SQL, that could be written without the application; [] for other kinds."""
     if isinstance(field, models.JSONField):
         return [f"'{value}'" for value in JSON]
     if isinstance(field, ArrayField):
@@ -174,12 +176,15 @@ def guards_off(services: Services) -> Iterator[None]:
             superuser.execute(f"REVOKE {grant} FROM evenshare_app")
 
 
-# Try to change all rows, then the rows with a value, then a single row: constraints may refuse.
+# Try to change all rows, then the rows with a value, then a single row, because constraints may
+# refuse.
 ROWS = ("true", '"{column}" IS NOT NULL', "ctid = (SELECT max(ctid) FROM {table})")
 
 
 def is_written(table: str, change: Mapping[str, str]) -> bool:
-    """Write to rows in the running transaction; return False if the database refuses all of it."""
+    """Write to rows in the running transaction; return False if the database refuses every
+    change.
+    """
     written = [
         any(_is_written(table, column, value, rows) for rows in ROWS)
         for column, value in change.items()

@@ -1,4 +1,4 @@
-"""Pools, tenants and jobs in rare states, for a crawl of all URLs.
+"""Provide pools, tenants and jobs in rare states, for a crawl of all URLs.
 
 A state is a set of values for placeholders of URLs (`tests/functional/access_table.py`).
 """
@@ -25,9 +25,10 @@ from tests.functional.addresses import bearer, session
 
 TENANT_ROLES = ("owner", "viewer", "manager")
 SITE_ROLES = ("operator", "finance", "auditor")
-# All requesters: people of the tenant, of another one, of the site, and an anonymous one.
+# All requesters: people of the tenant, of another tenant, of the site, and a user who is not signed
+# in.
 ROLES = (*TENANT_ROLES, "neighbour", *SITE_ROLES, "nobody")
-# The tenant that all states belong to, and the tenant with which it shares its pools.
+# The tenant to which all states belong, and the tenant with which it shares its pools.
 OWN, OTHER = "odd-lab", "other-lab"
 PRINTABLE = '<b>&amp;{{ 7|add:7 }}" ß漢字'
 LONG_SLUG = "l" + "-o" * 31
@@ -229,7 +230,7 @@ def _sent_by_form(there: OddStage, lab: Cluster) -> Job:
 
 
 def add_policy(there: OddStage, policy: str) -> None:
-    """Create a pool under a policy with extra data, with a job that it refuses."""
+    """Create a pool whose policy stores extra data, with a job that it refuses."""
     lab = _lab({OWN: 1, OTHER: 7}, policy=policy)
     job = lab.submit(OWN, 2, 30)
     late = lab.submit(OWN, 8, 10 * DAY_S, job_class="strict_slo", deadline_at=lab.at)

@@ -1,4 +1,4 @@
-"""A small site with site roles, and every edit of the operator's REST."""
+"""Provide a small site with site roles, and every edit of the operator's REST API."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ def tag(stage: ApiStage, path: str) -> str:
 def edit(
     stage: ApiStage, method: str, path: str, body: Any = None, *, seen: str, as_: str = "otto"
 ) -> Any:
-    """Edit with the ETag of a GET of `seen` (a URL, or a quoted ETag)."""
+    """Send an edit with the ETag from a GET of `seen`, which is a URL or a quoted ETag."""
     etag = seen if seen.startswith('"') else tag(stage, seen)
     return stage.call(method, path.format(pool=stage.pool), body, as_=as_, **{"If-Match": etag})
 
 
 def overdue_lease(stage: ApiStage) -> Lease:
-    """Return a lease that should have ended an hour ago and is still listed; create it once."""
+    """Return a lease that should have ended an hour ago and is still listed; create it only
+    once.
+    """
     made = Lease.objects.filter(state="stopping").first()
     if made is not None:
         return made
@@ -71,7 +73,7 @@ def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
         ends_at=BEGIN + timedelta(days=30_001),
     )
     plan = {"pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER}
-    # As after a reinstallation of the engine: it lists none of its former leases.
+    # The engine lists none of its former leases, as if it was reinstalled.
     ExecutorHealth.objects.get_or_create(
         pool=stage.cluster.pool,
         defaults={

@@ -1,4 +1,4 @@
-"""A small pool with a past, and requesters of all kinds for its pages."""
+"""Provide a small pool with a past, and all kinds of requesters for its pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSWORD_FREE = "!"
 
 @dataclass
 class Stage:
-    """Tenants alpha (the owner's), beta (the neighbour's), gamma; 8 GPUs on two nodes."""
+    """Tenants alpha (the owner's), beta (the neighbour's) and gamma, with 8 GPUs on two nodes."""
 
     lab: Cluster
 
@@ -45,7 +45,7 @@ class Stage:
         return str(answer.content.decode())
 
     def reads(self, who: str, path: str) -> int:
-        """Return the number of reading queries of a page, except those for scopes and visits."""
+        """Return the number of a page's reading queries, except those for scopes and visits."""
         client = self.client(who)
         client.get(path)
         with CaptureQueriesContext(connection) as queries:
@@ -61,7 +61,7 @@ class Stage:
 
 
 def stage(**pool_fields: Any) -> Stage:
-    """Create a pool and run two rounds: alpha borrows, beta runs a small job, a gang of gamma
+    """Create a pool and run two rounds: alpha borrows, beta runs a small job, and a gang of gamma
     waits.
     """
     lab = cluster({"alpha": 3, "beta": 4, "gamma": 1}, nodes=2, gpus=4, **pool_fields)
@@ -76,7 +76,7 @@ def stage(**pool_fields: Any) -> Stage:
 
 
 def settled_stage() -> Stage:
-    """Return the stage more than two hours later, metered and settled."""
+    """Return the stage after two more hours, metered and settled."""
     there = stage()
     for _ in range(10):
         there.lab.round(after_s=900)

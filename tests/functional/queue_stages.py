@@ -1,4 +1,4 @@
-"""Pools with a queue: one for tests of REST, and a `Town` whose clock is paused."""
+"""Provide pools with a queue: one for tests of REST, and a `Town` whose clock is paused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.functional.visitors import Town, town
 
 
 def queue_stage() -> ApiStage:
-    """Create a pool in which bb holds all eight GPUs; of five queued jobs, aa's come first."""
+    """Create a pool in which bb holds all eight GPUs; aa's jobs come first among five queued
+    jobs.
+    """
     stage = api_stage(lease_s=3600)
     stage.person("eve", site_role="operator")
     for _ in range(2):
@@ -29,8 +31,7 @@ def queue(stage: ApiStage, **more: Any) -> Any:
 
 
 def queue_town() -> Town:
-    """Create a town in which south holds the pool; three of north's jobs are queued, and one of
-    south's.
+    """Create a town in which south holds the pool; three jobs of north and one of south are queued.
 
     The pool's clock is paused at its last round.
     """
@@ -42,12 +43,12 @@ def queue_town() -> Town:
         place.submit(gpus, 9000)
     place.submit(1, 9000, "south")
     place.play()
-    # Pause the clock, so that time differences do not depend on the machine's speed.
+    # Pause the clock, so that time differences do not depend on the speed of the machine.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 
 
 def text(page: Any) -> str:
-    """Return a page's text without tags, in one line."""
+    """Return a page's text in one line, without tags."""
     assert page.status_code == 200
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", page.content.decode())))

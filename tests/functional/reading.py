@@ -1,4 +1,4 @@
-"""The rows and blocks that the database reads, by its own statistics."""
+"""Count the rows and blocks that the database reads, by its own statistics."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from django.db import connection
 
 
 class Reading(NamedTuple):
-    """Rows of table scans and entries of index scans, and requested blocks."""
+    """Rows of table scans, entries of index scans, and requested blocks."""
 
     rows: int
     blocks: int
 
 
 def reading_of(act: Callable[[], object]) -> Reading:
-    """Return the reads while `act` runs, of every session of the database, committed or not."""
+    """Return what every session of the database reads while `act` runs, committed or not."""
     before = _counts()
     act()
     after = _counts()
@@ -25,15 +25,15 @@ def reading_of(act: Callable[[], object]) -> Reading:
 
 
 def vacuum(session: psycopg.Connection[Any], *, analyze: bool = False) -> None:
-    """Remove deleted rows, and flush the statistics, so that no later act is charged with them."""
+    """Remove deleted rows and flush the statistics, so that they do not count for a later `act`."""
     session.execute("VACUUM ANALYZE" if analyze else "VACUUM")
     session.execute("SELECT pg_stat_force_next_flush()")
 
 
 def _counts() -> Reading:
-    """Return the present counts.
+    """Return the current counts.
 
-    An idle session would flush its counts only after up to ten seconds; this one flushes them at
+    An idle session flushes its counts only after up to ten seconds; this session flushes them at
     once.
     """
     with connection.cursor() as cursor:

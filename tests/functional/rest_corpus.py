@@ -1,4 +1,4 @@
-"""The requests of the REST corpus, and the recorded parts of their answers."""
+"""Send the requests of the REST corpus, and keep the recorded parts of their answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.functional.addresses import fill, is_api, template_of, words_of
 from tests.functional.rest_stage import RestStage, seeded
 
 RECORDED = Path(__file__).parents[1] / "golden" / "rest_corpus.json.gz"
-# The schema has a separate test; the pages of `docs` depend on this machine's software.
+# The schema has a separate test. The pages of `docs` depend on this machine's software.
 LEFT_OUT = frozenset({"api/v1/schema", "api/v1/docs"})
 HEADERS = ("Content-Type", "Content-Disposition", "ETag")
 STRETCH = "since=2030-01-01T00:00:00Z&until=2030-01-03T00:00:00Z"
-# Filters and pages of lists; for a list with `limit`, the cursors are followed.
+# Filters and pages of lists. For a list with `limit`, the test follows the cursors.
 MONEY = "tenant={slug}&pool={pool}"
 MORE = (
     *(f"api/v1/{name}?{MONEY}&limit=2" for name in ("usage", "income", "entries")),
@@ -68,7 +68,7 @@ MORE = (
     "pools/{pool}/prices.csv?from=2030-01-01&to=2030-01-02",
 )
 VERSIONS = re.compile(r'"versions":\{"evenshare-core":[^}]*\}')
-# Maximum number of pages of a list that are requested.
+# The maximum number of pages that are requested of a list.
 PAGES = 3
 
 
@@ -126,7 +126,7 @@ def answers(stage: RestStage) -> dict[str, str]:
 def _asked(stage: RestStage, ask: Ask) -> str:
     """Return the status, the headers that a client reads, and the body, as text."""
     client = stage.client(ask.caller, api=ask.path.startswith("/api/"))
-    # Each request has a separate seed, so the order of requests does not matter.
+    # Each request has its seed, so the order of requests does not matter.
     with seeded(f"{ask.caller} {ask.path}"), transaction.atomic():
         answer: Any = client.get(ask.path, headers={"X-Request-Id": "rest-corpus-0001"})
         body = b"".join(answer.streaming_content) if answer.streaming else answer.content

@@ -1,4 +1,6 @@
-"""A site with stopped clocks and ids from a seed: its answers are the same in each run."""
+"""Provide a site with stopped clocks and ids from a seed, whose answers are the same in each
+run.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from tests.functional.two_tenants import two_tenants
 ROOT = Path(__file__).resolve().parents[2]
 Words = dict[str, str]
 WALL = datetime(2030, 1, 1, 9, 30, 15, 123456, tzinfo=UTC)
-# Defines clock functions in a schema that is searched before PostgreSQL's own, and new defaults.
+# Defines new defaults, and clock functions in a schema that is searched before PostgreSQL's.
 FIXED_CLOCK = f"""
 CREATE SCHEMA fixed;
 GRANT USAGE ON SCHEMA fixed TO PUBLIC;
@@ -62,7 +64,7 @@ BEGIN
 END $$;
 """  # noqa: S608 - made of a constant of ours
 LOST = ("nodes lost", "a type removed", "paused")
-# Jobs of one pool whose answers differ most.
+# The jobs of one pool whose answers differ most.
 ENDS = ("by REST", "failed", "cancelled while it runs", "in quarantine", "too large")
 
 
@@ -94,10 +96,10 @@ def fix_clock(owner: psycopg.Connection) -> None:
 
 @contextmanager
 def seeded(seed: str) -> Iterator[None]:
-    """Replace the clock and random bytes: bytes depend on `seed`, and no time passes.
+    """Replace the clock and random bytes: bytes depend on `seed`, and time does not pass.
 
-    Each call path by which libraries request bytes has a separate count, because some request them
-    once per process.
+    Each call path by which libraries request bytes has a separate count, because some libraries
+    request them once per process.
     """
     counts = Counter[str]()
 
@@ -115,7 +117,7 @@ def seeded(seed: str) -> Iterator[None]:
 
 
 def _library_calls(frame: FrameType | None) -> Iterator[str]:
-    """Yield the names of the callers up to the first one in this repository."""
+    """Yield the names of the callers, up to the first caller in this repository."""
     while frame is not None and not _is_ours(frame.f_code.co_filename):
         yield frame.f_code.co_name
         frame = frame.f_back
@@ -128,7 +130,7 @@ def _is_ours(file: str) -> bool:
 def rest_stage(logs: Path) -> RestStage:
     """Create two tenants, a pool with late rounds, and rare states.
 
-    Needs a separate database, because rounds commit.
+    This needs a separate database, because rounds commit.
     """
     made = RestStage()
     _add_odd(made)

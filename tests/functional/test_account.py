@@ -1,4 +1,4 @@
-"""A user's own password, and deactivation by an operator: effects before and right after."""
+"""Test a user's own password, and deactivation by an operator."""
 
 from __future__ import annotations
 
@@ -212,7 +212,10 @@ class TestDeactivation:
 
 
 def test_mutual_deactivation_leaves_one_operator_active(committed_db: str) -> None:
-    """They act concurrently. The first locks both rows; the second is then no operator any more."""
+    """Both act at the same time.
+
+    The first locks both rows, after which the second is no longer an operator.
+    """
     assert committed_db
     names = ("otto", "olga")
     for name in names:

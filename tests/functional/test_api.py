@@ -1,4 +1,4 @@
-"""The REST API: its answers, their audience, and its refusals."""
+"""Test the REST API: its answers, their audience, and its refusals."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class TestJob:
         assert Job.objects.count() == 1
 
     def test_repeated_key_returns_current_state_of_job(self, live: ApiStage) -> None:
-        """A repeated submission returns the job's present state, like the job's own URL."""
+        """A repeated submission returns the job's current state, as the job's URL does."""
         spec = live.spec()
         asked = {"jobs": (spec, "k1"), "jobs/bulk": ({"jobs": [spec, spec]}, "k2")}
         for path, (body, key) in asked.items():

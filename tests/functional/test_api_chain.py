@@ -1,4 +1,4 @@
-"""The log of a pool's rounds over REST: enough for a tenant to detect tampering."""
+"""Test that the log of a pool's rounds over REST is enough for a tenant to detect tampering."""
 
 from __future__ import annotations
 

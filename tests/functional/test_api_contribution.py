@@ -1,4 +1,4 @@
-"""Income from lending over REST: equal to the page and the ledger, and private."""
+"""Test income from lending over REST: equal to the page and the ledger, and private."""
 
 from __future__ import annotations
 

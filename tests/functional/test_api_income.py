@@ -1,4 +1,4 @@
-"""Incomes with all their factors over REST, sufficient to recompute them."""
+"""Test that incomes over REST have all factors that are needed to recompute them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def a_charge(stated: Answers) -> None:
 
 
 def a_price_after_posting(stated: Answers) -> None:
-    """Change a posted price and its base: only the terms keep the old one."""
+    """Change a posted price and its base; only the terms keep the former price."""
     term = settled(stated)["round"]
     posted = next(row for row in stated["prices"] if row["valid_from_round"] <= term)
     posted.update(price="0.500000", base="0.500000", theta="2.000", used=posted["capacity"])

@@ -1,4 +1,4 @@
-"""Hostile input, field by field: a 4xx that names the field, and never a 5xx."""
+"""Test hostile input field by field: a 4xx that names the field, and never a 5xx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's states of nodes in the operator's REST."""
+"""Test the states of nodes that the engine reports, in the operator's REST API."""
 
 from __future__ import annotations
 

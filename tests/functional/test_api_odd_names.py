@@ -1,4 +1,4 @@
-"""The published schema, tested on pools, tenants and jobs in rare states.
+"""Test the published schema on pools, tenants and jobs in rare states.
 
 `schemathesis` gets values of the odd stage for URLs, queries and bodies. It sends requests as a
 member of the tenant, its manager and an operator. The number of examples is limited: the requests
@@ -66,7 +66,7 @@ class Attack:
         self.wrong: list[str] = []
 
     def go(self) -> None:
-        """Request every operation as all requesters."""
+        """Request every operation as each requester."""
         schema = schemathesis.openapi.from_wsgi("/api/v1/schema", get_wsgi_application())
         for found in schema.get_all_operations():
             assert isinstance(found, Ok)
@@ -118,5 +118,5 @@ class TestOperations:
         attack = Attack(there, examples)
         attack.go()
         assert not attack.wrong, "\n".join(attack.wrong)
-        # Most requests name existing objects: a request for a missing one proves little.
+        # Most requests name existing objects, because a request for a missing one proves little.
         assert attack.statuses[200] > sum(attack.statuses.values()) / 5, attack.statuses

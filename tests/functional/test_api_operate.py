@@ -1,4 +1,4 @@
-"""The operator's REST: permissions, edits with ETags, races, and audit records."""
+"""Test the operator's REST API: permissions, edits with ETags, races, and audit records."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TestEdits:
             answer = edit(stage, method, path, body, seen=seen)
             assert answer.status_code in (200, 201, 204), (name, answer.content)
             assert answer["ETag"] == tag(stage, seen), name
-            # the scale is 1 already, and an edit that changes nothing is not recorded
+            # the scale is already 1, and an edit that changes nothing is not recorded
             if name != "scale":
                 record = AuditRecord.objects.order_by("-id")[0]
                 assert AuditRecord.objects.count() == before + 1, name
@@ -159,7 +159,7 @@ class TestEdits:
 
 
 class TestConcurrentEdits:
-    """Two edits with the same ETag: one wins, the other gets 412."""
+    """Two edits with the same ETag; one succeeds, and the other gets 412."""
 
     @pytest.mark.parametrize("what", ["pool", "clock", "quota", "quotas", "node", "tenant"])
     def test_only_one_of_six_succeeds(self, site: str, what: str) -> None:

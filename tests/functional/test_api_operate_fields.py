@@ -1,4 +1,4 @@
-"""The operator's REST, field by field: valid values, refusals, hostile input."""
+"""Test the operator's REST API field by field: valid values, refusals, hostile input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The posted prices of a GPU type over REST: every round, with base, theta and use."""
+"""Test the posted prices of a GPU type over REST: every round, with base, theta and use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A single job per key: with concurrent twins, cut connections, and other bodies."""
+"""Test that a key creates a single job, with concurrent requests, cut connections, and other
+bodies.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Wire:
         return response.status, read
 
     def post_and_hang_up(self, key: str) -> None:
-        """Submit, wait until the job is committed, and reset the connection unread."""
+        """Submit, wait until the job is committed, and reset the connection without reading the
+        answer.
+        """
         before = Job.objects.count()
         body = json.dumps(self.stage.spec()).encode()
         head = "".join(f"{name}: {value}\r\n" for name, value in self.headers(key).items())

@@ -1,4 +1,6 @@
-"""The published schema: complete, true of the answers, and attacked by its own examples."""
+"""Test that the published schema is complete and matches the answers, and attack it with its
+examples.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ CHECKS = [
 Modes = tuple[schemathesis.GenerationMode, ...]
 # Requests that the schema allows, and others.
 MODES: Modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
-# Examples per operation and mode, in `make test` and `make test-rest`; `make soak` multiplies it.
-# In `make test` each operation has one of the modes, because a request takes longer to generate
-# than to answer.
+# Examples per operation and mode, in `make test` and `make test-rest`; `make soak` multiplies the
+# number. A request takes longer to generate than to answer, so in `make test` each operation has
+# one of the modes.
 EXAMPLES, SOAK_EXAMPLES = (2, 3), 300
 
 
@@ -57,9 +59,10 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
 def attack(stage: ApiStage, examples: int, modes: Sequence[Modes] = (MODES,)) -> int:
     """Send requests that the schema allows, and others; return their number.
 
-    Operations take turns with the `modes`.
+    The `modes` alternate between operations.
     """
-    # Before the first request: this client closes no request, so later queries are not the test's.
+    # This comes before the first request. The client closes no request, so later queries do not
+    # belong to the test.
     known = {"uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid), "name": stage.pool}
     schema = schemathesis.openapi.from_wsgi("/api/v1/schema", get_wsgi_application())
     sent = 0

@@ -1,4 +1,4 @@
-"""The services of the API, form and command line: submit, dry run, cancel."""
+"""Test the services of the API, form and command line: submit, dry run, cancel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stage(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture
 def live(request: pytest.FixtureRequest) -> Cluster:
-    """Yield a stage whose rounds can run, because its rows are committed."""
+    """Yield a stage whose rows are committed, so that its rounds can run."""
     request.getfixturevalue("committed_db")
     return cluster(QUOTAS)
 
@@ -108,7 +108,7 @@ class TestSubmission:
     def test_stops_at_pending_job_limit_of_tenant(
         self, stage: Cluster, settings: Any, limit: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Far below the limit, queued jobs are counted without a lock; close to it, with one."""
+        """Far below the limit, queued jobs are counted without a lock; close to it, with a lock."""
         monkeypatch.setattr("scheduling.services.submit.BULK_MAX", 5)
         settings.PENDING_JOBS_MAX = limit
         draft = submit(stage)
@@ -244,7 +244,7 @@ class TestDryRun:
         assert "the most available to it are 8 of" in answer.detail
 
     def test_rejects_more_gpus_than_accepted_types_have(self, stage: Cluster) -> None:
-        """Regression: the pool's largest type was reported, whatever the job accepts."""
+        """Regression: the error named the pool's largest type, whatever types the job accepts."""
         stage.add_type("k80", nodes=2, gpus=16, quotas={})
         assert "are 32 of k80." in self.ask(stage, gpus=33).detail
         answer = self.ask(stage, gpus=33, gpu_types=["v100"])
@@ -264,8 +264,8 @@ class TestDryRun:
             assert answer.own + answer.borrowed == (gpus if gpus <= 8 else 0)
 
     def test_returns_price_after_own_gpus_are_in_use(self, stage: Cluster) -> None:
-        # No job runs, so a borrowed GPU costs nothing now; with the whole pool in use it costs the
-        # base.
+        # No job runs, so a borrowed GPU costs nothing now. With the whole pool in use it costs the
+        # base price.
         answer = self.ask(stage, gpus=8)
         assert (answer.price, answer.price_after) == (0, 1)
         assert self.ask(stage, gpus=2).price_after == 0  # own quota is free of charge
@@ -282,7 +282,7 @@ class TestDryRun:
         (error,) = refused.value.errors
         assert (error.field, error.code) == ("gpus", "quota_limit")
         assert "Request at most 4" in error.hint
-        # A limit with an end date allows the job to wait for it.
+        # A limit with an end date allows the job to wait until then.
         rows.update(valid_until=stage.at + timedelta(days=1))
         answer = self.ask(stage, gpus=5)
         assert (answer.feasible, answer.never) == (False, False)

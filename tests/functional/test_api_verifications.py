@@ -1,4 +1,4 @@
-"""Verifications that clients report over REST: stored only for a head of this log."""
+"""Test verifications that clients report over REST: stored only for a head of this log."""
 
 from __future__ import annotations
 

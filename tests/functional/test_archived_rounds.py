@@ -1,4 +1,4 @@
-"""Rounds in files, over HTTP: unchanged, or reported if a file is damaged or dropped."""
+"""Test rounds in files over HTTP: unchanged, or reported if a file is damaged or dropped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Asked = tuple[str, int]
 
 @dataclass
 class Filed:
-    """A stage whose rounds were moved to files, and the answers from before the move."""
+    """A stage whose rounds were moved to files, and the answers before the move."""
 
     api: ApiStage
     folder: Path
@@ -175,7 +175,7 @@ def test_ledger_checks_pass_without_files() -> None:
 
 
 def test_log_check_names_bundle_missing_from_its_file(filed: Filed) -> None:
-    """A row that names a missing file hides nothing."""
+    """A row that names a missing file must not hide damage."""
     filed.path().unlink()
     round_files.forget()
     broken = {check.name: check.violations for check in run_checks()}["rounds_as_logged"]

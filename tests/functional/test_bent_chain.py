@@ -1,4 +1,4 @@
-"""Fairness sums that are changed between two rounds: refused, or reported by every check.
+"""Test fairness sums that are changed between two rounds: refused, or reported by every check.
 
 The application's password does not allow such changes. The owner of the database can switch its
 guards off and recompute hashes and seals. Even then, the next round does not follow.
@@ -118,7 +118,9 @@ def certificate_line(page: str, name: str) -> str:
 
 
 def assert_everybody_says_so(owner: Owner, number: int, why: str) -> None:
-    """Check that replay, readiness, check_ledger, the page and REST name the round and why."""
+    """Check that replay, readiness, check_ledger, the page and REST name the round and the
+    reason.
+    """
     there = owner.there
     said = replay()
     assert f"DOES NOT FOLLOW from round {number - 1}:" in said
@@ -163,7 +165,7 @@ class TestApplicationRole:
                 cursor.execute(statement.format(STATE))
 
     def test_extra_state_row_is_ignored(self, owner: Owner) -> None:
-        """The role may add rows: a second row of a round does not match the round's hash."""
+        """The role may add rows, but a second row of a round does not match the round's hash."""
         there, before = owner.there, left_by(owner.there.lab.pool)
         forged = canonical_bytes(owner.bent(before.sums()))
         RoundState.objects.create(
@@ -255,7 +257,7 @@ class TestRoundRewrittenByOwner:
         owner.there.lab.round(after_s=10)
         owner.rewrite(2)
         said = replay()
-        assert "round 2: DIFFERENT" in said  # the changed sums do not give the stored decision
+        assert "round 2: DIFFERENT" in said  # the changed sums do not lead to the stored decision
         alpha = owner.there.tenant("alpha").pk
         why = f"The sums of tenant {alpha} for v100 are not those that round 2 left: alloc_gpu_us"
         assert_everybody_says_so(owner, 3, why)
@@ -321,7 +323,9 @@ class TestHousekeeping:
     def test_keeps_state_that_next_round_starts_from(
         self, owner: Owner, settings: Any, tmp_path: Path
     ) -> None:
-        """After idle weeks, the day of the pool's last state is dropped, but that state is kept."""
+        """After idle weeks, the day of the pool's last state is dropped, but the state itself is
+        kept.
+        """
         files_in(settings, tmp_path)
         owner.there.lab.seal()
         pool = owner.there.lab.pool

@@ -1,4 +1,4 @@
-"""No private data of another tenant in any bundle, record or names answer, at any visibility.
+"""Test that no bundle, record or names answer has another tenant's private data, at any visibility.
 
 Two tenants who combine all their answers learn no key, no name and no row of a third tenant. They
 learn only what the bundle shows to every reader.
@@ -37,7 +37,7 @@ def numbers(lab: Cluster) -> list[int]:
 
 
 def answers(side: Side, labs: list[Cluster]) -> Iterator[tuple[str, str]]:
-    """Return a tenant's answers about its pools' chains: bundles of all rounds, and names."""
+    """Return a tenant's answers about the chains of its pools: bundles of all rounds, and names."""
     for lab in labs:
         name = lab.pool.name
         paths = [f"chain/{name}/names"]
@@ -74,7 +74,7 @@ class TestBundle:
         assert not wrong, "\n".join(wrong)
 
     def test_contains_no_private_text_of_its_own_tenants(self, pair: Pair) -> None:
-        """Names, commands and uids are no part of a round, for any requester."""
+        """Names, commands and uids are not part of a round, for any requester."""
         Pool.objects.update(visibility="full")
         for me, _ in pair.sides:
             texts = set().union(*canaries(me).values()) - {me.slug}
@@ -108,7 +108,7 @@ class TestBundle:
 
 
 def rows_of(side: Side, key: bytes) -> set[str]:
-    """Return the pseudonyms of a tenant's jobs and leases, from its key."""
+    """Return the pseudonyms of a tenant's jobs and leases, from the tenant's key."""
     jobs = Job.objects.filter(tenant=side.tenant).values_list("uid", flat=True)
     leases = Lease.objects.filter(tenant=side.tenant).values_list("id", flat=True)
     return {job_name(key, uid.hex) for uid in jobs} | {lease_name(key, id_) for id_ in leases}
@@ -141,7 +141,7 @@ class TestTwoTenantsTogether:
             known |= set(read_bundle(gzip.decompress(bytes(row.data))).names.jobs)
         assert Job.objects.filter(tenant__slug=LENDER, pool=lab.pool).exists()
         for side, key in zip(sides, keys, strict=True):
-            # With the uids of all jobs, a reader still finds only those of the key's tenant.
+            # With the uids of all jobs, a reader still finds only the jobs of the key's tenant.
             found = {uid for uid in everything if job_name(key, uid.hex) in known}
             assert found
             assert set(Job.objects.filter(uid__in=found).values_list("tenant", flat=True)) == {

@@ -1,4 +1,4 @@
-"""Bundles and names over REST: the same bytes for all readers, without hidden data."""
+"""Test bundles and names over REST: the same bytes for all readers, without hidden data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ GZIP = {"Accept-Encoding": "gzip, deflate"}
 
 
 def sealed_stage() -> ApiStage:
-    """Create a pool with three sealed rounds; `ada` and `bob` each see half of the rows."""
+    """Create a pool with three sealed rounds, of which `ada` and `bob` each see half of the
+    rows.
+    """
     stage = api_stage()
     stage.person("otto", site_role="operator")
     stage.person("fin", site_role="finance")

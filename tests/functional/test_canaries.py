@@ -1,4 +1,6 @@
-"""No data of another tenant at any URL: two tenants, each with rows of every kind."""
+"""Test that no URL shows another tenant's data, with two tenants that each have rows of every
+kind.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from tests.functional.canaries import (
 )
 from tests.functional.two_tenants import Pair, Side
 
-# Only for local clients and holders of its token: it has totals over all tenants.
+# Only for clients on the same machine and holders of its token; it has totals over all tenants.
 OF_THE_SITE = ("metrics",)
 LOOKS = tuple(
     (address, route)
@@ -72,9 +74,10 @@ def ask(asker: Side, method: str, address: str, route: Route, words: Mapping[str
 def own_words(
     side: Side, address: str, route: Route, labs: Sequence[Cluster]
 ) -> list[dict[str, str]]:
-    """Return a tenant's values for a URL's placeholders, for each of `labs` if it is about a pool.
+    """Return a tenant's values for a URL's placeholders, for each of `labs` if the URL is about a
+    pool.
 
-    Simulations, windows and named nodes are those of the pool that only this tenant has.
+    Simulations, windows and named nodes belong to the pool that only this tenant has.
     """
     named = set(words_of(address, route))
     if named & PARTS_OF_POOLS:
@@ -111,7 +114,7 @@ class TestUrls:
         self, pair: Pair, visibility: str
     ) -> None:
         Pool.objects.update(visibility=visibility)
-        # Both tenants request it if most is hidden; otherwise one of them does.
+        # Both tenants request it if most data is hidden; otherwise one of them does.
         sides = {Pool.Visibility.FULL: pair.sides[:1], Pool.Visibility.PSEUDONYMS: pair.sides[1:]}
         wrong = [
             line
@@ -138,7 +141,7 @@ class TestUrls:
 def looked(pair: Pair, me: Side, other: Side, visibility: str) -> list[str]:
     """Return the faults in one tenant's answers at all URLs.
 
-    Its own pool is requested once, because visibility does not change it.
+    Its own pool is requested once, because visibility does not change that pool.
     """
     hidden, own, wrong = strange_ids(me, other), canaries(me), []
     labs = me.pools[:-1]
@@ -182,9 +185,10 @@ def leaks(text: str, other: Side, hidden: Collection[str], visibility: str) -> l
 
 
 def strangers(address: str, route: Route, *, is_operator: bool) -> Iterator[set[str]]:
-    """Return the placeholders to replace by the other tenant's values: each one, and all together.
+    """Return the sets of placeholders to replace by the other tenant's values: each one, and all
+    together.
 
-    Operators may see both tenants' objects, but not one as a part of the other.
+    Operators may see both tenants' objects, but not an object of one as part of the other.
     """
     named = set(words_of(address, route)) - EVERYBODYS
     if is_operator:
@@ -223,7 +227,9 @@ class Mixed:
         return answer, state
 
     def complaints(self, hidden: Collection[str], state: list[Any]) -> list[str]:
-        """Return the faults of the answer; `hidden` is empty if the requester may see both."""
+        """Return the faults of the answer; `hidden` is empty if the requester may see both
+        tenants.
+        """
         answer, after = self.ask(self.theirs)
         nothing, _ = self.ask({name: NOTHING[name] for name in self.strange})
         about = f"{self.method} /{self.address} {self.route.query} as {self.asker.word}"
@@ -242,7 +248,7 @@ class Mixed:
 
 
 def state_of(side: Side) -> list[Any]:
-    """Return the state of a tenant that requests can change."""
+    """Return the part of a tenant's state that requests can change."""
     rows = (
         Job.objects.filter(tenant=side.tenant).values_list("id", "state", "version", "quarantine"),
         Profile.objects.filter(tenant=side.tenant).values_list("id", "name", "speedups"),

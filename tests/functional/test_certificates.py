@@ -1,4 +1,4 @@
-"""The certificate of a round: stored, recomputed, shown by role; planted violations are red."""
+"""Test a round's certificate: stored, recomputed, shown by role; injected violations are red."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class TestRoundCertificate:
 class TestRoundPage:
     """12. Policy, snapshot hash, solver status, entitlement and allocation.
 
-    A shell on the server recomputes the same hashes.
+    A shell on the server computes the same hashes.
     """
 
     def test_explains_decision_and_replay_gives_same_hashes(
@@ -150,7 +150,7 @@ PLANTED = [
     (passed_over, Property.QUOTA_GUARANTEE, "Quotas are guaranteed violated"),
     (starved, Property.LONG_TERM_ORDER, "Furthest below fair share goes first violated"),
 ]
-# The pool's own policy has no number for these in the round before.
+# In the previous round, the pool's own policy has no number for these lines.
 NEW_LINES = {
     Property.ENVY_FREE,
     Property.INDIVIDUAL_RATIONALITY,
@@ -176,7 +176,7 @@ class TestPlantedViolation:
         found = scrape(client)
         assert sample(found, "certificate_violations", pool=there.pool, property=name) >= 1
         assert sample(found, "certificate_age_seconds", pool=there.pool) >= 0
-        # The round before was certified too, and violated nothing.
+        # The previous round was certified too, without a violation.
         assert "broken." not in sheet(there, round_.number - 1)
 
     def test_increments_violated_round_counter(self, there: Stage, client: Client) -> None:
@@ -196,7 +196,10 @@ class TestPlantedViolation:
 
 
 class TestTenantView:
-    """The worst numbers of the planted round are alpha's. The neighbour is the manager of beta."""
+    """The worst numbers of the injected round belong to alpha.
+
+    The neighbour is the manager of beta.
+    """
 
     def test_shows_names_if_pool_shows_everything(self, there: Stage) -> None:
         round_ = plant(there, envious)

@@ -1,4 +1,4 @@
-"""Findings of sealing in probes, metrics and the console, with the round's name."""
+"""Test that probes, metrics and the console show findings of sealing with the round's name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The command line of two researchers against the real portal, with real processes.
+"""Test the command line of two researchers against the real portal, with real processes.
 
-The story of the first submission: a job takes the whole pool, and another tenant claims its share.
-The first job yields at the end of its lease, resumes, and loses nothing.
+The first submission: a job takes the whole pool, and another tenant claims its share. The first job
+yields at the end of its lease, resumes, and loses no work.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PASSWORD = "correct horse battery"
 
 @dataclass
 class Person:
-    """A user with a separate shell that has only the client."""
+    """A user with a shell that has only the client."""
 
     name: str
     home: Path
@@ -120,7 +120,7 @@ class Scene:
     def stopped_training(self) -> Iterator[None]:
         """Suspend the training after its first report, so that it has a state to save.
 
-        It must not end before it is preempted, however late rounds come.
+        It must not end before it is preempted, however late the rounds are.
         """
         with stopped(eventually(self.training_that_reported, every_s=0.01)):
             yield
@@ -136,7 +136,7 @@ class Scene:
         return found
 
     def until_granted(self, job: str) -> None:
-        """Run due rounds until one grants it a lease."""
+        """Run due rounds until a round grants a lease to the job."""
 
         def granted() -> bool:
             self.round()
@@ -215,8 +215,9 @@ class TestJobCommands:
     def test_job_preempted_with_notice_produces_same_output(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The lease lasts a day, so only the notice can end it; the training program gets the
-        notice.
+        """The lease lasts a day, so only the notice can end it.
+
+        The training program receives the notice.
         """
         monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
         Pool.objects.update(policy=POLICY.name, lease_s=86_400)
@@ -278,7 +279,7 @@ class TestJobCommands:
 
 @cache
 def undisturbed() -> str:
-    """Return the last line of the same training without a portal, in an equal environment."""
+    """Return the last line of the same training without a portal, in the same environment."""
     done = subprocess.run(
         [sys.executable, *TRAIN[1:]],
         cwd=ROOT,

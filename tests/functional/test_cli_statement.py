@@ -1,4 +1,4 @@
-"""`evenshare statement verify` against the real portal, and from files without one."""
+"""Test `evenshare statement verify` against the real portal, and from files without a portal."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Run:
-    """Runs the command in this process, as a user."""
+    """Return a function that runs the command in this process as a user."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("EVENSHARE_URL", site)
 
@@ -95,7 +95,7 @@ def keep(folder: Path, name: str, value: object) -> None:
 
 @pytest.fixture
 def folder(run: Run, tmp_path: Path) -> Path:
-    """Return the files of a lender's statement, with the rounds that it names."""
+    """Return the files of a lender's statement, and the rounds that it names."""
     kept = tmp_path / "kept"
     assert run("bob", *TIME, "--save-dir", str(kept)).code == 0
     return kept
@@ -139,7 +139,9 @@ class TestStatementVerification:
         assert (answer["tenant"], answer["since"]) == ("bb", "2029-12-01T00:00:00.000000Z")
 
     def test_empty_statement_is_not_proven(self, run: Run) -> None:
-        """An empty statement does not prove that nothing is due: all rows may be withheld."""
+        """All rows may have been withheld, so an empty statement does not prove that nothing is
+        due.
+        """
         words = ("--from", "2028-01-01", "--to", "2028-01-02")
         done = run("bob", *words)
         assert done.code == 5
@@ -237,7 +239,7 @@ def keep_records(folder: Path, changed: list[dict[str, Any]]) -> None:
 
 
 def another_price_and_bundle(folder: Path) -> None:
-    """Change rows, bundle and record to another price consistently: only the head differs."""
+    """Change rows, bundle and record consistently to another price; only the head differs."""
     changed = records(folder)
     changed[3]["bundle"] = "0" * 64
     keep_records(folder, changed)
@@ -272,7 +274,7 @@ def breaks_owned_up_to(folder: Path) -> None:
 
 
 def proof_removed(folder: Path) -> None:
-    """Remove some records, because a complete log needs no proof."""
+    """Remove some records and the proof, because a complete log needs no proof."""
     first_records_removed(folder)
     (folder / "inclusion.json").unlink()
 
@@ -327,7 +329,7 @@ UNDER_THE_HEAD: tuple[tuple[Callable[[Path], None], str], ...] = (
 
 
 class TestPinnedHead:
-    """The statement's rounds are checked with a head that was pinned before, from files."""
+    """The statement's rounds are checked from files, with a head that was pinned earlier."""
 
     def test_planted_errors_are_named_and_pin_is_kept(self, run: Run, folder: Path) -> None:
         kept = pin_path(folder).read_bytes()
@@ -385,7 +387,7 @@ class TestPinnedHead:
     def test_detects_withheld_newest_record(
         self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The portal serves an older round as its newest and hides the records after it."""
+        """The portal presents an older round as its newest, and hides the records after it."""
         whole = fetch_chain
 
         def older(client: Any, files: Any, pool: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A contribution statement over HTTP: it sums to the ledger, and names no hidden tenant."""
+"""Test contribution statements over HTTP: they sum to the ledger, and name no hidden tenant."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def earned(slug: str) -> Decimal:
 
 
 class TestCreditRows:
-    """Every credit row = GPU-hours x price, with its round and lease; the total is the ledger's."""
+    """Each credit row is GPU-hours x price, with its round and lease; the total is that of the
+    ledger.
+    """
 
     def test_each_row_and_the_total_recompute_from_sources(self, there: Stage) -> None:
         self.every_row_is_recomputed_from_its_factors(there)
@@ -223,7 +225,7 @@ class TestRevenueFairness:
     ) -> None:
         """The job is left out.
 
-        This is shown on the page, counted for monitors, and shown to operators.
+        The page reports the omission, monitors count it, and operators see it.
         """
         monkeypatch.setattr("portal.site.unreadable._own", {})
         hour = UsageShare.objects.order_by("hour")[0].hour

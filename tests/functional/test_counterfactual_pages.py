@@ -1,4 +1,4 @@
-""" "Had I reported otherwise": own job types, stored rounds, true value, bounded cost."""
+"""Test "Had I reported otherwise": own job types, stored rounds, true value, bounded cost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestAlternativeReport:
         shares = own.outcome.shares
         assert own.outcome.throughput == pytest.approx(shares["k80"] + 2 * shares["v100"])
         assert own.gain == pytest.approx(own.outcome.throughput - found.truth.outcome.throughput)
-        # OEF's E6: with cooperation an overstatement can gain, and does here.
+        # Example E6 of OEF: with cooperation an overstatement can gain, and here it does.
         assert found.best is not None
         assert found.best.gain > 0.1
 
@@ -88,7 +88,9 @@ class TestAlternativeReport:
 
 
 class TestTruthfulness:
-    """No report gains more than the truth, unless the page calls the policy not truthful."""
+    """No report gains more than the truth, unless the page states that the policy is not
+    truthful.
+    """
 
     @pytest.mark.parametrize("environment", ["cooperative", "noncooperative"])
     def test_gain_over_truth_is_always_stated_on_page(
@@ -142,7 +144,7 @@ class TestVisibility:
 
 class TestCost:
     def test_is_rate_limited_per_user(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        # On a busy machine the bucket would refill between requests.
+        # On a busy machine the bucket would refill between two requests.
         monkeypatch.setattr(view, "PAGES", Rate(per_s=0.001, full=2))
         client = there.client("owner")
         answers = [client.get(path(there)) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Limits, budgets, allowances and transfers: by services, pages, REST, a file."""
+"""Test limits, budgets, allowances and transfers by services, pages, REST and a file."""
 
 from __future__ import annotations
 

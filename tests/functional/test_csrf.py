@@ -1,4 +1,4 @@
-"""No foreign page can make a browser change anything, at any URL, with any request."""
+"""Test that no foreign page can make a browser change anything, at any URL, with any request."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.functional.addresses import UNSAFE, send, session
 from tests.functional.matrix_stage import Stage
 from tests.functional.turns import TURNS, dealt
 
-# The password is the only credential here: no session is read and none is started, so a foreign
-# page gains nothing.
+# The password is the only credential here. No session is read or started, so a foreign page gains
+# nothing.
 OPEN = {("POST", "api/v1/tokens")}
 TOKEN = "c" * 32  # CSRF secrets are 32 letters or digits; a page's form repeats the cookie's
 ORIGIN = {"Origin": "http://testserver"}
@@ -34,7 +34,7 @@ REFUSED = (401, 403, 404)
 
 @dataclass(frozen=True)
 class Change:
-    """A changing request, by a user who may make it if there is any."""
+    """A changing request by a user who may make it, if any user may."""
 
     method: str
     address: str
@@ -63,7 +63,7 @@ class Change:
 
 
 def changes() -> list[Change]:
-    """Return all changing requests; those with missing methods must change nothing either."""
+    """Return all changing requests. Requests with missing methods must change nothing either."""
     return [
         Change(method, address, route, actor_of(route, method))
         for (address, route), method in product(TABLE.items(), UNSAFE)
@@ -97,7 +97,7 @@ class TestUnsafeRequests:
                 answer = change.send(matrix, token=token, **headers)
                 if not is_refused(change, answer):
                     wrong.append(f"{change}, {name}: {answer.status_code}")
-            # Without the check the request succeeds; otherwise the refusals would prove nothing.
+            # Without the check the request succeeds. Otherwise the refusals would prove nothing.
             status = change.status
             if turn == 0 and status not in REFUSED:
                 made += 1

@@ -1,4 +1,4 @@
-"""Every URL with a CSV file: no cell is a formula, and no file is truncated."""
+"""Test every URL with a CSV file: no cell is a formula, and no file is truncated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # ruff: noqa: S608 - statements are made of constants
-"""A stored round that was changed: every reader reports it, and none fails.
+"""Test a stored round that was changed: every reader reports it, and none fails.
 
-The bytes are changed as by a disk, or by an attacker who can switch the guards off.
+The bytes change as by a disk, or by an attacker who can switch the guards off.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.plugin import Services
 from tests.shapeless import drop_shapes
 from tests.stages import Stages
 
-# Parts of the damaged round; the other round stays intact.
+# The damaged parts of a round; another round stays intact.
 NUMBER = 1
 BLOB, ROW = "scheduling_roundblob", "scheduling_round"
 
 
 class Harm(NamedTuple):
-    """A change of stored data, the part that shows it, and the hash that is found."""
+    """A change of stored data, the part that shows it, and the hash that results."""
 
     id: str
     change: str
@@ -175,7 +175,7 @@ class TestDamagedRound:
 
     @pytest.mark.parametrize("turn", range(TURNS))
     def test_job_pages_still_load(self, damage: Damage, turn: int) -> None:
-        """The reason of a waiting job is read from the last round's bytes."""
+        """The reason of a waiting job comes from the last round's bytes."""
         there = damage.there
         last = Round.objects.filter(pool=there.lab.pool).latest("number").number
         job = Job.objects.get(gpus=8)

@@ -1,4 +1,4 @@
-"""A tenant's dashboard: its audience, and that its figures add up."""
+"""Test a tenant's dashboard: its audience, and that its figures add up."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TestEmptyDashboard:
 
 @pytest.mark.django_db
 class TestIdleQuota:
-    """The text on idle quota depends on the quota's mode and its lend limit."""
+    """The text about idle quota depends on the quota's mode and its lend limit."""
 
     @pytest.mark.parametrize(
         ("terms", "said", "unsaid"),
@@ -244,8 +244,8 @@ class TestDashboard:
         times = {lab.pool.pk: lab.at, other.pk: lab.at}
         with tenant_scope(busy.tenant.pk), django_assert_num_queries(1):
             uses = pool_uses(busy.tenant.pk, times)
-        # The last round of the first pool used the quota of four. The last round of the other pool
-        # had no row of this tenant.
+        # The last round of the first pool used the quota of four. The other pool's round had no row
+        # of this tenant.
         assert [(use.pool_id, use.quota) for use in uses] == [(lab.pool.pk, 4), (other.pk, 3)]
 
     def test_limits_number_of_chart_points(self, busy: Town) -> None:

@@ -103,7 +103,9 @@ class TestOverview:
 
 @pytest.fixture
 def there() -> Stage:
-    """Yield a stage with planned jobs of alpha and beta; beta's name is hidden from others."""
+    """Yield a stage with planned jobs of alpha and beta; beta's name is hidden from other
+    tenants.
+    """
     made = pool_stage(policy="fifo")
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()

@@ -1,4 +1,4 @@
-"""The submit page's answers before a submission: prices, own GPUs, impossible jobs."""
+"""Test the submit page's answers before a submission: prices, own GPUs, impossible jobs."""
 
 from __future__ import annotations
 

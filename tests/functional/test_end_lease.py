@@ -1,4 +1,6 @@
-"""An operator ends a lease that its engine does not end: by the form, REST and the command."""
+"""Test that an operator can end a lease that its engine does not end, by the form, REST and the
+command.
+"""
 
 from __future__ import annotations
 

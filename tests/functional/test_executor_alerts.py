@@ -1,4 +1,4 @@
-"""The operator's view of an executor that is down, and of leases that vanished at once."""
+"""Test how operators see an executor that is down, and leases that vanished at once."""
 
 from __future__ import annotations
 

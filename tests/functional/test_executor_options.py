@@ -1,4 +1,4 @@
-"""Options of a pool's executor: an operator sets them, and the executor validates them."""
+"""Test the options of a pool's executor, which an operator sets and the executor validates."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _seen(place: Town) -> str:
 
 
 def _save(place: Town, options: object, **more: str) -> Any:
-    """Post the form that is on the page now, with these options."""
+    """Post the form of the current page with these options."""
     written = options if isinstance(options, str) else json.dumps(options)
     typed = {"do": "executor", "executor_options": written, "seen": _seen(place)}
     return place.operator.post(_path(place), {**typed, **more})
@@ -168,7 +168,7 @@ class TestPage:
             now = shown.split('id="x-set-since"')[1].split("</pre>")[0]
             assert escape('"qos": "high"') in now
             assert _stored() == theirs
-        # A repeated submission has the options that are set already.
+        # A repeated submission contains options that are already set.
         assert _save(there, theirs, seen=seen).status_code == 302
         answer = _save(there, mine)
         assert answer.status_code == 302
@@ -256,7 +256,7 @@ class TestPage:
         pool = there.cluster.pool
         there.cluster.pool.executor_options = {**GOOD, **risky}
         pool.save(update_fields=["executor_options"])
-        # Options set from a shell stay when others change, and cannot be removed here.
+        # Options set from a shell stay when others change, and the form cannot remove them.
         assert _save(there, {**GOOD, **risky, "cpus_per_gpu": 4}).status_code == 302
         assert _save(there, GOOD).status_code == 422
 
@@ -283,7 +283,7 @@ class TestApi:
         assert made.json()["executor_options"] == wanted
         assert made["ETag"] != seen
         assert edit(stage, "PATCH", path, {"executor_options": {}}, seen=seen).status_code == 412
-        # Options that are not named do not change.
+        # Options without a field in the form do not change.
         assert edit(stage, "PATCH", path, {"lease_s": 700}, seen=path).status_code == 200
         assert _stored() == wanted
 
@@ -410,6 +410,6 @@ class TestCommand:
 def test_sync_nodes_checks_user_before_contacting_engine(
     there: Town, options: tuple[str, ...], why: str
 ) -> None:
-    # The engine does not answer: if the command asked it first, the error would be different.
+    # The engine does not answer. If the command asked it first, the error would be different.
     with pytest.raises(CommandError, match=why):
         call_command("sync_nodes", there.cluster.pool.name, *options)

@@ -1,7 +1,8 @@
-"""Every number and date of the site's inputs, at its limits: refused or accepted, never a 500.
+"""Test every number and date of the site's inputs at its limits: refused or accepted, never a 500.
 
-Accepted values must also be readable: the next round runs, and the pages show them. In turns
-(`tests/functional/turns.py`): each turn tries another fourth of the extreme values on every field.
+Accepted values must also be readable: the next round runs, and the pages show them. The test has
+turns (`tests/functional/turns.py`): each turn tries another quarter of the extreme values on every
+field.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
 
 
 def seen_of(path: str, pool: str) -> str:
-    """Return the source of an edit's ETag; "" if it needs none."""
+    """Return the source of an edit's ETag, or "" if the edit needs none."""
     parts = path.split("/")
     if parts[0] != "operate" or path.endswith("preview"):
         return ""
@@ -246,7 +247,7 @@ class TestApi:
 # Numbers and names in URLs: forms that differ only in these are the same form.
 NAMES = re.compile(r"/(pool-\d+|aa|bb|n\d{4}|[0-9a-f-]{36}|\d+)(?=/|$)")
 PAGES_MAX = 120
-# A form accepts no more than the API's body and takes longer, so only one turn tries forms.
+# A form accepts no more than the API's body and takes longer, so forms are tried in one turn only.
 OF_FORMS = some_turns(1)
 
 
@@ -277,7 +278,7 @@ class TestForms:
 
 
 def one_of_each(fields: dict[str, str]) -> dict[str, str]:
-    """Return one of the fields that differ only by a number, as `gpus-7-1` and `gpus-8-1`."""
+    """Keep one of the fields that differ only by a number, such as `gpus-7-1` and `gpus-8-1`."""
     kinds = {re.sub(r"\d+", "#", name): name for name in fields}
     return {name: fields[name] for name in kinds.values() if name != "csrfmiddlewaretoken"}
 

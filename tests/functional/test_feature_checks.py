@@ -1,4 +1,4 @@
-"""Checks of docs/features.md that take more than one part of the site, each as a whole.
+"""Test each check of docs/features.md that takes more than one part of the site.
 
 A class is a feature; its docstring has the feature's number and check.
 """

@@ -1,6 +1,6 @@
-"""The README's first job, from its command to its first settled hour, on all pages.
+"""Test the README's first job, from its command to its first settled hour, on all pages.
 
-The process itself is in tests/functional/test_cli.py. Here its half minute is simulated, so that an
+tests/functional/test_cli.py runs the process itself. Here its half minute is simulated, so that an
 hour passes at once.
 """
 
@@ -38,7 +38,7 @@ def lab(site: str) -> Cluster:
 
 
 def play(lab: Cluster, job: Job) -> None:
-    """Run it for half a minute, then the rounds of the next hours; settle them."""
+    """Run the job for half a minute, then the rounds of the next hours; settle them."""
     Pool.objects.filter(pk=lab.pool.pk).update(executor="virtual")
     VirtualWork.objects.create(job=job, duration_us=30 * SECOND_US)
     lab.at = job.submitted_at
@@ -73,7 +73,7 @@ class TestFirstJob:
         operator = signed_in(User.objects.create(username="otto", site_role="operator"))
         shown = {}
         for look in looks({"the first job": words}):
-            # Pages that its tenant may not see are the operator's.
+            # Operators see the pages that the job's tenant may not see.
             status = asked(owner, look.path).status_code
             shown[look.path] = asked(operator, look.path).status_code if status == 404 else status
         assert {path: status for path, status in shown.items() if status >= 500} == {}

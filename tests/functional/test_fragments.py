@@ -1,4 +1,4 @@
-"""Fragments that a live page fetches after a round: each live part, once."""
+"""Test the fragments that a live page fetches after a round: each live part, once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestLivePage:
         assert again.headers["ETag"] != first.headers["ETag"]
 
     def test_etag_of_another_user_grants_no_access(self, place: Town) -> None:
-        """A user who sends another user's ETag still gets the right page."""
+        """A user who sends another user's ETag still gets the page for their own account."""
         etag = fetched(place, "/t/north/").headers["ETag"]
         headers = {"HX-Request": "true", "HX-Target": "live", "If-None-Match": etag}
         assert place.neighbour.get("/t/south/", headers=headers).status_code == 200

@@ -1,4 +1,4 @@
-"""The front page, signing in and out, and the round line."""
+"""Test the front page, signing in and out, and the round line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""No request, task or round reads more because the past or the queue is longer.
+"""Test that no request, task or round reads more because the past or the queue is longer.
 
-Each is run on three stages: a short past and queue, a past ten times as long, and a queue ten times
+Each runs on three stages: a short past and queue, a past ten times as long, and a queue ten times
 as long. The database counts the rows that its scans return. `GROWTH_TABLE=<file>` writes them all;
 docs/testing.md lists those that grow.
 """
@@ -32,13 +32,13 @@ from tests.plugin import Services
 from tests.stages import Stages
 
 SMALL, LONG_PAST, LONG_QUEUE = (50, 100), (500, 100), (50, 1000)
-# If a size grows tenfold, reads may grow by this factor and margin: the same rows of a longer queue
-# are in more blocks.
+# If a size grows tenfold, reads may grow by this factor and margin, because the same rows of a
+# longer queue are in more blocks.
 FACTOR, MARGIN = 2, Reading(rows=250, blocks=500)
 # Finding one row by an index reads at most this many blocks. PostgreSQL may choose another plan for
 # the same rows from run to run.
 BLOCKS_OF_A_ROW = 4
-# The stage's rounds are old; its forecast and its simulation have no result.
+# The stage's rounds are old. Its forecast and its simulation have no result.
 FAILING = ("/readyz", "/pools/pool-1/starts/", "/operate/pools/pool-1/what-if/1/")
 PERIOD = "sums over the requested period, here all time"
 WINDOW = "reads a window of days; in tables this small PostgreSQL uses no index"
@@ -83,7 +83,7 @@ QUEUE_GROWS = {
 class TestQueryCounts:
     @pytest.fixture(autouse=True)
     def few_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Treat queues of 100 jobs or more as long, so that both stages have a long queue."""
+        """Treat queues of 100 jobs or more as long, so that the queues of both stages are long."""
         monkeypatch.setattr(queue_order, "FIRST_JOBS", 50)
 
     def test_do_not_grow_with_history_or_queue(self, stages: Stages, services: Services) -> None:
@@ -123,7 +123,7 @@ def _read(stages: Stages, services: Services, copies: int, queued: int) -> dict[
         grow(copy.made, session, copies=copies, queued=queued)
         read = {name: reading_of(act) for name, act in _requests(copy.made)}
         for name, act in _tasks(copy.made):
-            # The planner reads the ends of an index, and skips entries of deleted rows there. Their
+            # The planner reads the ends of an index, where it skips entries of deleted rows. Their
             # number depends on transactions in other databases of the server.
             vacuum(session)
             read[name] = reading_of(act)
@@ -141,7 +141,7 @@ def _requests(made: GrownStage) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _look(client: Client, path: str) -> None:
-    """Send a request; a failing one would read little."""
+    """Send a request that must succeed, because a failing one would read little."""
     status = asked(client, path).status_code
     assert status < 500 or path in FAILING, f"{status} {path}"
 
@@ -152,7 +152,7 @@ def _who(route: Route) -> str:
 
 
 def _tasks(made: GrownStage) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the tasks of beat, and rounds. The first round after the stage is the task's."""
+    """Yield beat's tasks and rounds. The first round after the stage belongs to the task."""
     due = made.lab.at + timedelta(seconds=60)
     PoolClock.objects.filter(pool=made.lab.pool).update(anchor_pool=due, anchor_wall=timezone.now())
     yield from {

@@ -1,4 +1,4 @@
-"""Checks that every request passes first."""
+"""Test the checks that every request passes first."""
 
 from __future__ import annotations
 

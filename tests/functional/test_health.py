@@ -1,4 +1,4 @@
-"""Probes: liveness, readiness, and the causes of each warning."""
+"""Test probes: liveness, readiness, and the causes of each warning."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ready(client: Client, **headers: str) -> tuple[int, dict[str, str], dict[str
 
 class TestHealthz:
     def test_answers_without_database(self, client: Client) -> None:
-        """The test has no database mark, so any query would be an error."""
+        """The test has no database mark, so any query would raise an error."""
         answer = client.get("/healthz")
         assert (answer.status_code, json.loads(answer.content)) == (200, {"status": "ok"})
         assert answer.headers["Cache-Control"] == "no-store"
@@ -129,7 +129,7 @@ class TestReadyz:
         assert "1 of 1 refused" in details["intents"]
 
     def test_only_warns_about_unreachable_executor(self, place: Cluster, client: Client) -> None:
-        """To restart or replace the portal would not repair the engine."""
+        """A restart or another portal would not repair the engine."""
         intent = open_intent(place)
         Intent.objects.filter(pk=intent.pk).update(at=BEGIN - timedelta(seconds=61))
         ExecutorHealth.objects.create(
@@ -153,7 +153,7 @@ class TestReadyz:
     def test_failure_is_logged_at_info_level(
         self, place: Cluster, client: Client, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A supervisor shows errors on its terminal, and a probe comes every few seconds."""
+        """A supervisor shows errors on its terminal, and probes come every few seconds."""
         looked_at(place, ago_s=100)
         ready(client)
         assert [(one.name, one.levelname) for one in caplog.records] == [

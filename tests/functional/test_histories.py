@@ -1,4 +1,4 @@
-"""Use and rho over time: each viewer's view, in a single query."""
+"""Test use and rho over time: each viewer's view, in a single query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matching of requests with a key by person, tenant, route, key and body, as a table."""
+"""Test a table of matching requests with a key, by person, tenant, route, key and body."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def ids(answer: Any) -> list[str]:
 
 class TestKeyScope:
     def test_consists_of_tenant_user_route_and_key(self, stage: ApiStage) -> None:
-        """Sixteen requests differ in one to four of these; each matches only its own repetition."""
+        """Sixteen requests differ in one to four of these. Each matches only its own repetition."""
         people, tenants = stage.people.values(), stage.cluster.tenants.values()
         scopes = list(product(tenants, people, ("jobs", "jobs/bulk"), ("k", "K")))
         for scope in scopes:

@@ -103,7 +103,7 @@ class TestKey:
 
 
 class Twin(threading.Thread):
-    """Another request with the key; its transaction stays open until `done` is set."""
+    """A second request with the key, whose transaction stays open until `done` is set."""
 
     def __init__(self, request: KeyedRequest, *, commits: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The page of an income line: each factor, and products that a reader can check."""
+"""Test the page of an income line: each factor, and products that a reader can check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Answers of rounds to a deadline: on the job's page, over REST, by the command, in dry runs."""
+"""Test the answers of rounds to a deadline: on the job's page, over REST, by the command, in dry
+runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's comment: set by every way of submission, and shown everywhere."""
+"""Test a job's comment: set by every way of submission, and shown everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's class, deadline and stopping criterion: by every way of submission, shown, refused."""
+"""Test a job's class, deadline and stopping criterion: submitted in every way, shown, refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's output on its page and on a separate one: bounded, inert, and private."""
+"""Test a job's output on its page and on a separate page: bounded, inert, and private."""
 
 from __future__ import annotations
 

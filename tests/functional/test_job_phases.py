@@ -1,4 +1,4 @@
-"""A job that holds GPUs without a running program is shown as starting, everywhere."""
+"""Test that a job that holds GPUs without a running program is shown as starting everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's use on its page and in REST, and its audience; samples are untrusted text."""
+"""Test a job's use on its page and in REST, and its audience; samples are untrusted text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job list and the job page: audience, content and paging."""
+"""Test the job list and the job page: audience, content and paging."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TestVisibility:
 
 
 def _plain(page: bytes) -> bytes:
-    """Remove the form's token and the request's id, which are new in each page."""
+    """Remove the form's token and the request's id, which differ in each page."""
     page = re.sub(rb'name="csrfmiddlewaretoken" value="\w+"', b"", page)
     return re.sub(rb"\b[0-9a-f]{32}\b", b"", page)
 
@@ -195,7 +195,7 @@ class TestJobPage:
     @pytest.mark.parametrize("reason", [Reason.NO_FREE_GPUS, Reason.QUOTA_LIMIT, Reason.BUDGET])
     def test_timeline_labels_wait_with_its_reason(self, busy: Town, reason: Reason) -> None:
         job = Job.objects.filter(state=Job.State.PENDING)
-        # The wait has ended, so the page takes the reason from the job's row.
+        # The wait has ended, so the page gets the reason from the job's row.
         job.update(state=Job.State.CANCELLED, ended_at=busy.cluster.at, reason_code=reason)
         page = text_of(busy, Job.objects.get(state=Job.State.CANCELLED))
         assert f">{why(reason.value).text} 20 s</text>" in page
@@ -230,7 +230,7 @@ class TestJobPage:
             assert "cem" not in said
 
     def test_shows_move_separately_from_preemption(self, busy: Town) -> None:
-        """A round that ends a job's lease and grants another one at once moves it."""
+        """If a round ends a job's lease and grants another one to it at once, the job is moved."""
         for _ in range(3):
             busy.play(2, every_s=450)
         ended = Lease.objects.filter(end_reason=EndReason.NOT_RENEWED).earliest("id")
@@ -294,7 +294,7 @@ class TestJobPage:
     def test_loss_and_withdrawn_grant_are_not_preemptions(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         never = Job.objects.filter(state=Job.State.RUNNING).latest("id")
-        # The node seems to have stopped answering before the program started.
+        # It appears that the node stopped answering before the program started.
         withdrawn = {"state": Lease.State.STOPPING, "end_reason": EndReason.DRAINED}
         Lease.objects.filter(job=never).update(started_at=None, **withdrawn)
         VirtualWork.objects.filter(job__in=[job, never]).update(token="")
@@ -364,7 +364,9 @@ class TestReasons:
         assert "{" not in full.sentence + full.next_step
 
     def test_show_numbers_at_start_of_round(self) -> None:
-        """The numbers include leases that the round renewed later, so the present ones differ."""
+        """The numbers include leases that the round renewed later, so the current numbers
+        differ.
+        """
         numbers = {"needed": 4, "free": 34, "largest_hole": 2}
         for reason in (Reason.FRAGMENTED, Reason.NO_FREE_GPUS):
             told = why(reason.value, numbers)

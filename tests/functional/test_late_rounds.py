@@ -1,4 +1,4 @@
-"""A borrower's view, and recomputation, of a term that was due while no round came."""
+"""Test a term that expired while no round ran: what a borrower sees, and recomputation."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestLateRound:
         for path in (f"/jobs/{line.job.uid}/", f"/t/aa/ledger/{transfer.pk}/"):
             page = client.get(path).content.decode()
             assert "rounds were late" in page, path
-        # The operator takes part in the transfer because it paid, not because of a quota.
+        # The operator has a part in the transfer because it paid, not because of a quota.
         assert "operator, for time without rounds" in page
         assert "operator, for unallocated quota" not in page
         days = "since=2029-12-01&until=2030-12-01"
@@ -83,7 +83,7 @@ class TestLateRound:
 
 class TestAlteredUsage:
     def test_charge_past_expiry_is_detected(self, live: ApiStage) -> None:
-        """The changed numbers agree with each other; only the round shows when the term expired."""
+        """The changed numbers agree with each other. Only the round shows when the term expired."""
         stated = copy.deepcopy(answers(live, "ada"))
         row, line = late_row(stated), the_line()
         later, full = line.starts_at + timedelta(hours=1), line.amount + line.borne
@@ -104,7 +104,9 @@ class TestAlteredUsage:
         assert "late rounds" in {one.what for one in compared(live, stated).findings}
 
     def test_row_without_late_round_data_is_not_proven(self, live: ApiStage) -> None:
-        """Older terms, without data on late rounds, look the same: the change is not provable."""
+        """Older terms, which have no data on late rounds, look the same, so the change cannot be
+        proven.
+        """
         stated = copy.deepcopy(answers(live, "ada"))
         row, line = late_row(stated), the_line()
         row |= {"charged_until": None, "borne": "0.000000"}
@@ -197,13 +199,15 @@ class TestAlteredIncome:
             }
 
     def test_altered_expiry_is_detected(self, live: ApiStage) -> None:
-        """The changed numbers agree with each other; only the round shows when the term expired."""
+        """The changed numbers agree with each other. Only the round shows when the term expired."""
         stated = copy.deepcopy(answers(live, "bob"))
         bend(stated, the_line().starts_at + timedelta(hours=1))
         assert {one.what for one in compared(live, stated, "bb").findings} == {"charged until"}
 
     def test_row_claiming_borrower_paid_is_not_proven(self, live: ApiStage) -> None:
-        """Older terms, without data on late rounds, look the same: the change is not provable."""
+        """Older terms, which have no data on late rounds, look the same, so the change cannot be
+        proven.
+        """
         stated = copy.deepcopy(answers(live, "bob"))
         bend(stated, None)
         report = compared(live, stated, "bb")
@@ -220,7 +224,7 @@ class TestAlteredIncome:
 
 
 def bend(stated: Answers, until: datetime | None) -> None:
-    """Change all answers consistently to charge the borrower until another instant."""
+    """Change all answers consistently, so that the borrower is charged until another time."""
     line, row = the_line(), late_income(stated)
     held_us = to_us(until or line.ends_at) - to_us(line.starts_at)
     paid, _ = term_charge(line.gpus, to_micro(line.price), held_us, line.carried or 0)

@@ -1,4 +1,4 @@
-"""A tenant's ledger: only for its members and operators, summing to zero, paged by key."""
+"""Test a tenant's ledger: only for its members and operators, summing to zero, paged by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""No menu and no link leads to a 403 or 404 for its reader: every role, link by link."""
+"""Test that no menu and no link leads to a 403 or 404 for its reader, with every role, link by
+link.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from django.urls import resolve
 
 from tests.functional.two_clocks import PEOPLE, TwoClocks
 
-# Number of links of a kind that are followed, of hundreds of rounds or jobs. Queries belong to the
-# kind.
+# The number of links of a kind that are followed, out of hundreds of rounds or jobs. The query is
+# part of the kind.
 OF_A_KIND = 2
 EVERYBODYS = {
     "account/",

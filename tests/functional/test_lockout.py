@@ -1,4 +1,6 @@
-"""Lockout after wrong passwords: pairs, clients and accounts, each with a separate limit."""
+"""Test the lockout after wrong passwords by pair, client and account, each with a separate
+limit.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ NEIGHBOUR = "2001:db8:1:3::1"
 
 
 class Case(NamedTuple):
-    """Earlier wrong passwords as (number, user, address), the user who signs in now, and whether
-    they are locked out.
+    """Earlier wrong passwords as (number, user, address), the user who signs in, and whether that
+    user is locked out.
     """
 
     before: list[tuple[int, str, str]]
@@ -79,7 +81,7 @@ def test_correct_password_succeeds_unless_locked_out(case: Case, client: Client)
     if case.locked:
         assert b"Try again in 15 minutes" in answer.content
         assert answer.headers["Retry-After"] == "900"
-        # Refused attempts do not count, or a lockout would never end.
+        # Refused attempts do not count; otherwise a lockout would never end.
         assert LoginAttempt.objects.count() == len(attempts)
     else:
         # The right password clears only this client's attempts at this account.

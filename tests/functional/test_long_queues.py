@@ -1,4 +1,4 @@
-"""A long queue: its first jobs have positions, and the others follow by arrival."""
+"""Test a long queue: its first jobs have positions, and the others follow in order of arrival."""
 
 from __future__ import annotations
 

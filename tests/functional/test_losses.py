@@ -1,4 +1,4 @@
-"""Leases that vanished at once: an operator sees them, and accepts their loss."""
+"""Test leases that vanished at once: an operator sees them, and accepts their loss."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every URL x method x requester, with the statuses of `tests/functional/access_table.py`.
+"""Test every URL x method x requester against the statuses of `tests/functional/access_table.py`.
 
 The test has turns (`tests/functional/turns.py`). The first turn sends every method of the table as
-the owner, a stranger of the same pool, and one or two others. Every other method is tried in one of
-the turns by one requester.
+the owner, as a stranger of the same pool, and as one or two others. Every other method is tried in
+one of the turns by one requester.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.functional.matrix_stage import CANARY, Stage
 from tests.functional.turns import TURNS, dealt
 
 OTHER_GETS = {"finance": FINANCE_GETS, "auditor": AUDITOR_GETS}
-# A user's own session, password and tokens, which all users may change; and the demo's front page.
+# A user's own session, password and tokens, which each user may change, and the demo's front page.
 OWN = ("login/", "logout/", "account/", "demo/<slug:role>/", "api/v1/tokens")
 ALWAYS = ("owner", "neighbour")
 ANYBODY = ("owner", *FOREIGN)
@@ -59,7 +59,8 @@ def asked(turn: int) -> Iterator[Ask]:
 
     Over all turns, every requester sends all requests of the table.
 
-    Only the owner or a stranger tries methods that a URL does not have: they fail for everyone.
+    Only the owner or a stranger tries methods that a URL does not have, because they fail for every
+    user.
     """
     for row, (address, route) in enumerate(TABLE.items()):
         for column, method in enumerate(METHODS):

@@ -26,7 +26,9 @@ def place(committed_db: str) -> Town:  # noqa: ARG001 - the fixture is what is w
 
 @pytest.fixture
 def profile(place: Town) -> Profile:
-    """Declared at nine times, measured at four times the slowest type."""
+    """Return a job type declared at nine times the speed of the slowest type, and measured at four
+    times.
+    """
     row = place.cluster.profile("north", "gru", k80=1000, v100=4000)
     row.declared = {"k80": 1000, "v100": 9000}
     row.measured = {

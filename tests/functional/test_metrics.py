@@ -1,4 +1,4 @@
-"""Metrics: their audience, their values, and private values they leave out. Logs of requests."""
+"""Test metrics: their audience, their values, and no private values; also the logs of requests."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def asked_from_afar(client: Client, authorization: str) -> int:
 def place(committed_db: str) -> Cluster:
     assert committed_db
     with broker_client() as broker:
-        broker.flushdb()  # other tests requested rounds that no worker has run
+        broker.flushdb()  # other tests requested rounds, but no worker has run them
     return cluster({"north": 6, "south": 2})
 
 
@@ -146,7 +146,9 @@ class TestPool:
         assert ("evenshare_round_age_seconds", frozenset({("pool", place.pool.name)})) not in found
 
     def test_round_count_continues_after_restore(self, place: Cluster) -> None:
-        """The pool has fewer rounds than this process has counted, so counting restarts there."""
+        """The pool has fewer rounds than this process has counted, so the count starts again
+        there.
+        """
         totals = RoundTotals()
         for after_s in (0, 10, 10):
             place.submit("north", 1, 3600)
@@ -277,7 +279,7 @@ class TestRound:
     def test_is_bound_to_log_context_while_it_runs(
         self, place: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """An executor's own log line has the pool and round to which it belongs."""
+        """A log line of an executor has the pool and the round to which it belongs."""
         seen: list[dict[str, object]] = []
 
         def note(*_args: object, **_kwargs: object) -> int:

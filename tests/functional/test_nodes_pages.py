@@ -1,4 +1,4 @@
-"""Nodes that take no lease: drained for a reason, in maintenance, counted once, folded."""
+"""Test nodes that take no lease: drained for a reason, in maintenance, counted once, folded."""
 
 from __future__ import annotations
 

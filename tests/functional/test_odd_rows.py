@@ -1,4 +1,4 @@
-"""A damaged row: the database refuses it, or every page that reads it still works."""
+"""Test damaged rows: the database refuses one, or every page that reads it still works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No state of a pool, a tenant or a job makes a URL fail, for any requester."""
+"""Test that no state of a pool, a tenant or a job makes a URL fail, for any requester."""
 
 from __future__ import annotations
 

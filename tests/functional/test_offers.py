@@ -61,8 +61,11 @@ def held(tenant: str) -> int:
 
 
 class TestIdleOffers:
-    """24. Offer idle quota: amount, floor price, until, revoke; revoking returns the GPUs by the
-    promised round."""
+    """24.
+
+    Offer idle quota: amount, floor price, until, revoke; revoking returns the GPUs by the promised
+    round.
+    """
 
     def test_lend_above_floor_and_return_by_promised_round(self, place: Town, boss: Client) -> None:
         put(boss, KIND, by_offer=True)

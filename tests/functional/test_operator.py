@@ -1,4 +1,4 @@
-"""The operator's console over HTTP: readers, editors and content of the pages."""
+"""Test the operator's console over HTTP: readers, editors and content of the pages."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class TestTenants:
         assert Membership.objects.filter(user__username="cem").exists()
 
     def test_ignore_fields_outside_the_form(self, there: Town) -> None:
-        """Mass assignment: a posted site role in a membership form changes no user."""
+        """Mass assignment: a site role in the posted form of a membership changes no user."""
         data = {"do": "add", "username": "dag", "role": "member", "site_role": "operator"}
         there.operator.post("/operate/tenants/north/", {**data, "is_superuser": "1"})
         user = User.objects.get(username="dag")

@@ -1,4 +1,4 @@
-"""Declared and measured speeds on a round's page and over REST, by viewer."""
+"""Test declared and measured speeds on a round's page and over REST, by viewer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ there = staged(mixed_stage)
 
 @pytest.fixture
 def planted(there: Stage) -> Round:
-    """Plant a round: alpha-net declared 4 and measured 2, beta-net declared 7.5 and measured 5."""
+    """Store a round in which alpha-net declared 4 and measured 2, and beta-net declared 7.5 and
+    measured 5.
+    """
     return plant(there, overclaimed)
 
 
@@ -58,7 +60,7 @@ class TestRoundWithOverclaims:
         assert line.startswith("Measured speeds are used holds, with a note")
         said = "2 of 3 job types were declared faster than measured, by at most 100.0 %: alpha's."
         assert said in line
-        # A planted round does not follow from the round before it; its other promises hold.
+        # The injected round does not follow from the previous round. Its other promises hold.
         assert "1 promise is broken." in page
         assert re.search(r"Follows from round \d+ violated", page)
 

@@ -1,4 +1,4 @@
-"""Floods: users at work are served, password guessing waits, long bodies are cut."""
+"""Test floods: users at work are served, password guessing waits, long bodies are cut off."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stage(committed_db: str) -> ApiStage:
     assert committed_db
     stage = api_stage()
     stage.person("otto", site_role="operator")
-    # so that no round is late, whatever the speed of the machine
+    # so that no round is late, however slow the machine is
     PoolClock.objects.update(paused=True)
     return stage
 
@@ -77,7 +77,7 @@ class LoginForm:
 
 
 def works_as_ever(web: WebServer, stage: ApiStage, session: str) -> None:
-    """Check pages, the API and the probes for a signed-in user."""
+    """Check that pages, the API and the probes answer for a signed-in user."""
     bearer = f"Bearer {stage.secrets['ada']}"
     assert web.ask("GET", "/t/aa/", Cookie=session).status == 200
     assert web.ask("GET", "/api/v1/jobs", Authorization=bearer).status == 200
@@ -101,14 +101,14 @@ class TestLoginFlood:
         with ExitStack() as shut:
             for _ in range(GATE.at_once):
                 shut.enter_context(GATE.turn())
-            # A client gets its share of the queue, whatever its IPv6 addresses are.
+            # A client gets one share of the queue, however many IPv6 addresses it has.
             of_one = [f"2001:db8::{number:x}" for number in range(lane.limits.each + 8)]
             from_one = [web.open(form.sent(address)) for address in of_one]
             clients += from_one
             eventually(lambda: len(answered(from_one)) >= 8)
             refused = [read_answer(one).status for one in answered(from_one)]
             assert refused == [429] * 8
-            # Many clients get the rest of it.
+            # Other clients get the rest of the queue.
             from_many = [web.open(form.sent(f"192.0.2.{number}")) for number in range(most)]
             clients += from_many
             eventually(lambda: len(answered(from_many)) >= lane.limits.each)
@@ -116,7 +116,8 @@ class TestLoginFlood:
             assert Counter(one.status for one in late) == {503: lane.limits.each}
             assert {one.headers["retry-after"] for one in late} == {"5"}
             assert "Too many requests of this kind" in late[0].body
-            # A request that hashes holds no connection; a waiting one has none yet.
+            # A request that hashes a password holds no connection, and a waiting request has none
+            # yet.
             eventually(lambda: len(set(web.idle_connections())) == 1)
             works_as_ever(web, stage, session)
             # Requests whose client closed the connection are not served.
@@ -149,7 +150,7 @@ class TestPages:
         assert Counter(read_answer(one).status for one in clients) == {200: 40}
 
 
-# An address of each kind; none of them reads a body before it is complete.
+# An address of each kind. No view reads a body before it is complete.
 ADDRESSES = ["/login/", "/t/aa/jobs/new/", "/api/v1/jobs", "/api/v1/tokens", "/healthz", "/nowhere",
              "/static/none.css"]  # fmt: skip
 

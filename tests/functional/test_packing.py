@@ -1,4 +1,6 @@
-"""Answers are small: compressed pages, one style sheet, few scripts, and reduced fonts."""
+"""Test that answers are small: compressed pages, one style sheet, few scripts, and reduced
+fonts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page of a site with one object of each kind: no "1 GPUs", no "1 were"."""
+"""Test every page of a site with one object of each kind: no "1 GPUs", no "1 were"."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WRONG = re.compile(
     rf"|{COUNT}1 [a-z]+ (?:{VERBS_OF_MANY})\b"
     rf"|{COUNT}(?:[2-9]|[1-9][\d,]+) [a-z]+s (?:{VERBS_OF_ONE})\b"
 )
-# A large figure of 1 and its unit; the note of the figure is between them.
+# A large figure of 1 and its unit, with the figure's note between them.
 ONE_OF = re.compile(r'(?s)<p class="fig">\s*<span>(?:<[^>]*>\s*)*1<.{0,3000}?class="unit">([^<]*)')
 
 

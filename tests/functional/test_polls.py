@@ -1,4 +1,4 @@
-"""Polls of open pages: answered like Django, without Django, and only to their users."""
+"""Test polls of open pages: answered like Django, without Django, and only to their users."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Names = tuple[str, ...]
 
 LINE = "/pools/pool-1/line/"
 ELSEWHERE = "/pools/pool-2/line/"
-# A poll has no query, so Django answers requests with this one.
+# A poll has no query, so Django answers requests that have this query.
 BY_DJANGO = "?plain"
 AGES_S = 600.0
 
@@ -64,7 +64,7 @@ def django() -> Counted:
 def place(committed_db: str) -> Town:
     assert committed_db
     place = town()
-    # No line changes by itself, whatever the speed of the machine.
+    # No line changes by itself, however slow the machine is.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 
@@ -84,7 +84,7 @@ def poll(web: WebServer, client: Client, path: str = LINE, **headers: str) -> An
 
 
 def shown(body: str) -> str:
-    """Return a line without the seconds, which depend on the present moment."""
+    """Return a line without the seconds, which depend on the current time."""
     body = re.sub(r' data-(ago|due|etag)="[^"]*"', "", body)
     return re.sub(r"\d+ (s|min)( \d+ s)? ago|now<|next\s+round[^<]*|<svg.*?</svg>", "", body)
 
@@ -144,7 +144,7 @@ class TestPoll:
     def test_invalid_pool_name_is_answered_by_django(
         self, web: WebServer, place: Town, django: Counted, name: str
     ) -> None:
-        """PostgreSQL refuses NUL: one such name would fail the reading of all pools."""
+        """PostgreSQL rejects NUL, so one such name would make the reading of all pools fail."""
         poll(web, place.owner)
         answer = poll(web, place.owner, f"/pools/{quote(name, safe='%')}/line/")
         assert answer.status in {400, 404}
@@ -169,7 +169,7 @@ class TestPoll:
         for who in (f"evenshare_session={'x' * 32}", cookie(place.outsider)):
             for _ in range(3):
                 assert web.ask("GET", LINE, b"", Cookie=who, Content_Length="").status == 404
-        # A member of another pool reads that pool's name in the frame of the refusal.
+        # A member of another pool sees that pool's name in the frame of the refusal.
         assert "pool-1" not in noted
         eventually(lambda: poll(web, place.owner).status == 200 and "pool-1" in noted)
 
@@ -210,7 +210,7 @@ def _paused() -> bool:
 
 
 class TestAccess:
-    """Tests of a production site, whose visitors see no pool."""
+    """On a production site, where visitors see no pool."""
 
     @pytest.mark.parametrize("end", ["log-out", "deactivated", "password", "role", "quota"])
     def test_ends_soon_after_rights_are_lost(
@@ -239,7 +239,7 @@ class TestAccess:
     def test_matches_django_for_every_user_and_pool(
         self, web: WebServer, place: Town, settings: Settings, *, production: bool
     ) -> None:
-        """No requester gets another requester's answer, in any order and concurrently."""
+        """No requester gets another requester's answer, in any order and at the same time."""
         settings.PRODUCTION = production
         people = [place.owner, place.mate, place.neighbour, place.outsider, place.operator]
         cookies = [*map(cookie, people), "", f"evenshare_session={'y' * 32}"]
@@ -395,7 +395,7 @@ def _facts_of_a_live_pool() -> PoolFacts:
     with site_scope():
         facts = pool_facts(pool.pk)
     assert facts is not None
-    # Set the clock to the last round, however long the machine took since.
+    # Set the clock to the last round, however long the machine has taken since.
     return replace(facts, wall=at + timedelta(milliseconds=1))
 
 

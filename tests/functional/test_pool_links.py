@@ -1,4 +1,4 @@
-"""Pages about one of several pools link to pages of the same pool: every link, by every role."""
+"""Test that pages about one of several pools link to pages of the same pool, with every role."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduling.models import Pool
 from tests.functional.two_clocks import TwoClocks
 
 # These show other pools on purpose: the menu of pools, a tenant in all its pools, and links that
-# clear the filter of a list.
+# clear a list's filter.
 ELSEWHERE = re.compile(
     r'(?s)<details class="menu" id="pool-switch">.*?</details>'
     r'|<div class="tblw" id="t-uses">.*?</table>|<form class="filters".*?</form>'
@@ -83,7 +83,7 @@ class TestPoolPage:
 class TestSubmitForm:
     def test_preselects_pool_of_the_linking_page(self, clocks: TwoClocks) -> None:
         first, second = (lab.pool.name for lab in clocks.labs)
-        # By name the newer pool comes first; pages without a pool in their URL show the older.
+        # By name the newer pool comes first. Pages without a pool in their URL show the older pool.
         Pool.objects.filter(name=second).update(name="a-pool")
         for path, pool in (
             ("", first),

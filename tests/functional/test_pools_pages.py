@@ -185,7 +185,7 @@ class TestPoolPage:
     def test_works_after_all_nodes_were_removed(
         self, there: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The pool's summary counts 0 GPUs; earlier versions stored null."""
+        """The pool's summary counts 0 GPUs. Earlier versions stored null."""
         nodes = Node.objects.filter(pool=there.lab.pool)
         LeaseSlot.objects.update(holding=False, planned=False)
         gone = list(nodes.values_list("pk", flat=True))
@@ -200,7 +200,7 @@ class TestPoolPage:
         there.page("operator", there.url())
 
     def test_omits_rho_chart_if_no_rho_is_visible(self, there: Stage) -> None:
-        """The stranger's tenant joins without demand; other tenants' demand is hidden."""
+        """The stranger's tenant joins without demand, and other tenants' demand is hidden."""
         there.see("own")
         joined_by_delta(there, there.lab.gpu_type)
         there.lab.round(after_s=10)
@@ -220,8 +220,8 @@ class TestPoolPage:
         assert there.page("owner", there.url()).count("Drained") == 2
 
     def test_explains_queued_jobs_while_gpus_are_idle(self, there: Stage) -> None:
-        # Alpha borrows one in addition to its four, beta uses one of its four: gamma's eight do not
-        # fit.
+        # Alpha borrows one GPU in addition to its four, and beta uses one of its four, so gamma's
+        # eight do not fit.
         page = there.page("owner", there.url())
         last = last_round(there)
         section = page.split('id="idle-why"')[1].split("</section>")[0]

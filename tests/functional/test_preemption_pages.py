@@ -138,7 +138,7 @@ class TestJobPage:
         shown = api_lease(there, who, lease.job)
         assert lease.protected_until is not None
         assert shown["protected_until"] == time_text(lease.protected_until)
-        # The lease expires earlier: a round takes its GPUs only after both times.
+        # The lease expires before this time. A round takes its GPUs only after both times.
         assert f"until {lease.protected_until:%H:%M} unless it is preempted" in page
 
     def test_stopping_job_shows_notice_and_its_outcome(
@@ -167,7 +167,7 @@ class TestJobPage:
 
 
 class TestCancelledBeneficiary:
-    """The job waits for its GPUs; the round's notice is not withdrawn."""
+    """The job waits for its GPUs, and the round's notice is not withdrawn."""
 
     @pytest.mark.parametrize("setting", WHO)
     def test_is_reported_as_unused_grant_if_visible(

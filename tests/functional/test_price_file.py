@@ -98,8 +98,11 @@ class TestCsv:
 
 
 class TestPriceBoard:
-    """Feature 23. Posted price per GPU type, history chart, table and CSV; the charged price equals
-    the posted price of that round."""
+    """Feature 23.
+
+    Posted price per GPU type, history chart, table and CSV; the charged price equals the posted
+    price of that round.
+    """
 
     def test_charges_equal_the_price_posted_for_their_round(self, there: Stage) -> None:
         page = there.page("owner", f"/pools/{there.pool}/prices/")

@@ -198,7 +198,7 @@ class TestJobList:
         uids = [jobs[pk].uid for pk in whole if pk in jobs]
         first = place.owner.get("/t/north/jobs/?state=pending")
         (link,) = re.findall(r'rel="next"\s+href="([^"]*)"', first.content.decode())
-        # The first three leave the queue, and one arrives: an offset would skip three.
+        # The first three leave the queue, and one arrives. An offset would skip three.
         Job.objects.filter(uid__in=uids[:3]).update(state="cancelled", ended_at=place.cluster.at)
         late = place.submit(1, 9000)
         place.play()

@@ -1,4 +1,4 @@
-"""A common rate for a tenant, over all interfaces and processes."""
+"""Test the common rate limit of a tenant, over all interfaces and processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stage(db: None) -> ApiStage:  # noqa: ARG001 - pytest's fixture, asked for b
 
 class TestBucket:
     def test_never_gives_more_than_it_holds_to_concurrent_callers(self, committed_db: str) -> None:
-        """Threads replace processes here: each has its own connection."""
+        """Threads replace processes here, because each has its own connection."""
         assert committed_db
         got: list[bool] = []
 
@@ -87,7 +87,7 @@ class TestBucket:
 
 class TestSubmissions:
     def ways(self, stage: ApiStage) -> dict[str, int]:
-        """Return the status of one more submission, by each interface."""
+        """Return the status of one more submission through each interface."""
         browser = Client()
         browser.force_login(stage.people["ada"])
         form = {"side": "form", "pool": stage.pool, "gpus": "1", "act": "submit"}
@@ -104,7 +104,7 @@ class TestSubmissions:
         assert [one.key for one in RateBucket.objects.all()] == [
             f"submit:{stage.cluster.tenants['aa'].pk}"
         ]
-        # If it is empty, all interfaces refuse, and the form keeps its input.
+        # If the bucket is empty, all interfaces refuse, and the form keeps its input.
         RateBucket.objects.update(left=-1e9)
         before = Job.objects.count()
         assert self.ways(stage) == dict.fromkeys(("REST", "REST, many", "form", "YAML"), 429)
@@ -114,7 +114,7 @@ class TestSubmissions:
 
     def test_rejections_return_retry_after_and_keep_input(self, stage: ApiStage) -> None:
         stage.post("jobs", stage.spec())
-        # Full again in 10,000 s, minus the time of this test.
+        # The bucket is full again in 10,000 s, minus the time of this test.
         RateBucket.objects.update(left=-3_000_000)
         refused = stage.post("jobs", stage.spec())
         assert refused.json()["reason_code"] == "throttled"

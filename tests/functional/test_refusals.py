@@ -1,4 +1,4 @@
-"""Refused actions are recorded in the audit log, which refusals cannot flood."""
+"""Test that refused actions are recorded in the audit log, and cannot flood it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TestRecord:
     def test_is_written_if_role_is_removed_meanwhile(
         self, there: Town, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The role still allows the page, but not the change's transaction."""
+        """The role still allows the page, but the change's transaction no longer does."""
 
         def late(actor: Actor) -> Any:
             User.objects.filter(username="eve").update(site_role="")

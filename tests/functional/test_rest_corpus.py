@@ -1,4 +1,4 @@
-"""Answers of the REST API are equal to the recorded ones, byte for byte.
+"""Test that answers of the REST API equal the recorded ones, byte for byte.
 
 After an intended change, record them again: `EVENSHARE_RECORD=1 pytest -n0
 tests/functional/test_rest_corpus.py`.

@@ -1,4 +1,4 @@
-"""The OpenAPI schema is equivalent to the recorded one; components may have other names.
+"""Test that the OpenAPI schema is equivalent to the recorded one; components may have other names.
 
 After an intended change, record it again, like answers (`tests/functional/rest_corpus.py`).
 """

@@ -1,4 +1,4 @@
-"""The list of rounds and a round's page: access, visibility, keys, lost bytes, violations."""
+"""Test the list of rounds and a round's page: access, visibility, keys, lost bytes, violations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.factories import cluster
 from tests.functional.pool_stage import Stage, headline, last_round, stage
 from tests.stages import staged
 
-# Queries of the chain's panel: the record of the round and the one before, and the head.
+# Queries of the chain's panel: the records of this round and the previous one, and the head.
 PLACE_QUERIES = 7
 
 
@@ -160,7 +160,7 @@ class TestRoundPage:
             there.reads("owner", there.url(f"rounds/{number}/"))
             for number in (1, last_round(there).number)
         ]
-        # The later one reads the round before it; both read the viewer's last verification.
+        # The later round reads the previous one, and both read the viewer's last verification.
         assert counts == [17 + PLACE_QUERIES, 18 + PLACE_QUERIES]
 
 

@@ -1,4 +1,4 @@
-"""Row level security: the rows that a query finds in a tenant's scope, without filters."""
+"""Test row level security: the rows that a query returns in a tenant's scope, without filters."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ FORGOTTEN = [
 
 
 def rows_of(model: type[models.Model], side: Side) -> set[Any]:
-    """Return the keys of a tenant's rows; for transfers, of those with its entries."""
+    """Return the keys of a tenant's rows; for transfers, the keys of those with its entries."""
     way = "entries__account__tenant" if model is Transfer else OWNED[model]
     return set(model._default_manager.filter(**{way: side.tenant}).values_list("pk", flat=True))
 
 
 def found(model: type[models.Model]) -> set[Any]:
-    """Return the keys of all rows that the scope shows."""
+    """Return the keys of all rows that are visible in the scope."""
     return set(model._default_manager.values_list("pk", flat=True))
 
 
@@ -143,7 +143,7 @@ class TestScope:
 
 
 def forgetful(model: type[models.Model], filtered: Any, forgot: list[str]) -> Any:
-    """Return a `QuerySet.filter` that ignores conditions by tenant, for one model."""
+    """Return a `QuerySet.filter` that ignores conditions by tenant for one model."""
 
     def filter_(self: QuerySet[Any], *conditions: Any, **named: Any) -> QuerySet[Any]:
         if self.model is model:

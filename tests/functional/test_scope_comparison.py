@@ -1,4 +1,4 @@
-"""Each query of a tenant's scope is repeated for all tenants (tests/scope.py)."""
+"""Test each query of a tenant's scope against the same query for all tenants (tests/scope.py)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def place() -> Town:
 
 
 def expect(place: Town, job: Job, **times: Any) -> StartEstimate:
-    """Store an estimate of a forecast of the last round, as if just made."""
+    """Store a start estimate of the last round's forecast, as if it was just made."""
     now, at = wall_now(), place.cluster.at
     forecast, _ = StartForecast.objects.get_or_create(
         pool=place.cluster.pool, state="done", round=2, at=at, policy="ltgf", claim="x",
@@ -204,7 +204,7 @@ REFUTED = "The last estimate was wrong"
 
 
 class TestEstimateWithPassedP90:
-    """The estimate is not shown any more; the page states whether a price was the cause."""
+    """The estimate is no longer shown. The page states whether a price was the cause."""
 
     def outbid(self, job: Job, reason: Reason = Reason.PRICE_ABOVE_VALUE) -> None:
         Job.objects.filter(pk=job.pk).update(reason_code=reason)

@@ -1,4 +1,6 @@
-"""The submit page: form and YAML in sync, dry runs, errors, keys, clones, roles, cancelling."""
+"""Test the submit page: form and YAML in sync, dry runs, errors, keys, clones, roles,
+cancelling.
+"""
 
 from __future__ import annotations
 
@@ -366,7 +368,7 @@ class TestClone:
         second = Job.objects.exclude(pk=first.pk).get()
         assert job_as_request(second) == {**job_as_request(first), "name": "run-1-copy"}
         assert second.uid != first.uid
-        # A clone of the clone, and another one of the first, get the next free name.
+        # A clone of the clone and another clone of the original get the next free name.
         for source in (first, second):
             page = place.owner.get(f"{NEW}?from={source.uid}").content.decode()
             assert field(page, "name") == "run-1-copy-2"

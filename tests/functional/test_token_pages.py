@@ -1,6 +1,6 @@
-"""A user's own tokens: made with the password, shown once, revoked, and audited.
+"""Test a user's own tokens: made with the password, shown once, revoked, and audited.
 
-The page and REST act, refuse and record equally.
+The page and REST do, refuse and record the same.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ MADE: list[tuple[str, dict[str, Any], tuple[int, int], list[Any]]] = [
 
 
 class TestPageAndRest:
-    """Regression: the page recorded no refused scope, and REST no new token."""
+    """Regression: the page did not record a refused scope, and REST did not record a new token."""
 
     @pytest.mark.parametrize(("who", "change", "answers", "records"), MADE)
     def test_create_tokens_with_same_result_and_audit_records(

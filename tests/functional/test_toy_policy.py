@@ -1,4 +1,4 @@
-"""A policy known only to its package and the registry works wherever policies do."""
+"""Test that a policy known only to its package and the registry works wherever policies do."""
 
 from __future__ import annotations
 

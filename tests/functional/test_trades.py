@@ -27,7 +27,7 @@ from tests.functional.trades import write_trade
 from tests.round_states import add_state, left_by
 from tests.stages import staged
 
-# The name of the other side by visibility, as the owner (alpha) sees it.
+# The name of the other tenant by visibility, as the owner (alpha) sees it.
 OTHER = {"full": "beta", "pseudonyms": "tenant 2", "own": "other tenants"}
 
 
@@ -68,7 +68,7 @@ class TestPoolPage:
         assert "1 trade of GPU types" in shown
         assert f"{OTHER[setting]} 1.00 v100" in shown
         assert "alpha 3.12 k80 3.12" in shown
-        # The other side's value is shown if that side is visible.
+        # The value for the other tenant is shown if that tenant is visible.
         assert ("1.25 to 5.00" in shown) == (setting != "own")
         assert "1.25" in shown
 
@@ -141,7 +141,7 @@ class TestQuotaAfterTrades:
 
 
 def swap_shares(there: Stage, swaps: dict[str, int]) -> None:
-    """Write another last round, in which trades have changed quotas."""
+    """Write another last round in which trades have changed quotas."""
     last = Round.objects.latest("number")
     ids = {there.tenant(slug).pk: gpus for slug, gpus in swaps.items()}
     last.shares = [
@@ -155,7 +155,7 @@ def swap_shares(there: Stage, swaps: dict[str, int]) -> None:
 
 
 def links_of(page: str) -> list[str]:
-    """Return the links in the sentence below a receipt's headline."""
+    """Return the links in the sentence below the headline of a receipt."""
     deck = re.search(r'<p class="deck">.*?</p>', page, re.DOTALL)
     assert deck is not None
     return re.findall(r'href="([^"]+)"', deck[0])
@@ -217,7 +217,8 @@ class TestReceipt:
     def test_links_trade_and_its_reversal_in_both_directions(self, there: Stage) -> None:
         there.see("full")
         undo = {"rate_micro": -3_125_000}
-        # Of several equal trades the newest in force is undone; others in between do not matter.
+        # Of several equal trades, the newest one in force is undone, even if there are others in
+        # between.
         first = write_trade(there.lab, "beta", "alpha", round_=1)
         second = write_trade(there.lab, "beta", "alpha", round_=2)
         third = write_trade(there.lab, "beta", "alpha", round_=3)
@@ -284,7 +285,7 @@ class TestRound:
 
 
 def undone(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """Change the round to one that undid a trade, while another one is in force."""
+    """Change the round to one in which a trade was undone while another one is in force."""
     buyer, seller = (row.id for row in snapshot.tenants[:2])
     trade = Trade(
         "v100", 1_000_000, buyer, "k80", 3_000_000, seller,

@@ -1,4 +1,4 @@
-"""Pages over pools whose clocks are years apart: each instant is on its pool's clock."""
+"""Test pages about pools whose clocks are years apart: each time is on its pool's clock."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ class TestConsole:
         assert refused.status_code == 422
         grid = clocks.client("oda").get("/operate/pools/pool-1/quotas/?since=soon")
         for answer in (refused, grid):
-            # Examples and hints; the footer and the console's rows use the present.
+            # Examples and hints. The footer and the console's rows use the wall clock.
             said = re.findall(r'class="(?:err|hint)"[^>]*>([^<]*)', answer.content.decode())
             assert said
             assert {year for line in said for year in re.findall(r"\b20\d\d\b", line)} == {"2017"}
 
     def test_shows_round_age_in_wall_time_everywhere(self, clocks: TwoClocks) -> None:
-        """Regression: the figure and the table had different ages of one round."""
+        """Regression: the figure and the table showed different ages of the same round."""
         before = wall_now()
         page = clocks.page("oda", "/operate/pools/pool-1/health/")
         after = wall_now()
@@ -91,7 +91,7 @@ class TestConsole:
         line = re.search(r'id="round-line".*?<time[^>]*data-ago="(\d+)"', page, re.DOTALL)
         assert line is not None
         newest = ages("<main" + page.split('id="t-health"')[1])[0]
-        # The page reads the clock between `before` and `after`, however slow it is.
+        # The page reads the clock between `before` and `after`, however slow the machine is.
         last = Round.objects.filter(pool=clocks.replayed.pool).latest("number").wall_at
         least, most = (before - last).total_seconds() - 1, (after - last).total_seconds() + 1
         assert least <= newest <= most
@@ -164,7 +164,7 @@ class TestPoolSwitch:
             assert 'hx-get="/pools/pool-2/line/"' in line.split(">")[0], other
 
     def test_follows_pool_chosen_in_form(self, clocks: TwoClocks) -> None:
-        """Regression: the page showed the round line of another pool than the chosen one."""
+        """Regression: the page showed the round line of a pool other than the chosen one."""
         client = clocks.client("mo")
         form = {"side": "form", "changed": "pool", "pool": "pool-2", "gpus": "1"}
         step = client.post("/t/north/jobs/dry-run/", form).content.decode()

@@ -1,6 +1,6 @@
-"""Tenants verify a portal's rounds on separate machines; changes by its owner are found.
+"""Test that tenants on separate machines verify rounds, and find changes by the portal's owner.
 
-A real server, its real log, and the command in a separate process. The owner of the database
+A real server, its real log, and the command in a separate process run. The owner of the database
 ignores triggers and has the installation's key, so hashes, links and signatures of forged data are
 valid.
 """
@@ -98,7 +98,7 @@ def update_round(owner: Owner, town: Town, number: int, column: str, value: obje
 
 
 def sealed_anew(town: Town, owner: Owner, first: int) -> None:
-    """Delete records from a round on, and have the portal seal those rounds again."""
+    """Delete records from a round on, and make the portal seal those rounds again."""
     sealing = RoundSealing.objects.get(pool=town.lab.pool)
     place = first - sealing.first
     (log,) = owner.execute(

@@ -1,4 +1,6 @@
-"""Instructions to verify a page: the client's command, the head, the viewer's last time."""
+"""Test the instructions to verify a page: the client's command, the head, the viewer's last
+verification.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,7 @@ class TestVerificationHint:
             ) in text_of(there, "owner", paths[name]), name
 
     def test_hides_verifications_of_other_users(self, there: Stage) -> None:
-        """A verification is hidden from other users.
+        """Other users do not see a verification.
 
         Its user does not see it on pages of other tenants.
         """

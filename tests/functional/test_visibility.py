@@ -1,4 +1,4 @@
-"""The visible tenants of a pool: every visibility x every kind of viewer."""
+"""Test which tenants of a pool are visible, for every visibility and every kind of viewer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def seen(lab: Cluster, setting: str, own: str, site_role: str) -> Visibility:
 
 
 def drawn(lab: Cluster, visibility: Visibility) -> list[VisibleTenant]:
-    """Return tenants with their number as id, so that rows can be written down."""
+    """Return tenants whose id is their number, so that expected rows can be written by hand."""
     order = {lab.tenants[slug].pk: place for place, slug in enumerate("bac", start=1)}
     assert [*visibility.known] == [row.id for row in visibility.known.values()]
     return [
@@ -118,7 +118,7 @@ def test_pseudonyms_of_large_pool_reuse_marks() -> None:
     access = Access(1, "ada", "", (MembershipFacts(first.pk, "t00", "t00", "viewer"),))
     rows = [*read_visibility(lab.pool.pk, access).known.values()]
     assert [row.number for row in rows] == list(range(1, MARKS + 5))
-    # Number 1 has mark 0 to itself; the others share the other 15 marks, by their number.
+    # Number 1 sees itself with mark 0. The others have the other 15 marks, by number.
     assert [row.swatch for row in rows[1:]] == [1 + (n - 1) % 15 for n in range(2, MARKS + 5)]
 
 

@@ -1,4 +1,4 @@
-"""Long loops in turns: `make test` runs the first turn, `make test-rest` the others.
+"""Split long loops into turns: `make test` runs the first turn, `make test-rest` the others.
 
 A test with the parameter `turn` visits all its rows in each turn, and tries another part of the
 values on each row. Over all turns, every value is tried.
@@ -17,7 +17,7 @@ One = TypeVar("One")
 
 
 def dealt(things: Sequence[One], row: int, turn: int) -> list[One]:
-    """Return a fourth of the values of a row: another one in each turn, and on the next row."""
+    """Return a quarter of a row's values, which differs in each turn and on the next row."""
     return [one for place, one in enumerate(things) if (place + row + turn) % TURNS == 0]
 
 

@@ -1,7 +1,7 @@
-"""Two pools with clocks years apart, shared by two tenants, with users of every role.
+"""Provide two pools with clocks years apart, shared by two tenants, with users of every role.
 
 The first pool replays a Friday of 2017 at sixty times wall time; the second one is in wall time.
-Their instants cannot be compared.
+Their times cannot be compared.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TwoClocks:
 
     @property
     def labs(self) -> tuple[Cluster, Cluster]:
-        """Both pools, the older one first."""
+        """Return both pools, the older one first."""
         return self.replayed, self.present
 
     def client(self, who: str) -> Client:
@@ -63,7 +63,7 @@ class TwoClocks:
 
 
 def two_clocks() -> TwoClocks:
-    """Create them, with running, queued and ended jobs, and settled hours in both books."""
+    """Create the pools with running, queued and ended jobs, and settled hours in both books."""
     made = TwoClocks(_lab(REPLAYED, SCALE, "replay"), _lab(wall_now(), 1, "main"))
     for lab, scale in zip(made.labs, (SCALE, 1), strict=True):
         _play(lab, scale)
@@ -74,7 +74,7 @@ def two_clocks() -> TwoClocks:
 
 
 def _lab(now: datetime, scale: int, book: str) -> Cluster:
-    """Create a pool whose clock shows `now` at present, and which started four hours before."""
+    """Create a pool that started four hours ago, and whose clock now shows `now`."""
     Book.objects.get_or_create(
         slug=book, defaults={"currency": "credit", "clock_domain": Book.ClockDomain.SCALED}
     )
@@ -86,7 +86,7 @@ def _lab(now: datetime, scale: int, book: str) -> Cluster:
 
 
 def _round(lab: Cluster, scale: int, after_s: int = 0) -> None:
-    """Run a round at the wall time at which the pool's clock showed its time."""
+    """Run a round at the wall time at which the pool's clock showed the round's time."""
     lab.at += timedelta(seconds=after_s)
     clock = PoolClock.objects.get(pool=lab.pool)
     wall = clock.anchor_wall - (clock.anchor_pool - lab.at) / scale

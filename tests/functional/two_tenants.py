@@ -1,4 +1,4 @@
-"""Two tenants with rows of every kind, in shared and in separate pools.
+"""Provide two tenants with rows of every kind, in shared and in separate pools.
 
 All texts of a tenant contain one word, which reveals them on a page of the other tenant. Ids and
 amounts are distinguished by their values.
@@ -79,12 +79,12 @@ class Side:
 
     @property
     def alone(self) -> Cluster:
-        """The pool that it shares only with the lender."""
+        """The pool that the tenant shares only with the lender."""
         return self.pools[-1]
 
     @property
     def amount(self) -> Decimal:
-        """A unique amount of credits: the tenant tried to transfer it."""
+        """A unique amount of credits, which the tenant tried to transfer."""
         return Decimal(sum(self.word.encode()) ** 2) / 100
 
     def words_in(self, lab: Cluster) -> dict[str, str]:
@@ -104,7 +104,7 @@ class Pair:
 
     @property
     def sides(self) -> tuple[tuple[Side, Side], ...]:
-        """Pairs of the requester and the tenant whose data must stay hidden."""
+        """Return the pairs of a requester and the tenant whose data must stay hidden."""
         return (self.one, self.two), (self.two, self.one)
 
 
@@ -120,7 +120,10 @@ def pool_words(lab: Cluster) -> dict[str, str]:
 
 
 def two_tenants(logs: Path) -> Pair:
-    """Create them; jobs' output is in `logs`. Needs a separate database, because rounds commit."""
+    """Create both tenants; the output of jobs is in `logs`.
+
+    This needs a separate database, because rounds commit.
+    """
     terms: dict[str, Any] = {"lease_s": STEP_S}  # no round is late
     shared = cluster({"quokka-lab": 2, "narwhal-lab": 2, LENDER: 4}, **terms)
     mixed = cluster(
@@ -221,7 +224,7 @@ def _operator() -> Side:
 
 
 def name_of_own(side: Side, base: Decimal) -> None:
-    """Give unique values to the objects and the price of the tenant's separate pool."""
+    """Give unique values to the objects and the price of the tenant's own pool."""
     pool = side.alone.pool
     for node in Node.objects.filter(pool=pool):
         Node.objects.filter(pk=node.pk).update(name=f"{side.word}-{node.name}")
@@ -239,9 +242,10 @@ def lend(lab: Cluster, side: Side) -> None:
 
 
 def run(lab: Cluster, *sides: Side, together: bool = True) -> None:
-    """Run a job of both tenants, then queue one of both; settle an hour.
+    """Run a job of each tenant, then queue one of each; settle an hour.
 
-    If not `together`, the second comes an hour later, so that it lent to the first one.
+    If not `together`, the second tenant's jobs come an hour later, so that it lent to the first
+    tenant.
     """
     first, *later = sides
     lab.profile(LENDER, "lender-net", **dict.fromkeys(_kinds(lab), 1000))
@@ -296,7 +300,7 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
 
 
 def _give_notice(lab: Cluster, side: Side, other: Side) -> None:
-    """Give notice to its first lease of the pool, for a job of the other tenant."""
+    """Give notice to the tenant's first lease in the pool, for a job of the other tenant."""
     lease = Lease.objects.filter(pool=lab.pool, tenant=side.tenant).order_by("id")[0]
     winner = Job.objects.filter(pool=lab.pool, tenant=other.tenant).order_by("-id")[0]
     fence = PoolFence.objects.get(pool=lab.pool)
@@ -371,7 +375,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
 
 
 def _share(side: Side, lab: Cluster) -> str:
-    """Have the tenant lend only by an offer, and set a maximum price; return the offer's id."""
+    """Allow the tenant to lend only by an offer, and set a maximum price; return the offer's id."""
     assert side.manager is not None
     who: dict[str, Any] = {
         "tenant": side.tenant, "actor": Actor(side.manager, f"{side.word}-request"),

@@ -1,4 +1,6 @@
-"""Requesters of pages: owner, team-mate, outsider, operator, auditor, and an anonymous one."""
+"""Provide the requesters of pages: owner, team-mate, outsider, operator, auditor, and one not
+signed in.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def visitor(
 
 
 def signed_in(user: User) -> Client:
-    """Return a client with a session, written directly: `force_login` writes three times."""
+    """Return a client with a session, which is written directly because `force_login` writes three
+    times.
+    """
     session = SessionStore()
     session[SESSION_KEY] = str(user.pk)
     session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
@@ -92,7 +96,7 @@ def signed_in(user: User) -> Client:
 
 
 def reads(client: Client, path: str) -> list[str]:
-    """Return the reading queries of a repeated page, except those for scopes."""
+    """Return the reading queries of a page that is requested again, except those for scopes."""
     assert client.get(path).status_code == 200
     with CaptureQueriesContext(connection) as queries:
         client.get(path)

@@ -1,4 +1,4 @@
-"""A pool whose rounds are old enough for their day to be archived."""
+"""Provide a pool whose rounds are old enough for their day to be archived."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stored(pool: Pool) -> dict[int, tuple[bytes, bytes, bytes]]:
 
 
 def put_away() -> None:
-    """Archive all old days without a time limit."""
+    """Archive all old days, without a time limit."""
     while archive_rounds(seconds=60).days:
         pass
 

@@ -27,15 +27,15 @@ APPEND_ONLY = (
     "tenants_lognode",
     "tenants_transparencylog",
 )
-# A trigger on entries, which runs as the owner, writes balances. Another one copies the tenant's
-# budget to a limit. A trigger on files of rounds allows only changes of their state.
+# The owner's trigger on entries writes balances, and another one copies a tenant's budget to a
+# limit. A trigger on files of rounds allows only changes of their state.
 COLUMNS = {
     "billing_account": {"overrun"},
     "scheduling_roundarchive": {"checked_at", "problem", "dropped_at", "deleted_at"},
 }
 # Tables with day partitions.
 PARTITIONED = ("scheduling_roundblob", "scheduling_roundbundle", "scheduling_roundstate")
-# Sealed row by row; day partitions by the hashes in their round, or by its record in the log.
+# Each row has a seal. Day partitions have hashes in their round or in its log record.
 SEALED = tuple(table for table in APPEND_ONLY if table not in PARTITIONED)
 
 _ROLE = "evenshare_app"
@@ -66,7 +66,7 @@ WHERE tgname ~ '_zz_seal$' AND tgenabled = 'O'
 
 
 def wrong_rights() -> list[str]:
-    """Return every table on which the role has other rights than it should; run as the owner."""
+    """Return every table on which the role has wrong rights; run as the owner."""
     with connections["owner"].cursor() as cursor:
         cursor.execute(_RIGHTS, [_ROLE] * 3)
         tables = cursor.fetchall()
@@ -86,7 +86,9 @@ def _expected(table: str, *, is_partition: bool) -> tuple[set[str], set[str]]:
 
 
 def unguarded_tables() -> list[str]:
-    """Return append-only tables or partitions without a guard or seal, and others that have one."""
+    """Return append-only tables or partitions that lack a guard or seal, and other tables that have
+    one.
+    """
     with connections["owner"].cursor() as cursor:
         cursor.execute(_REFUSING)
         refusing = set(cursor.fetchall())

@@ -1,4 +1,4 @@
-"""The contract of executors: one test suite, run against each of them.
+"""The contract of executors: a test suite that runs against each executor.
 
 A test file provides the fixture `stage` and inherits `ExecutorContract`.
 """
@@ -38,7 +38,7 @@ class Stage(ABC):
     def lease(self, *, runs_s: float, exit_code: int = 0, after: str = "") -> str:
         """Create a job with a lease whose program runs for `runs_s`; return its token.
 
-        `after`: a token of an earlier lease of the same job.
+        `after` is the token of an earlier lease of the same job.
         """
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Stage(ABC):
         )
 
     def over(self, token: str) -> None:
-        """End a process, record its end and make the executor forget it."""
+        """End a process, record its end, and make the executor forget it."""
         self.ended(token, *self.stop(token))
         self.end(token)
         self.executor.forget([token])
@@ -75,7 +75,7 @@ class Stage(ABC):
         return {report.token: report for report in listed}
 
     def ended(self, token: str, *already: Report) -> Report:
-        """Wait until a token is reported to have ended."""
+        """Wait until the executor reports that a token has ended."""
         found = {report.token: report for report in already}
         for _ in range(int(10 * PATIENCE_S)):
             report = found.get(token)
@@ -183,7 +183,7 @@ class ExecutorContract(CallsContract):
         assert stage.reports() == before
 
     def test_late_launch_of_old_lease_changes_nothing(self, stage: Stage) -> None:
-        """A round that slept before its call continues when the job's next lease runs."""
+        """A round that paused before its call continues while the job's next lease runs."""
         old = stage.lease(runs_s=60)
         stage.launch(old)
         stage.over(old)

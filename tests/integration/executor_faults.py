@@ -1,8 +1,8 @@
-"""Executors whose engines fail in every way: no program starts twice, no lease is lost.
+"""Tests of executors whose engines fail in every way: no program starts twice, no lease is lost.
 
 A test file provides the fixture `stage`, as for `ExecutorContract`, and inherits
 `FaultyExecutorContract`. Faults are injected between the portal's engine and the executor under
-test, whose effects are real.
+test, whose calls take effect.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from tests.tools import PATIENCE_S
 
 # In the class body, `list` would mean the protocol's method.
 Reports = list[Report]
-# Faults change only the answer; the call had its effect.
+# Faults change only the answer, after the call took effect.
 Fault = Callable[[Reports], Any]
 OTHERS = "elsewhere-1-1"
 
 
 def refuses(_: Reports) -> Reports:
-    """Raise an error after the call took effect: the portal cannot know whether it did."""
+    """Raise an error after the call took effect, so the portal cannot know whether it did."""
     raise ExecutorError("502 Bad Gateway")
 
 
@@ -70,7 +70,7 @@ def says_none(_: Reports) -> None:
 
 
 def reuses_ids(reports: Reports) -> Reports:
-    """Reuse an id, so that the answer also contains jobs that had it before."""
+    """Reuse an id, so that the answer also lists jobs that had this id before."""
     strangers = [replace(one, token=_other_lease(one.token)) for one in reports]
     return [*reports, *strangers, Report(OTHERS, ReportState.RUNNING, 1)]
 
@@ -104,13 +104,13 @@ def says_half(reports: Reports) -> Reports:
 
 
 def _other_lease(token: str) -> str:
-    """Return a token of an earlier lease of the same job, which is not recorded."""
+    """Return the token of an earlier lease of the same job, of which there is no record."""
     return token.rpartition("-")[0] + "-0"
 
 
 RUNNING = ReportState.RUNNING
 OF_CALLS = (refuses, is_too_slow, raises, says_nothing, says_none, reuses_ids, talks_nonsense)
-# Faults that leave many leases out of a listing, which look like a mass disappearance.
+# Faults that leave so large a part out of a listing that it looks like a mass disappearance.
 OF_LISTINGS = (*OF_CALLS, says_half)
 
 
@@ -122,7 +122,7 @@ class FaultyExecutor:
         self.traits = executor.traits
         self.faults: dict[str, Fault] = {}
         self.calls = 0
-        # By token: all starts that were reported.
+        # All reported starts by token.
         self.starts: defaultdict[str, set[int]] = defaultdict(set)
 
     def launch(self, launches: Sequence[Launch]) -> Reports:
@@ -157,7 +157,7 @@ class FaultyExecutor:
 
 
 class _Engine:
-    """The engine's calls on a stage, through a faulty executor."""
+    """The calls that the engine makes on a stage through a faulty executor."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -176,7 +176,7 @@ class _Engine:
         return tokens
 
     def order_stop(self, token: str) -> None:
-        """Take a lease back, as a round does."""
+        """Order the stop of a lease, as a round does."""
         leases = Lease.objects.filter(job=token_job(token))
         leases.update(state="stopping", end_reason="not_renewed")
         Job.objects.filter(pk=token_job(token)).update(state="stopping")
@@ -189,7 +189,7 @@ class _Engine:
         )
 
     def step(self) -> None:
-        """Make a round's calls of its executor."""
+        """Make the calls that a round makes to its executor."""
         at = from_us(self.stage.now_us())
         dispatch(self.stage.pool, self.executor, self._fence, installation="es", at=at)
         reconcile(self.stage.pool, self.executor, self._fence, installation="es", at=at)
@@ -230,7 +230,7 @@ class FaultyExecutorContract:
 
     @pytest.fixture(autouse=True)
     def _patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make the next call of an open breaker a probe; a test may change this."""
+        """Allow the next call through an open breaker as a probe; a test may replace this."""
         monkeypatch.setattr(breaker, "COOL_DOWN_S", 0)
 
     def test_failing_launches_start_each_process_once(self, stage: Stage) -> None:
@@ -344,7 +344,7 @@ class FaultyExecutorContract:
         engine.step()
         assert set(engine.states().values()) == {("ended", "lost")}
         assert set(Job.objects.values_list("state", flat=True)) == {"pending"}
-        # The processes still run; as their leases have ended now, they are stopped.
+        # The processes still run. Their leases have ended by now, so they are stopped.
         engine.until(lambda: stage.reports() == {})
         assert (_health().missing, _health().accepted) == ({}, [])
         engine.assert_started_once(tokens)

@@ -1,4 +1,4 @@
-"""A pool with past jobs and a queue, for tests of start forecasts."""
+"""Provide a pool with past jobs and a queue, for tests of start forecasts."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def busy_lab() -> Cluster:
 
 @contextmanager
 def lab_of(stages: Stages, make: Callable[[], Cluster] = busy_lab) -> Iterator[Cluster]:
-    """Yield a copy of a pool whose clock now shows the pool's own time."""
+    """Yield a copy of a pool, with a clock that shows the pool's own time."""
     with stages.copy(make) as lab:
         set_clock(lab)
         yield lab
 
 
 def foreseen_lab() -> Cluster:
-    """Return the pool of `busy_lab` with its start forecast, which contains few prices."""
+    """Return the pool of `busy_lab` with its start forecast, which has only a few prices."""
     made = busy_lab()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prices, "POINTS", 1)
@@ -60,7 +60,7 @@ def set_clock(lab: Cluster) -> None:
 
 
 def every_beat() -> Callable[[], float]:
-    """Return a timer by which every 25th round sends a heartbeat."""
+    """Return a timer with which every 25th round sends a heartbeat."""
     return itertools.count(0, 0.04).__next__
 
 

@@ -1,4 +1,4 @@
-"""Faults that tests inject at named points: an exception, a lost connection, kill -9."""
+"""Inject faults at named points: an exception, a lost connection, kill -9."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.factories import Cluster
 from tests.tools import PATIENCE_S
 
 CHILD = Path(__file__).with_name("round_process.py")
-# Errors of a step whose connection was cut.
+# Errors that a step raises if its connection was cut.
 CUT_OFF = (DatabaseError, transaction.TransactionManagementError)
 
 
@@ -89,5 +89,5 @@ def killed(point: str, _step: Step, lab: Cluster) -> None:
     assert printed.splitlines()[-1] == point
 
 
-# The faults by name, for the names of test cases.
+# The faults by name, which also name the test cases.
 FAULTS = {"interrupted": interrupted, "cut_from_database": cut_off, "kill_9": killed}

@@ -1,6 +1,6 @@
-"""A worker that launches local leases and then does not end by itself.
+"""Launch local leases as a worker does, and then wait to be killed.
 
-Usage: local_process.py ROOT TOKEN...; prints `launched` and waits to be killed.
+Usage: local_process.py ROOT TOKEN...; prints `launched` once the leases run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import django
 
 django.setup()
 
-# Imported here, because models need Django's set-up.
+# Models need Django's set-up, so the import is here.
 from django.conf import settings  # noqa: E402 - after django.setup()
 
 from scheduling.engine.executors import Launch  # noqa: E402 - after django.setup()

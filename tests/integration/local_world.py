@@ -1,4 +1,6 @@
-"""A pool on the `local` executor whose leases a test creates and ends by hand, without rounds."""
+"""Provide a pool on the `local` executor whose leases a test creates and ends itself, without
+rounds.
+"""
 
 from __future__ import annotations
 
@@ -167,7 +169,7 @@ class LocalWorld:
 
 
 def processes_below(root: Path) -> list[int]:
-    """Find shims by their command line, programs and their children by their environment."""
+    """Find shims by their command line, and programs and their children by their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():

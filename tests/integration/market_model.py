@@ -1,4 +1,4 @@
-"""A second implementation of the rules for offers and credit (docs/money.md), in plain Python.
+"""Implement the rules for offers and credit (docs/money.md) a second time, in plain Python.
 
 Amounts are micro-credits, times are seconds of pool time. The model reads the terms of rounds. It
 computes costs, earnings, reservations, and each tenant's spending and remaining credit.
@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 HOUR_S = 3600
-# Two round intervals of 10 s.
+# Two round intervals of 10 s each.
 LATE_S = 20
 OPERATOR = 0
 FREEDOM = ["RESERVE", "LEND", "LEND_AND_BORROW"]
@@ -30,7 +30,7 @@ class ModelOffer:
 
 @dataclass
 class Party:
-    """A tenant: its quota and offers, its credit, and its budget of a calendar month."""
+    """A tenant: its quota and offers, its credit, and its budget for a calendar month."""
 
     quota: int
     bounds: tuple[str, int | None] = ("LEND_AND_BORROW", None)
@@ -48,7 +48,7 @@ class Party:
     unsettled: dict[str, int] = field(default_factory=dict)
 
     def most_lent(self, at: int, price: int) -> int:
-        """Return the GPUs of its quota that may be lent while all of it is idle."""
+        """Return how many GPUs of its quota may be lent if all of it is idle."""
         if "RESERVE" in (self.own[0], self.bounds[0]):
             return 0
         limits = [limit for limit in (self.own[1], self.bounds[1]) if limit is not None]
@@ -62,7 +62,7 @@ class Party:
 
     @property
     def short(self) -> int:
-        """Return by how much debts and reservations exceed the credit."""
+        """Return the amount by which debts and reservations exceed the credit."""
         if self.limit is None:
             return 0
         return max(0, self.reserved - self.balance - self.limit)
@@ -72,7 +72,7 @@ class Party:
         return self.limit is None or self.balance + self.limit - self.reserved >= micro
 
     def may_promise(self, month: str) -> int | None:
-        """Return how much rounds may reserve within the credit and the month's budget."""
+        """Return how much rounds may still reserve within the credit and the month's budget."""
         rooms = []
         if self.limit is not None:
             rooms.append(self.balance + self.limit - self.reserved)
@@ -83,7 +83,7 @@ class Party:
         return min(rooms, default=None)
 
     def spent_in(self, month: str) -> int:
-        """Return the charges on the days of a month, as corrected."""
+        """Return the charges on the days of a month, after corrections."""
         return sum(micro for day, micro in self.spent.items() if day.startswith(month))
 
 
@@ -94,7 +94,7 @@ def lends(offer: ModelOffer, at: int, price: int) -> bool:
 
 @dataclass
 class Term:
-    """The grant of a lease or one renewal; `ends` is None while it runs."""
+    """A lease's grant or one of its renewals; `ends` is None while it runs."""
 
     tenant: int
     own: int
@@ -108,23 +108,23 @@ class Term:
     shares: dict[int, int] = field(default_factory=dict)
     settled: bool = False
     round_at: int | None = None  # the first round at or after the term's expiry
-    borne: int = 0  # what the operator pays to lenders for time without rounds
+    borne: int = 0  # the operator's payment to lenders for time without rounds
 
     @property
     def worst(self) -> int:
-        """The amount that its round reserves, rounded up."""
+        """Return the amount that the round reserves for the term, rounded up."""
         return -(-self.borrowed * self.price * (self.expires - self.starts) // HOUR_S)
 
     @property
     def charged_until(self) -> int:
-        """When the charge stops: at the term's end, or at its expiry if rounds were late."""
+        """Return when the charge stops: at the term's end, or at its expiry if rounds were late."""
         assert self.ends is not None
         is_late = self.round_at is not None and self.round_at > self.expires + LATE_S
         return min(self.ends, self.expires) if is_late else self.ends
 
     @property
     def full(self) -> int:
-        """The lenders' earnings: the charge, and the operator's payment."""
+        """Return what lenders earn: the charge and the operator's payment."""
         return (self.charge or 0) + self.borne
 
     def exact(self, until: int) -> Fraction:
@@ -140,7 +140,7 @@ class Model:
         self.parties = {tenant: Party(quota) for tenant, quota in quotas.items()}
         self.operator = 0
         self.terms: dict[int, dict[int, Term]] = {}  # terms by lease and number
-        self.lendable: list[tuple[int, dict[int, int]]] = []  # GPUs by tenant after a round
+        self.lendable: list[tuple[int, dict[int, int]]] = []  # GPUs by tenant after each round
 
     def note_round(self, at: int) -> None:
         """Record the first round after the expiry of terms."""
@@ -191,7 +191,9 @@ class Model:
         return [term for terms in self.terms.values() for term in terms.values()]
 
     def idle(self, at: int) -> dict[int, int]:
-        """Return each lender's idle GPUs on offer at an instant; the operator's are unallocated."""
+        """Return each lender's idle GPUs on offer at a time; the operator's are the unallocated
+        ones.
+        """
         rows = [row for since, row in self.lendable if since <= at]
         most = rows[-1] if rows else dict.fromkeys(self.parties, 0)
         idle = {OPERATOR: self.capacity - sum(one.quota for one in self.parties.values())}
@@ -207,7 +209,10 @@ class Model:
         return idle
 
     def parts(self, term: Term) -> dict[int, Fraction]:
-        """Return each lender's part of a term: own idle / all idle over time; the sum is 1."""
+        """Return each lender's part of a term: its idle GPUs divided by all idle GPUs, over time.
+
+        The sum is 1.
+        """
         assert term.ends is not None
         changes = {since for since, _ in self.lendable}
         changes |= {at for one in self.every() for at in (one.starts, one.ends) if at is not None}
@@ -223,9 +228,9 @@ class Model:
         return {lender: part / (term.ends - term.starts) for lender, part in parts.items() if part}
 
     def split(self, term: Term) -> dict[int, int]:
-        """Split a charge by the largest remainder, ties by id, the operator last.
+        """Split a charge by largest remainder. On ties the lowest id is first, the operator last.
 
-        Lenders also earn for time that the borrower is not charged for.
+        Lenders also earn for time for which the borrower is not charged.
         """
         if not term.full:
             return {}
@@ -238,11 +243,11 @@ class Model:
 
 
 def rounded(exact: Fraction) -> int:
-    """Return the nearest whole micro-credit, halves up."""
+    """Return the nearest whole micro-credit; halves are rounded up."""
     return int((2 * exact + 1) // 2)
 
 
 def day_name(day: int) -> str:
-    """Return a day since 1970 as YYYY-MM-DD."""
+    """Return the date of a day since 1970 as YYYY-MM-DD."""
 
     return (date(1970, 1, 1) + timedelta(days=day)).isoformat()

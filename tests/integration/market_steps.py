@@ -17,7 +17,7 @@ GPU_LIMITS = st.sampled_from([None, None, 0, 1, 3])
 FLOORS = st.sampled_from([0, 200_000, 414_214, 900_000])
 
 QUOTAS = {"north": 4, "east": 2, "south": 1}
-# Situations that the histories together must reach.
+# Situations that the histories must reach, taken together.
 MET = {
     *("settings", "bounds", "offers", "revocations", "highest prices", "jobs", "rounds", "loans"),
     *("deliveries", "allowances", "gifts", "gifts refused", "limits", "budgets"),
@@ -30,7 +30,7 @@ FROM billing_account a JOIN billing_book k ON k.id = a.book_id
 LEFT JOIN tenants_budget b ON b.tenant_id = a.tenant_id AND b.book = k.slug
 WHERE k.id = %s
 """
-# Each step with its frequency in a hundred steps, and its parameters.
+# Each step with its frequency in 100 steps, and its parameters.
 TABLE: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     # Hypothesis shrinks to the first step, so it must be cheap.
     "limit": (6, {"who": WHO, "limit": LIMITS}),

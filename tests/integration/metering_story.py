@@ -1,4 +1,4 @@
-"""A small pool whose lease events a test writes by hand, in minutes of pool time."""
+"""Provide a small pool whose lease events a test writes itself, in minutes of pool time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from scheduling.models import (
 )
 from tenants.models import Budget, Tenant
 
-# The counts in the summary of a round.
+# The counts that the summary of a round contains.
 COUNTED = (
     "granted", "renewed", "ended", "waiting", "waiting_gpus", "capacity", "used", "idle",
 )  # fmt: skip
@@ -38,10 +38,11 @@ def at(minute: float) -> datetime:
 
 
 class Story:
-    """Tenants a (quota 4) and b (quota 4) in a pool of 8 GPUs of type v100; 30-minute leases.
+    """Tenants a and b, each with a quota of 4, in a pool of 8 GPUs of type v100; leases take 30
+    minutes.
 
-    `late_min`: a round is on time until this many minutes after a term's expiry; None for events
-    from before ADR 0232.
+    A round is on time until `late_min` minutes after a term's expiry. Events from before ADR 0232
+    have None.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Story:
         self._event("ended", minute, data | {"gpu_type": "v100"}, lease)
 
     def post_round(self, minute: float, price: str = "1.000000") -> None:
-        """Write a round that posts the next price; all earlier events are then known."""
+        """Write a round that posts the next price. All earlier events are then known."""
         self.round += 1
         Round.objects.create(
             pool=self.pool,
@@ -163,7 +164,7 @@ class Story:
         self.looked(minute)
 
     def looked(self, minute: float) -> None:
-        """Record that the scheduler checked the pool at this minute, with a round or without."""
+        """Record that the scheduler checked the pool at this minute, with or without a round."""
         self.fence.last_checked_at, self.fence.next_round = at(minute), self.round + 1
         self.fence.save()
 
@@ -227,7 +228,7 @@ class Story:
         budget = Budget.objects.get(tenant_id=lease.tenant_id, book="demo")
         worst = worst_case_micro(term.borrowed, to_micro(term.price), 1800 * 1_000_000)
         budget.reserved += to_credits(worst)
-        # The engine reserved this much, whatever the limit is now.
+        # The engine reserved this amount, whatever the limit is now.
         if budget.credit_limit is not None:
             short = budget.reserved - budget.spendable - budget.credit_limit
             budget.overrun = max(budget.overrun, short)
@@ -258,7 +259,7 @@ class Story:
 
 
 def lines_and_shares() -> list[tuple[Any, ...]]:
-    """Return the meter's rows without ids, which are the same for the same events."""
+    """Return the meter's rows without ids; they are the same for the same events."""
     return [
         (
             line.lease_id,
@@ -284,7 +285,7 @@ def lines_and_shares() -> list[tuple[Any, ...]]:
 
 
 def swept_at_once(pool_id: int) -> list[tuple[Any, ...]]:
-    """Return the same rows from one sweep in memory over all events, without stored state."""
+    """Return the same rows from a sweep over all events at once, without a stored state."""
     sweep = Sweep()
     events = read_events(pool_id, after=0, limit=1_000_000)
     rows: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""Replaces `portal.demo.slurm.keep` on a host without Slurm; takes the same arguments."""
+"""Replace `portal.demo.slurm.keep` on a host without Slurm; the arguments are the same."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every pair of an executor's report and a state in the database, for every executor."""
+"""Test every pair of an executor's report and a state in the database, for every executor."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from scheduling.models import ExecutorHealth, Intent, Job, Lease
 from tests.integration.executor_contract import Stage
 from tests.tools import PATIENCE_S
 
-# States of the lease in the database. `ordered`: launching, but the executor has not been called.
+# States of the lease in the database. `ordered`: it is launching, but the executor has not been
+# called.
 RECORDED = ("no row", "ended", "ordered", "launching", "running", "stopping")
-# States of its process. `unknown`: the executor has forgotten it; `over`: it has ended.
+# States of its process. `unknown`: the executor has forgotten it. `over`: it has ended.
 PROCESSES = ("unknown", "runs", "over", "stopped")
 
 
@@ -40,7 +41,7 @@ OUTCOMES = {
     **{("no row", process): NOTHING for process in PROCESSES},
     **{("ended", process): ENDED for process in PROCESSES},
     ("ordered", "unknown"): Outcome("launching", "", "running"),
-    # The executor was called, but a crash prevented the record of the call.
+    # The executor was called, but a crash prevented the call from being recorded.
     ("ordered", "runs"): RUNNING,
     ("ordered", "over"): FINISHED,
     ("ordered", "stopped"): LOST,
@@ -53,7 +54,7 @@ OUTCOMES = {
     ("running", "over"): FINISHED,
     ("running", "stopped"): LOST,
     ("stopping", "unknown"): TAKEN,
-    # The request to stop is another intent.
+    # The request to stop has a separate intent.
     ("stopping", "runs"): Outcome("stopping", "not_renewed", "stopping"),
     ("stopping", "over"): FINISHED,
     ("stopping", "stopped"): TAKEN,
@@ -61,9 +62,9 @@ OUTCOMES = {
 
 
 class ReconcileContract:
-    """A process without a lease is stopped, and a recorded lease without a process ends."""
+    """A process without a lease is stopped, and a lease without a process ends."""
 
-    # In two parts, because three missing leases at once would be a mass disappearance.
+    # Three missing leases at once would be a mass disappearance, so there are two parts.
     @pytest.mark.parametrize(
         "part", [RECORDED[:4], RECORDED[4:]], ids=["before", "after its start"]
     )
@@ -158,7 +159,7 @@ def noted_missing() -> dict[str, str] | None:
 
 
 def _meant(tokens: dict[tuple[str, str], str]) -> set[str]:
-    """Return the tokens of the processes that should still run: those with a live lease."""
+    """Return the tokens of the processes that should still run, because their lease is live."""
     return {
         token
         for (recorded, process), token in tokens.items()
@@ -169,7 +170,7 @@ def _meant(tokens: dict[tuple[str, str], str]) -> set[str]:
 def _every_pair(stage: Stage, part: tuple[str, ...]) -> dict[tuple[str, str], str]:
     """Return tokens of leases for each pair, with their processes in the wanted state.
 
-    Processes that must end do so before the others are launched, because they hold the GPUs.
+    Processes that must end do so before the others are launched, because they hold GPUs.
     """
     tokens = {
         (recorded, process): stage.lease(runs_s=0.1 if process == "over" else 600)

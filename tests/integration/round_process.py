@@ -1,4 +1,4 @@
-"""A process that runs a round, meters, settles and archives files, and fails at a named point.
+"""Run a round, meter, settle and archive files, and fail at a named point.
 
 Usage: round_process.py POOL INSTANT POINT:(kill|stop) HOLD_S [MODULE]; prints the point, then the
 outcome. MODULE defines a POLICY for tests.
@@ -19,7 +19,7 @@ import django
 
 django.setup()
 
-# Imported here, because models need Django's set-up.
+# Models need Django's set-up, so the import is here.
 from billing.metering import (  # noqa: E402 - after django.setup()
     log_transfers,
     meter_pool,
@@ -36,7 +36,7 @@ from tests.integration.archive_stage import keep_files  # noqa: E402 - the same
 
 
 def main(pool: str, instant: str, where: str, hold_s: str, module: str = "") -> None:
-    """Run the round with its fault armed."""
+    """Run the round with its fault injected."""
     if module:
         policy = import_module(module).POLICY
         registry.POLICIES[policy.name] = policy

@@ -1,4 +1,4 @@
-"""Helpers of tests of gangs on a Slurm cluster, whose ranks train."""
+"""Help to test gangs of training processes on a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.tools import eventually
 
 
 def begins(world: SlurmWorld, token: str, ranks: int = 2) -> list[int]:
-    """Return the first steps of a lease's ranks, once all have started."""
+    """Wait until all ranks of a lease have started, and return each rank's first step."""
     pattern = re.compile(r"rank \d begins at step (\d+)")
     eventually(lambda: len(pattern.findall(world.log(token))) == ranks)
     return [int(step) for step in pattern.findall(world.log(token))]

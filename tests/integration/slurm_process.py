@@ -1,4 +1,4 @@
-"""A process that runs a round with job folders below ROOT, and fails at a named point.
+"""Run a round with job folders below ROOT, and fail at a named point.
 
 Usage: slurm_process.py ROOT POOL INSTANT POINT:(kill|stop) HOLD_S; see round_process.py.
 """

@@ -1,4 +1,4 @@
-"""Real-time rounds of a pool with the five nodes of a real Slurm cluster, and jobs for it."""
+"""Provide real-time rounds of a pool on the five nodes of a real Slurm cluster, and jobs for it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.tools import PATIENCE_S, eventually
 
 CHILD = Path(__file__).with_name("slurm_process.py")
 
-# The program of a gang counts to a number in steps of 0.1 s and saves the count on a stop; only the
-# first rank counts. Each start writes a line, and the program ends with the given code.
+# The gang's program counts to a number in steps of 0.1 s, and saves the count when it is stopped.
+# Only the first rank counts. Each start writes a line, and the program ends with the given code.
 COUNTER = """
 import os, pathlib, signal, sys, time
 home = pathlib.Path(os.environ["EVENSHARE_JOB_DIR"])
@@ -60,7 +60,7 @@ sys.exit(int(sys.argv[2]))
 
 @dataclass
 class SlurmRounds:
-    """A pool of three tenants, each with the quota of one GPU type."""
+    """A pool with three tenants, each of which has the quota of one GPU type."""
 
     root: Path
     slurm: SlurmCluster
@@ -69,13 +69,13 @@ class SlurmRounds:
     def submit(
         self, tenant: str, gpus: int, steps: int, code: int = 0, gpu_types: Sequence[str] = ()
     ) -> Job:
-        """Submit a gang that counts to `steps`, at the present instant of the pool's clock."""
+        """Submit a gang that counts to `steps`, at the current pool time."""
         self.lab.at = read_clock(self.lab.pool.pk).pool_at
         command = [sys.executable, "-c", COUNTER, str(steps), str(code)]
         return self.lab.submit(tenant, gpus, 1, command=command, gpu_types=list(gpu_types))
 
     def end(self, job: Job) -> None:
-        """End the program of a job before its last step."""
+        """End a job's program before its last step."""
         (self.root / str(job.pk) / "done").touch()
 
     def turn(self) -> bool:
@@ -87,7 +87,9 @@ class SlurmRounds:
         return True
 
     def turn_that_is_killed(self, point: str) -> bool:
-        """Run a round in a process that is killed at a point; return whether it got there."""
+        """Run a round in a process that is killed at a point, and return whether it reached the
+        point.
+        """
         at = read_clock(self.lab.pool.pk).pool_at
         command = [sys.executable, str(CHILD), str(self.root), str(self.lab.pool.pk)]
         victim = subprocess.Popen(
@@ -101,12 +103,12 @@ class SlurmRounds:
         return victim.returncode == -signal.SIGKILL
 
     def take_over(self) -> None:
-        """Expire the fence of a dead process at once."""
+        """Make the fence of a dead process expire at once."""
         with connection.cursor() as cursor:
             cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
 
     def starts(self, job: Job) -> list[tuple[int, int]]:
-        """Return the lease and the count of each start of a job's program."""
+        """Return (lease, count) of each start of a job's program."""
         lines = (self.root / str(job.pk) / "starts").read_text().splitlines()
         return [(int(lease), int(count)) for lease, count in map(str.split, lines)]
 
@@ -120,7 +122,7 @@ class SlurmRounds:
         try:
             tools.cancel(job.job_id for job in tools.queue().values())
         except ExecutorError:
-            # If a test failed while its controller was dead, the cluster's end kills its jobs.
+            # If a test failed while its controller was down, the end of the cluster kills its jobs.
             return
         eventually(lambda: not processes_below(self.root))
 
@@ -154,7 +156,7 @@ def slurm_rounds(root: Path, slurm: SlurmCluster, **fields: Any) -> Iterator[Slu
 
 
 def ended_events(job: Job) -> list[str]:
-    """Return the end reasons of those leases of a job that ran, in order.
+    """Return the end reasons of a job's leases that ran, in order.
 
     If the job finishes while it is being moved, its waiting lease never runs.
     """

@@ -1,4 +1,4 @@
-"""A pool on a real cluster whose tenants' jobs run as separate Unix users."""
+"""Provide a pool on a real cluster whose tenants' jobs run as separate Unix users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unix_users import NAMES, common_python, open_folder, require_users
 
 ANN, BEN, REST = NAMES
 AS_ROOT = ("runuser", "-u", "{user}", "--")
-# A program that prints its user, and saves its progress on a stop, like real jobs.
+# A program that prints its user and saves its progress when it is stopped, like real jobs.
 SAVES = """
 import json, os, signal, sys, time
 rank = os.environ.get("RANK", "0")
@@ -55,7 +55,7 @@ def users_cluster() -> Iterator[SlurmCluster]:
 
 
 class UsersWorld(SlurmWorld):
-    """Tenants `a` and `b` with a user each, and `c` without one."""
+    """Tenants `a` and `b`, which have a Unix user each, and `c`, which has none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

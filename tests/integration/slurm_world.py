@@ -1,4 +1,6 @@
-"""A pool on the `slurm` executor whose leases a test creates and ends by hand, without rounds."""
+"""Provide a pool on the `slurm` executor whose leases a test creates and ends itself, without
+rounds.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def make_lab(
 
 @dataclass
 class SlurmWorld:
-    """Jobs with a lease each, never on `avoided` nodes; `close` leaves no process running."""
+    """Jobs with a lease each, never on `avoided` nodes; `close` ends all processes."""
 
     root: Path
     slurm: SlurmCluster
@@ -74,7 +76,7 @@ class SlurmWorld:
     def lease(
         self, *argv: str, gpus: Sequence[int] = (1,), job: Job | None = None, **fields: Any
     ) -> str:
-        """Create a job with a lease that is ready to launch, on `gpus` GPUs of each node."""
+        """Create a job with a lease on `gpus` GPUs of each node, ready to launch."""
         made = job or self.lab.submit("a", sum(gpus), 60, command=list(argv), **fields)
         number = Lease.objects.filter(job=made).count() + 1
         now = read_clock(self.lab.pool.pk).pool_at
@@ -86,14 +88,14 @@ class SlurmWorld:
         token = lease_token(made.pk, number, "es")
         self._nodes[token] = list(zip(self._emptiest_first(), gpus, strict=False))
         for node, count in self._nodes[token]:
-            # Slots of leases that have really ended are free.
+            # A lease that has really ended leaves its slots free.
             LeaseSlot.objects.bulk_create(
                 LeaseSlot(lease=lease, node=node, slot=slot) for slot in range(count)
             )
         return token
 
     def _emptiest_first(self) -> list[Node]:
-        """Return the pool's nodes, emptiest first, so that no lease has to wait."""
+        """Return the pool's nodes with the emptiest first, so that no lease has to wait."""
         every = Node.objects.filter(pool=self.lab.pool).order_by("id")
         nodes = list(every.exclude(name__in=self.avoided))
         # Slurm reports which jobs have ended, because a job may falsify its files.
@@ -106,13 +108,13 @@ class SlurmWorld:
         return sorted(nodes, key=lambda node: used[node.pk])
 
     def _queue(self) -> dict[str, SlurmJob]:
-        """Return jobs of leases as the executor does, even if a test removed its tools."""
+        """Return the jobs of leases as the executor does, even if a test removed its tools."""
         if not self._launched:
             return {}
         return self.executor._queue(self.executor._cluster(self.lab.pool.pk))
 
     def launch(self, *tokens: str) -> list[Report]:
-        """Launch until all run or have ended, and mark the intents as done."""
+        """Launch the leases until all run or have ended, and mark the intents as done."""
         at_us = self.now_us()
         wanted = [Launch(token, token_job(token), at_us) for token in tokens]
         self._launched.update(tokens)
@@ -174,7 +176,7 @@ class SlurmWorld:
         return data.decode(errors="replace")
 
     def says(self, token: str, *words: str) -> None:
-        """Wait until a program has printed all of this."""
+        """Wait until a program has printed all of these texts."""
         eventually(lambda: all(word in self.log(token) for word in words))
 
     def queued(self, token: str) -> SlurmJob | None:

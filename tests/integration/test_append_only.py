@@ -1,6 +1,6 @@
-"""History is append-only: rights on each table, and checks that find changes.
+"""Test that history is append-only: rights on each table, and checks that find changes.
 
-The tables are read from the database, so that new ones and future partitions are included.
+The tables are read from the database, so new tables and future partitions are included.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TestApplicationRole:
 
 
 def refused(statement: str, using: str, *, may_pass: bool = False) -> str:
-    """Return the database's error; "" if the statement changes no row and `may_pass` is set."""
+    """Return the database's error, or "" if `may_pass` is set and the statement changes no row."""
     try:
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
             cursor.execute(statement)
@@ -94,7 +94,7 @@ class Column(NamedTuple):
     type: str
 
 
-# By type: an SQL expression whose value differs from that of the column {}.
+# For each type, an SQL expression whose value differs from that of the column {}.
 OTHER = {
     "boolean": "NOT {}",
     "bigint": "coalesce({}, 0) + 1000003",
@@ -137,7 +137,7 @@ class History:
         transparency.checkpoint_note(transparency.round_log("p"))
         self.session: psycopg.Connection[Any] = services.postgres.connect(database)
         self.session.execute("SET session_replication_role = replica")
-        # Constraints are dropped, because columns are changed one by one.
+        # The constraints are dropped, because columns are changed one by one.
         for table, constraint in (
             ("billing_postedprice", "price_surcharge_whole_or_none"),
             ("billing_usageline", "usage_borne_past_its_charge"),
@@ -159,7 +159,7 @@ class History:
         return [Column(*row) for row in found.fetchall()]
 
     def change(self, column: Column) -> None:
-        """Change one value of one row, and remember the original table."""
+        """Change one value of a row, and remember the table before the change."""
         table, other = column.table, OTHER.get(column.type, TEXT).format(column.name)
         self.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM {table}")  # noqa: S608 - the same
         changed = self.execute(
@@ -171,13 +171,13 @@ class History:
         assert changed.fetchall() == [(True,)] or column.name == "seal", column
 
     def put_back(self, table: str) -> None:
-        """Restore the table before the last change."""
+        """Undo the last change of the table."""
         self.execute(f"DELETE FROM {table}")  # noqa: S608 - of the catalogue
         self.execute(f"INSERT INTO {table} SELECT * FROM kept")  # noqa: S608 - the same
         self.execute("DROP TABLE kept")
 
     def execute(self, statement: str) -> psycopg.Cursor[Any]:
-        """Run SQL that was composed of names."""
+        """Run SQL that was composed from names."""
         return self.session.execute(statement)
 
 
@@ -206,7 +206,9 @@ class TestOwnerChange:
         assert check_seals() == []
 
     def test_is_detected_in_columns_added_later(self, history: History) -> None:
-        """The migration fills the column of old rows and seals them again, in one transaction."""
+        """The migration fills the column of old rows and seals the rows again, in one
+        transaction.
+        """
         for table in rights.SEALED:
             with transaction.atomic(using="owner"), connections["owner"].cursor() as cursor:
                 cursor.execute(f"ALTER TABLE {table} ADD COLUMN later int")

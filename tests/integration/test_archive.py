@@ -1,4 +1,6 @@
-"""Whole days of rounds move from the database to files; interruptions lose nothing."""
+"""Test that whole days of rounds move from the database to files, and that interruptions lose
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def folder(committed_db: str, settings: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lab(folder: Path) -> Cluster:
-    """Four rounds of a day, and the newest of the day after."""
+    """Return a pool with four rounds of one day, and a newest round on the next day."""
     assert not folder.exists()
     return old_lab()
 

@@ -1,6 +1,6 @@
-"""The restore drill: dump a live portal, restore it into an empty server, check it, continue.
+"""Test the restore drill: dump a live portal, restore it into an empty server, check it, continue.
 
-The scripts are those of docs/operations.md, unchanged and in production mode.
+The scripts of docs/operations.md run unchanged, in production mode.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PASSWORDS = {"owner": "owner-pass-4711", "app": "app-pass-0815"}
 
 @dataclass
 class Drill:
-    """A portal between two of its rounds, and its backup."""
+    """A portal between two rounds, and its backup."""
 
     lab: Cluster
     folder: Path
@@ -64,7 +64,7 @@ class Drill:
 
 
 def addresses(postgres: Postgres, database: str = DATABASE) -> dict[str, str]:
-    """Return the variables of the scripts; these servers do not check the passwords."""
+    """Return the scripts' variables; these servers do not check passwords."""
     found = {}
     for name, role, who in (
         ("DATABASE_URL", APP_ROLE, "app"),
@@ -76,7 +76,7 @@ def addresses(postgres: Postgres, database: str = DATABASE) -> dict[str, str]:
 
 
 def run(script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the scripts, in production mode."""
+    """Run one of the scripts in production mode."""
     return subprocess.run(
         [str(ROOT / "deploy" / script), *words],
         capture_output=True,
@@ -136,7 +136,9 @@ def rows() -> dict[str, int]:
 
 
 def story() -> Cluster:
-    """Two settled hours: one of two tenants borrows from the other; some leases still run."""
+    """Play two settled hours, in which one of two tenants borrows from the other; some leases still
+    run.
+    """
     lab = cluster({"a": 6, "b": 2}, nodes=2, gpus=4)
     for hours in range(4):
         lab.submit("b", 4, 4000, after_s=hours * 1200)
@@ -148,7 +150,7 @@ def story() -> Cluster:
 
 
 def numbered_transfers(lab: Cluster) -> dict[UUID, int]:
-    """Return transfers with transaction numbers that an empty server has not reached."""
+    """Return the transfers whose transaction numbers an empty server has not yet reached."""
     numbers = {}
     for day in range(5):
         burn_transactions(5000)
@@ -221,7 +223,7 @@ def drill(
 
 @pytest.fixture(scope="module")
 def empty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """Yield a second PostgreSQL without our roles and without our database."""
+    """Yield a second PostgreSQL that has neither our roles nor our database."""
     folder = tmp_path_factory.mktemp("second")
     (folder / "run").mkdir(mode=0o700)
     place = folders.Folders(folder, folder / "run")
@@ -273,7 +275,7 @@ class TestBackup:
 
 
 class TestRestoreDrill:
-    """These tests follow each other on one restored server."""
+    """The tests run one after another on one restored server."""
 
     def test_restores_into_empty_server_and_verifies(
         self, drill: Drill, empty_server: Postgres
@@ -314,7 +316,7 @@ class TestRestoreDrill:
     def test_refuses_entries_for_old_transfer_after_xid_reuse(
         self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
     ) -> None:
-        """A new server counts transaction numbers from the start again."""
+        """A new server counts transaction numbers from the start."""
         met = []
         with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
             before = rows()

@@ -1,4 +1,4 @@
-"""No column of the project accepts NaN, infinity, or a time outside its bounds."""
+"""Test that no column accepts NaN, infinity, or a time out of bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAD = {
     "timestamp with time zone": INSTANTS, "timestamp without time zone": INSTANTS,
     "date": INSTANTS,
 }  # fmt: skip
-# The largest values may be accepted, since Python can read them, except where pages compute with a
+# The largest values may be accepted, since Python can read them. Pages must not compute with such a
 # time (`tenants.shapes.within_reach`).
 GOOD = {
     "timestamp with time zone": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
@@ -27,7 +27,7 @@ OTHERS = ("django_", "auth_")
 
 
 class Column(NamedTuple):
-    """A column, and the check constraints of its table that concern only this column."""
+    """A column, and its table's check constraints that concern only this column."""
 
     table: str
     name: str
@@ -51,7 +51,10 @@ GROUP BY 1, 2, 3 ORDER BY 1, 2
 def test_every_number_and_time_column_is_bounded(
     template_database: str, services: Services
 ) -> None:
-    """Columns are read from the catalogue, with partitions; a failure names the unbounded ones."""
+    """The columns come from the catalogue, with partitions.
+
+    A failure names those without bounds.
+    """
     with services.postgres.connect(template_database) as database:
         rows = database.execute(COLUMNS, [list(BAD)]).fetchall()
         columns = [Column._make(row) for row in rows if not row[0].startswith(OTHERS)]

@@ -1,4 +1,6 @@
-"""A budget counts the costs of the days in its period, settled or not, also at its edges."""
+"""Test that a budget counts the costs of the days in its period, also at its edges and before
+settlement.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tenants.selectors.credit import PeriodUse, credit_left
 from tests.integration.metering_story import Story, at
 
 pytestmark = pytest.mark.django_db
-MIDNIGHT = 12 * 60  # in minutes after noon, when the story starts
+MIDNIGHT = 12 * 60  # in minutes after noon, when the recorded events start
 DAY, LEASE_MIN = timedelta(days=1), 30
 WORST = worst_case_micro(2, 3_000_000, HOUR_US // 2)
 
@@ -35,7 +37,7 @@ def charged_from(begins: datetime) -> int:
 
 @pytest.fixture
 def story() -> Story:
-    """A story with a posted price of 3 credits; the tests give leases to tenant a."""
+    """Return a story with a posted price of 3 credits, to which tests add leases of tenant a."""
     story = Story()
     story.post_round(0, price="3.000000")
     return story
@@ -54,7 +56,7 @@ def budget_of_the_day(story: Story, day: datetime) -> None:
 
 @pytest.mark.parametrize("settles", [True, False])
 def test_budget_counts_open_terms_and_charges_of_its_own_days(story: Story, settles: bool) -> None:
-    """There is a round every 15 minutes, from two hours before midnight to two hours after it."""
+    """A round runs every 15 minutes, from two hours before midnight to two hours after it."""
     lease = story.run(MIDNIGHT - 120, "a", borrowed=2, price="3.000000")
     seen, expected = [], []
     for minute in range(MIDNIGHT - 105, MIDNIGHT + 120, 15):
@@ -84,7 +86,7 @@ def test_unsettled_charges_do_not_reduce_next_period(story: Story) -> None:
 
 
 def test_late_settlement_counts_in_old_period(story: Story) -> None:
-    """The charge belongs to the day of use, but is settled on the next day."""
+    """The charge belongs to the day of use, although it is settled on the next day."""
     lease = story.run(MIDNIGHT - 50, "a", borrowed=4, price="3.000000")
     story.end(MIDNIGHT - 2, lease)
     story.post_round(MIDNIGHT + 1)

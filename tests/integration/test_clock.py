@@ -1,4 +1,4 @@
-"""Pool time: monotone, scaled, and stopped while no tick comes."""
+"""Test that pool time never goes back, is scaled, and stops while no tick comes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> list[timedelta]:
-    """A stopped wall clock. To move it, append its new distance from the present."""
+    """Yield a stopped wall clock. To move it, append its new distance from the present."""
     offsets = [timedelta(0)]
     now = clock.wall_now()
     monkeypatch.setattr(clock, "wall_now", lambda: now + offsets[-1])
@@ -37,7 +37,7 @@ def about(seconds: float) -> object:
 
 
 def shown_s(pool_id: int) -> float:
-    """Return the clock's reading at the test's wall time."""
+    """Return the pool's clock at the test's wall time."""
     row = PoolClock.objects.get(pool_id=pool_id)
     return (clock.pool_time(row, clock.wall_now()) - BEGIN).total_seconds()
 

@@ -1,6 +1,6 @@
-"""After the machine's clock jumps or the machine sleeps, rounds continue and engines are queried.
+"""Test that rounds continue and engines are polled after the clock jumps or the machine sleeps.
 
-Stored wall times are shifted in the opposite direction, in place of the clock.
+The tests shift stored wall times in the opposite direction instead of the clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JUMPS = [pytest.param(-600, id="ten minutes back"), pytest.param(3600, id="an ho
 
 
 def jump(seconds: int) -> None:
-    """Shift all stored times, as if the database's clock had jumped."""
+    """Shift all stored times, which has the same effect as a jump of the database's clock."""
     by = timedelta(seconds=seconds)
     PoolClock.objects.update(
         anchor_wall=F("anchor_wall") - by,
@@ -51,9 +51,9 @@ def test_rounds_continue_after_clock_jump(seconds: int, scale: int) -> None:
     PoolClock.objects.update(anchor_pool=F("anchor_pool") + timedelta(seconds=1_000 * scale))
     assert tasks.run_round(lab.pool.pk) is RoundOutcome.COMMITTED
     passed = read_clock(lab.pool.pk).pool_at - before
-    # At scale 1 a jump ahead counts as time without rounds, in which jobs continued.
+    # At scale 1, a jump ahead counts as time without rounds in which jobs continued.
     jumped_s = seconds if scale == 1 and seconds > 0 else 0
-    # Only the elapsed time reveals a jump.
+    # Only the elapsed time shows that the clock jumped.
     unexplained = passed - timedelta(seconds=1_000 * scale + jumped_s)
     assert abs(unexplained) < timedelta(seconds=300 * scale)
     assert Lease.objects.filter(ended_at=None).count() == 2

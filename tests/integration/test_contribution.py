@@ -1,4 +1,6 @@
-"""A contribution statement has the same sums as the ledger, and covers the whole quota."""
+"""Test that a contribution statement has the same sums as the ledger, and covers the whole
+quota.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ BEGIN, LATER = at(-9999), at(10 * 365 * 24 * 60)
 
 @pytest.fixture
 def story() -> Story:
-    """Three days: a borrows from b and c, later b from all, itself included; an hour is open."""
+    """Play three days: a borrows from b and c, later b borrows from all, itself included.
+
+    An hour is open.
+    """
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=12)
     story.entitle(0, {"a": 4, "b": 4, "c": (2, 1)}, 12)
     story.post_round(0, price="3.000000")
@@ -116,7 +121,9 @@ class TestContributionTotal:
         assert [row.key.day for row in days if isinstance(row.key, datetime)] == [4, 5, 6]
 
     def test_matches_plain_sql_over_lines_and_weights(self, story: Story) -> None:
-        """Every share is computed again from GPUs, price, time and weights, to a micro-credit."""
+        """The test computes every share again from GPUs, price, time and weights, to a
+        micro-credit.
+        """
         with connection.cursor() as cursor:
             cursor.execute(
                 """
@@ -190,7 +197,10 @@ class TestIncomeLine:
 
 class TestQuotaUse:
     def test_is_counted_exactly_over_time(self, story: Story) -> None:
-        """In the first 90 minutes a uses all its quota; b and c lend 2 of 4 and 1 idle GPUs."""
+        """In the first 90 minutes a uses its whole quota.
+
+        Two GPUs are borrowed; b could lend 4 and c 1.
+        """
         shown = {slug: self.of(story, slug, 0, 90) for slug in "abc"}
         quarter = 90 * 60 * 10**6
         assert shown["a"].own_us == shown["a"].quota_us == 4 * quarter
@@ -243,7 +253,7 @@ class TestRevenueFairness:
         total = sum(whole.income.values())
         for tenant, part in whole.parts.items():
             assert whole.alpha[tenant] == Fraction(whole.income.get(tenant, 0), total) / part
-        # The alphas, weighted by their parts of the time, average to one.
+        # The average of the alphas, weighted by their parts of the time, is 1.
         assert sum(whole.parts[one] * (whole.alpha[one] or 0) for one in whole.parts) == 1
 
     def test_has_value_for_each_step(self, story: Story) -> None:
@@ -260,7 +270,7 @@ class TestRevenueFairness:
     def test_has_no_steps_before_pool_existed(
         self, story: Story, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each step costs time, and a tenant may request decades in steps of an hour."""
+        """Each step takes time, and a tenant may request decades in steps of an hour."""
         made = []
 
         def counted(*args: Any) -> revenue.RevenuePeriod:

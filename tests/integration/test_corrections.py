@@ -1,4 +1,4 @@
-"""Corrections of charges count in the budget of the charged day."""
+"""Test that a correction of a charge counts in the budget of the charged day."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHARGED = 9 * CREDIT  # the charge of 2 GPUs for an hour and a half at 3 credits
 
 @pytest.fixture
 def story() -> Story:
-    """b lends all GPUs that a borrows on the first day; on the second b borrows from itself."""
+    """On the first day b lends all GPUs that a borrows. On the second day b borrows from itself."""
     story = Story()
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
@@ -52,7 +52,7 @@ def charge_of(story: Story, tenant: str = "a") -> Transfer:
 
 
 def correct(source: Transfer, why: str = "a node was slow", **micro: int) -> Transfer:
-    """Post a correction; each named tenant receives an amount, or pays if it is negative."""
+    """Post a correction: each named tenant receives its amount, or pays it if it is negative."""
     accounts = {row.tenant.slug: row.pk for row in Account.objects.all() if row.tenant}
     entries = [(accounts[name], amount) for name, amount in micro.items()]
     return correct_transfer(source, entries=entries, effective_at=NEXT_MONTH, why=why)
@@ -104,7 +104,7 @@ class TestCorrection:
         assert broken() == []
 
     def test_self_paid_charge_counts_in_full(self, story: Story) -> None:
-        """b was charged 3 credits and got 1.5 of them itself; the correction returns all 3."""
+        """b was charged 3 credits, of which 1.5 went to b. The correction returns all 3."""
         charge = charge_of(story, "b")
         own = charge.entries.filter(account__tenant=story.tenants["b"])
         assert sorted(own.values_list("amount", flat=True)) == [-3, Decimal("1.5")]

@@ -1,4 +1,4 @@
-"""CPUs and memory in the live portal: how rounds read them, and when nothing changes."""
+"""Test CPUs and memory in the live portal: how rounds read them, and when nothing changes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TestSnapshot:
 
     @pytest.mark.parametrize("policy", ["drf", "evenshare"])
     def test_is_unchanged_if_no_node_declares_resources(self, policy: str) -> None:
-        """If jobs of a trace declare CPUs but no node does, the snapshot's bytes do not change."""
+        """Jobs of a trace declare CPUs, but no node does, so the snapshot's bytes do not change."""
         lab = shared(policy)
         job = lab.submit("a", 1, 60)
         before = seen(lab)
@@ -117,7 +117,7 @@ class TestRound:
         assert states(*jobs) == [("running", "")] * 2
 
     def test_old_and_new_rounds_replay_to_same_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The first rounds are stored with the version and schema of an older portal."""
+        """The first rounds have the version and schema of an older portal."""
         lab = shared(lease_s=20)
         for gpus in (1, 2, 4, 3):
             lab.submit("a", gpus, 45, cpus=gpus)

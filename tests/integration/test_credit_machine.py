@@ -1,4 +1,4 @@
-"""Credit compared with a plain model: limits, budgets, holds, settlements, transfers."""
+"""Test credit against a plain model: limits, budgets, reservations, settlements, transfers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tenants.models import Budget, DailySpend, Tenant
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 NOTHING: Any = None
-# Amounts in micro-credits; they are small, so that limits are often reached.
+# The amounts in micro-credits are small, so that limits are often reached.
 AMOUNTS = st.integers(1, 60)
 LIMITS = st.none() | st.integers(0, 200)
 WHO = st.sampled_from("ab")
@@ -50,7 +50,7 @@ CHECKED = (
 
 @dataclass
 class Party:
-    """The model's state of a tenant in whole micro-credits."""
+    """A tenant in the model, with amounts in whole micro-credits."""
 
     tenant: Tenant
     balance: int = 0
@@ -69,7 +69,7 @@ class Party:
 
     @property
     def promisable(self) -> int | None:
-        """The maximum that rounds may reserve: the stricter of credit and budget."""
+        """Return how much rounds may reserve: the lower of credit and budget."""
         of_budget = None
         if self.budget is not None:
             percent = 100 if self.is_block else 120
@@ -79,7 +79,7 @@ class Party:
 
 
 class CreditMachine(RuleBasedStateMachine):
-    """Each rule changes the books and the model; then both must agree."""
+    """A machine whose rules change the books and the model, which must agree after each rule."""
 
     steps = 0
 
@@ -100,7 +100,7 @@ class CreditMachine(RuleBasedStateMachine):
     def allow(self, who: str, micro: int) -> None:
         party = self.parties[who]
         self.step += 1
-        for _ in range(2):  # repeating it posts nothing
+        for _ in range(2):  # a repeated transfer posts nothing
             post_allowance(
                 book=self.book, tenant_id=party.tenant.pk, amount_micro=micro,
                 effective_at=BEGIN, name=str(self.step),
@@ -142,7 +142,7 @@ class CreditMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, terms=st.lists(AMOUNTS, min_size=1, max_size=4))
     def hold(self, who: str, terms: list[int]) -> None:
-        """Run a round with new terms: those that fit are reserved, in their order."""
+        """Run a round with new terms, and reserve those that fit, in their order."""
         party = self.parties[who]
         grants = tuple(
             Grant(
@@ -173,7 +173,7 @@ class CreditMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, which=st.integers(0, 50), late=st.integers(-60, 20))
     def settle(self, who: str, which: int, late: int) -> None:
-        """End a term and settle its hour; late rounds make it cost more than reserved."""
+        """End a term and settle its hour. If rounds were late, it costs more than was reserved."""
         party, lender = self.parties[who], self.parties["b" if who == "a" else "a"]
         if not party.holds:
             return

@@ -1,4 +1,4 @@
-"""Tests run as the app role, on databases that the owner role migrated."""
+"""Test that tests run as the application's role, on databases that the owner role migrated."""
 
 import threading
 

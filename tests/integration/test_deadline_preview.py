@@ -1,4 +1,4 @@
-"""A dry run under `unisched` shows the next round's answer, with its probability."""
+"""Test that a dry run under `unisched` shows the next round's answer and its probability."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ DURATIONS_S = (560, 600, 660)
 
 @pytest.fixture
 def lab() -> Cluster:
-    """A pool in which three jobs of a type have run, each declared with 600 s."""
+    """Return a pool in which three jobs of a type have run, each with a declared duration of
+    600 s.
+    """
     lab = cluster({"a": 8, "b": 8}, nodes=2, gpus=8, round_s=10, lease_s=60, policy="unisched")
     profile = lab.profile("a", "nightly", v100=1000)
     VirtualSpeeds.objects.create(
@@ -60,5 +62,5 @@ def test_dry_run_matches_answer_of_next_round(lab: Cluster) -> None:
     assert preview.answer is not None
     assert (preview.number, preview.answer.state) == (answer.round, answer.state)
     assert preview.answer.chance_milli == answer.chance_milli
-    # A minute of eleven is spare, and the declared durations were wrong by 7 %.
+    # The job has one minute of eleven to spare, and the declared durations were wrong by 7 %.
     assert answer.chance_milli in range(800, 980)

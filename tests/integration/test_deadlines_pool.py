@@ -1,4 +1,4 @@
-"""The demo pool `deadlines`: jobs get answers, plans move, deadlines are met and missed."""
+"""Test the demo pool `deadlines`: jobs get answers, plans move, deadlines are met and missed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.factories import Cluster
 from tests.stages import Stages, staged
 
 STEP_S = POOL.round_s * POOL.scale
-# Four hours of pool time: the calm, busy and last hours of a cycle, and the next calm hour.
+# Four hours of pool time: the calm, busy and last hour of a cycle, and the next calm hour.
 ROUNDS = 4 * 3600 // STEP_S
 Story = list[tuple[Round, Snapshot, Decision]]
 
@@ -38,7 +38,7 @@ def pool(stages: Stages) -> Iterator[Pool]:
 
 
 def four_minutes() -> Story:
-    """Four minutes of the demo, with curve fits between the rounds."""
+    """Run four minutes of the demo, with curve fits between the rounds."""
     seed_demo()
     pool = Pool.objects.get(name=POOL.name)
     first = pool.nodes.select_related("gpu_type").first()

@@ -1,4 +1,6 @@
-"""Wake-ups of the meter that are delivered several times, in any order, to four workers at once."""
+"""Test wake-ups of the meter that are delivered several times, in any order, to four workers at
+once.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def busy_hours() -> Story:
-    """Two hours with 24 leases of three tenants, some renewed, and a round in the third hour."""
+    """Write two hours with 24 leases of three tenants, some of them renewed, and a round in the
+    third hour.
+    """
     story = Story({"a": 1, "b": 3, "c": 4})
     story.limit("a", 50)
     running = []
@@ -60,7 +64,7 @@ def books() -> dict[str, Any]:
 
 
 def once(story: Story) -> dict[str, Any]:
-    """Return the books after each event was delivered once, in order; roll back."""
+    """Return the books after each event was delivered once and in order; roll back."""
     with transaction.atomic():
         story.meter()
         story.settle()
@@ -96,7 +100,7 @@ def in_four_threads(deliveries: list[Callable[[], object]]) -> list[Exception]:
 
 
 def test_repeated_deliveries_leave_same_books_as_one() -> None:
-    """Makes 1,000 deliveries, a tenth of the number used before a release."""
+    """The test makes 1,000 deliveries, a tenth of the number before a release."""
     story = busy_hours()
     pool = story.pool.pk
     expected = once(story)
@@ -111,7 +115,7 @@ def test_repeated_deliveries_leave_same_books_as_one() -> None:
     assert len(deliveries) >= 1000
     errors = in_four_threads(deliveries)
     assert errors == []
-    # A busy worker may have left the rest to its next wake-up.
+    # A busy worker may leave the rest to its next wake-up.
     story.meter()
     story.settle()
     assert books() == expected

@@ -1,6 +1,6 @@
-"""`make run` from an empty folder: a live, fair, billed cluster, whose processes are killed.
+"""Test `make run` from an empty folder: a live, fair, billed cluster whose processes are killed.
 
-The tests follow each other on a real process tree. Its starts and ends are tested in
+The tests run one after another on a real process tree. Its start and end are tested in
 test_supervisor.py and test_local_executor_tree.py.
 """
 
@@ -26,7 +26,7 @@ from tests.ports import free_port
 from tests.tools import PATIENCE_S, eventually
 
 QUEUES = ("default", "rounds")
-# The number of newest rounds that each pool replays.
+# The number of newest rounds that are replayed in each pool.
 REPLAYED = {"philly": 8, "mixed": 4, "market": 4}
 STORED = (
     "SELECT array_agg(number ORDER BY number) FROM (SELECT b.number FROM scheduling_roundblob b"
@@ -68,7 +68,9 @@ def wait_for_rounds(demo: RunningTree, more: int) -> None:
 
 
 def wait_for_pulses(demo: RunningTree) -> None:
-    """Wait until each queue was consumed twice: the first message may have been sent before."""
+    """Wait until each queue was consumed twice, because the first message may have been sent
+    earlier.
+    """
     for queue in QUEUES:
         stamp = demo.data / "run" / f"pulse-{queue}"
         for _ in range(2):
@@ -81,12 +83,12 @@ def newer(path: Path, stamp_ns: int) -> bool:
 
 
 def whys(demo: RunningTree) -> str:
-    """Return why processes were restarted, as the operator's queue shows it."""
+    """Return why processes were restarted, as the operator's page shows it."""
     return " ".join(row.why for row in read_restarts(demo.data / "run"))
 
 
 def counted(demo: RunningTree) -> tuple[float, int]:
-    """Return the answered requests and the number of web processes, from one scrape."""
+    """Return the number of answered requests and of web processes, from one scrape."""
     demo.front_page()
     text = gzip.decompress(demo.fetch("/metrics").read()).decode()
     rows = re.findall(r"^evenshare_http_requests_total\{.*\} (\S+)$", text, re.MULTILINE)
@@ -113,7 +115,7 @@ class TestFreshTree:
                 assert answer.headers["Content-Encoding"] == "gzip", path
         (sheet,) = [path for path in named if path.endswith(".css")]
         css = gzip.decompress(demo.fetch(sheet).read()).decode()
-        # Only fonts that the style sheet uses may be preloaded.
+        # Fonts are preloaded only if the style sheet uses them.
         fonts = {f"/static/{font}" for font in re.findall(r'url\("?([^")]+\.woff2)', css)}
         assert {path for path in named if path.endswith(".woff2")} <= fonts
 
@@ -139,7 +141,7 @@ class TestFreshTree:
         assert demo.find("web-2") == other, "the others go on"
 
     def test_request_total_survives_crash_of_web_process(self, demo: RunningTree) -> None:
-        """Any process may answer the scrape; Prometheus takes a sum that falls for a restart."""
+        """Any process may answer the scrape. Prometheus takes a lower sum for a restart."""
         before = 0.0
         for number in range(24):
             if number == 12:
@@ -222,7 +224,7 @@ class TestRunningTree:
         eventually(lambda: "it ended (SIGKILL)" in whys(demo))
 
     def test_recovers_from_kill_of_database_session(self, demo: RunningTree) -> None:
-        """PostgreSQL ends all other sessions too: running rounds, and their writes."""
+        """PostgreSQL also ends all other sessions, with the rounds and writes that run in them."""
         sessions = (
             "SELECT pid FROM pg_stat_activity"
             " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() LIMIT 1"

@@ -1,4 +1,4 @@
-"""The next round is always that of the pool that is latest relative to its interval."""
+"""Test that the next round is that of the pool that is latest relative to its interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.tools import PATIENCE_S
 
 
 def pool(tenant: str, *, late_s: float, round_s: int, **fields: Any) -> Cluster:
-    """Return a pool whose last round was on its grid, and whose next one is `late_s` late."""
+    """Return a pool whose last round was on its grid, and whose next round is `late_s` late."""
     lab = cluster({tenant: 4}, round_s=round_s, **fields)
     PoolFence.objects.filter(pool=lab.pool).update(last_checked_at=BEGIN)
     show(lab, timedelta(seconds=round_s + late_s))
@@ -36,7 +36,7 @@ def show(lab: Cluster, elapsed: timedelta) -> None:
 
 
 def show_new(lab: Cluster, elapsed: timedelta) -> None:
-    """Set the clock of a pool without a round, started `elapsed` ago."""
+    """Set the clock of a pool without rounds, which started `elapsed` ago."""
     PoolFence.objects.filter(pool=lab.pool).update(last_checked_at=None)
     PoolClock.objects.filter(pool=lab.pool).update(
         anchor_wall=wall_now() - elapsed, anchor_pool=BEGIN
@@ -63,7 +63,7 @@ class TestDueOrder:
         assert order() == [late.pool.pk, new.pool.pk]
 
     def test_counts_new_pool_from_start_of_its_clock(self) -> None:
-        """Otherwise, if rounds are always late, a new pool would never have its first round."""
+        """Otherwise, if rounds are always late, a new pool would never get its first round."""
         late = pool("a", late_s=1_000, round_s=1_000)
         new = cluster({"b": 4}, round_s=1_000)
         show_new(new, timedelta(seconds=5_000))
@@ -75,7 +75,7 @@ class TestDueOrder:
         assert order() == []
 
     def test_omits_unreadable_pool(self) -> None:
-        """Such a pool must not delay other pools."""
+        """An unreadable pool must not delay other pools."""
         Pool.objects.create(name="without-a-clock")
         well = pool("a", late_s=100, round_s=100)
         assert order() == [well.pool.pk]
@@ -113,7 +113,7 @@ class TestDueOrder:
 
 @pytest.mark.django_db
 class TestOneWorker:
-    """Rounds of several pools that together take more time than one worker has."""
+    """Several pools whose rounds together take longer than one worker has time."""
 
     def test_gives_each_pool_turns_relative_to_interval(
         self, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""The calls that dispatch and reconcile make, and what they do when the executor refuses."""
+"""Test the calls of dispatch and reconcile, and what they do if the executor refuses."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ STOP, LAUNCH = Intent.Kind.STOP, Intent.Kind.LAUNCH
 
 
 class WatchedExecutor(VirtualExecutor):
-    """Records its calls, and refuses those that the test names."""
+    """An executor that records its calls, and refuses those that the test names."""
 
     def __init__(self, *refused: str) -> None:
         self.refused = refused
         self.asked: dict[str, list[Any]] = {"list": [], "launch": [], "stop": [], "forget": []}
 
     def note(self, call: str, what: Sequence[Any]) -> None:
-        """Record a call with arguments, and refuse it if wanted."""
+        """Record a call with its arguments, and refuse it if the test requests this."""
         if call in self.refused:
             raise ExecutorError("x" * 500)
         self.asked[call] += what
@@ -64,7 +64,9 @@ class WatchedExecutor(VirtualExecutor):
 
 
 class Stage:
-    """A running job with a stop intent, and two launch intents, one for an ended lease."""
+    """A running job with a stop intent, and two launch intents, one of which is for an ended
+    lease.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lab: Cluster = cluster({"a": 8}, grace_s=7)
@@ -123,7 +125,7 @@ class TestDispatch:
     @pytest.mark.parametrize(
         ("refused", "done", "intents"),
         [
-            # The delivered intents are done; the refused intent is retried at once.
+            # The delivered intents are done, and the refused one is retried at once.
             ("stop", 1, {"stop": ("open", 2, 400), "launch": ("open", 2, 400)}),
             ("launch", 2, {"stop": ("done", 0, 0), "launch": ("open", 2, 400)}),
         ],

@@ -1,6 +1,6 @@
-"""An executor with a wrong clock.
+"""Test an executor with a wrong clock.
 
-No lease starts before its GPUs are its own. No lease ends before it starts, or after the query.
+No lease starts before its GPUs are free, and none ends before it starts or after the query.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Reports = list[Report]
 
 
 class ShiftedExecutor(VirtualExecutor):
-    """Shifts all times that it reports by some seconds."""
+    """An executor that shifts all times in its reports by some seconds."""
 
     def __init__(self, start_s: int, end_s: int) -> None:
         self._start_us, self._end_us = start_s * SECOND_US, end_s * SECOND_US
@@ -86,7 +86,7 @@ def test_books_and_slots_hold_for_any_reported_time(
 def test_end_reported_after_renewal_is_not_before_renewal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The engine did not answer before the renewal: charged and held time must agree."""
+    """The engine did not answer before the renewal, so charged and held time must agree."""
     lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
     lab.submit("a", 2, 15)
     lab.round()
@@ -113,7 +113,9 @@ def test_end_reported_after_renewal_is_not_before_renewal(
 def test_start_reported_after_renewal_or_stop_is_charged_as_recorded(
     monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
 ) -> None:
-    """The engine accepted a launch, then was silent while the lease was renewed or taken back."""
+    """The engine accepted a launch, and did not answer while the lease was renewed or taken
+    back.
+    """
     lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
     job = lab.submit("a", 8, 15)
     launch = VirtualExecutor.launch

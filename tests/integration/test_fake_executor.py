@@ -1,4 +1,4 @@
-"""The example of docs/executors.md passes the contract of every executor."""
+"""Test that the example of docs/executors.md meets the contract of every executor."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def stage(tmp_path: Path) -> Iterator[FakeStage]:
 
 
 class TestFakeExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
-    """Runs all three suites."""
+    """The fake executor runs all three suites."""
 
 
 class TestFakeEngine:
-    """Faults of this adapter's engine, in addition to those of every executor."""
+    """Faults of the fake engine, in addition to those of every executor."""
 
     @pytest.mark.parametrize("lost", [1, 2, 3])
     def test_lost_answers_start_nothing_twice(self, stage: FakeStage, lost: int) -> None:

@@ -1,6 +1,7 @@
-"""Every fault point with each fault (exception, kill -9, database cut) is healed within two rounds.
+"""Test that each fault (exception, kill -9, database cut) at each point is repaired within two
+rounds.
 
-A point that is not reached fails its test, so the list of points stays correct.
+A test fails if its point is not reached, so the list of points stays correct.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ from tests.integration.injected import FAULTS
 from tests.stages import Stages
 
 WORK_S = 45
-# The job evaluates its metric in each iteration, and iterates once per second.
+# The job runs an iteration per second, and evaluates its metric in each.
 BY_METRIC: dict[str, Any] = {
     "iterations": 100, "stop_metric": "loss", "stop_rule": "at_most", "stop_value": 1,
 }  # fmt: skip
 
 
 def eventful_cluster() -> Cluster:
-    """A pool whose round reaches every point: leases end, wait, are renewed and cancelled."""
+    """Return a pool whose round reaches every point: leases end, wait, are renewed and
+    cancelled.
+    """
     lab = cluster(
         {"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf", profiling_s=20, begin=LONG_AGO
     )
@@ -62,7 +65,7 @@ def eventful_cluster() -> Cluster:
         lab.submit("a", gpus, WORK_S, profile=profile, gpu_types=["v100"], **BY_METRIC)
         lab.submit("b", gpus, WORK_S)
     lab.round()
-    # An hour later, so that an hour can be settled; the earlier leases are due.
+    # An hour passes, so that an hour can be settled and the earlier leases are due.
     lab.at += timedelta(seconds=3600)
     lab.submit("b", 1, WORK_S)
     doomed = lab.submit("a", 1, 10_000)
@@ -73,7 +76,7 @@ def eventful_cluster() -> Cluster:
 
 
 def step(lab: Cluster) -> None:
-    """Run a round, its sealing, and the meter, like the workers."""
+    """Run a round, its sealing, and the meter, as the workers do."""
     execute_round(lab.pool.pk, now=lab.now())
     seal_rounds(lab.pool.pk)
     meter_pool(lab.pool.pk)
@@ -102,13 +105,13 @@ def assert_heals(lab: Cluster) -> None:
         step(lab)
     assert jobs.filter(state="cancelled").count() == 1
     assert set(jobs.exclude(state="cancelled").values_list("state", flat=True)) == {"succeeded"}
-    # No work was done twice or lost: the work done equals the jobs' work.
+    # No work was done twice or lost: the work done equals the size of the jobs.
     done = jobs.exclude(state="cancelled").values_list("virtual_work__done_us", flat=True)
     assert set(done) == {WORK_S * 1_000_000}
     # No work was measured twice; an iteration is a second of work.
     assert sum(Measurement.objects.values_list("iterations", flat=True)) <= 4 * WORK_S
     assert set(Measurement.objects.values_list("mean", flat=True)) <= {10**9}
-    # No evaluation of a metric was lost, not even the last one.
+    # No evaluation of a metric was lost, including the last one.
     seen = MetricHistory.objects.values_list("evaluations", "iteration", "is_met")
     assert set(seen) == {(WORK_S, WORK_S, True)}
     numbers = list(LeaseEvent.objects.order_by("number").values_list("number", flat=True))

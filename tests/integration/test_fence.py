@@ -1,4 +1,6 @@
-"""A single writer per pool: contenders, stale holders and crashes, with real processes."""
+"""Test that a pool has a single writer, with contenders, stale holders and crashes in real
+processes.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +53,13 @@ def child(lab: Cluster, stop_at: str, *, hold_s: float = 30) -> subprocess.Popen
 
 
 def expire_fence() -> None:
-    """Expire the holder's time on the database's clock at once."""
+    """Make the holder's time expire at once by the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
 
 
 def later_fence(seconds: int) -> None:
-    """Set the database's clock back, from the fence's point of view."""
+    """Shift the fence's times as if the database's clock had been set back."""
     PoolFence.objects.update(until=F("until") + timedelta(seconds=seconds))
 
 
@@ -80,7 +82,7 @@ class TestFence:
         assert take_fence(lab.pool.pk, holder="two") == token + 1
 
     def test_expires_on_time_if_clock_was_set_back(self) -> None:
-        """The holder has died, and by the wrong clock its time would end only in ten minutes."""
+        """The holder is dead. By the wrong clock, its fence would expire only in ten minutes."""
         lab = busy_cluster()
         token = take_fence(lab.pool.pk, holder="one")
         assert token is not None
@@ -120,7 +122,7 @@ class TestFence:
         thread = threading.Thread(target=freeze)
         thread.start()
         assert frozen.wait(PATIENCE_S)
-        # The round returns at once, and does not wait for the end of the frozen session.
+        # The round returns at once, without waiting for the frozen session.
         assert execute_round(lab.pool.pk, now=lab.now()).outcome is RoundOutcome.FENCED
         go_on.set()
         thread.join()

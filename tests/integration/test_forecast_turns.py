@@ -1,4 +1,6 @@
-"""The order of pools in start forecasts, the pause between them, and the rows they read."""
+"""Test the order of pools in start forecasts, the pause between forecasts, and the rows that they
+read.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def lab(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 class Clock:
-    """A stopped wall clock that a test moves."""
+    """A stopped wall clock, which a test moves."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = wall_now()
@@ -93,7 +95,10 @@ class TestForecastTurn:
     def test_waits_four_times_elapsed_time_of_lost_forecast(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The lost process's CPU time is unknown, but at most the time since its start."""
+        """The lost process's CPU time is unknown.
+
+        It is at most the time since the process started.
+        """
         clock = Clock(monkeypatch)
         first = service.claim_forecast()
         assert first is not None
@@ -156,7 +161,7 @@ FROM scheduling_startforecast, generate_series(1, 5000) ORDER BY generate_series
 
 
 def rows_read(table: str, call: Callable[[], Any]) -> int:
-    """Return how many rows of a table the queries of a call read, by their plans."""
+    """Return how many rows of a table the queries of a call read, by their query plans."""
 
     def count(plan: dict[str, Any]) -> float:
         mine = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
@@ -176,7 +181,7 @@ def rows_read(table: str, call: Callable[[], Any]) -> int:
 
 class TestMonthOfForecasts:
     def test_reads_few_rows_for_newest_forecast(self, lab: Cluster) -> None:
-        """With two pools, because a list of jobs reads the forecasts of all their pools."""
+        """The test has two pools, because a list of jobs reads the forecasts of all its pools."""
         other = cluster({"west": 4}, nodes=1, round_s=30)
         other.submit("west", 4, 600)
         other.submit("west", 4, 600)

@@ -1,4 +1,4 @@
-"""Start forecasts: results, order, lost processes, and that they change nothing else."""
+"""Test start forecasts: results, order, lost processes, and that they change nothing else."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class TestForecast:
             assert start.p50 is not None
             assert start.p90 is not None
             assert last.at < start.at <= start.p50 <= start.p90 <= start.until
-            # All jobs of this pool took ten minutes, so the next job starts when one of them ends.
+            # All past jobs of the pool took ten minutes, so the next job starts when a running job
+            # ends.
             assert start.p90 < start.at + timedelta(hours=2)
         assert row.facts["queued"] == len(starts)
         assert (row.facts["runs"], row.facts["ended"]) == (19, 12)
@@ -298,7 +299,9 @@ class TestForecastOutcome:
 
 class TestHistory:
     def test_includes_cancelled_jobs_only_if_started(self, lab: Cluster) -> None:
-        """Forecasts repeat cancelled jobs that ran, but not those cancelled in the queue."""
+        """Forecasts include jobs that were cancelled while they ran, but not those cancelled in the
+        queue.
+        """
         before = {job.id for job in read_history(lab.pool.pk, lab.at).arrivals}
         ran, waited = min(before), max(before)
         Job.objects.filter(pk__in=[ran, waited]).update(state="cancelled", ended_at=lab.at)
@@ -350,7 +353,8 @@ class TestForecastProcess:
     def test_computes_forecast_with_low_priority(self, lab: Cluster) -> None:
         assert tasks.forecasts() == 1
         (process,) = tasks._forecasts.values()
-        # Check this before the process is polled: until then even an ended one has a priority.
+        # Check this before the process is polled, because until then even an ended process has a
+        # priority.
         eventually(lambda: os.getpriority(os.PRIO_PROCESS, process.pid) == 19)
         assert tasks.forecasts() == 0
 

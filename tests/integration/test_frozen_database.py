@@ -1,4 +1,4 @@
-"""A PostgreSQL that runs and does not answer: probes report it while it is frozen."""
+"""Test a PostgreSQL that runs but does not answer: probes report it while it is frozen."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from tests.web_server import read_answer, request, web_server
 
 @contextmanager
 def frozen(services: Services) -> Iterator[None]:
-    """Stop every process of the server, so that its own timeouts have no effect."""
+    """Pause every process of the server, so that its own timeouts have no effect."""
     with stopped(processes(services)):
         yield
 
 
 def processes(services: Services) -> list[int]:
-    """Return the server's process, then its children: stopped first, it starts no more children."""
+    """Return the server's process first, which starts no more children once it is paused, then its
+    children.
+    """
     server = int((services.postgres.cluster / "postmaster.pid").read_text().split()[0])
     entries = (entry for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return [server, *(int(entry.name) for entry in entries if parent(entry) == server)]
@@ -55,7 +57,7 @@ class TestFrozenDatabase:
                 assert web.ask("GET", "/healthz").status == 200
                 assert web.ask("GET", "/static/js/none.js").status == 404
                 page = web.open(request("GET", "/ledger/", Cookie=session))
-            # Waiting requests are answered now, and leave no open connection.
+            # The waiting requests are answered now, and leave no open connection.
             assert read_answer(page).status == 200
             page.close()
             eventually(lambda: web.ask("GET", "/readyz").status == 200)

@@ -1,4 +1,4 @@
-"""Game day: ten faults, each visible in probes, metrics or the operator's page within two rounds.
+"""Test ten faults, each visible in probes, metrics or the operator's page within two rounds.
 
 The faults go through the real tasks. Only the executor that refuses and the broker's address are
 fake.
@@ -31,7 +31,7 @@ from tests.stages import staged
 
 
 def small_pool() -> Cluster:
-    """Two rounds of a pool, and an operator."""
+    """Yield a pool after two rounds, and an operator."""
     lab = cluster({"a": 4, "b": 4}, lease_s=20, policy="ltgf")
     for tenant in ("a", "b"):
         for _ in range(3):
@@ -52,7 +52,8 @@ class Stage:
         self.lab, self.patch = lab, monkeypatch
         self.client = Client()
         self.client.force_login(User.objects.get())
-        # Import the pages' modules first, because that may take longer than a round may be late.
+        # Import the pages' modules first, because the import may take longer than a round may be
+        # late.
         self.client.get("/operate/")
         self.elapsed = lab.at - BEGIN
         self.show(self.elapsed)

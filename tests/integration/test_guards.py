@@ -1,4 +1,4 @@
-"""Raw SQL of the application on the scheduling tables that PostgreSQL itself refuses."""
+"""Test the application's raw SQL that PostgreSQL refuses on scheduling tables."""
 
 from __future__ import annotations
 

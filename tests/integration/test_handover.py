@@ -1,4 +1,6 @@
-"""Leases that wait for GPUs that are still being released, while a process checkpoints."""
+"""Test leases that wait for GPUs until another process has saved its checkpoint and released
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 class SlowExecutor(VirtualExecutor):
-    """Stops a process only when the test allows it, or when the process ends by itself."""
+    """An executor that stops a process only if the test allows it or the process ends by itself."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Stop] = {}
@@ -34,7 +36,7 @@ class SlowExecutor(VirtualExecutor):
         return []
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
-        """Report running processes, and those that have stopped by now."""
+        """Report the running processes, and those that have stopped by now."""
         reports = {report.token: report for report in super().list(pool_id, at_us)}
         if self.stops_now:
             due = [
@@ -63,7 +65,9 @@ def decide_with(monkeypatch: pytest.MonkeyPatch, change: Callable[[Decision], De
 
 
 def move(lab: Cluster, job: Job, monkeypatch: pytest.MonkeyPatch) -> Lease:
-    """Run a round that ends the job's lease and grants it the other node; return the old lease."""
+    """Run a round that ends the job's lease and grants the other node to the job; return the old
+    lease.
+    """
     old = Lease.objects.get(job=job)
     (home, gpus), *_ = old.placement
     away = lab.pool.nodes.exclude(pk=home).get().pk
@@ -187,7 +191,7 @@ class TestStoppingJob:
     def test_gets_no_lease_unless_moved(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its process may still finish. Only if it is moved does a new lease wait for its end."""
+        """Its process may still finish. A new lease waits for that end only if the job is moved."""
         lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         lab.round()

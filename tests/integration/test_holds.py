@@ -1,4 +1,4 @@
-"""Credit is reserved once, whatever rounds of other pools do at the same time."""
+"""Test that credit is reserved once, whatever rounds of other pools do at the same time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def two_pools() -> tuple[Cluster, Cluster]:
 
 
 def limit_to_one_term(lab: Cluster) -> int:
-    """Give `a` credit for one and a half terms; return a term's highest cost in micro-credits."""
+    """Give `a` credit for one and a half terms; return the highest cost of a term in
+    micro-credits.
+    """
     (price,) = left_by(lab.pool).prices
     micro = worst_case_micro(2, price["price_micro"], lab.pool.lease_s * SECOND_US)
     assert micro > 0
@@ -231,7 +233,9 @@ class TestHolds:
 
 class TestUnstorablePromise:
     def test_is_not_made_and_others_still_borrow(self) -> None:
-        """The next term would overflow the reservation's column; other tenants still borrow."""
+        """The next term would overflow the reservation's column, but other tenants can still
+        borrow.
+        """
         lab = cluster({"a": 0, "b": 4, "c": 0}, nodes=1, gpus=8, lease_s=30 * 86_400)
         most = Decimal(10) ** 14 - Decimal("0.000001")
         Budget.objects.filter(tenant=lab.tenants["a"]).update(reserved=most)

@@ -1,7 +1,7 @@
-"""Real processes that write random data into the files of their leases, by the thousand.
+"""Test real processes that write random data into their leases' files.
 
 Eight leases run at a time, one of which writes nothing. Each lease ends at the first poll after its
-processes ended, at the engine's times, and the lease that writes nothing keeps running.
+processes ended, at the engine's times. The lease that writes nothing keeps running.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 AT_ONCE = 7
-# About 2,000 files are written altogether.
+# About 2,000 files are written in total.
 EXAMPLES = 300
 RUNS = "sleep 6000"
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
@@ -48,7 +48,7 @@ REAL = settings(
 def write_and_end(
     world: LocalWorld | SlurmWorld, tokens: list[str], files: list[HostileFile]
 ) -> int:
-    """Change each lease's file while it runs, then end all programs; return when.
+    """Change each lease's file while it runs, then end all programs; return when they ended.
 
     If a job's files contain no start, Slurm's executor counts it as starting for a while.
     """
@@ -57,7 +57,7 @@ def write_and_end(
             file.write(world.folder(token))
         listed = world.listed()
         for token, file in zip(tokens, files, strict=True):
-            # A job may write a request to stop for its own shim, which then stops it.
+            # A job may write a stop request for its own shim, which then stops the job.
             if not file.place.startswith(("stop", "until")):
                 assert listed[token].state not in OVER, file
     finally:
@@ -108,7 +108,7 @@ class TestLocalJob:
         for token, file in zip(tokens, files, strict=True):
             report = listed[token]
             assert report.state in OVER, file
-            # The job's files may shift the time by a second.
+            # The job's files may shift the time by up to a second.
             assert before_us <= report.started_us <= launched_us + SECOND_US, file
             assert report.ended_us is not None
             assert report.ended_us <= gone_us + SECOND_US, file

@@ -1,4 +1,4 @@
-"""A local job's false reports of its start and end: only the engine's times are recorded."""
+"""Test a local job's false reports of its start and end; only the engine's times are recorded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 
 
 def claims(**said: object) -> str:
-    """Return shell code that changes the shim's record of its start."""
+    """Return shell code that overwrites the shim's record of its start."""
     new = json.dumps(said)
     merge = (
         "import json, sys; said = json.load(open('leases/1/shim.json'));"
@@ -58,7 +58,7 @@ def begun(world: LocalWorld, text: str) -> str:
 
 
 def over(world: LocalWorld, token: str) -> Report:
-    """Wait until the kernel ended its processes; return the report of the next poll."""
+    """Wait until the kernel has ended the processes, and return the report of the next poll."""
     eventually(lambda: not world.processes())
     report: Report = world.listed()[token]
     assert report.state in (ReportState.FINISHED, ReportState.STOPPED)
@@ -97,7 +97,7 @@ def test_false_reports_do_not_change_recorded_times(world: LocalWorld, lie: str)
 
 
 def test_killed_shim_ends_at_time_observed_by_engine(world: LocalWorld) -> None:
-    """The job wrote a different end, and a start that is years in the future."""
+    """The job wrote another end, and a start that is years in the future."""
     lie = claims(started_us=FUTURE_US) + ends(code=0, started_us=1, ended_us=2)
     token = begun(world, lie + RUNS)
     killed_us = world.now_us()

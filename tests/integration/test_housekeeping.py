@@ -1,4 +1,4 @@
-"""The hourly task deletes only data that is kept for a limited time."""
+"""Test that the hourly task deletes only data that is kept for a limited time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_deletes_old_attempts_and_keeps_history() -> None:
 
 @pytest.mark.usefixtures("committed_db")
 def test_deletes_old_intents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The age of an intent counts from its lease's end; in this test any age is old enough."""
+    """The age of an intent counts from its lease's end. In this test any age is old enough."""
     monkeypatch.setattr(engine, "KEEP_INTENTS", "0 seconds")
     lab = cluster({"a": 4})
     lab.submit("a", 1, 5)
@@ -46,7 +46,7 @@ def test_deletes_old_intents(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("committed_db")
 def test_failing_step_does_not_skip_other_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     def scrub_rounds() -> None:
-        """Fail in the database, in a transaction like that of the real step."""
+        """Fail in the database, in a transaction as in the real step."""
         with site_scope(), connection.cursor() as cursor:
             cursor.execute("SELECT 1 / 0")
 

@@ -1,4 +1,4 @@
-"""Traces are imported at once or at their own times, and no valid line is lost."""
+"""Test that traces are imported at once or at their own times, and that no valid line is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEADER = "name,tenant,gpus,submit_s,duration_s\n"
 def place(committed_db: str) -> Cluster:
     assert committed_db
     town = cluster({"north": 4, "south": 4})
-    # The clock is stopped at the start, so that times are predictable.
+    # The clock is stopped at the start, so the times are predictable.
     PoolClock.objects.update(paused=True, anchor_pool=BEGIN)
     return town
 

@@ -1,6 +1,6 @@
-"""Income over time with carried remainders, from events to checked books.
+"""Test income over time with carried remainders, from events to checked books.
 
-Also covers books that were written before this rule.
+The tests include books that were written before this rule.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def amounts(story: Story, line: UsageLine) -> dict[str, str]:
 
 class TestTermOfTwoHalves:
     def test_pays_3_and_1(self) -> None:
-        """b and c have (1, 0) idle GPUs, later (2, 2). The former rule would pay 12/5 and 8/5."""
+        """b and c have (1, 0) idle GPUs, later (2, 2).
+
+        By the former rule they would get 12/5 and 8/5.
+        """
         story = Story({"a": 0, "b": 1, "c": 0}, capacity=1)
         story.post_round(0, price="4.000000")
         lease = story.run(0, "a", borrowed=1, price="4.000000")
@@ -59,7 +62,7 @@ class TestTermOfTwoHalves:
 class TestShortTerms:
     @pytest.mark.parametrize("limit", [1, 5000])
     def test_one_lease_carries_remainders(self, limit: int) -> None:
-        """Each of 40 terms of a second at 0.00036 an hour costs 0.1 micro-credits, 4 in total."""
+        """Each of 40 terms of one second costs 0.1 micro-credits at 0.00036 an hour, 4 in total."""
         story = Story({"a": 0, "b": 8})
         story.post_round(0, price="0.000360")
         lease = story.run(0, "a", borrowed=1, price="0.000360")
@@ -108,7 +111,7 @@ class TestLongWeights:
 
 
 def version_1(sweep: Sweep) -> dict[str, Any]:
-    """Return a sweep's state in the format from when only the former rule existed."""
+    """Return a sweep's state in the format of the former rule."""
     state = sweep.to_state()
     types = {}
     for name, sums in sweep._types.items():

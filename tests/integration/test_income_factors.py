@@ -1,4 +1,4 @@
-"""Intervals of idle quota, computed from a part of a pool's events, equal those from all events."""
+"""Test that intervals of idle quota from a part of a pool's events equal those from all events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def lines_of(story: Story, tenant: str) -> list[IncomeLine]:
 
 
 def check(story: Story) -> int:
-    """Compare each share's weight with its intervals, read singly and together; return how many."""
+    """Compare each share's weight with its intervals, which are read singly and together; return
+    how many shares there are.
+    """
     count = 0
     for name, tenant in story.tenants.items():
         lines = lines_of(story, name)
@@ -83,7 +85,9 @@ class TestIdleIntervals:
         assert int(after) > 60
 
     def test_count_lease_until_late_end_was_reported(self) -> None:
-        """The end at minute 5 is reported after 20, so b's lease counts until the change at 10."""
+        """The end at minute 5 is reported after minute 20, so b's lease counts until the change at
+        minute 10.
+        """
         story = Story({"a": 0, "b": 4})
         busy = story.run(0, "b", own=4)
         story.post_round(1)
@@ -99,7 +103,10 @@ class TestIdleIntervals:
         assert stated(row.line) == Fraction(1, 2)
 
     def test_look_further_ahead_for_very_late_report(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The report is two hours late: a short read gives a wrong weight, so more is read."""
+        """The report is two hours late.
+
+        Reading few events gives a wrong weight, so more are read.
+        """
         story = Story({"a": 0, "b": 4, "c": 4})
         busy = story.run(0, "b", own=4)
         story.post_round(1)
@@ -112,7 +119,7 @@ class TestIdleIntervals:
         story.post_round(160)
         story.meter()
         assert Lease.objects.get(pk=busy.pk).ended_at is not None
-        assert check(story) == 1  # b's lease used all of its quota until its end was reported
+        assert check(story) == 1  # b's lease used its whole quota until its end was reported
         monkeypatch.setattr(factors_module, "LATE", factors_module.LATE[:1])
         with pytest.raises(AssertionError):
             check(story)
@@ -154,16 +161,18 @@ class TestRandomStory:
             story = play(data)
             story.meter()
             check(story)
-            # Each example needs another name, because history cannot be deleted.
+            # History cannot be deleted, so each example needs another name.
             transaction.set_rollback(True)
 
 
 def play(data: st.DataObject) -> Story:
-    """Draw terms of three tenants, reported in any order, early and late, between rounds."""
+    """Draw terms of three tenants, whose reports arrive in any order, early or late, between
+    rounds.
+    """
     quota = st.integers(0, 4)
     story = Story({name: data.draw(quota) for name in "abc"}, capacity=10)
     minute = 0
-    running: dict[Lease, int] = {}  # the minute at which it starts
+    running: dict[Lease, int] = {}  # the minute at which the term starts
     for _ in range(data.draw(st.integers(3, 6))):
         story.post_round(minute)
         for lease in list(running):

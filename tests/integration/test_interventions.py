@@ -1,4 +1,4 @@
-"""Effects of users and faults on rounds: cancellations, rounds on demand, a faulty job."""
+"""Test the effects of users and faults on rounds: cancellations, rounds on demand, a faulty job."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class BadJobError(Exception):
 
 
 def breaking_on(*names: int) -> Callable[[Snapshot], Decision]:
-    """Return a `decide_round` that fails if the snapshot contains one of these jobs."""
+    """Return a `decide_round` that fails if one of these jobs is in the snapshot."""
 
     def decide(snapshot: Snapshot) -> Decision:
         for job in snapshot.jobs:

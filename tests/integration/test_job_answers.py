@@ -1,4 +1,4 @@
-"""Answers of rounds to jobs with deadlines: rows that are written by a round and kept."""
+"""Test the answers that rounds give to jobs with deadlines, which stay stored."""
 
 from __future__ import annotations
 

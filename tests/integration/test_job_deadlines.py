@@ -1,4 +1,4 @@
-"""Deadlines in snapshots and rounds, from traces, and in exported pools."""
+"""Test deadlines in snapshots and rounds, from traces, and in exported pools."""
 
 from __future__ import annotations
 

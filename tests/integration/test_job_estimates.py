@@ -1,4 +1,4 @@
-"""Measurements of job types and durations of runs become the estimates of rounds."""
+"""Test that measurements of job types and durations of runs become the rounds' estimates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""If rounds are late, the operator pays for the terms that no round ended in time.
+"""Test that the operator pays for terms that no round ended in time.
 
-Tests the books, budgets and checks of such terms.
+The tests cover the books, budgets and checks of late terms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def violations() -> list[str]:
 
 
 def outage(*, renewed: bool = False) -> Story:
-    """a borrows 2 of b's GPUs for half an hour, and the next round comes only after 4.5 hours."""
+    """Tenant a borrows 2 of b's GPUs for half an hour, and the next round comes only after 4.5
+    hours.
+    """
     story = Story({"a": 0, "b": 8}, late_min=LATE_MIN)
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", borrowed=2, price="3.000000")
@@ -84,7 +86,7 @@ class TestLateRound:
 
 
 class TestEngineRound:
-    """Real rounds every 10 s on a clock that the test moves; leases of 900 s."""
+    """Real rounds every 10 s on a clock that the test moves, with leases of 900 s."""
 
     @pytest.mark.parametrize(("after_s", "late"), [(20, False), (16_200, True)])
     def test_renewal_after_expiry_is_on_time_or_late(
@@ -92,7 +94,7 @@ class TestEngineRound:
     ) -> None:
         lab = cluster({"a": 0, "b": 8}, policy="ltgf")
         job = lab.submit("a", 4, 100_000)
-        lab.rounds(2, every_s=10)  # the first term costs nothing, because no price is posted yet
+        lab.rounds(2, every_s=10)  # the first term is free, because no price is posted yet
         lab.round(after_s=890)
         expires_at = Lease.objects.get(job=job).expires_at
         lab.round(after_s=900 + after_s)

@@ -1,4 +1,4 @@
-"""Reported stopping metrics determine the work that rounds expect of jobs."""
+"""Test how reported stopping metrics determine the work that rounds expect of jobs."""
 
 from __future__ import annotations
 

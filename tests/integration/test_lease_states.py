@@ -1,8 +1,8 @@
-"""Every writer of a lease, tested on every state in which it may find the lease.
+"""Test every writer of a lease on every state in which it may find the lease.
 
-Another writer may change a lease between a writer's read and its write: a round that slept, a
+Another writer may change a lease between a writer's read and its write: a round that paused, a
 cancellation, a report. A table has the result for each state. The test fails if a state is new, or
-if a pair of writer and state is not in the table.
+if the table lacks a pair of writer and state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEASE_S = 20
 
 
 class World(NamedTuple):
-    """A job with one lease, in a state that the test chose, at its expiry."""
+    """A job with one lease that has reached its expiry, in a state that the test chose."""
 
     lab: Cluster
     job: Job
@@ -47,7 +47,7 @@ Writer = Callable[[World, str], None]
 
 
 def write_state(lease: Lease, state: str) -> None:
-    """Put the lease in this state, as another writer would."""
+    """Put the lease into this state, as another writer would."""
     begun = state in ("running", "stopping", "ended")
     Lease.objects.filter(pk=lease.pk).update(
         state=state,
@@ -58,7 +58,7 @@ def write_state(lease: Lease, state: str) -> None:
     LeaseSlot.objects.filter(lease=lease).update(
         holding=state in ("launching", "running", "stopping"), planned=state == "waiting"
     )
-    if state == "waiting":  # its launch intent is written when the GPUs are released
+    if state == "waiting":  # the launch intent is written when the GPUs are released
         Intent.objects.filter(lease=lease).delete()
     job = {"stopping": "stopping", "ended": "pending"}.get(state, "running")
     Job.objects.filter(pk=lease.job_id).update(state=job)
@@ -71,7 +71,7 @@ def fence_of(world: World) -> int:
 
 
 def decided(change: Callable[[World, Decision], Decision]) -> Writer:
-    """Return a writer: a round whose decision is older than the lease's state."""
+    """Return a writer: a round whose decision was made before the lease got its state."""
 
     def write(world: World, state: str) -> None:
         def decide(snapshot: Snapshot) -> Decision:
@@ -131,7 +131,7 @@ def cancellation(world: World, state: str) -> None:
 
 
 def launch_intent(world: World, state: str) -> None:
-    """Deliver a launch intent that is older than the lease's state."""
+    """Deliver a launch intent that was written before the lease got its state."""
     write_state(world.lease, state)
     world.lab.at = world.lease.expires_at
     Intent.objects.filter(lease=world.lease).update(state=Intent.State.OPEN)
@@ -151,7 +151,7 @@ WRITERS: dict[str, Writer] = {
     "report stopped": reported(ReportState.STOPPED),
 }
 SAME = "as it was"  # the lease's row, terms and events after a write.
-# A state, and the events that lead to it; the number of terms shows whether the lease was renewed.
+# A state and the events that lead to it. The number of terms shows whether the lease was renewed.
 TABLE = {
     "renewal": {
         "waiting": "renewed", "launching": "renewed", "running": "renewed",

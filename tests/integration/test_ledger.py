@@ -1,4 +1,4 @@
-"""The ledger's functions, compared with a plain model and run on concurrent connections."""
+"""Test the ledger's functions against a plain model and on concurrent connections."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 class Shop:
-    """A book with the accounts of the operator and two tenants."""
+    """A book with accounts of the operator and two tenants."""
 
     def __init__(self) -> None:
         self.book = open_book("demo")
@@ -149,7 +149,9 @@ class TestPosting:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Posts, repeats, conflicts and imbalances against a dictionary of balances."""
+    """A machine that posts, repeats and contradicts transfers, compared with a dictionary of
+    balances.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -301,7 +303,9 @@ class TestConcurrency:
         assert lines_and_shares() == swept_at_once(story.pool.pk)
 
     def test_rereading_events_writes_nothing_twice(self, committed_db: str) -> None:
-        """If the cursor is lost, repeated lines violate uniqueness, and all is rolled back."""
+        """If the cursor is lost, repeated lines violate a unique constraint, and all is rolled
+        back.
+        """
         story = eventful()
         story.meter()
         before = lines_and_shares()

@@ -1,4 +1,4 @@
-"""Raw SQL against the ledger that the database itself refuses."""
+"""Test raw SQL against the ledger that the database refuses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ATTACKS = [
 
 
 class TestRawSql:
-    """Statements as the application's role, and as the owner, which only the triggers stop."""
+    """Statements of the application's role, and of the owner, which only triggers stop."""
 
     @pytest.mark.django_db
     @pytest.mark.parametrize("statement", ATTACKS)

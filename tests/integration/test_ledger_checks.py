@@ -1,4 +1,4 @@
-"""`check_ledger` accepts correct books and names the errors in others."""
+"""Test that `check_ledger` accepts correct books and names the errors in others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestSoundBooks:
 
 
 class TestBrokenBooks:
-    """The guards are disabled, which only the owner can do, then one value is changed."""
+    """The guards are disabled, which only the owner can do, and one value is changed."""
 
     @pytest.mark.parametrize(
         ("statement", "names"),
@@ -100,7 +100,7 @@ class TestBrokenBooks:
         assert "lines_match_events" in broken()
 
     def test_cursor_past_last_event_is_found(self) -> None:
-        """Otherwise the sweep would request missing events again and again."""
+        """Otherwise the sweep would request the missing events again and again."""
         story = eventful()
         story.meter()
         cursor = MeterCursor.objects.get()

@@ -1,4 +1,4 @@
-"""Transfers in the log of their book: complete, without amounts, and unchanged."""
+"""Test the transfers in their book's log: complete, without amounts, and unchanged."""
 
 # ruff: noqa: S608 - statements are made of the constants of this file
 
@@ -64,7 +64,7 @@ def session(
     book: Book,  # noqa: ARG001 - made before
     services: Services,
 ) -> Iterator[Session]:
-    """A session of an owner of the tables, with triggers disabled."""
+    """Yield a session of the tables' owner, with triggers disabled."""
     with services.postgres.connect(connection.settings_dict["NAME"]) as session:
         session.execute("SET session_replication_role = replica")
         yield session
@@ -149,7 +149,7 @@ class TestBookLog:
         assert log_new_transfers(look_at_all=True) == 1
 
 
-# A change of a transfer, and the fault that the check reports.
+# A change of a transfer, and the error that the check reports.
 OF_IT = "WHERE transfer_id = %(id)s"
 NEWEST = f"WHERE id = (SELECT max(id) FROM billing_entry {OF_IT})"
 DONE = {
@@ -210,7 +210,7 @@ class TestAlteredTransfer:
         planted = Transfer.objects.get(book=book, data__name="planted")
         (said,) = violations()
         assert f"transfer {planted.pk} was added, but is in no entry" in said
-        # The check does not add it to the log, either.
+        # Nor does the check add the transfer to the log.
         assert log_new_transfers(look_at_all=True) == 1
         (said,) = violations()
         assert f"transfer {planted.pk} was added later than its date" in said

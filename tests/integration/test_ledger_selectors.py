@@ -1,4 +1,4 @@
-"""The data of money pages, and the number of queries that each needs."""
+"""Test the data of money pages, and the number of queries that each page needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def plain(*amounts: Decimal) -> list[str]:
 
 @pytest.fixture
 def story() -> Story:
-    """In a settled hour a pays b and c 3 credits; half of the next hour is over and still open."""
+    """Write a settled hour in which a pays 3 credits to b and c, and half of the next, open
+    hour.
+    """
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=10)
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
@@ -129,10 +131,10 @@ class TestLedgerPage:
         lent = [sides[slug].lent_gpu_h or Decimal(0) for slug in ("b", "c")]
         assert plain(*lent) == ["0.666667", "0.333333"]
         summary = account_summary(story.tenants["b"].pk, "demo", since=at(0))
-        assert summary.lent_gpu_h > lent[0]  # the open hour is included
+        assert summary.lent_gpu_h > lent[0]  # including the open hour
 
     def test_pages_by_key_without_loss_or_repetition(self, story: Story) -> None:
-        lease = story.run(100, "a", borrowed=2, price="1.000000")  # includes payments to itself
+        lease = story.run(100, "a", borrowed=2, price="1.000000")  # including payments to itself
         for minute in range(120, 600, 30):
             story.post_round(minute)
             story.renew(minute, lease)

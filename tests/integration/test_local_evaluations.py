@@ -1,4 +1,6 @@
-"""Real processes report their metric through files, and rounds estimate when they stop."""
+"""Test that real processes report their metric in files, and that rounds estimate when they
+stop.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
 ]
 
-# Reports each of these values in turn, then ends.
+# The program reports each of these values in turn, then ends.
 HOSTILE = """
 import json, os, pathlib, time
 place = pathlib.Path(os.environ["EVENSHARE_EVALUATIONS"])
@@ -84,7 +86,7 @@ class TestTraining:
         assert history.is_met
         assert history.refused == ""
         steps = [step for step, _ in history.points]
-        # All evaluations are stored, over all leases.
+        # All evaluations of all leases are stored.
         assert steps == list(range(20, steps[-1] + 1, 20))
         assert steps[-1] < 3000
         assert [metric >= 0.93 for _, metric in history.points].count(True) == 1

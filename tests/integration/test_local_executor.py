@@ -1,4 +1,4 @@
-"""Real processes: started once, in a clean environment, with exact ends."""
+"""Test real processes: they start once, in a clean environment, and their ends are exact."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def outcome(report: Report) -> tuple[ReportState, int | None]:
 
 
 def age(entry: Path) -> None:
-    """Make a token older than the longest wait for a claim."""
+    """Make a token appear older than the longest wait for a claim."""
     os.utime(entry, (entry.stat().st_mtime - 60,) * 2)
 
 

@@ -1,4 +1,4 @@
-"""A job that kills its shim repeatedly waits longer each time, and finally fails."""
+"""Test that a job that kills its shim waits longer each time, and finally fails."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def client_of(job: Job) -> Client:
 
 
 def lost(lab: Cluster, job: Job, times: int) -> Lease:
-    """Run rounds until its process was lost `times` times; return the last lease."""
+    """Run rounds until the job's process was lost `times` times; return the last lease."""
 
     def is_lost() -> bool:
         turn(lab)
@@ -85,7 +85,7 @@ class TestJobThatKillsItsShim:
         assert [round_.number for round_ in rounds if not replay_stored_round(round_).same] == []
 
     def says_why(self, client: Client, lab: Cluster, job: Job) -> None:
-        """After the next round, check that the page shows why and until when the job waits."""
+        """After the next round, check that the page shows why the job waits, and until when."""
 
         def is_told() -> bool:
             turn(lab)

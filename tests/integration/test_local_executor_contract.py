@@ -1,4 +1,4 @@
-"""The executors of this repository, tested against the contract."""
+"""Test the executors of this repository against the contract."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 class VirtualStage(Stage):
-    """The test moves the clock."""
+    """A stage with a virtual clock, which the test moves."""
 
     def __init__(self) -> None:
         self.lab = cluster({"a": 8})
@@ -52,7 +52,7 @@ class VirtualStage(Stage):
 
 
 class LocalStage(Stage):
-    """Real processes in real time."""
+    """A stage with real processes in real time."""
 
     def __init__(self, world: LocalWorld) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""A local job that manipulates the files it can reach harms only itself."""
+"""Test that a local job that manipulates the files within its reach harms only itself."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _pipe(path: Path, _: Path) -> None:
 
 
 def _device(path: Path, _: Path) -> None:
-    """Create an endless device if allowed; otherwise link to one."""
+    """Create an endless device if permitted, or a link to one."""
     try:
         os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
     except OSError as error:
@@ -82,7 +82,7 @@ def _device(path: Path, _: Path) -> None:
 
 
 def _huge(path: Path, _: Path) -> None:
-    """Create a sparse file of a tebibyte, which cannot be read into memory."""
+    """Create a sparse file of one tebibyte, which does not fit into memory."""
     with path.open("wb") as file:
         file.truncate(2**40)
 
@@ -105,7 +105,7 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 
 
 def _ran(world: LocalWorld) -> str:
-    """Return a lease whose shim died without a record and left its files."""
+    """Return a lease whose shim died without a record and left files."""
     token = world.lease("true")
     folder = world.folder(token)
     folder.mkdir(parents=True)
@@ -125,7 +125,7 @@ def _becomes(path: Path, kind: Callable[[Path, Path], None], secret: Path) -> No
 
 
 def _read(world: LocalWorld, token: str) -> str:
-    """Return everything that a page would show of the job."""
+    """Return everything that a page would show about the job."""
     window = read_log(world.job(token), int(token.rsplit("-", 1)[1]), limit=2**20)
     assert len(window.data) <= local_files.WINDOW_BYTES
     return f"{window.data!r} {read_progress(world.job(token))!r}"
@@ -181,7 +181,7 @@ class TestSwappedFile:
         folder = world.job_folder(token) if name == "progress.json" else world.folder(token)
         secret = tmp_path / "strangers" / "secret"
         path = folder / name
-        # Longer than the secret: a log must not be read past the size at its check.
+        # Longer than the secret, because a log must not be read beyond its size at the check.
         path.write_text("{}".ljust(4096))
         look, opened = os.stat, os.open
 

@@ -1,4 +1,6 @@
-"""Limits of a local job: its dead man's limit, the portal's life, the size of its output."""
+"""Test the limits of a local job: its time without orders, the portal's life, and the size of its
+output.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,7 @@ class TestMachineTrouble:
 
 
 class TestEndOfAllShims:
-    """All shims end when the supervisor is stopped."""
+    """All shims end when the supervisor stops."""
 
     def test_gives_each_program_its_grace(self, world: LocalWorld) -> None:
         token = world.python(CHECKPOINTS.format(code=99))

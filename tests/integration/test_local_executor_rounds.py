@@ -1,4 +1,4 @@
-"""Real jobs through rounds: borrowed, taken back, checkpointed, resumed, done."""
+"""Test real jobs over rounds: they borrow, are preempted, save checkpoints, resume and finish."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
 ]
 
-# A program counts to a number in steps of 50 ms, and saves the count on a stop. Its first lease
-# stops counting at a smaller number and waits, so that it cannot end too early.
+# A program counts to a number in steps of 50 ms, and saves the count when it is stopped. In its
+# first lease it waits at a smaller number, so that it cannot end too early.
 COUNTER = """
 import json, os, pathlib, signal, sys, time
 saved = pathlib.Path(os.environ["EVENSHARE_JOB_DIR"], "count")

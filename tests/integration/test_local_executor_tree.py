@@ -1,4 +1,4 @@
-"""`make run` with a real job: the job never outlives the portal, which then starts again."""
+"""Test `make run` with a real job, which never outlives the portal, and the portal's next start."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ time.sleep(6000)
 
 @dataclass
 class Portal:
-    """A data folder, and the process tree that runs on it or ran last."""
+    """A data folder, and the process tree that runs on it or ran on it last."""
 
     data: Path
     tree: RunningTree | None = None
@@ -69,7 +69,7 @@ class Portal:
 
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
-    """Shared by all tests: each continues after the one before."""
+    """Yield the portal that all tests share; each test continues after the previous one."""
     made = Portal(migrated(tmp_path_factory.mktemp("tree") / "data"))
     yield made
     if made.tree is not None:
@@ -106,7 +106,7 @@ class TestPortalShutdown:
         jobs = set(processes_below(tree.data / "jobs"))
         tree.process.kill()
         tree.process.wait(PATIENCE_S)
-        # The watchdog still ends processes, and the start waits for it.
+        # The watchdog is still ending processes, and the start waits for it.
         again = portal.start()
         assert again is not tree
         eventually(lambda: not jobs & set(processes_below(tree.data / "jobs")))

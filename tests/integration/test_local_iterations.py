@@ -1,4 +1,4 @@
-"""Real processes report their iterations through files, and rounds measure them."""
+"""Test that real processes report their iterations in files, and that rounds measure them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for step in lease.steps(state["step"], int(sys.argv[1])):
     lease.memory(123_456_789)
     lease.store({"step": step + 1})
 """
-# Reports each of these values in turn, then ends.
+# The program reports each of these values in turn, then ends.
 HOSTILE = """
 import json, os, pathlib, time
 place = pathlib.Path(os.environ["EVENSHARE_ITERATIONS"])
@@ -74,7 +74,8 @@ class TestTraining:
         eventually(lambda: turn(lab) and state_of(job) == "succeeded")
         row = Measurement.objects.get(kind="iteration")
         leases = Lease.objects.filter(job=job).count()
-        # Each lease's first iteration is left out, and so is the one that the lease's end cut off.
+        # The first iteration of each lease is left out, and so is the iteration that the lease's
+        # end interrupted.
         assert 100 <= row.iterations <= 150 - leases
         assert row.reports >= 2
         assert row.mean >= 20_000_000

@@ -1,4 +1,4 @@
-"""The usage of real processes on this machine, from the shim to the chart's points."""
+"""Test the usage of real processes on this machine, from the shim to the chart's points."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def world(tmp_path: Path, settings: Any) -> Iterator[LocalWorld]:
 
 
 def used(token: str) -> JobUsage:
-    """Return the data of a page, with the start of its lease recorded."""
+    """Record the start of the lease, and return the data of the page."""
     job = Job.objects.select_related("pool").get(pk=token_job(token))
     clock = read_clock(job.pool_id)
     Lease.objects.filter(job=job, started_at=None).update(started_at=clock.pool_at)
-    # The start is recorded late here, so use a later time: points in the future are left out.
+    # The start is recorded late here. Points in the future are left out, so the test uses a later
+    # time.
     later = clock.pool_at.replace(year=clock.pool_at.year + 1)
     return job_usage(job, newest_leases(job), now=later, scale=clock.scale)
 

@@ -1,4 +1,4 @@
-"""Changes of a stored log by an owner of the tables are found, with log and entry."""
+"""Test that changes of a stored log by the tables' owner are found, with the log and the entry."""
 
 # ruff: noqa: S608 - statements are made of the constants of this file
 
@@ -42,7 +42,7 @@ def write_log(log: str, count: int, *, bundle: str = A) -> None:
 def session(
     committed_db: str, services: Services, tmp_path: Path, settings: Settings
 ) -> Iterator[Session]:
-    """A session of an owner of the tables, with triggers disabled."""
+    """Yield a session of the tables' owner, with triggers disabled."""
     settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
     write_log(LOG, SIZE)
     write_log(OTHER, 3)
@@ -53,7 +53,7 @@ def session(
 
 
 def faults() -> set[tuple[str, int, str]]:
-    """Return all faults found by checking all logs."""
+    """Check all logs, and return all faults."""
     LogScrub.objects.update(place=0)
     scrub_logs()
     return {
@@ -69,7 +69,7 @@ def ready() -> tuple[State, str]:
 
 
 class Bent(NamedTuple):
-    """A change of a log, and some of the reported faults, by entry."""
+    """A change of a log, and some of the faults reported, by entry."""
 
     statement: str
     shown: set[tuple[int, str]]
@@ -172,7 +172,9 @@ class TestAlteredLog:
         assert any(f"{LOG}, entry " in one for one in broken["logs_are_sound"])
 
     def test_consistent_forgery_differs_from_remembered_root(self, session: Session) -> None:
-        """A shorter or different log may be consistent, but its root is not the remembered one."""
+        """A shorter or different log may be consistent, but its root differs from the remembered
+        one.
+        """
         assert faults() == set()
         session.execute("DELETE FROM tenants_logentry WHERE log_id = 1 AND index >= 15")
         session.execute(

@@ -1,6 +1,7 @@
-"""The market on the portal: a job is refused at a high price and admitted when the price falls.
+"""Test the market on the portal: a job is refused at a high price, and admitted when the price
+falls.
 
-Also tests every way to declare a job's utility, and every place that shows its plan.
+The tests also cover every way to declare a job's utility, and every place that shows its plan.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ETA = {used: posted_price_micro(CREDIT_MICRO, 2000, used, 8) for used in range(9
 
 
 def pool(**options: object) -> Cluster:
-    """Return a pool of two tenants with a round every half minute; a borrows only from b."""
+    """Return a pool of two tenants with a round every half minute; a can borrow only from b."""
     return cluster(
         {"a": 0, "b": 8}, nodes=1, gpus=8, round_s=30, lease_s=LEASE_S, policy="market",
         options={"theta": "fixed", "interval_s": 0, "horizon_s": LEASE_S, **options},
@@ -57,7 +58,7 @@ def plan_of(job: Job) -> PlanRow:
 
 class TestSteepestCurve:
     def test_highest_theta_is_posted_and_stored(self) -> None:
-        """With the highest possible bid, rounds and books continue."""
+        """Rounds and books continue after the highest possible bid."""
         lab = pool(theta="history", theta_factor=10.0)
         lab.submit("b", 6, 600, utility=bid("1000000000"))
         run(lab, 60)
@@ -132,7 +133,10 @@ class TestMarketJob:
         assert "kind must be one of" in bad.quarantine
 
     def test_unstorable_loss_does_not_stop_round(self) -> None:
-        """Its value falls for twelve years of pool time, which a fast clock covers in a day."""
+        """The job's value falls for twelve years of pool time.
+
+        A fast clock reaches them in a day.
+        """
         lab = pool()
         lost = lab.submit("b", 2, 60, utility={"kind": "linear", "k": "-1000000000", "g": "1"})
         Job.objects.filter(pk=lost.pk).update(submitted_at=BEGIN - timedelta(days=12 * 366))

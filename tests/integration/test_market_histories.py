@@ -1,6 +1,7 @@
-"""Offers, revocations, holds, settlements, budgets in any order, compared with a plain model.
+"""Test offers, revocations, reservations, settlements and budgets in any order against a plain
+model.
 
-1,200 steps on real rounds, meters and books; `market_model` implements docs/money.md.
+1,200 steps run on real rounds, meters and books; `market_model` implements docs/money.md.
 """
 
 from __future__ import annotations
@@ -41,27 +42,30 @@ from tests.integration.market_model import HOUR_S, OPERATOR, Model, ModelOffer, 
 from tests.integration.market_steps import BOOKS, MET, QUOTAS, STEP
 from tests.round_states import left_by
 
-# Each policy is a separate test, so that they may run in parallel; 1,200 steps in total. The first
-# history repeats a single step.
+# Each policy is a separate test, so that they may run in parallel. Together they make 1,200 steps.
+# The first history repeats a single step.
 POLICIES = ["fifo", "ltgf", "evenshare"]
 HISTORIES, STEPS, LEAST_STEPS = 5, 100, 1200
 NODES, GPUS = 2, 4
-# Histories start an hour and a half before a month ends, so that budgets restart in most of them.
+# Histories start an hour and a half before a month ends, so most of them reach the next month's
+# budgets.
 BEGIN = datetime(2030, 1, 31, 21, 20, tzinfo=UTC)
 
 
 def seconds(at: datetime) -> int:
-    """Return pool time in whole seconds; the demo's virtual jobs end at whole ones."""
+    """Return pool time in whole seconds, because the demo's virtual jobs end at whole seconds."""
     assert not at.microsecond
     return int(at.timestamp())
 
 
 class Markets(RuleBasedStateMachine):
-    """north (4 of 8 GPUs) and east (2) lend to south (1), or the reverse; 1 GPU is in no quota."""
+    """A machine in which north (4 of 8 GPUs) and east (2) lend to south (1), or the reverse; 1 GPU
+    has no quota.
+    """
 
     policy = ""
     number = steps = 0
-    # The counts of situations, to check that histories reach them.
+    # Counts of situations, to check that the histories reach them.
     seen: dict[str, int] = {}
 
     @initialize(is_short=st.booleans())
@@ -89,10 +93,12 @@ class Markets(RuleBasedStateMachine):
         self.charges: dict[UUID, list[int]] = {}  # [amount charged, sum of its corrections so far]
         self.lend_an_hour()
         if is_short:
-            self.budget("south", 500_000, True)  # south can pay less than its next term costs
+            self.budget("south", 500_000, True)  # south has less credit than its next term costs
 
     def lend_an_hour(self) -> None:
-        """Lend and settle an hour: later steps need leases to stop and charges to correct."""
+        """Lend and settle an hour, because later steps need leases to stop and charges to
+        correct.
+        """
         self.submit("south", 3, 9000)
         self.submit("east", 3, 9000)
         self.rounds()
@@ -101,7 +107,8 @@ class Markets(RuleBasedStateMachine):
         self.deliver(1)
         assert self.charges
 
-    # A single rule with a table, because Hypothesis would use only some of many rules.
+    # There is a single rule with a table of steps, because Hypothesis would use only some of many
+    # rules.
 
     @rule(step=STEP)
     def act(self, step: tuple[str, dict[str, Any]]) -> None:
@@ -173,7 +180,9 @@ class Markets(RuleBasedStateMachine):
         self.rounds()
 
     def deliver(self, times: int) -> None:
-        """Meter events and settle hours several times, which must have the same effect as once."""
+        """Meter the events and settle the hours several times, which must have the same effect as
+        once.
+        """
         meter_pool(self.lab.pool.pk)
         for _ in range(times):
             settle_pool(self.lab.pool.pk)
@@ -231,7 +240,7 @@ class Markets(RuleBasedStateMachine):
         self.count("budgets")
 
     def correct(self, which: int, percent: int) -> None:
-        """Return a part of a charge, or all, or too much; or charge more."""
+        """Pay back a part of a charge, all of it, or too much; or charge more."""
         charge = list(self.charges)[which % len(self.charges)]
         source, known = Transfer.objects.get(pk=charge), self.charges[charge]
         back = known[0] * percent // 100 or 1
@@ -269,7 +278,7 @@ class Markets(RuleBasedStateMachine):
             rows = {tenant: [*map(to_micro, amounts)] for tenant, *amounts in cursor.fetchall()}
         operator, *_ = rows.pop(None)
         assert rows == {
-            # available >= -limit, unless use exceeded the reservation or the limit was lowered.
+            # available >= -limit, unless the use exceeded the reservation or the limit was lowered.
             tenant: [party.balance, party.balance, party.reserved, party.short]
             for tenant, party in self.model.parties.items()
         }
@@ -301,7 +310,7 @@ class Markets(RuleBasedStateMachine):
     # Helpers.
 
     def rounds(self) -> None:
-        """Run a round; give its terms to the model, and check that they were allowed."""
+        """Run a round, pass its terms to the model, and check that they were allowed."""
         at = seconds(self.lab.at)
         posted = left_by(self.lab.pool).prices
         price = posted[0]["price_micro"] if posted else 0
@@ -314,14 +323,14 @@ class Markets(RuleBasedStateMachine):
         self.new_loans_leave_what_is_kept(fresh, most)
         for owner, revoked, by in self.promises:
             if at >= by:
-                # A tenant that borrowed at that time lent nothing.
+                # A tenant that borrowed at that time did not lend.
                 lent = [row for row in self.running() if row.borrowed and row.tenant != owner]
                 assert not [row for row in lent if row.starts < revoked]
         self.promises = [one for one in self.promises if at < one[-1]]
         self.count("rounds")
 
     def show(self) -> list[Term]:
-        """Read the terms of all leases; return the new ones."""
+        """Read the terms of all leases, and return the new ones."""
         fresh = []
         rows = LeaseTerm.objects.filter(lease__pool=self.lab.pool).order_by("lease_id", "number")
         for lease, number, last, ended_at, starts_at, expires_at, price, *who in rows.values_list(
@@ -360,7 +369,9 @@ class Markets(RuleBasedStateMachine):
                 self.count("loans")
 
     def new_loans_leave_what_is_kept(self, fresh: list[Term], most: dict[int, int]) -> None:
-        """Check that free GPUs cover the quota that owners keep, less new terms within quota."""
+        """Check that free GPUs cover the quota that owners reserve, except for new terms within
+        quota.
+        """
         borrowers = {term.tenant for term in fresh if term.borrowed}
         if not borrowers:
             return
@@ -374,7 +385,7 @@ class Markets(RuleBasedStateMachine):
         assert free + sum(term.own for term in fresh if not term.borrowed) >= kept
 
     def lines_are_the_models(self) -> None:
-        """Check charges, shares, hours and transfers; only whole hours are settled."""
+        """Check charges, shares, hours and transfers. Only whole hours are settled."""
         pool = self.lab.pool
         terms = {
             (lease, number): term
@@ -400,7 +411,7 @@ class Markets(RuleBasedStateMachine):
             "line__lease_id", "line__term", "account__tenant_id", "amount"
         ):
             shares.setdefault((lease, number), {})[lender or OPERATOR] = to_micro(amount)
-        # No owner earns more than its part of the idle GPUs, and all parts sum to the charge.
+        # No owner earns more than its part of the idle GPUs, and all parts add up to the charge.
         assert shares == {key: term.shares for key, term in terms.items() if term.shares}
         charged = Transfer.objects.filter(pool=pool, code="usage")
         assert {(row.tenant_id, seconds(row.hour)): row.pk for row in charged if row.hour}.keys() \

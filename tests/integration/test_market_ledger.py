@@ -1,4 +1,4 @@
-"""Golden case B of Astraea-online through meter and ledger: the payments for j12.
+"""Run golden case B of Astraea-online through meter and ledger: the payments for j12.
 
 A slot of the paper is an hour: (8, 12] is the four hours after noon. Workers and parameter servers
 are two GPU types of one pool; users 1 and 2 are tenants a and b.
@@ -45,7 +45,9 @@ class TwoKinds(Story):
 
 @pytest.fixture
 def story() -> TwoKinds:
-    """The paper's schedule: j11 in (8, 10], j21 in (10, 12], j12 borrows in two 2-hour terms."""
+    """Write the paper's schedule: j11 in (8, 10], j21 in (10, 12]; j12 borrows in two 2-hour
+    terms.
+    """
     story = TwoKinds({"a": 4, "b": 4}, capacity=8)
     GpuType.objects.create(name="ps")
     with story.of("ps"):
@@ -85,7 +87,7 @@ class TestJ12:
         story.looked(400)
         story.settle()
         assert story.balances() == {"a": "-8.000000", "b": "8.000000"}
-        story.settle()  # repeating it changes nothing
+        story.settle()  # a repeated delivery changes nothing
         assert story.balances() == {"a": "-8.000000", "b": "8.000000"}
         assert [what for result in run_checks() for what in result.violations] == []
 

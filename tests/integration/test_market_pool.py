@@ -1,4 +1,6 @@
-"""The demo pool `market`: prices rise and fall, jobs are refused with a price, a tenant earns."""
+"""Test the demo pool `market`: prices rise and fall, jobs are refused with a price, a tenant
+earns.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ from tenants.models import AuditRecord, IdleOffer, Quota, SharingSetting, Tenant
 from tests.factories import Cluster
 from tests.stages import Stages
 
-# Six hours of pool time: two cycles of the trace, six minutes of wall time.
+# Six hours of pool time: two cycles of the trace, in six minutes of wall time.
 STEP_S = ROUND_S * SCALE
 ROUNDS = 6 * 3600 // STEP_S
 
@@ -112,11 +114,12 @@ class TestSixMinutesOfDemo:
         # The price rises above that of a full pool at the operator's theta of 2, and falls again.
         assert most > 2 * BASE
         assert min(prices[prices.index(most) :]) < most * Decimal("0.6")
-        # A refused job would start at a price that is above the job's value of an hour.
+        # The price at which a refused job would start is above the value of an hour of the job.
         assert len(refusals) > 5
         assert all(price > value for value, price in refusals)
         lender = the_lender()
-        # Its first offer has a low floor and lends at nearly any price, its second a high floor.
+        # The tenant's first offer has a low floor and lends at nearly any price, the second a high
+        # floor.
         assert {6, 10} <= offered <= {0, 6, 10}
         shown = contribution(
             lender.pk, pool.pk, pool.book, since=BEGIN, until=BEGIN + timedelta(days=1)
@@ -144,7 +147,10 @@ class TestDemoOffers:
         assert offered_now(pool, lab) == 0
 
     def test_are_added_to_older_pool_only_once(self, pool: Pool) -> None:
-        """The pool is older than offers. Seeding makes them once, not again after a revocation."""
+        """The pool is older than offers.
+
+        Seeding adds offers once, and not again after they are revoked.
+        """
         IdleOffer.objects.filter(pool=pool).delete()
         SharingSetting.objects.filter(pool=pool).delete()
         assert seed_demo()
@@ -215,7 +221,7 @@ def offered_now(pool: Pool, lab: Cluster) -> int:
 
 
 def refused(round_: Round, tenant: Tenant) -> list[tuple[int, int]]:
-    """Return the values of an hour to a tenant's refused jobs, and the lowest price."""
+    """Return (value of an hour, lowest price) of each refused job of a tenant."""
     return [
         (skip.numbers["value_micro"], skip.numbers["price_micro"])
         for skip in round_decision(round_).skips

@@ -1,4 +1,6 @@
-"""The displayed cost of a start under a policy that sets theta equals the price posted later."""
+"""Test that the cost of a start that pages show equals the price posted later, if the policy sets
+theta.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ from tests.round_states import add_state, left_by
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
-THETA = Decimal(9)  # 1 + the highest value of an hour, which is 8 base rates
+THETA = Decimal(9)  # 1 + the highest value of an hour in base rates, which is 8
 BID = {"kind": "bid", "per_gpu_hour": "8"}
 
 
 def market() -> Cluster:
-    """8 GPUs, 4 of them used by a job that is worth 8 credits an hour."""
+    """Return a pool of 8 GPUs, 4 of which are used by a job worth 8 credits an hour."""
     lab = cluster({"a": 4, "b": 4}, policy="market")
     lab.submit("b", 4, 10_000, utility=BID)
     lab.round()
@@ -82,7 +84,7 @@ TOO_DEAR = ("price_above_max", "")
     ],
 )
 def test_dry_run_predicts_result_of_next_batch(more: dict[str, Any], code: str, value: str) -> None:
-    """With 2 GPUs in addition to the 4 in use, eta(6) is 4.196152, so a bid of 4 is too low."""
+    """With 2 more GPUs than the 4 in use, eta(6) is 4.196152, so a bid of 4 is too low."""
     lab = market()
     spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 600, **more}
     run = dry_run_job(tenant=lab.tenants["b"], spec=spec, now=lambda _: lab.now())

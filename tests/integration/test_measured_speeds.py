@@ -1,4 +1,4 @@
-"""Reported iterations of processes determine the speeds that rounds use."""
+"""Test how the iterations that processes report determine the speeds that rounds use."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def speeds_of_last_round(lab: Cluster) -> dict[str, int]:
 
 
 class Teller:
-    """A lease whose process reports whatever a test sets."""
+    """A lease whose process makes the reports that a test sets."""
 
     def __init__(self, lab: Cluster, profile: Profile, kind: str = "v100") -> None:
         self.lab = lab
@@ -209,7 +209,7 @@ class TestReports:
         teller.say(10, 1_000_000)
         teller.say(30, 5_000_000)
         row = Measurement.objects.get()
-        # Iterations take 100 ms each at first, then 200 ms each.
+        # Iterations take 100 ms each at first, and 200 ms each later.
         assert (row.reports, row.iterations, row.mean) == (2, 30, 150_000_000)
 
     def test_resume_and_suspend_cost_count_once_per_lease(self, teller: Teller) -> None:
@@ -259,7 +259,7 @@ class TestReports:
         note = MeasurementNote.objects.get()
         assert note.kind == "refused"
         assert why in note.data["why"]
-        # The next usable reports are used.
+        # The next reports that are valid are used.
         teller.say(20, 2_000_000)
         assert Measurement.objects.get().iterations == 20
 
@@ -272,7 +272,7 @@ class TestReports:
         ],
     )
     def test_longer_time_than_lease_is_rejected(self, teller: Teller, told: dict[str, Any]) -> None:
-        # The lease has run for two hours; a report of 300 years would not even fit the column.
+        # The lease has run for two hours. A report of 300 years would not even fit the column.
         for hours in (300 * 365 * 24, 3):
             teller.report(iterations=Iterations(1, hours * 3600 * SECOND_US), **told)
         assert not Measurement.objects.exists()

@@ -1,4 +1,4 @@
-"""Stories of terms that become usage lines, shares and settlements."""
+"""Test how terms become usage lines, shares and settlements."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestLenders:
         story.post_round(30)
         story.meter()
         story.settle()
-        # Each gets half of the first 20 minutes; c gets all of the last 10.
+        # Each gets half for the first 20 minutes; c gets everything for the last 10.
         assert [str(share.amount) for share in UsageShare.objects.order_by("account__tenant")] == [
             "2.000000",
             "4.000000",
@@ -229,7 +229,9 @@ class TestMeterTask:
 
 
 def full_hours() -> Story:
-    """Two hours in which a borrows 2 GPUs from b at 1 credit, and a later check of the pool."""
+    """Write two hours in which a borrows 2 GPUs from b at 1 credit, and a later check of the
+    pool.
+    """
     story = Story({"a": 0, "b": 8})
     lease = story.run(0, "a", borrowed=2, price="1.000000")
     story.post_round(59)
@@ -322,7 +324,8 @@ class TestHour:
         story.post_round(1441)
         story.meter()
         settled = story.settle()
-        # A term that ends on the hour is settled with the next hour, so the last term is open.
+        # A term that ends on the hour is settled with the next hour, so the last term is still
+        # open.
         assert (settled.transfers, settled.until) == (24, at(1440))
         story.looked(1500)
         story.settle()
@@ -396,7 +399,9 @@ class TestHour:
 
 
 def eventful() -> Story:
-    """Two borrowers, two lenders, ends reported out of order or late, a renewal, a remainder."""
+    """Write two borrowers, two lenders, ends reported out of order or late, a renewal, a
+    remainder.
+    """
     story = Story({"a": 1, "b": 3, "c": 4})
     story.post_round(0, price="1.234567")
     first = story.run(0, "a", own=1, borrowed=2, price="1.234567")

@@ -1,4 +1,4 @@
-"""The demo's real rounds, metered and settled between them: the books are right."""
+"""Test that the books are right when the demo's real rounds are metered and settled in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two workers that meter and settle the same pool at the same time."""
+"""Test two workers that meter and settle the same pool at the same time."""
 
 from __future__ import annotations
 

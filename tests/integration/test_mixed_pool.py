@@ -1,4 +1,4 @@
-"""The demo pool `mixed`: GPUs of three types, and a change of policy while it runs."""
+"""Test the demo pool `mixed`: GPUs of three types, and a change of policy while it runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tenants.models import Quota, Tenant, User
 from tests.factories import Cluster
 from tests.stages import Stages
 
-# Policies with options that an operator sets one after the other, while jobs run.
+# Policies with options, which an operator sets one after the other while jobs run.
 SWITCHES = [
     (name, options)
     for name, options in (
@@ -89,7 +89,7 @@ class TestDemoSeed:
         for profile in profiles:
             assert set(profile.speedups) == types
             assert min(profile.speedups.values()) == 1000
-            # The demo's jobs really run at the published speeds, and report them.
+            # The demo's jobs run at the published speeds, and report them.
             assert profile.virtual_speeds.speedups == profile.declared == profile.speedups
 
     def test_is_idempotent(self, pool: Pool) -> None:
@@ -117,7 +117,7 @@ class TestDemoFeed:
         TraceFeed.objects.filter(pool=pool).update(max_pending=500)
         lab.round(after_s=ROUND_S)
         late = Job.objects.filter(pool=pool, submitted_at__gt=BEGIN)
-        # Jobs that arrive now must not get times that precede the pause of the trace.
+        # Jobs that arrive now must not get times from before the pause of the trace.
         assert late.exists()
         assert all(job.submitted_at >= lab.at - timedelta(seconds=ROUND_S) for job in late)
 
@@ -143,7 +143,9 @@ class TestMeasuring:
 
 
 class TestTrades:
-    """Trades under gandiva_fair, in three minutes of wall time after an operator selected it."""
+    """Trades under gandiva_fair, in the three minutes of wall time after an operator selected
+    it.
+    """
 
     def test_are_made_at_once_and_undone_when_team_leaves(self, pool: Pool) -> None:
         lab = lab_of(pool)
@@ -224,7 +226,7 @@ class TestPolicySwitch:
         self.rounds_replay(pool)
 
     def leases_end_at_their_terms(self, pool: Pool, *besides: str) -> None:
-        """Check that leases ended only with their job, at their expiry, or by `besides`."""
+        """Check that each lease ended with its job, at its expiry, or for a reason in `besides`."""
         ended = Lease.objects.filter(pool=pool, state="ended")
         assert ended.count() > 30
         assert {lease.end_reason for lease in ended} <= {"finished", "not_renewed", *besides}
@@ -254,7 +256,7 @@ class TestPolicySwitch:
             policy for policy, _ in SWITCHES
         ]
         assert [reign.rounds for reign in told.policy_periods] == [ROUNDS] * len(SWITCHES)
-        # The total is the sum over the leases, and the tenants' parts sum to it.
+        # The total is the sum over the leases and also over the tenants.
         held = Lease.objects.filter(pool=pool).exclude(state="ended")
         speeds = [
             row.gpus * row.job.profile.speedups[row.gpu_type.name]

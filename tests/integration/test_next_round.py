@@ -1,4 +1,4 @@
-"""A dry run predicts the next round: whether the job starts, when, and on whose GPUs."""
+"""Test that a dry run predicts the next round: whether the job starts, when, and on whose GPUs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ LONG_S = 100_000
 
 
 def full(**fields: Any) -> Cluster:
-    """A pool of 16 GPUs, all held by one-GPU jobs of `a` and `c`; half of them is the quota of `b`.
+    """Return a pool of 16 GPUs, all held by one-GPU jobs of `a` and `c`; half of the GPUs are the
+    quota of `b`.
 
-    Under the default policy. The leases are older than the minimum runtime, and none ends soon.
+    The pool has the default policy. The leases are older than the minimum runtime, and none ends
+    soon.
     """
     lab = cluster({"a": 4, "b": 8, "c": 4}, nodes=2, gpus=8, lease_s=7200, **fields)
     for _ in range(8):
@@ -74,7 +76,7 @@ def test_dry_run_predicts_reason_for_waiting() -> None:
 
 
 def test_fitting_job_waits_if_other_job_comes_first() -> None:
-    """GPUs are free, but a waiting job gets them before this one."""
+    """GPUs are free, but a job that waited before gets them."""
     lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8)
     lab.submit("b", 8, LONG_S)
     answer = ask(lab, "a", 8)
@@ -90,7 +92,10 @@ def test_infeasible_job_needs_no_decision() -> None:
 
 
 def test_simulation_gets_remaining_time_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation gets the time that the decision left; a long decision leaves none."""
+    """The simulation gets the time that is left after the decision.
+
+    A long decision leaves no time.
+    """
     lab = full()
     budgets: list[float] = []
 
@@ -106,6 +111,6 @@ def test_simulation_gets_remaining_time_budget(monkeypatch: pytest.MonkeyPatch) 
             tenant=lab.tenants["a"], spec=spec, now=lambda _: lab.now(), timer=ticks.__next__
         )
         assert answer.next_round is not None
-        # otherwise too little is known for an estimate
+        # without these, too little is known for an estimate
         assert answer.next_round.eta.reason == "too_much_work"
     assert budgets == pytest.approx([1.2, 0.3, -0.8])

@@ -1,4 +1,6 @@
-"""Node states synchronised in both directions, with a Slurm whose answers the test sets."""
+"""Test that node states are synchronised in both directions, with a Slurm whose answers the test
+sets.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from tests.slurm_nodes import PretendedExecutor, PretendedNode, PretendedSlurm
 
 @dataclass
 class Both:
-    """A pool, a fake Slurm with its nodes, and an operator."""
+    """A pool, a fake Slurm with the pool's nodes, and an operator."""
 
     lab: Cluster
     slurm: PretendedSlurm
@@ -258,7 +260,7 @@ class TestNodeCheck:
 class TestBothSides:
     @pytest.mark.parametrize("seed", range(3))
     def test_random_changes_of_either_side_are_kept(self, both: Both, seed: int) -> None:
-        """Each node gets random changes; after two checks the portal and the engine agree."""
+        """Each node gets random changes. After two checks the portal and the engine agree."""
         chance = random.Random(seed)  # noqa: S311 - reproducible
         _widen(both, 10)
         here = dict.fromkeys(both.slurm.nodes, "up")

@@ -1,4 +1,4 @@
-"""Offers, revocations, settings and bounds in any order, against a plain model of lending."""
+"""Test offers, revocations, settings and bounds in any order against a plain model of lending."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class ModelOffer:
 
 
 class Histories(RuleBasedStateMachine):
-    """`north` lends, `south` borrows; the model is a few plain fields and `lent`."""
+    """A machine in which `north` lends and `south` borrows; the model is a few plain fields and
+    `lent`.
+    """
 
     number = 0
 
@@ -106,7 +108,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([10, 10, 20, 60]))
     def play(self, seconds: int) -> None:
-        """Run a round and check that its new loans are within the model's limit."""
+        """Run a round, and check that its new loans are within the model's limit."""
         self.lab.at += timedelta(seconds=seconds)
         before = self._borrowed()
         most = self._lent()
@@ -114,7 +116,7 @@ class Histories(RuleBasedStateMachine):
         terms = self._borrowed()
         new = {key for key in terms if key not in before}
         if any(terms[key] for key in new):
-            # Free GPUs cover all quota that is not lent, whatever is borrowed or used.
+            # The free GPUs cover all quota that is not lent, however much is borrowed or used.
             assert sum(terms.values()) <= most + 2  # unallocated GPUs: 8 GPUs, quotas of 6
 
     @invariant()
@@ -149,7 +151,7 @@ class Histories(RuleBasedStateMachine):
         return min(4, self._most())
 
     def _borrowed(self) -> dict[tuple[int, int], int]:
-        """Return borrowed GPUs by lease and term, of both tenants: north also borrows."""
+        """Return borrowed GPUs by lease and term of both tenants, because north also borrows."""
         live = Lease.objects.filter(pool=self.lab.pool, state__in=Lease.LIVE_STATES)
         rows = live.filter(tenant=self.south).values_list("id", "term", "borrowed")
         return {(id_, term): borrowed for id_, term, borrowed in rows}

@@ -1,4 +1,4 @@
-"""Offers and tenants' settings in live rounds: loans, their prices, and their return."""
+"""Test offers and tenants' settings in live rounds: loans, their prices, and their return."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PARTITIONED = {"batch_sche", "yarn_cs"}
 
 
 class Lab:
-    """A pool in which `north` lends and `south` borrows, 4 GPUs of quota each."""
+    """A pool in which `north` lends and `south` borrows; each has a quota of 4 GPUs."""
 
     def __init__(self, **fields: Any) -> None:
         self.pool: Cluster = cluster({"north": 4, "south": 4}, nodes=2, gpus=4, **fields)
@@ -75,7 +75,7 @@ class Lab:
         return promised_return(facts, self.pool.tenants["north"].pk, "v100", self.pool.at)
 
     def lends(self) -> int | None:
-        """Return north's lend limit in a snapshot made now."""
+        """Return north's lend limit in a snapshot that is made now."""
         snapshot = read_snapshot(self.pool.pool.pk, number=99, at=self.pool.at)
         (row,) = [e for e in snapshot.entitlements if e.tenant == self.pool.tenants["north"].pk]
         return row.lendable(row.gpus)
@@ -184,7 +184,10 @@ class TestOffer:
 
 class TestBooks:
     def test_pay_only_for_offered_gpus(self) -> None:
-        """Both tenants lend idle quota to a third; north offers half as many GPUs as south."""
+        """Both tenants lend idle quota to a third tenant.
+
+        North offers half as many GPUs as south.
+        """
         lab = Lab()
         lab.set(by_offer=True)
         lab.offer(2)
@@ -249,7 +252,9 @@ class TestRevoking:
 
     @pytest.mark.parametrize("policy", ["evenshare", "fifo", "ltgf"])
     def test_returns_gpus_by_promised_round(self, policy: str) -> None:
-        """With a guarantee they return within minutes, otherwise when the last lease ends."""
+        """Lent GPUs return within minutes if there is a guarantee, otherwise when the last lease
+        ends.
+        """
         lab = Lab(policy=policy, grace_s=60, lease_s=900, round_s=30)
         lab.set(by_offer=True)
         offer = lab.offer(4)
@@ -287,7 +292,7 @@ class TestRevoking:
 
 class TestOtherUses:
     def test_quota_estimate_matches_next_round(self) -> None:
-        """The estimate uses the tenants' own settings and offers, at the present price."""
+        """The estimate uses the tenants' own settings and offers at the current price."""
         lab = Lab(policy="fifo")
         lab.set(by_offer=True)
         lab.offer(1)

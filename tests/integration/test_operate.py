@@ -1,4 +1,6 @@
-"""Operators' actions on pools, nodes, people and jobs: checked, recorded, and used by rounds."""
+"""Test operators' actions on pools, nodes, people and jobs: checked, recorded, and used by
+rounds.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def holders(lab: Cluster, node: str) -> int:
 
 
 def busy(**pool_fields: Any) -> Cluster:
-    """Two nodes of 4 GPUs, filled by eight jobs of one GPU."""
+    """Return two nodes of 4 GPUs, filled by eight jobs of one GPU."""
     short = {"lease_s": 60, "policy": "ltgf", **pool_fields}
     lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, **short)
     for tenant in ("a", "b"):

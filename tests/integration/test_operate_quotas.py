@@ -1,4 +1,6 @@
-"""Quotas as periods: shortened, saved in one transaction, previewed by the next round, undone."""
+"""Test quotas as periods: shortened, saved in one transaction, previewed by the next round,
+undone.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,7 @@ def quotas(lab: Cluster, tenant: str) -> list[tuple[int, datetime, datetime | No
 
 
 def numbered(lab: Cluster, actor: Actor, record: AuditRecord) -> AuditRecord:
-    """Return the record in the older format, with row numbers in place of names."""
+    """Return the record in the older format, with row numbers instead of names."""
     numbers = {"tenant": lab.tenants["a"].pk, "gpu_type": lab.gpu_type.pk, "name": "a"}
     before, after = (
         {**data, "periods": [{**row, **numbers} for row in data["periods"]]}
@@ -173,7 +175,7 @@ class TestSave:
 
     @pytest.mark.parametrize("is_old", [False, True])
     def test_is_recorded_by_names_and_can_be_undone(self, is_old: bool) -> None:
-        """Old records always contain row numbers, since the log is append-only."""
+        """The log is append-only, so old records will always contain row numbers."""
         lab = cluster({"a": 4, "b": 4})
         actor = operator()
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
@@ -348,7 +350,7 @@ class TestUndo:
 @pytest.mark.usefixtures("committed_db")
 class TestPreview:
     def test_matches_next_round(self) -> None:
-        """The estimate of a change from now on equals the following round."""
+        """The change starts now, so its estimate equals the following round."""
         lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20, policy="ltgf")
         for tenant in ("a", "b"):
             for _ in range(8):

@@ -1,4 +1,4 @@
-"""The next round under every policy, without writing anything."""
+"""Test the next round under every policy, without writing anything."""
 
 from __future__ import annotations
 

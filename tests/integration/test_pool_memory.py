@@ -1,7 +1,7 @@
-"""A pool's state of a GPU type outlives its nodes.
+"""Test that a pool keeps the state of a GPU type longer than its nodes.
 
-It keeps prices, quotas reported to billing, and GPU-time sums. The tests run random sequences of
-operators' changes and rounds, and check books and replay after each.
+The state has prices, quotas reported to billing, and GPU-time sums. The tests run random sequences
+of operators' changes and rounds, and check books and replay after each of them.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ STEPS = 20
 
 
 class Last(random.Random):
-    """Draws the last of the given choices: the largest job, the GPU type v100."""
+    """A random source that draws the last of its choices: the largest job, the GPU type v100."""
 
     def choice(self, seq: Any) -> Any:
         return seq[-1]
 
 
 class Memory:
-    """A pool under an operator's changes, and the state that it must keep."""
+    """A pool that an operator changes, and the state that the pool must keep."""
 
     def __init__(self, actor: Actor, seed: int, policy: str) -> None:
         self.actor, self.draw = actor, random.Random(seed)  # noqa: S311 - a seeded story
@@ -73,7 +73,7 @@ class Memory:
             )  # fmt: skip
 
     def drain(self) -> None:
-        """Drain all nodes of a type, as before it is removed from a cluster."""
+        """Drain all nodes of a type, as an operator does before it is removed from a cluster."""
         gpu_type = self.draw.choice(TYPES)
         for name in self._names(gpu_type__name=gpu_type, state=Node.State.UP):
             nodes.drain_node(actor=self.actor, pool=self.lab.pool, name=name, reason="fan")
@@ -97,7 +97,7 @@ class Memory:
         pools.set_price(actor=self.actor, pool_id=self.lab.pool.pk, request=request)
 
     def expire(self) -> None:
-        """Expire every lease; leases on drained nodes end."""
+        """Make every lease expire; leases on drained nodes end."""
         for _ in range(4):
             self.round()
 
@@ -139,7 +139,7 @@ class Memory:
         assert state.entitled == entitled, self.steps
         here = set(Node.objects.filter(pool=self.lab.pool).values_list("gpu_type__name", flat=True))
         gone = [row["capacity"] for name, row in entitled.items() if name not in here]
-        if self.steps[-1] != "remove":  # or the last round was quiet, and no event followed
+        if self.steps[-1] != "remove":  # or the last round was quiet, and no event came after it
             assert not any(gone), self.steps
         self._check_sums(state.sums())
         broken = [f"{row.name}: {row.violations}" for row in run_checks() if not row.ok]
@@ -163,7 +163,7 @@ class Memory:
 
 MOVES = ("submit", "add", "drain", "remove", "resume", "price", "round", "expire")
 WEIGHTS = (5, 2, 3, 3, 1, 1, 2, 2)
-# All nodes of the only type are removed while their price is high, and are added again.
+# All nodes of the only type are removed while their price is high, and added again later.
 OUT_AND_IN = ("submit", "submit", "submit", "drain", "expire", "remove", "round", "add", "submit")
 
 

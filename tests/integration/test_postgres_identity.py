@@ -1,4 +1,6 @@
-"""PostgreSQL refuses to run as root; if namespaces are forbidden, the user `nobody` runs it."""
+"""Test that PostgreSQL does not run as root, and that `nobody` runs it if namespaces are
+forbidden.
+"""
 
 import os
 import shutil

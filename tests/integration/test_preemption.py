@@ -1,4 +1,4 @@
-"""Leases that end before their expiry, with notice: the engine's events, and spared leases."""
+"""Test leases that end before their expiry with notice: the engine's events, and spared leases."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> SlowExecutor:
 
 
 def full(*, gpus: int = 8, nodes: int = 1, size: int = 4, **fields: Any) -> tuple[Cluster, Job]:
-    """A pool whose GPUs `a` holds, half of them borrowed; a minute later `b` needs its quota."""
+    """Return a pool in which `a` holds all GPUs, half of them borrowed; a minute later `b` needs
+    its quota.
+    """
     half = gpus * nodes // 2
     lab = cluster({"a": half, "b": half}, nodes=nodes, gpus=gpus, policy=POLICY.name, **fields)
     for _ in range(2 * half // size):
@@ -68,7 +70,7 @@ def full(*, gpus: int = 8, nodes: int = 1, size: int = 4, **fields: Any) -> tupl
 
 
 def between(monkeypatch: pytest.MonkeyPatch, change: Callable[[Decision], None]) -> None:
-    """Run `change` after the decision and before its application."""
+    """Run `change` after the decision and before it is applied."""
 
     def decide(snapshot: Snapshot) -> Decision:
         decision = decide_round(snapshot)
@@ -151,7 +153,7 @@ class TestPreemptedLease:
         Job.objects.filter(pk=Lease.objects.earliest("id").job_id).update(cancel_asked_at=lab.at)
         cancel(claim, lab)
         more = lab.submit("a", 4, LONG_S)
-        # A lease that waits for GPUs of a lease that is being cancelled.
+        # The lease waits for GPUs of another lease that is being cancelled.
         lab.round(after_s=10)
         lab.round(after_s=10)
         waiting = Lease.objects.get(job=more)
@@ -194,7 +196,8 @@ class TestProtectedLease:
         until = {lease.protected_until for lease in Lease.objects.all()}
         assert until == {lab.at + timedelta(seconds=300)}
         lab.round(after_s=30)
-        # This must hold after its expiry too, and under a policy without a minimum runtime.
+        # This must also hold after the lease's expiry, and under a policy without a minimum
+        # runtime.
         Pool.objects.update(policy="ltgf", options={})
         lab.pool.refresh_from_db()
         lab.rounds(5, every_s=50)
@@ -242,7 +245,9 @@ class TestProtectedLease:
         assert lab.pool.lease_s == 60
 
     def test_is_not_granted_into_maintenance_window(self) -> None:
-        """Its protection is longer than a lease length, and would overlap the maintenance."""
+        """The lease's minimum runtime is longer than a lease length, and would overlap the
+        maintenance.
+        """
         lab = cluster(
             {"a": 4}, nodes=1, policy=POLICY.name, lease_s=60, options={"min_runtime_s": 1800}
         )

@@ -1,4 +1,5 @@
-"""A round that preempts gives notice once or never, even if it is killed at any of its points.
+"""Test that a round that preempts gives notice once or never, even if it is killed at any of its
+points.
 
 tests/integration/test_fault_matrix.py tests all points with all faults. Here the round ends a lease
 before its expiry, in a pool whose borrowers pay.
@@ -27,7 +28,7 @@ from tests.stages import Stages
 from tests.toy_policy.preempting import POLICY
 
 LONG_S = 40_000
-# Points before the commit: nothing is stored yet. After the commit, notice was given.
+# Before the commit, nothing is stored. After the commit, notice was given.
 BEFORE = (
     *("observe.before_commit", "round.after_decide", "round.first_write", "round.mid_write"),
     "round.before_commit",
@@ -44,7 +45,9 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crowded() -> tuple[Cluster, Job]:
-    """Two jobs of `a` hold all GPUs, one of them borrowed at a price; `b` needs its quota now."""
+    """Return a pool in which two jobs of `a` hold all GPUs, one of them borrowed; `b` needs its
+    quota now.
+    """
     lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, policy=POLICY.name, lease_s=900)
     Budget.objects.filter(tenant=lab.tenants["a"]).update(credit_limit=10_000)
     lab.submit("a", 4, LONG_S)
@@ -59,7 +62,7 @@ def crowded() -> tuple[Cluster, Job]:
 
 
 def assert_recovered(lab: Cluster, claim: Job, point: str) -> None:
-    """Check that each lease is unchanged or got its notice once, and that all jobs finish."""
+    """Check that each lease is unchanged or got one notice, and that all jobs finish."""
     notices = LeaseEvent.objects.filter(data__has_key="rule")
     taken = Lease.objects.filter(end_reason="preempted")
     expected = 1 if point in AFTER else 0

@@ -1,4 +1,4 @@
-"""Forecasts of prices in the live portal: made with start estimates, kept, counted."""
+"""Test forecasts of prices in the live portal: made with start estimates, kept, and counted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def foreseen_lab() -> Cluster:
 
 
 def idle_lab() -> Cluster:
-    """A pool whose jobs have all ended; in the past hours they filled it."""
+    """Return a pool whose jobs have all ended, and which they filled in the past hours."""
     made = capped_lab()
     for _ in range(8):
         made.round(after_s=600)
@@ -129,7 +129,7 @@ class TestPriceForecast:
 
 class TestEmptyQueue:
     def test_forecast_includes_past_arrivals(self, idle: Cluster) -> None:
-        """The price of the idle pool is 0 now; arrivals like those of the past will raise it."""
+        """The idle pool's price is 0 now. Jobs that arrive as in the past will raise it."""
         row = forecast()
         assert not row.estimates.exists()
         assert row.facts["prices"] == {"v100": 0}
@@ -157,7 +157,7 @@ class TestEmptyQueue:
 
     @pytest.mark.usefixtures("few_points")
     def test_forecast_is_missing_if_too_little_is_known(self, idle: Cluster) -> None:
-        """No job of unknown length runs, and no arrivals are expected."""
+        """No job of unknown length runs, and no job is expected to arrive."""
         idle.pool.jobs.filter(state="succeeded").update(state="cancelled")
         forecast()
         assert PriceForecast.objects.get().reason == "too_little_known"
@@ -183,12 +183,12 @@ class TestHitCount:
     def test_compares_price_in_force_at_each_past_point(self, lab: Cluster) -> None:
         bands = {"p10": [10, 10, 10, 10], "p50": [15] * 4, "p90": [20, 20, 20, 20]}
         row = one(lab, **bands)
-        posted(lab, 0.5, "0.000010")  # in force at minute 1, exactly at the edge of the band
+        posted(lab, 0.5, "0.000010")  # in force at minute 1, at the edge of the band
         posted(lab, 1.5, "0.000021")  # at minute 2: above the band
         assert count_forecasts(lab.pool.pk) == 1
         row.refresh_from_db()
         assert (row.points, row.hits) == (1, 1)
-        posted(lab, 3, "0.000009")  # posted exactly at minute 3: below the band
+        posted(lab, 3, "0.000009")  # posted at minute 3: below the band
         count_forecasts(lab.pool.pk)
         row.refresh_from_db()
         assert (row.points, row.hits) == (3, 1)
@@ -210,7 +210,10 @@ class TestHitCount:
         assert (view.counted, view.hit_rate) == (0, None)
 
     def test_seeded_history_hits_more_than_half(self, foreseen: Cluster) -> None:
-        """Forecasts promise four of five prices in the band; one history must exceed half."""
+        """Forecasts promise that four of five prices are in the band.
+
+        In one history it must be over half.
+        """
         lab = foreseen
         for _ in range(40):
             lab.round(after_s=600)

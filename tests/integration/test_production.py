@@ -1,7 +1,8 @@
-"""The production setup, process by process, from a copy of the image's files.
+"""Test the production setup process by process, from a copy of the image's files.
 
-It tests everything except the container: the image's files and its build step, the entry point's
-roles, and the health checks. Also compose's broker, and the shell commands of docs/operations.md.
+The tests cover everything except the container: the image's files and its build step, the entry
+point's roles, and the health checks. They also cover compose's broker, and the shell commands of
+docs/operations.md.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ ROLES = {
 
 @dataclass
 class Production:
-    """The portal as four processes on an unused database."""
+    """The portal as four processes on a new database."""
 
     folder: Path
     port: int
@@ -90,7 +91,7 @@ def image_holds() -> list[Path]:
 
 
 def build_step() -> str:
-    """Return the image's command that collects the static files, for our own Python."""
+    """Return the image's command that collects the static files, for this machine's Python."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     (line,) = [line for line in text.splitlines() if "collectstatic" in line]
     return line.removeprefix("RUN ").replace("/opt/venv/bin/python", sys.executable)
@@ -128,7 +129,7 @@ def production(
     assert built.returncode == 0, built.stdout + built.stderr
     prepared = found.run("deploy/entrypoint.sh", "prepare")
     assert prepared.returncode == 0, prepared.stderr
-    # Web and workers do not have the password of the owner role.
+    # Web and workers do not get the password of the owner role.
     del environment["OWNER_DATABASE_URL"]
     try:
         for name, words in ROLES.items():
@@ -152,7 +153,7 @@ def production(
 
 
 class TestProduction:
-    """These tests follow each other."""
+    """The tests run one after another on one portal."""
 
     @pytest.mark.parametrize("role", [*ROLES, "ready"])
     def test_passes_its_own_health_checks(self, production: Production, role: str) -> None:
@@ -233,7 +234,7 @@ class TestProduction:
                 eventually(lambda: listens(https_port) and root.exists())
                 eventually(lambda: over_tls(https_port, root, "/login/")[0] == 200)
                 assert over_tls(https_port, root, "/metrics")[0] == 404
-                # A client's forwarding headers are ignored; otherwise the answer would be a
+                # The portal ignores a client's forwarding headers; otherwise it would answer with a
                 # redirect.
                 lie = {"X-Forwarded-Proto": "http"}
                 assert over_tls(https_port, root, "/login/", **lie)[0] == 200
@@ -256,7 +257,9 @@ class TestProduction:
 
 
 def over_tls(port: int, root: Path, path: str, **headers: str) -> tuple[int, str]:
-    """Return status and body of an answer, with the certificate checked; status 0 without one."""
+    """Return an answer's status and body after a check of the certificate; status 0 without an
+    answer.
+    """
     context = ssl.create_default_context(cafile=str(root))
     with (
         contextlib.suppress(ssl.SSLError),
@@ -272,7 +275,9 @@ def over_tls(port: int, root: Path, path: str, **headers: str) -> tuple[int, str
 
 
 def documented(title: str) -> str:
-    """Return the shell block of docs/operations.md after a title, with our entry point."""
+    """Return the shell block after a title of docs/operations.md, with this checkout's entry
+    point.
+    """
     text = (ROOT / "docs" / "operations.md").read_text()
     block = re.search(rf"(?i){title}.*?```sh\n(.*?)```", text, re.DOTALL)
     assert block is not None

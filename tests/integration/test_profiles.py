@@ -1,4 +1,4 @@
-"""A tenant's job types: declared, changed, dropped, and jobs that name one."""
+"""Test a tenant's job types: declared, changed, removed, and named by jobs."""
 
 from __future__ import annotations
 

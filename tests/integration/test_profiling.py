@@ -1,4 +1,4 @@
-"""Profiling runs: jobs that measure the speed of a job type while a larger one waits."""
+"""Test profiling runs, which measure the speed of a job type while a larger job of it waits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HALF_S = 150
 
 @pytest.fixture
 def lab() -> Cluster:
-    """Eight GPUs on one node; another job holds four of them for a long time."""
+    """Return a node of eight GPUs, of which another job holds four for a long time."""
     lab = cluster(
         {"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=600, policy="unisched", profiling_s=2 * HALF_S
     )
@@ -77,7 +77,7 @@ def runs(profile: Profile) -> list[Job]:
 
 
 def ran_s(run: Job) -> float:
-    """Return how long a run held its GPUs, in its only lease."""
+    """Return how long a run held its GPUs in its only lease."""
     assert run.ended_at is not None
     assert run.first_started_at is not None
     return (run.ended_at - run.first_started_at).total_seconds()
@@ -272,7 +272,7 @@ class TestProfilingRun:
 class TestStoppedRun:
     @pytest.fixture
     def stopped(self, lab: Cluster) -> Job:
-        """Return a run that had GPUs for half a minute, and whose tenant then lost its quota."""
+        """Return a run that held GPUs for half a minute until its tenant lost its quota."""
         Pool.objects.update(lease_s=60)
         profile = job_type(lab)
         job = submit(lab, profile)
@@ -381,7 +381,7 @@ class TestRandomPool:
     )  # fmt: skip
     @given(st.data())
     def test_runs_stay_small_and_unique_per_type(self, lab: Cluster, data: Any) -> None:
-        """Jobs arrive and are cancelled, types are declared again; every round must replay."""
+        """Jobs arrive and are cancelled, and types are declared again. Every round must replay."""
         types = [job_type(lab, f"t{Profile.objects.count()}") for _ in range(2)]
         for _ in range(12):
             profile = data.draw(st.sampled_from(types))

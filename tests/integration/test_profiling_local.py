@@ -1,4 +1,4 @@
-"""Profiling runs as real processes: programs see that they are profiled, and end on time."""
+"""Test profiling runs as real processes: programs see that they are profiled, and end on time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
 ]
 
-# A program that trains without end, in its own folder.
+# A program that trains without end in its own folder.
 TRAIN = """
 import os, time
 from evenshare import lease
@@ -52,7 +52,7 @@ def lab(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def waiting_job(lab: Cluster, program: str) -> Job:
-    """Submit a job of four GPUs of a new type, while another tenant's job holds all but two."""
+    """Submit a job of four GPUs of a new type, while another tenant's job leaves only two GPUs."""
     turn(lab)
     other = lab.submit("b", 6, 600, command=["python", "-c", SLEEP])
     eventually(lambda: turn(lab) and state_of(other) == "running")

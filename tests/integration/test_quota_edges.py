@@ -1,4 +1,6 @@
-"""A changed quota is valid from the round that applies it, for deserved GPU-time and for income."""
+"""Test that a changed quota is valid from the round that applies it, for deserved GPU-time and
+income.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def change(lab: Cluster, tenant: str, gpus: int, after_s: int) -> None:
-    """End a tenant's quota after `after_s`, and start another quota at that time."""
+    """End a tenant's quota after `after_s`, and start another one at that time."""
     edge = BEGIN + timedelta(seconds=after_s)
     former = Quota.objects.get(tenant=lab.tenants[tenant], valid_until=None)
     former.valid_until = edge
@@ -31,7 +33,7 @@ def change(lab: Cluster, tenant: str, gpus: int, after_s: int) -> None:
 
 
 def entitled(lab: Cluster) -> tuple[int, dict[int, int]]:
-    """Return the instant of the fairness sums, and each tenant's quota integral in GPU-us."""
+    """Return the time of the fairness sums, and each tenant's quota integral in GPU-us."""
     service = sums_of(lab.pool)
     at_us = service.at_us
     return at_us, {
@@ -41,7 +43,7 @@ def entitled(lab: Cluster) -> tuple[int, dict[int, int]]:
 
 
 def entitled_by_events(until_us: int) -> dict[int, int]:
-    """Return the same integrals, computed from the events that income uses."""
+    """Return the same integrals, computed from the events on which income is based."""
     sums: dict[int, int] = {}
     for event in LeaseEvent.objects.filter(kind="entitled").order_by("-number"):
         for tenant, (gpus, _) in event.data["quotas"].items():
@@ -52,7 +54,9 @@ def entitled_by_events(until_us: int) -> dict[int, int]:
 
 
 def story() -> Cluster:
-    """a borrows a GPU from 10 s to 110 s; b's quota ends at 33 s as planned, c's at 47 s."""
+    """Write that a borrows a GPU from 10 s to 110 s; b's quota ends at 33 s as planned, c's at 47
+    s.
+    """
     lab = cluster({"a": 4, "b": 2, "c": 2})
     change(lab, "b", 1, 33)
     lab.submit("a", 4, 1000)
@@ -85,6 +89,7 @@ class TestChangeBetweenRounds:
         held = (line.starts_at - BEGIN, line.ends_at - BEGIN)
         assert held == (timedelta(seconds=10), timedelta(seconds=110))
         weights = dict(line.shares.values_list("account__tenant__slug", "weight"))
-        # Of 4 idle GPUs b has 2, 1, 1; c 2, 2, 1; the operator 0, 1, 2; for 30, 10 and 60 s.
+        # Of 4 idle GPUs, b has 2, 1, 1; c has 2, 2, 1; the operator has 0, 1, 2; for 30, 10 and 60
+        # s.
         assert weights == {"b": 13, "c": 14, None: 13}
         assert [what for result in run_checks() for what in result.violations] == []

@@ -1,4 +1,6 @@
-"""Files of rounds are kept for a set time, longer while they are cited; their proofs always."""
+"""Test that files of rounds are kept for a set time, longer while they are cited, and proofs for
+ever.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def folder(committed_db: str, settings: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lab(folder: Path) -> Cluster:
-    """Rounds of two days in files, metered and settled; only the last hour is open."""
+    """Return a pool with rounds of two days in files, metered and settled; only the last hour is
+    open.
+    """
     assert not folder.exists()
     lab = old_lab()
     put_away()
@@ -187,7 +191,7 @@ class TestOpenPeriod:
     def test_running_terms_keep_their_rounds(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A long term is charged when it ends: until then its round is cited."""
+        """A long term is charged when it ends. Until then it cites its round."""
         settled = LONG_AGO + timedelta(hours=2)
         MeterCursor.objects.filter(pool=lab.pool).update(settled_until=settled)
         book_is_at(monkeypatch, lab)

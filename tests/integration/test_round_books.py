@@ -1,4 +1,4 @@
-"""A round's data is equal in all places where it is stored."""
+"""Test that a round's data is equal in all places that store it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def played() -> Cluster:
-    """Rounds with grants, renewals, ends and moves; a has several borrowed terms in one round."""
+    """Play rounds with grants, renewals, ends and moves; a has several borrowed terms in one
+    round.
+    """
     made = cluster({"a": 2, "b": 6}, lease_s=20, policy="ltgf")
     made.submit("a", 2, 1000)
     made.round()
@@ -39,7 +41,7 @@ def test_data_of_story_agrees_in_all_tables() -> None:
     check_that_the_worst_case_is_reserved(lab)
     check_that_a_lease_and_its_events_say_the_same()
     check_that_jobs_know_their_leases()
-    # No executor call was refused. Intents of rounds and of waiting leases look the same.
+    # The executor refused no call. Intents of rounds and of waiting leases look the same.
     assert set(Intent.objects.values_list("state", "attempts", "last_error")) == {("done", 0, "")}
 
 

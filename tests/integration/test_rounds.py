@@ -1,4 +1,4 @@
-"""Rounds on a real database: grants, renewals, ends, charges and replays."""
+"""Test rounds on a real database: grants, renewals, ends, charges and replays."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestLease:
 
 
 def _remembering(snapshot: Snapshot) -> Decision:
-    """Decide like a policy of another version, which stores memory."""
+    """Decide like another version of the policy, which stores a memory."""
     return replace(decide_round(snapshot), memory={"other": 1})
 
 
@@ -117,8 +117,8 @@ class TestRound:
         lab.rounds(6, every_s=10)
         claims = {claim.tenant: claim for claim in service_of(lab.pool.pk).claims}
         a, b = claims[lab.tenants["a"].pk], claims[lab.tenants["b"].pk]
-        # a held 4 GPUs for 33 s and deserved the same. b deserved from 3 s and held from 10 s, both
-        # until 40 s. The round at 50 s was quiet and not stored.
+        # Tenant a held 4 GPUs for 33 s and deserved the same. Tenant b deserved GPUs from 3 s to 40
+        # s and held them from 10 s to 40 s. The round at 50 s was quiet and not stored.
         assert (a.alloc_gpu_us, a.fair_gpu_us) == (4 * 33_000_000, 4 * 33_000_000)
         assert (b.alloc_gpu_us, b.fair_gpu_us) == (30_000_000, 37_000_000)
 
@@ -206,7 +206,7 @@ class TestRound:
         assert reserved["other"] == 0
 
     def test_reserves_at_least_what_admission_required(self) -> None:
-        """Rounding half to even would reserve less than the cost that admission required."""
+        """Rounding half to even would reserve less than the cost that admission requires."""
         lab = cluster({"a": 4, "b": 4}, lease_s=11, policy="ltgf")
         lab.submit("a", 4, 1000)
         lab.round()
@@ -224,7 +224,7 @@ class TestRound:
         holds, done = threading.Event(), threading.Event()
 
         def refer() -> None:
-            # The lock that the meter's foreign key takes when it writes a line about the job.
+            # The meter's foreign key takes this lock when it writes a line about the job.
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SELECT FROM scheduling_job WHERE id = %s FOR KEY SHARE", [job.pk])
                 holds.set()
@@ -311,5 +311,5 @@ class TestSupersession:
         monkeypatch.setattr(engine, "dispatch", lambda *_, **__: 0)
         lab.round(after_s=20)
         job.refresh_from_db()
-        # Its process may still report that it finished; then the job must not run again.
+        # The job's process may still report that it finished. Then the job must not run again.
         assert (job.state, job.leases_held) == ("stopping", 1)

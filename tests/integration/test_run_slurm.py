@@ -1,4 +1,6 @@
-"""`make run-slurm`: the portal with a real Slurm cluster, its start, its faults and its end."""
+"""Test `make run-slurm`, the portal with a real Slurm cluster: its start, its faults and its
+end.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tests.ports import free_port
 from tests.slurm import require_slurm
 from tests.tools import PATIENCE_S, eventually
 
-# A program that records that it runs, and that it was asked to stop.
+# A program that records that it runs, and records a request to stop.
 SLEEPER = """
 import os, signal, sys, time
 def checkpoint(*_):
@@ -39,7 +41,7 @@ time.sleep(6000)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder shared by all tests: each run continues after the one before."""
+    """Yield a data folder that all tests share; each run continues after the previous one."""
     require_slurm()
     return migrated(tmp_path_factory.mktemp("run-slurm") / "data")
 
@@ -55,14 +57,15 @@ def started(data: Path) -> RunningTree:
     tree = RunningTree(data, free_port(), DEMO_SLURM="1")
     tree.wait_until_ready()
     tree.pause_all_pools_but("slurm")
-    # Without viewers the demo's tenants submit nothing, so all GPUs are free for these tests.
+    # While no user views them, the demo's tenants submit nothing, so all GPUs are free for these
+    # tests.
     tree.query("UPDATE scheduling_poolclock SET viewed_wall = now() - interval '1 day'")
     evenshare(tree, "login", "--username", "rosa", "--password", "evenshare-demo")
     return tree
 
 
 def evenshare(tree: RunningTree, *words: str) -> str:
-    """Run the client as a user who has nothing else; return its output."""
+    """Run the client as a user who has no other jobs, and return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "evenshare", *words],
         env={
@@ -99,7 +102,7 @@ def sleeper(tree: RunningTree, gpus: int, gpu_type: str) -> None:
 
 
 def left(tree: RunningTree) -> dict[int, str]:
-    """Return the remaining processes: the tree's own, the daemons, and those of Slurm jobs."""
+    """Return the remaining processes of the tree, of the daemons, and of Slurm jobs."""
     ran = dict.fromkeys(processes(conf_of(tree)), "of a job")
     return {**ran, **tree.processes()}
 
@@ -109,13 +112,13 @@ def conf_of(tree: RunningTree) -> Path:
 
 
 def end(tree: RunningTree) -> None:
-    """End the portal as with Ctrl-C, unless a test has ended it already."""
+    """End the portal as Ctrl-C does, unless a test has already ended it."""
     if not tree.ended():
         assert tree.interrupt() == 0
 
 
 def kill(tree: RunningTree, *words: str) -> None:
-    """Kill at once all processes whose command line has one of the words."""
+    """Kill all processes at once whose command line has one of the words."""
     doomed = [pid for pid, line in tree.processes().items() if any(one in line for one in words)]
     for pid in doomed:
         with contextlib.suppress(ProcessLookupError):
@@ -123,7 +126,7 @@ def kill(tree: RunningTree, *words: str) -> None:
 
 
 def marked(tree: RunningTree, name: str) -> int:
-    """Return how many sleepers have recorded that they are `ready`, or have `saved`."""
+    """Return how many sleepers have written `ready` or `saved`."""
     return len(list((tree.data / "jobs").glob(f"*/{name}")))
 
 
@@ -169,7 +172,10 @@ class TestClusterDaemon:
         assert f"[slurm] {name} has ended and starts again in 0.5 s (SIGKILL" in running.text()
 
     def test_is_replaced_after_kill_of_its_keeper(self, running: RunningTree) -> None:
-        """The process that keeps the daemons may be killed too; the next one starts them all."""
+        """The process that keeps the daemons alive may be killed too.
+
+        The next one starts all daemons.
+        """
         daemons = {pid for pid, line in running.processes().items() if "slurm.conf -N" in line}
         assert len(daemons) == len(NODES)
         running.kill("portal.demo.slurm.keep")
@@ -183,7 +189,7 @@ def ready_again(tree: RunningTree, before: set[int]) -> bool:
 
 
 class TestShutdown:
-    """These tests are last, because they end the run that the tests above share."""
+    """These tests are last, because they end the run that the other tests share."""
 
     def test_ctrl_c_lets_jobs_checkpoint_and_leaves_no_process(self, running: RunningTree) -> None:
         sleeper(running, 8, "v100")
@@ -224,7 +230,7 @@ class TestShutdown:
             eventually(lambda: not processes(conf_of(tree)))
             assert marked(tree, "saved") == before + 2
         finally:
-            # Servers without a watchdog keep running until the next start.
+            # Servers without a watchdog run until the next start.
             kill(tree, "")
             tree.end()
 

@@ -1,4 +1,6 @@
-"""Rounds are sealed once each, in order, despite faults of workers, messages and stored bytes."""
+"""Test that rounds are sealed once each and in order, whatever happens to workers, messages and
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +202,10 @@ class TestDamagedRound:
 
 
 class TestInternalError:
-    """The portal's own errors: unlike damage they are in no record, as records are permanent."""
+    """Errors of the portal itself.
+
+    Unlike damage they are in no record, because records are permanent.
+    """
 
     @pytest.fixture
     def broken(self, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:

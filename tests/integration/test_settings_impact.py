@@ -1,4 +1,4 @@
-"""The preview of a pool's settings: the next round under them; nothing is written."""
+"""Test the preview of a pool's settings, which decides the next round and writes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LENGTHS = {
 
 
 def crowded() -> Cluster:
-    """Two tenants whose jobs, one of them a gang, compete for 8 GPUs; all leases end now."""
+    """Return two tenants whose jobs, including a gang, compete for 8 GPUs; all leases end now."""
     lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20, policy="ltgf")
     for _ in range(6):
         lab.submit("a", 1, 100_000)

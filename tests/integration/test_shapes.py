@@ -1,4 +1,6 @@
-"""JSON columns accept only the shapes that the code reads; choice columns only their choices."""
+"""Test that JSON columns accept only shapes that the code reads, and choice columns only their
+choices.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from tests.plugin import Services
 APPS = ("scheduling", "billing", "tenants")
 DEEP = "[" * 101 + "]" * 101
 # Values that no column accepts: JSON null, scalars, a number that Python reads as infinite, and
-# nesting that is too deep to be read.
+# nesting that is too deep to read.
 BAD = ("null", "7", '"x"', "true", '{"a": 1e400}', "[-1e400]", f'{{"a": {DEEP}}}', DEEP)
 COLUMNS = """
 SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
@@ -51,7 +53,7 @@ WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NO
 
 
 def takes(database: psycopg.Connection, check: str, **values: tuple[str, str]) -> bool:
-    """Return whether a check constraint accepts values: (value, type) by column."""
+    """Return whether a check constraint accepts the values, given as (value, type) by column."""
     row = sql.SQL(", ").join(
         sql.SQL("CAST({} AS {}) AS {}").format(sql.Literal(value), sql.SQL(kind), sql.Identifier(n))
         for n, (value, kind) in values.items()
@@ -62,7 +64,7 @@ def takes(database: psycopg.Connection, check: str, **values: tuple[str, str]) -
 
 
 def test_every_json_column_has_shape(template_database: str, services: Services) -> None:
-    """Columns are read from the catalogue; a failure names those without a shape."""
+    """The columns come from the catalogue. A failure names those without a shape."""
     with services.postgres.connect(template_database) as database:
         rows = database.execute(COLUMNS + " AND a.atttypid = 'jsonb'::regtype", ["_shaped"])
         columns = rows.fetchall()
@@ -174,7 +176,10 @@ def test_shape_accepts_good_and_rejects_bad_values(name: str) -> None:
 
 
 def test_table_with_invalid_rows_is_migrated_without_constraint(committed_db: str) -> None:
-    """Invalid rows do not make the migration fail, and can still be updated, for a quarantine."""
+    """The migration accepts invalid rows.
+
+    They can still be updated when their job is quarantined.
+    """
     assert committed_db
     operation = hold_shapes("odd", {("row", "one"): OBJECT})
     owner = connections["owner"]

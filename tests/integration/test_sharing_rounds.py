@@ -1,4 +1,4 @@
-"""Rounds of sharing policies on a real database: mixed types, replay, export, fallbacks."""
+"""Test rounds of sharing policies on a real database: mixed types, replay, export, fallbacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def mixed(policy: str = "oef") -> Cluster:
-    """Two types of 4 GPUs each. Jobs of `a` have equal speed on both; jobs of `b` differ much."""
+    """Return two types of 4 GPUs each.
+
+    Jobs of `a` are equally fast on both, jobs of `b` are not.
+    """
     lab = cluster({"a": 2, "b": 2}, nodes=1, gpus=4, lease_s=20, policy=policy)
     lab.add_type("k80", nodes=1, gpus=4, quotas={"a": 2, "b": 2})
     for tenant, speed in (("a", 1000), ("b", 6000)):

@@ -1,4 +1,6 @@
-"""Simulations of a pool's next hours: their limits, their ends, and their lack of effects."""
+"""Test simulations of a pool's next hours: their limits, their ends, and that they change
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ from tests.tools import eventually
 
 
 def crowded_lab() -> Cluster:
-    """Eight GPUs; both tenants need more than their quota of four; one job has ended."""
+    """Return a pool of eight GPUs; both tenants need more than their quota of four, and one job has
+    ended.
+    """
     made = cluster({"north": 4, "south": 4}, round_s=30)
     made.submit("north", 1, 90)
     made.round()
@@ -59,7 +63,7 @@ def ask(lab: Cluster, actor: Actor, policy: str = "fifo", hours: int = 6, **opti
 
 
 def every_beat() -> Callable[[], float]:
-    """Return a timer by which four rounds take a second, so that every fourth reports progress."""
+    """Return a timer by which four rounds take a second, so every fourth round reports progress."""
     return itertools.count(0, 0.25).__next__
 
 

@@ -1,4 +1,4 @@
-"""The number of calls that the `slurm` executor makes, and the isolation of faulty leases."""
+"""Test how many calls the `slurm` executor makes, and that a faulty lease affects no other."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TestStop:
         with pytest.raises(ExecutorError, match="Disk quota exceeded"):
             world.executor.stop(stops)
         assert world.ended(good).state is ReportState.STOPPED
-        # The shim was woken nevertheless.
+        # The shim was woken although the call failed.
         assert world.ended(bad).state is ReportState.STOPPED
 
 

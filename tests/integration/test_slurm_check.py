@@ -1,4 +1,4 @@
-"""`check_slurm` on a real cluster, with and without errors."""
+"""Test `check_slurm` on a real cluster with and without errors."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestInvalidCluster:
         self, slurm_cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         probe = tmp_path / "probe.py"
-        probe.write_text("")  # As if the folder were on another disk.
+        probe.write_text("")  # The folder appears to be on another disk.
         monkeypatch.setattr("scheduling.engine.executors.slurm.trial.PROBE", probe)
         options = SlurmOptions(conf=str(slurm_cluster.conf), partition=slurm_cluster.partition)
         (line,) = trial_findings(Slurm(options), tmp_path / "jobs", "node-1")

@@ -1,4 +1,4 @@
-"""`check_slurm POOL` compares the portal's data on the pool with a real cluster."""
+"""Test that `check_slurm POOL` compares the portal's data about the pool with a real cluster."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TestTwoPoolsOnOneCluster:
         about = "nodes of other pools"
         first = world.lab.pool.name
         assert lines_on(check(first)[0], about) == [f"ok       {about}: no node of this pool"]
-        # The same cluster, although through another path.
+        # The same cluster through another path.
         conf = Path(shutil.copy(world.slurm.conf, tmp_path / "slurm.conf"))
         second = second_pool(world, conf)
         text, status = check(first)
@@ -168,7 +168,7 @@ class TestSyncNodes:
         for fields in ({"paused": True}, {"paused": False}):
             PoolClock.objects.filter(pool=second).update(**fields)
             assert bool(pools_beside(first)) is not fields["paused"]
-        # If a pool's cluster does not answer, it may be the same cluster.
+        # A pool whose cluster does not answer may have the same cluster.
         conf.write_text("# Nothing that the tools can read: they refuse at once.\n")
         assert pools_beside(first) == [second]
         assert sync(first, "--user", "otto")[1] == [why]

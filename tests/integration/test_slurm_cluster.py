@@ -1,4 +1,4 @@
-"""The Slurm cluster of the demo and of tests: its jobs, its recovery, its cleanup."""
+"""Test the Slurm cluster of the demo and of tests: its jobs, its recovery, its cleanup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from portal.demo.slurm.processes import PROC, processes
 from tests.slurm import kill_node, own_slurm, require_slurm
 from tests.tools import eventually
 
-# Much longer than any test, so that a job ends only if it is stopped.
+# Much longer than any test, so a job ends only if it is stopped.
 LONG_JOB = "srun --nodes=2 --ntasks-per-node=1 sleep 3600"
 
 
@@ -54,7 +54,7 @@ def mentioning(folder: Path) -> list[str]:
 
 @pytest.fixture
 def sockets() -> Iterator[Path]:
-    """Yield a folder for sockets, with a shorter path than a test's own folder."""
+    """Yield a folder for sockets whose path is shorter than that of a test's own folder."""
     require_slurm()
     with TemporaryDirectory(prefix="slurm-") as folder:
         yield Path(folder)
@@ -132,7 +132,8 @@ class TestKilledController:
         saved = own_cluster.conf.parent / "state/job_state"
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
         await_state(own_cluster, job, "RUNNING")
-        # The controller saves its state after some seconds; if killed before, it loses the job.
+        # The controller saves its state after some seconds. If it is killed earlier, it loses the
+        # job.
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         eventually(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
         own_cluster.kill_controller()

@@ -1,4 +1,6 @@
-"""The `slurm` executor on a real cluster: exact ends and a single start, whatever Slurm forgets."""
+"""Test the `slurm` executor on a real cluster: ends are exact and starts single, even if Slurm
+forgets.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 FINISHED, STOPPED, RUNNING = ReportState.FINISHED, ReportState.STOPPED, ReportState.RUNNING
 CANARIES = {"SECRET_KEY": "canary-key-9b1", "DATABASE_URL": "postgres://canary-user-9b2@/x"}
-# Prints its rank on each node. On a stop it saves the rank and exits, to be continued later.
+# The program prints its rank on each node. When it is stopped it saves the rank and exits, to be
+# continued later.
 CHECKPOINTS = """
 import os, signal, sys, time
 rank = os.environ.get("RANK", "0")
@@ -55,19 +58,19 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 
 @pytest.fixture
 def own_world(tmp_path: Path) -> Iterator[SlurmWorld]:
-    """A world on a cluster that the test may break."""
+    """Yield a world on a cluster that the test may break."""
     with own_slurm_world(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
 def _no_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for a dead shim's record."""
+    """Stop waiting for the record of a dead shim."""
     monkeypatch.setattr("scheduling.engine.executors.slurm.executor.LAST_WORD_S", 0.0)
 
 
 def last_id(world: SlurmWorld) -> int:
-    """Return the highest job id; other tests may have had jobs on the same cluster."""
+    """Return the highest job id, because other tests may have had jobs on the same cluster."""
     table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%A")
     return max(map(int, table.split()), default=0)
 
@@ -79,7 +82,7 @@ def states_after(world: SlurmWorld, job_id: int) -> list[str]:
 
 
 def next_lease(world: SlurmWorld, token: str) -> str:
-    """Create another lease of a job, once its present one is over."""
+    """Create another lease of a job once its current lease is over."""
     world.ended(token)
     job = Job.objects.get(pk=token_job(token))
     job.leases.update(state="ended", ended_at=job.submitted_at, started_at=job.submitted_at)
@@ -199,7 +202,7 @@ class TestJobEnvironment:
 
 class TestLaunch:
     def test_job_submitted_twice_starts_once(self, world: SlurmWorld) -> None:
-        """The answer to the first submission was lost, and squeue did not show the job yet."""
+        """The answer to the first submission was lost, and squeue did not list the job yet."""
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
         specs = world.executor._specs([token_job(token)])
         world.executor._prepare(token, specs[token])
@@ -221,7 +224,7 @@ class TestLaunch:
         assert "Slurm does not run this job: " in world.log(token)
 
     def test_late_refusal_leaves_running_job_unchanged(self, world: SlurmWorld) -> None:
-        """It was submitted twice, and Slurm accepted only the first submission."""
+        """The job was submitted twice, and Slurm accepted only the first submission."""
         token = world.shell("echo started; sleep 6000")
         world.says(token, "started")
         assert not world.executor._refuse(token, "late")
@@ -279,7 +282,7 @@ class TestManipulatedFolder:
         listed, refused = world.executor._listed, []
 
         def closed(*asked: int) -> list[Report]:
-            """Fail as for every user except root."""
+            """Fail as an operation does for every user except root."""
             if world.folder(token).parents[1].stat().st_mode & 0o777 == 0:
                 refused.append(token)
                 raise PermissionError(13, "closed")
@@ -319,7 +322,7 @@ class TestForeignJob:
         token = world.lease("true")
         named = (f"--comment={token}", f"--job-name={job_name(token)}")
         world.slurm.run("sbatch", "--output=/dev/null", *named, "--wrap", "sleep 600")
-        # The answer to the submission was lost, so the owner of the job must be checked.
+        # The answer to the submission was lost, so the job's owner must be checked.
         (world.root / "active").mkdir(parents=True, exist_ok=True)
         (world.root / "active" / token).write_text(str(world.lab.pool.pk))
         world.executor.launch([Launch(token, token_job(token), world.now_us())])
@@ -364,7 +367,7 @@ class TestKilledController:
             patient.setattr(commands, "CALL_S", 1.0)
             with pytest.raises(ExecutorError, match="squeue"):
                 world.listed()
-            # The request to stop reaches the shim nevertheless, through the folder.
+            # The request to stop still reaches the shim, through the folder.
             with pytest.raises(ExecutorError):
                 world.stop(token, grace_s=0.5)
         eventually(lambda: world.exit(token))
@@ -372,7 +375,9 @@ class TestKilledController:
         assert world.ended(token).state is STOPPED
 
     def test_lost_submission_is_repeated(self, own_world: SlurmWorld) -> None:
-        """The controller gives the lost job's id to another job, so ids do not identify jobs."""
+        """The controller gives the lost job's id to another job, so an id does not identify a
+        job.
+        """
         world = own_world
         other = world.lease("/bin/sh", "-c", "sleep 6000")
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
@@ -411,7 +416,9 @@ class TestLostNode:
         assert (report.state, report.exit_code) == (STOPPED, None)
 
     def test_returning_node_ends_its_old_job(self, own_world: SlurmWorld) -> None:
-        """Only the node's network was cut: the program runs until its shim reads the stop."""
+        """Only the node's network failed, so the program runs until its shim reads the request to
+        stop.
+        """
         world = own_world
         token = world.shell("echo ready; sleep 6000")
         world.says(token, "ready")

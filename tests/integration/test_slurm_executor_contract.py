@@ -1,4 +1,4 @@
-"""The contract of executors, for `slurm` on a real cluster, with its tools and slurmrestd."""
+"""Test the contract of executors for `slurm` on a real cluster, with its tools and slurmrestd."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class TestSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContr
 
 
 class TestSlurmExecutorOverSlurmrestd(CallsContract):
-    """Only the basic contract: call orders and wrong reports do not depend on the interface."""
+    """Only the basic contract runs, because call orders and wrong reports do not depend on the
+    interface.
+    """
 
     @pytest.fixture
     def stage(self, tmp_path: Path, slurm_restd: RealRestd) -> Iterator[Stage]:

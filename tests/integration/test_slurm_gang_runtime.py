@@ -1,4 +1,4 @@
-"""A gang on a real Slurm cluster, each rank of which keeps a checkpoint."""
+"""Test a gang on a real Slurm cluster, in which each rank keeps a checkpoint."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TestPreemptedGang:
 
 @pytest.fixture
 def wide_world(tmp_path: Path) -> Iterator[SlurmWorld]:
-    """Three nodes, so that a gang still has two if one node hangs."""
+    """Yield a world of three nodes, so that two are left for a gang if one node hangs."""
     nodes = [SlurmNode(f"node-{number}", "a100", 4) for number in (1, 2, 3)]
     with own_slurm_world(tmp_path, nodes=nodes) as made:
         yield made
@@ -94,12 +94,12 @@ def wide_world(tmp_path: Path) -> Iterator[SlurmWorld]:
 
 class TestRankOfOlderLease:
     def test_suspended_rank_completes_no_checkpoint_set(self, wide_world: SlurmWorld) -> None:
-        """The rank is suspended before the stop, like a hanging node, and resumes later."""
+        """The rank is suspended before the stop, as if its node hung, and resumes later."""
         world = wide_world
         token = world.run(*FOREVER, gpus=(1, 1))
         reaches(world, token, 20)
         [asleep] = ranks_of(world, "node-2")
-        # Suspend its task and slurmstepd too; otherwise a stop would resume the program.
+        # Its task and slurmstepd are suspended too; otherwise a stop would resume the program.
         node = [pid for pid in processes(world.slurm.conf, "node-2") if pid != asleep]
         for pid in (*node, asleep):
             os.kill(pid, signal.SIGSTOP)

@@ -1,7 +1,7 @@
-"""PyTorch over two nodes of a real Slurm cluster, if an interpreter with PyTorch is named.
+"""Test PyTorch on two nodes of a real Slurm cluster, if an interpreter with PyTorch is named.
 
 `EVENSHARE_TORCH_PYTHON=/path/to/python pytest -n0 tests/integration/test_slurm_gang_torch.py`:
-without it these tests are skipped, since PyTorch is not a package of the portal.
+without the variable these tests are skipped, since PyTorch is not a package of the portal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Nodes of a real Slurm: found by `sync_nodes`, with states synchronised in both directions."""
+"""Test the nodes of a real Slurm: found by `sync_nodes`, with states synchronised in both
+directions.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def _every_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sync(pool: Pool, *options: str) -> tuple[list[str], list[str]]:
-    """Return the command's output, and its error output."""
+    """Run the command; return its output and its error output."""
     out, err = io.StringIO(), io.StringIO()
     call_command("sync_nodes", pool.name, *options, stdout=out, stderr=err)
     return out.getvalue().splitlines(), err.getvalue().splitlines()
@@ -254,7 +256,7 @@ class TestMissingNode:
 
 
 def taken(world: SlurmWorld) -> list[str]:
-    """Return the nodes that take leases after one more round."""
+    """Return the nodes that get leases in one more round."""
     world.lab.round(after_s=2)
     return names(world.lab.pool, effective_state="up")
 

@@ -1,4 +1,4 @@
-"""The demo pool `slurm`: created if a cluster was started, and active while users view it."""
+"""Test the demo pool `slurm`: created if a cluster was started, and active while users view it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONF = "/somewhere/slurm.conf"
 def seeded(
     template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[str]:
-    """Yield the name of a database with the demo, as with a started cluster."""
+    """Yield the name of a database with the demo after the start of a cluster."""
     with kept_database("slurm_pool", template_database, services) as name:
         with django_db_blocker.unblock(), pointed_to(name), override_settings(DEMO_SLURM_CONF=CONF):
             seed_demo()

@@ -1,4 +1,4 @@
-"""A real slurmrestd: its jobs and nodes, and its failures.
+"""Test a real slurmrestd: its jobs and nodes, and its failures.
 
 test_slurm_restd_pool.py tests a pool on it.
 """
@@ -30,13 +30,13 @@ from tests.slurm import as_made, kill_node
 from tests.slurm_restd import NOBODY, RealRestd, own_restd
 from tests.tools import eventually
 
-# A comment with invalid UTF-8, and with characters that JSON has to quote.
+# A comment with invalid UTF-8, and characters that JSON has to escape.
 ODD = os.fsdecode(b'\xff "\\ \x01')
 
 
 @pytest.fixture
 def slurm(slurm_restd: RealRestd) -> Iterator[RestdSlurm]:
-    """The cluster through slurmrestd; its jobs are ended afterwards."""
+    """Yield the cluster through slurmrestd, and end its jobs afterwards."""
     made = connect(options_of(slurm_restd))
     assert isinstance(made, RestdSlurm)
     yield made
@@ -91,7 +91,7 @@ class TestQueue:
         queue = slurm.queue()
         by_squeue = tools.queue()
         assert set(queue) == set(by_squeue)
-        # Slurm estimates the start of a waiting job, and updates it from time to time.
+        # Slurm estimates the start of a waiting job, and updates the estimate from time to time.
         same = set(wanted) - {"es-12-1"}
         assert {token: queue[token] for token in same} == {
             token: by_squeue[token] for token in same
@@ -153,7 +153,7 @@ class TestNodes:
 
 
 def failure(slurm: Slurm, token: str) -> str:
-    """Return why a job is refused now, although it may be accepted later."""
+    """Return why a job is refused that may be accepted later."""
     (said,) = slurm.submit(as_made(submission(token))).values()
     assert isinstance(said, ExecutorError)
     return str(said)
@@ -285,7 +285,7 @@ class TestSlurmrestd:
         assert str(NOBODY) in shown
 
     def test_server_of_other_user_is_not_called_without_token(self, slurm_restd: RealRestd) -> None:
-        """With rest_auth/local, slurmrestd would run requests of root as its own user, `nobody`."""
+        """With rest_auth/local, slurmrestd would run root's requests as its own user, `nobody`."""
         slurm_restd.stop()
         slurm_restd.authentication = "rest_auth/local"
         try:
@@ -301,7 +301,9 @@ class TestSlurmrestd:
             slurm_restd.start()
 
     def test_signals_every_process_of_job(self, slurm: RestdSlurm, tmp_path: Path) -> None:
-        """If this fails, slurmrestd was improved: `RestdSlurm.cancel` could send signals."""
+        """If this test fails, slurmrestd was improved: `RestdSlurm.cancel` could then send
+        signals.
+        """
         said, child = tmp_path / "said", tmp_path / "child"
         child.write_text(
             f"trap 'echo child >> {said}' TERM; echo up >> {said}; while :; do sleep 0.1; done"

@@ -1,4 +1,4 @@
-"""A pool on a real slurmrestd; test_slurm_executor_contract.py has the contract."""
+"""Test a pool on a real slurmrestd; test_slurm_executor_contract.py tests the contract."""
 
 from __future__ import annotations
 
@@ -130,7 +130,9 @@ def no_tool(_slurm: Slurm, tool: str, *_arguments: str) -> None:
 
 @contextmanager
 def loses_answers(behind: Path) -> Iterator[tuple[Path, threading.Event]]:
-    """Yield a socket that forwards requests, but drops answers to submissions until the event."""
+    """Yield a socket that forwards requests, but drops the answers to submissions until the event
+    is set.
+    """
     path, lost = behind.with_name("loses"), threading.Event()
 
     def serve(listener: socket.socket) -> None:
@@ -190,7 +192,7 @@ class TestCheck:
     def test_reports_missing_right_to_extend_jobs(
         self, slurm_restd: RealRestd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """With `only_submits` the tools extend jobs, and do not report a missing right."""
+        """With `only_submits`, the tools extend jobs. They do not report a missing right."""
         restd = {**slurm_restd.options["restd"], "only_submits": True}
         pool = make_lab(slurm_restd.cluster, {"restd": restd}).pool
         ask = Slurm.ask

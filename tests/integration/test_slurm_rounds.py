@@ -1,4 +1,6 @@
-"""Real jobs on a real Slurm cluster, round by round: shared, moved, lost, found, charged once."""
+"""Test real jobs on a real Slurm cluster, round by round: shared, moved, lost, found, charged
+once.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,16 @@ HOWS = ("cut", "kill", "exception")
 OWNERS = {"a100": "a", "v100": "b"}
 # The number of jobs in each test; the first job borrows another tenant's GPUs.
 JOBS = 9
-# The points that are near calls of an executor; the other points do not depend on Slurm.
+# Points close to an executor call; the other points do not depend on Slurm.
 CONCERNED = [
     point
     for point in POINTS
     if point.startswith(("round.after_commit", "dispatch.", "reconcile.", "observe.", "cancel."))
 ]
 OF_A_ROUND = [point for point in POINTS if point.startswith("round.") or point in CONCERNED]
-# The steps of a job that its test stops before the end.
+# The steps of a job that its test stops before it ends.
 ENDLESS = 60_000
-# The number of jobs to cancel: they wait in the queue, so that one of them runs at each point.
+# The number of jobs to cancel. They wait in the queue, so that one of them runs at each point.
 STOCK = 4
 
 
@@ -61,7 +63,7 @@ def runs(job: Job) -> bool:
 
 
 def assert_ended_once(job: Job, code: int) -> None:
-    """Check that a job ended only once, by its program, and that its leases did not overlap."""
+    """Check that a job ended once, by its program, and that its leases did not overlap."""
     job.refresh_from_db()
     assert (job.state, job.exit_code) == ("failed" if code else "succeeded", code)
     *before, last = ended_events(job)
@@ -96,14 +98,14 @@ def assert_books_and_rounds(pool: Pool) -> None:
 
 
 class TestJobsOfThreeTenants:
-    """Each policy has its own fault: a killed worker, a lost node, a killed controller."""
+    """Each policy runs with its own fault: a killed worker, a lost node, or a killed controller."""
 
     @pytest.mark.parametrize("policy", POLICIES)
     def test_end_once_and_are_charged_once(self, policy: str, world: SlurmRounds) -> None:
         chance = random.Random(17)  # noqa: S311 - any jobs, the same each time
         wanted: dict[int, tuple[Job, int]] = {}
         Pool.objects.update(policy=policy, options={})
-        # This tenant borrows all GPUs of another one, for longer than a lease.
+        # This tenant borrows all GPUs of another tenant for longer than a lease.
         self.submit(world, wanted, "c", 8, 90)
         eventually(lambda: world.turn() and self.runs(world))
         while len(wanted) < JOBS:
@@ -194,9 +196,9 @@ def nodes_of(job: Job, number: int) -> list[str]:
 
 
 class TestEveryFaultPoint:
-    """While jobs run, a round fails at each point in turn: by an error, a lost database, or a kill.
+    """While jobs run, a round fails at each point in turn, by an error, a lost database, or a kill.
 
-    tests/integration/test_fault_matrix.py has each point in each of these ways.
+    tests/integration/test_fault_matrix.py combines each point with each of these faults.
     """
 
     def test_loses_nothing_and_starts_nothing_twice(self, world: SlurmRounds) -> None:
@@ -205,7 +207,7 @@ class TestEveryFaultPoint:
         for point, how in zip(CONCERNED, itertools.cycle(HOWS), strict=False):
             oldest = doomed[-STOCK]
             eventually(lambda: world.turn() and runs(oldest))  # noqa: B023 - called at once
-            # To reach every point, a launch, a cancellation and its stop are needed.
+            # A launch, a cancellation and its stop are needed to reach every point.
             short.append(world.submit("b", 1, 2))
             Job.objects.filter(pk=oldest.pk).update(cancel_asked_at=world.lab.at)
             doomed.append(world.submit("a", 1, 6000))

@@ -1,4 +1,4 @@
-"""Shadow mode on a real cluster: it reports on other users' jobs and changes none."""
+"""Test shadow mode on a real cluster: it reports on other users' jobs and changes none."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def listed(cluster: SlurmCluster) -> list[list[str]]:
 
 @pytest.fixture
 def own_cluster(tmp_path: Path) -> Iterator[SlurmCluster]:
-    """A cluster without earlier jobs."""
+    """Yield a cluster without earlier jobs."""
     with own_slurm(tmp_path / "slurm") as cluster:
         yield cluster
 
@@ -87,7 +87,7 @@ class TestBusyPartition:
             assert row["ltgf_started_s"]
             assert row["fifo_started_s"]
         assert len(rows(folder / "looks.csv")) > 1
-        # The command submitted no job, and ended none.
+        # The command neither submitted nor ended a job.
         config = parse_config(slurm_cluster.run("scontrol", "show", "config"))
         assert int(config["NEXT_JOB_ID"]) == int(ids[-1]) + 1
         assert listed(slurm_cluster) == sorted(
@@ -98,7 +98,7 @@ class TestBusyPartition:
         self, slurm_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
         shadow(slurm_cluster, tmp_path)
-        # Times are whole seconds. A job that runs at the first poll, or has ended by then, does not
+        # Times are whole seconds. A job that already runs or has ended at the first poll does not
         # arrive in the simulation.
         looked = int(rows(tmp_path / "looks.csv")[0]["at"])
         eventually(lambda: int(time.time()) > looked)
@@ -124,7 +124,7 @@ class TestBusyPartition:
             quotas = tmp_path / "quotas.csv"
             quotas.write_text("tenant,gpu_type,gpus\nphysics,v100,8\nbio,v100,0\n")
             arguments = ("--quotas", str(quotas), "--policy", "ltgf")
-            # At the time when the lease of 5 s would end.
+            # The time at which the lease of 5 s would end.
             eventually(
                 lambda: (
                     f"start 1 ({held[1]}) and ask 1 ({held[0]}) to yield"

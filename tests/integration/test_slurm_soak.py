@@ -1,4 +1,4 @@
-"""Minutes of a pool on a real Slurm cluster with random faults; `make soak` runs it.
+"""Run a pool on a real Slurm cluster for minutes with random faults, for `make soak`.
 
 EVENSHARE_SOAK_MINUTES sets the duration (10), EVENSHARE_SOAK_SEED the faults. Without a seed they
 differ in each run; the output of a failed run contains the seed.
@@ -41,19 +41,19 @@ from tests.tools import eventually
 MINUTES = float(os.environ.get("EVENSHARE_SOAK_MINUTES", "10"))
 SEED = int(os.environ.get("EVENSHARE_SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 MOST_ACTIVE = 14
-# The faults between two rounds, with their relative frequency.
+# The faults between two rounds, and their relative frequency.
 WEIGHTS = {
     "submit": 30, "cancel": 6, "drain": 4, "resume": 6, "drain_in_slurm": 3, "resume_in_slurm": 5,
     "kill_worker": 4, "kill_controller": 1, "change_policy": 2, "nothing": 40,
 }  # fmt: skip
-# The maximum number of drained nodes, so that most of the cluster works.
+# The maximum number of drained nodes, so that most of the cluster keeps working.
 MOST_DRAINED = 2
 STATE_SAVED_S = 8.0
 
 
 @dataclass
 class Soak:
-    """The actions on a pool so far. `codes`: the expected exit code of each job, by its id."""
+    """A pool and the actions on it so far; `codes` has each job's expected exit code by id."""
 
     world: SlurmRounds
     actor: Actor
@@ -68,7 +68,7 @@ class Soak:
         return self.world.lab.pool
 
     def step(self) -> None:
-        """Do a random action, then run the due round."""
+        """Do a random action, and run the due round."""
         (what,) = self.chance.choices([*WEIGHTS], [*WEIGHTS.values()])
         if getattr(self, what)() is not False:
             self.done[what] += 1
@@ -77,7 +77,7 @@ class Soak:
         self.world.turn()
 
     def nothing(self) -> None:
-        """Change nothing, and leave jobs running."""
+        """Change nothing while jobs run."""
 
     def submit(self) -> bool:
         if self.pool.jobs.filter(state__in=Job.ACTIVE_STATES).count() >= MOST_ACTIVE:
@@ -124,7 +124,7 @@ class Soak:
 
     def resume_in_slurm(self) -> bool:
         for name in self.drained_in_slurm:
-            # This is refused if a killed controller has forgotten the drain.
+            # Slurm refuses this if a killed controller has forgotten the drain.
             with contextlib.suppress(SlurmError):
                 self._update(name, "State=RESUME")
             if not self.world.slurm.node_states()[name].startswith("drain"):
@@ -133,11 +133,11 @@ class Soak:
         return False
 
     def kill_worker(self) -> bool:
-        """Kill a worker at a point, if this round reaches the point."""
+        """Kill a worker at a point if this round reaches the point."""
         return self.world.turn_that_is_killed(self.chance.choice(OF_A_ROUND))
 
     def kill_controller(self) -> bool:
-        """Kill the controller after it saved its state; jobs that it forgets are lost later."""
+        """Kill the controller after it saved its state. Jobs that it forgets are lost later."""
         saved = self.world.slurm.conf.parent / "state/job_state"
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         deadline = time.monotonic() + STATE_SAVED_S
@@ -173,7 +173,7 @@ class Soak:
                 assert not {"failed", "finished"} & set(ended_events(job)), job
             else:
                 assert_ended_once(job, self.codes[job.pk])
-            # If a job was stopped at once, it has not printed its first line.
+            # A job that was stopped at once has not printed its first line.
             said = self.world.root / str(job.pk) / "starts"
             leases = [lease for lease, _ in self.world.starts(job)] if said.exists() else []
             assert len(leases) == len(set(leases)), f"{job} was started twice by a lease"

@@ -1,4 +1,4 @@
-"""A lease that Slurm accepted and keeps pending: its job is starting until Slurm runs it."""
+"""Test that a job whose lease Slurm accepted and keeps pending is starting until Slurm runs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmRounds]:
 
 
 def _phases(job: Job) -> dict[str, list[str]]:
-    """Return the phases that lists show for a tenant's jobs, by the filter that finds the jobs."""
+    """Return the phases that lists show for a tenant's jobs, by the filter that selects the
+    jobs.
+    """
     return {
         state: [row.phase for row in jobs_page(job.tenant_id, JobFilter(state=state)).rows]
         for state in ("", "starting", "running")

@@ -1,4 +1,4 @@
-"""The usage of a gang over two nodes of a real Slurm cluster: each rank samples its own node."""
+"""Test the usage of a gang on two nodes of a real Slurm cluster: each rank samples its own node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster, settings: Any) -> Iterato
 
 
 def used(token: str) -> JobUsage:
-    """Return the data of a page, with the start and the nodes of its lease recorded."""
+    """Record the lease's start and nodes, and return the data of the page."""
     job = Job.objects.select_related("pool").get(pk=token_job(token))
     clock = read_clock(job.pool_id)
     lease = Lease.objects.get(job=job)
@@ -74,7 +74,7 @@ class TestSlurmJob:
         assert world.ended(token).state is ReportState.FINISHED
         usage = used(token)
         spent = sum(p.cores * (p.end_us - p.begin_us) / 1e6 for p in usage.points)
-        # Two programs of 0.4 s each; the CPU time of srun and the leader does not count.
+        # Two programs run for 0.4 s each. The CPU time of srun and of the leader does not count.
         assert 0.8 <= spent < 2.0
         (lease,) = usage.leases
         assert (lease.nodes, lease.of_nodes) == (2, 2)

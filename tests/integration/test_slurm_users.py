@@ -1,4 +1,4 @@
-"""Tenants' jobs as separate Unix users, on a real cluster whose daemons run as root."""
+"""Test tenants' jobs as separate Unix users, on a real cluster whose daemons run as root."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestJob:
         assert "LEAK" not in world.log(token)
 
     def test_cannot_redirect_writes_of_portal(self, world: UsersWorld) -> None:
-        """The job cannot redirect the portal's writes to another tenant's folder."""
+        """The job tries to make the portal write into another tenant's folder."""
         theirs = world.of("b", "/bin/sh", "-c", "echo ready; sleep 6000")
         world.launch(theirs)
         tries = (
@@ -128,7 +128,7 @@ class TestJob:
 
 
 def forge(world: UsersWorld, name: str, token: str) -> int:
-    """Submit a job as a user that claims to be a lease's."""
+    """Submit a job as a user, with the claim that it belongs to a lease."""
     done = subprocess.run(
         [
             "runuser", "-u", name, "--", "sbatch", "--parsable", "--output=/dev/null", "--chdir=/",
@@ -162,7 +162,7 @@ class TestJobWithForgedToken:
         assert report.state is ReportState.STOPPED
 
     def test_is_accepted_from_same_user(self, world: UsersWorld) -> None:
-        """In contrast to the tests above, the user is right, so the job is accepted."""
+        """Unlike in the tests above, the user is the right one, so the job is accepted."""
         token = world.of("b", "/bin/sh", "-c", "echo ready; exit 0")
         world.launch(token)
         world.ended(token)

@@ -1,4 +1,6 @@
-"""Jobs of a tenant's user that falsify data, to run without charge or at another tenant's cost."""
+"""Test jobs of a tenant's user that falsify data, to run without charge or at another tenant's
+cost.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,16 @@ def job_of(world: UsersWorld, job_id: int) -> SlurmJob:
 
 
 def is_ended(world: UsersWorld, job_id: int) -> bool:
-    """Poll the pool as a round does; return whether Slurm has ended a job after that."""
+    """Poll the pool as a round does, and return whether Slurm has ended a job after that."""
     world.listed()
     return is_over(job_of(world, job_id).state)
 
 
 class TestHostileJob:
     def test_is_ended_if_it_removes_its_lease_in_slurm(self, world: UsersWorld) -> None:
-        """Otherwise it could not be stopped, and its lease would count as lost while it runs."""
+        """Otherwise the job could not be stopped, and its lease would count as lost while it
+        runs.
+        """
         other = world.of("b", "/bin/sh", "-c", RUNS)
         world.launch(other)
         drops = "scontrol update JobId=$SLURM_JOB_ID Comment=mine; touch done; " + RUNS
@@ -76,7 +80,7 @@ class TestHostileJob:
     def test_is_ended_if_it_hides_its_start(
         self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Otherwise it would count as starting for ever, without charge."""
+        """Otherwise the job would count as starting for ever, without charge."""
         monkeypatch.setattr(executor, "NO_SHIM_S", 1.0)
         hides = (
             "until grep -q started_us leases/1/shim.json; do sleep 0.1; done;"

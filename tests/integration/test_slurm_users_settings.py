@@ -1,4 +1,4 @@
-"""`users` and `submit_as` of a pool: tenants without a user, prefixes that fail, changes."""
+"""Test `users` and `submit_as` of a pool: tenants without a user, prefixes that fail, changes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TestTenantWithoutUser:
 
 
 def sudo_that_asks() -> list[str]:
-    """Return the real sudo, as a user that sudoers does not name."""
+    """Return the real sudo, run by a user that sudoers does not name."""
     require_tool("sudo")
     mail = pwd.getpwnam(PORTAL)
     become = ["setpriv", f"--reuid={mail.pw_uid}", f"--regid={mail.pw_gid}", "--clear-groups"]
@@ -118,7 +118,7 @@ class TestChangeOfUsers:
         world.launch(token)
         world.says(token, "begins at 0")
         world.set(users={"a": REST})
-        # The job continues as the user of its submission, and is asked to stop.
+        # The job continues as the user that submitted it, and is asked to stop.
         assert world.executor._queue(world.tools)[token].state == "RUNNING"
         world.stop(token)
         assert world.ended(token).state is ReportState.STOPPED

@@ -1,4 +1,4 @@
-"""The process tree of `make run`: a start that is interrupted or fails leaves no process behind.
+"""Test the process tree of `make run`: an interrupted or failed start leaves no process behind.
 
 test_demo_pool.py tests the faults of a running tree, test_local_executor_tree.py its end.
 """
@@ -86,7 +86,7 @@ class TestFailingStart:
 
 
 def refusal(data: Path, **environment: str) -> str:
-    """Return the only line that a start prints when it must fail."""
+    """Return the only line that a failing start prints."""
     tree = RunningTree(data, free_port(), **environment)
     try:
         assert tree.process.wait(PATIENCE_S) == 1

@@ -1,4 +1,6 @@
-"""Quotas from a reviewed file: shown first, applied completely or not at all, never in the past."""
+"""Test quotas from a reviewed file: shown first, applied completely or not at all, never in the
+past.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ AGREED = HEADER + (
 
 @pytest.fixture
 def place(committed_db: str) -> Cluster:
-    """Two tenants, each with 4 of 8 GPUs since the start nine days ago."""
+    """Return two tenants that each have had 4 of 8 GPUs since the start nine days ago."""
     assert committed_db
     town = cluster({"north": 4, "south": 4})
     PoolClock.objects.update(paused=True, anchor_pool=NOW)
@@ -138,7 +140,9 @@ class TestApply:
     def test_change_reverted_before_its_start_leaves_no_trace(
         self, place: Cluster, tmp_path: Path
     ) -> None:
-        """The second file is applied at the same pool time, so the first never had an effect."""
+        """The second file is applied at the same pool time, so the first file never had an
+        effect.
+        """
         sync(tmp_path, AGREED, *APPLY)
         sync(tmp_path, HEADER + "north,pool-1,v100,4,,,,,\nsouth,pool-1,v100,4,,,,,\n", *APPLY)
         assert [(slug, gpus) for slug, gpus, _, until, _ in stored() if until is None] == [
@@ -152,7 +156,7 @@ class TestApply:
         text = AGREED + f"island,{place.pool.name},v100,1,,,,,\n"
         out, _ = sync(tmp_path, text, *APPLY)
         assert "+ island pool-1 v100: 1 LEND_AND_BORROW from now" in out
-        # A pool that the file does not name is left unchanged.
+        # A pool that the file does not name stays unchanged.
         assert Quota.objects.filter(pool=other.pool, valid_until__isnull=True).count() == 1
 
     def test_is_used_by_rounds(self, place: Cluster, tmp_path: Path) -> None:
@@ -207,7 +211,7 @@ class TestExport:
         self, place: Cluster, tmp_path: Path
     ) -> None:
         sync(tmp_path, AGREED, *APPLY)
-        # The quota ended exactly at this time; the clock advances by a day.
+        # The quota ended at this time, and the clock advances by a day.
         PoolClock.objects.update(anchor_pool=NOW + timedelta(days=1))
         assert export("--pool", "pool-1").count("\n") == 3
         assert export("--pool", "pool-1", "--history").count("\n") == 5

@@ -1,4 +1,4 @@
-"""Terms whose lengths the policy sets: the engine's rows, reservations and events."""
+"""Test terms whose lengths the policy sets: the engine's rows, reservations and events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.toy_policy.lengths import POLICY
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 LEAST_S, LEASE_S, MOST_S = 100, 300, 700
-LENGTHS_S = {1: MOST_S, 2: LEASE_S, 4: LEAST_S}  # lengths of terms, by the job's GPUs
+LENGTHS_S = {1: MOST_S, 2: LEASE_S, 4: LEAST_S}  # lengths of terms by the job's GPUs
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bounded() -> Cluster:
-    """A pool whose only tenant has no quota, and pays for all GPUs that its jobs hold."""
+    """Return a pool whose only tenant has no quota, and pays for all GPUs that its jobs hold."""
     lab = cluster(
         {"a": 0, "b": 7}, nodes=2, gpus=4, policy=POLICY.name, lease_s=LEASE_S,
         least_lease_s=LEAST_S, most_lease_s=MOST_S,
@@ -61,7 +61,7 @@ class TestTerm:
         assert to_micro(budget.reserved) == whole > 0
         lab.round(after_s=LEAST_S)
         lab.round(after_s=LEASE_S)
-        # Renewed leases have their own lengths; the longest lease is in its first term.
+        # Renewed leases have different lengths. The longest lease is in its first term.
         assert {lease.gpus: lease.term for lease in Lease.objects.filter(state="running")} == {
             1: 1, 2: 2, 4: 3,
         }  # fmt: skip
@@ -73,7 +73,9 @@ class TestTerm:
             assert replay_stored_round(round_).same
 
     def test_does_not_reach_into_maintenance(self) -> None:
-        """The longest possible term would overlap it, so the node gets no lease of any length."""
+        """The longest possible term would overlap the maintenance, so the node gets no lease of any
+        length.
+        """
         lab = cluster({"a": 8}, nodes=1, policy=POLICY.name, lease_s=LEASE_S, most_lease_s=MOST_S)
         begins = lab.at + timedelta(seconds=LEASE_S + 100)
         window = MaintenanceWindow.objects.create(

@@ -1,4 +1,4 @@
-"""Logs in the database: appended once, by concurrent writers, and provable to readers."""
+"""Test logs in the database: appended once, by concurrent writers, and provable to readers."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class TestManyWorkers:
 
 
 class TestDatabase:
-    """Statements that the database refuses to every writer, even the tables' owner."""
+    """Statements that the database refuses to every writer, including the tables' owner."""
 
     @pytest.mark.parametrize("using", ["default", "owner"])
     def test_rejects_wrong_hash_and_gap(self, committed_db: str, using: str) -> None:

@@ -1,4 +1,4 @@
-"""A row that cannot be read stops its own job, but never the pool's round."""
+"""Test that a row that cannot be read stops its own job, but never the pool's round."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.plugin import Services
 
 
 class Damage(NamedTuple):
-    """SQL that damages rows of a job directly in the database."""
+    """SQL statements that damage a job's rows in the database."""
 
     table: str
     change: str
@@ -50,7 +50,7 @@ DAMAGE = {
 
 @pytest.fixture
 def vandal(committed_db: str, services: Services) -> psycopg.Connection:
-    """A superuser's connection to a database whose constraints were dropped."""
+    """Yield a superuser's connection to a database whose constraints were dropped."""
     connection = services.postgres.connect(committed_db)
     names = connection.execute(
         "SELECT conrelid::regclass::text, conname FROM pg_constraint"
@@ -124,7 +124,7 @@ def test_all_unreadable_rows_are_found_in_one_round(vandal: psycopg.Connection) 
 
 
 def test_unreadable_pool_state_stops_round(vandal: psycopg.Connection) -> None:
-    """An unreadable row of the pool itself is reported, and costs no job."""
+    """An unreadable row of the pool itself is reported, and no job is blamed."""
     with vandal:
         lab = cluster({"a": 8})
         job = lab.submit("a", 1, 10_000)

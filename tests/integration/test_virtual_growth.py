@@ -1,4 +1,4 @@
-"""The virtual executor reads only the requested work, however many jobs exist."""
+"""Test that the virtual executor reads only the requested work, however many jobs exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An operator ends a lease that its engine does not end: its GPUs, its charge, its process."""
+"""Test that an operator can end a lease that its engine does not end: its GPUs, charge and
+process.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ GRACE_S = 30
 
 
 class StubbornExecutor(VirtualExecutor):
-    """Ends no process on request, until the test allows it."""
+    """An executor that ends no process on request until the test allows it."""
 
     def __init__(self) -> None:
         self.heeds, self.is_silent = False, False
@@ -66,7 +68,7 @@ class StubbornExecutor(VirtualExecutor):
 
 
 class Stage:
-    """Job `runs` holds one of two nodes, and job `waits` wants both."""
+    """A pool in which job `runs` holds one of two nodes, and job `waits` needs both."""
 
     def __init__(self) -> None:
         self.lab: Cluster = cluster({"a": 4, "b": 8}, grace_s=GRACE_S)
@@ -78,7 +80,7 @@ class Stage:
         self.round()
 
     def round(self, after_s: int = 10) -> None:
-        """Run a round, and set the pool's clock to its instant."""
+        """Run a round, and set the pool's clock to the time of the round."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine, "executor_for", lambda _: self.executor)
             self.lab.round(after_s=after_s)
@@ -87,7 +89,7 @@ class Stage:
         )
 
     def cancel(self) -> None:
-        """Cancel the job, and run a round that asks its engine to end it."""
+        """Cancel the job, and run a round that asks the engine to end it."""
         Job.objects.filter(pk=self.runs.pk).update(cancel_asked_at=self.lab.at)
         self.round()
 
@@ -110,7 +112,7 @@ class Stage:
 
 
 def overdue_stage() -> Stage:
-    """The job is cancelled, and its engine does not end it within the notice."""
+    """Return a stage whose job is cancelled, and not ended by its engine within the notice."""
     stage = Stage()
     stage.cancel()
     for _ in range(GRACE_S // 10 + ROUNDS_LATER):
@@ -164,7 +166,7 @@ class TestOverdueLease:
         stage.end()
         stage.round()
         assert stage.lease().state == "ended"
-        # The engine did not answer, so the row of the job's work is unchanged.
+        # The engine did not answer, so the row of the job's work did not change.
         assert VirtualWork.objects.get(job=stage.runs).token
 
     def test_still_running_process_is_stopped_and_not_adopted(self, stage: Stage) -> None:

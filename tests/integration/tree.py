@@ -1,4 +1,4 @@
-"""A real `manage.py up` in a temporary data folder, for tests that stop, kill and start it."""
+"""Run a real `manage.py up` in a temporary data folder, for tests that stop, kill and start it."""
 
 import contextlib
 import http.client
@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 class RunningTree:
-    """A run of the portal; its output is kept for the message of a failure."""
+    """A run of the portal, whose output is kept for the message of a failure."""
 
     def __init__(self, data: Path, port: int, **environment: str) -> None:
         self.port = port
@@ -91,7 +91,7 @@ class RunningTree:
         return done.stdout
 
     def front_page(self) -> int:
-        """Return the status of the front page; 0 while no server answers."""
+        """Return the status of the front page, or 0 while no server answers."""
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.port}/", timeout=PATIENCE_S
@@ -103,7 +103,7 @@ class RunningTree:
             return 0
 
     def fetch(self, path: str) -> http.client.HTTPResponse:
-        """Return an answer as a browser would get it: compressed."""
+        """Return an answer as a browser would get it, compressed."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
         return connection.getresponse()
@@ -113,7 +113,7 @@ class RunningTree:
         return processes_of(self.data)
 
     def find(self, words: str) -> int:
-        """Return the first process whose command line has these words; 0 if there is none."""
+        """Return the first process whose command line has these words, or 0."""
         return next((pid for pid, line in self.processes().items() if words in line), 0)
 
     def kill(self, words: str) -> int:
@@ -130,7 +130,7 @@ class RunningTree:
         return self.process.wait(PATIENCE_S)
 
     def end(self) -> None:
-        """End all processes, whatever the test did."""
+        """End all processes, whatever state the test left."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait(PATIENCE_S)
@@ -143,21 +143,21 @@ def migrated(data: Path) -> Path:
     """Create a data folder with a migrated database, so that a start does not migrate it."""
     data.parent.mkdir(parents=True, exist_ok=True)
     postgres = Postgres(folders.prepare(data))
-    # As in `tests.plugin`: PostgreSQL as another user cannot read a private folder.
+    # As in `tests.plugin`, PostgreSQL runs as another user and cannot read a private folder.
     if postgres.identity.user is None:
         copy_cluster(postgres.cluster)
     return data
 
 
 def _inherited() -> dict[str, str]:
-    """Return the environment without the servers of the tests."""
+    """Return the environment without the variables of the tests' servers."""
     servers = ("DATABASE_URL", "OWNER_DATABASE_URL", "REDIS_URL")
     return {name: text for name, text in os.environ.items() if name not in servers}
 
 
 def processes_of(data: Path) -> dict[int, str]:
     mark = f"EVENSHARE_DATA_DIR={data}\0".encode()
-    # PostgreSQL and Valkey overwrite their environment, but their command line names the folder.
+    # PostgreSQL and Valkey overwrite their environment, but the folder is in their command line.
     places = [str(data), str((data / "run").resolve())]
     found = {}
     for entry in Path("/proc").iterdir():

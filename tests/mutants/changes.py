@@ -49,7 +49,7 @@ NO_BEHAVIOUR = m.Call(
 
 @dataclass(frozen=True)
 class Change:
-    """A file with one change."""
+    """A file with a single change."""
 
     file: str
     line: int
@@ -81,7 +81,9 @@ def drop_element(node: cst.Set) -> Iterator[cst.Set]:
 
 
 def drop_argument(node: cst.Call) -> Iterator[cst.Call]:
-    """Replace an argument by None; a call without it mostly fails before it does anything."""
+    """Replace an argument by None, because a call without it mostly fails before it does
+    anything.
+    """
     for changed in operator_arg_removal(node):
         if len(changed.args) == len(node.args):
             yield changed

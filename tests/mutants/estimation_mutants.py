@@ -1,4 +1,4 @@
-"""Errors in estimates that the suite must detect: one change each."""
+"""List errors in estimates that the tests must detect, with a change for each."""
 
 from __future__ import annotations
 

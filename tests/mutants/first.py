@@ -1,4 +1,4 @@
-"""Keeps only the first test of each file: a plugin for tests that pass elsewhere."""
+"""Keep only the first test of each file, as a plugin for tests that pass elsewhere."""
 
 from __future__ import annotations
 

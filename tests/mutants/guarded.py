@@ -1,4 +1,6 @@
-"""Tests that guard the modules of `make mutate`: the fewest that detect changes, fast first."""
+"""List the tests that guard the modules of `make mutate`: the fewest that detect changes, fast
+first.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ CONTRACT = "tests/integration/test_local_executor_contract.py::TestVirtualExecut
 
 @dataclass(frozen=True)
 class Guarded:
-    """Files to change, and the tests of which one must fail. `database`: the tests need one."""
+    """The files to change, and the tests of which one must fail; `database` is set if they need
+    one.
+    """
 
     name: str
     files: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A copy of the tree in which one file at a time is changed, and the tests on it."""
+"""Copy the tree, change one file at a time, and run the tests on the copy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from tests.tools import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-# Names the folder of the servers that tests of a mutant may use.
+# The folder of the servers that tests of a mutant may use.
 FOLDER = "EVENSHARE_MUTANTS_FOLDER"
-# A mutant may prevent an event, so waiting for it longer is useless.
+# A mutant may prevent an event, so a longer wait would be useless.
 MUTANT_PATIENCE_S = 10.0
-# Large and slow to import; their import reads no settings and starts no thread.
+# Modules that are large and slow to import; the import reads no settings and starts no thread.
 LIBRARIES = (
     *("pytest", "hypothesis", "hypothesis.internal.conjecture.engine", "msgspec", "structlog"),
     *("numpy", "highspy", "psycopg", "psycopg_pool", "redis", "celery", "kombu", "yaml"),

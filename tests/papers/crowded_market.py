@@ -1,4 +1,6 @@
-"""Crowded rounds of the market: owners' jobs wait while borrowed leases end one by one."""
+"""Draw crowded rounds of the market, in which owners' jobs wait while borrowed leases end one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,9 @@ def _running(
 def owners_waits(seed: int, rounds: int = 240) -> list[int]:
     """Return by round how long the owner's first queued job has waited, in us; leases last an hour.
 
-    Rounds come every minute. A single tenant owns the pool, and two tenants borrow. The wait starts
-    when the job is first in the queue and some node has enough GPUs that are not held within quota.
+    A round runs every minute. A single tenant owns the pool, and two tenants borrow. The wait
+    starts when the job is first in the queue and some node has enough GPUs that are not held within
+    quota.
     """
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     rules = Rules("market", {"theta": "fixed"}, round_us=60 * SECOND_US, lease_us=HOUR_US)

@@ -16,7 +16,7 @@ NOW_US = 1000 * SECOND_US
 
 
 def steps(*ends_s: int) -> tuple[DeadlineStep, ...]:
-    """Return deadlines in seconds from now; each has 20 points less than the one before."""
+    """Return deadlines in seconds from now, each worth 20 points less than the one before."""
     return tuple(
         DeadlineStep(NOW_US + end_s * SECOND_US, (100 - 20 * place) * REWARD_MICRO)
         for place, end_s in enumerate(ends_s)

@@ -25,7 +25,7 @@ LEASE_US = 900 * SECOND_US
 def running(
     number: int, node: int, gpus: int, tenant: int = 1, ran_s: int = 400, **fields: Any
 ) -> Lease:
-    """Return the lease of this job on one node; it started `ran_s` ago and continues."""
+    """Return this job's lease on one node, which started `ran_s` ago and continues."""
     started_us = AT_US - ran_s * SECOND_US
     given = {"own": gpus, "expires_us": AT_US + 100 * SECOND_US, **fields}
     made = lease_of(number, number, (node, gpus), tenant=tenant, **given)
@@ -40,9 +40,9 @@ def pool(
     attained: Mapping[int, int] | None = None,
     **fields: Any,
 ) -> Snapshot:
-    """Return a round under the policy. `sums`: A and F of tenants, in GPU-seconds, default 0.
+    """Return a round under the policy. `sums` has A and F of tenants in GPU-seconds, 0 by default.
 
-    `attained`: GPU-seconds that jobs received; by default, the length of their lease.
+    `attained` has the GPU-seconds that jobs received; by default, the length of their lease.
     """
     made = snapshot(jobs, (), policy="evenshare", at_us=AT_US, lease_us=LEASE_US, **fields)
     service = advance(made.service, made.changes, AT_US)

@@ -1,7 +1,7 @@
-"""The offline optimum as printed in problem (3), slot by slot, in Pyomo and solved by HiGHS.
+"""Solve the offline optimum as printed in problem (3), slot by slot, in Pyomo with HiGHS.
 
-Each choice of a job and each server has variables of workers, of PSs and of the home. The model is
-slow; it is meant to be read and to check the other formulation.
+Each choice of a job has variables for the workers, the PSs and the home on each server. The model
+is slow; it is meant to be read and to check the other formulation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def solve_by_pyomo(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> Ma
 
 
 class StartedChoice(NamedTuple):
-    """A choice of a job with its slots and its value f."""
+    """A possible schedule of a job, with its slots and its value f."""
 
     choice: PlanChoice
     start: int
@@ -118,7 +118,9 @@ def _model(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> pyo.Concre
 
 
 def _place(model: pyo.ConcreteModel, pool: MarketPool) -> None:
-    """Add (3g), (3i), (3j): PSs are on one server, next to the workers of a centralised job."""
+    """Add (3g), (3i), (3j): the PSs are on one server, with the workers if the job is
+    centralised.
+    """
     model.places = pyo.ConstraintList()
     for c in model.c:
         choice, x = model.options[c], model.x[c]

@@ -19,7 +19,7 @@ from evenshare_core.units import SECOND_US
 MINUTE_US = 60 * SECOND_US
 TYPES = ("k80", "p100", "v100")
 ENDLESS_US = 1000 * 3600 * SECOND_US
-# As in Gavel's table of throughputs: from job types that gain little to those that gain much.
+# As in Gavel's table of throughputs, from job types that gain little to job types that gain much.
 SPEEDS = ((1000, 1300, 1800), (1000, 2100, 3200), (1000, 3400, 6000), (1000, 4200, 9500))
 
 
@@ -32,7 +32,7 @@ def profile(id_: int, tenant: int, *speeds: int, priority: int = 1) -> Profile:
 def cluster(
     gpus: Sequence[Sequence[int]], quotas: Mapping[int, int], profiles: Sequence[Profile] = ()
 ) -> Cluster:
-    """Return a pool; `gpus[j]`: the sizes of the nodes of type j; quotas hold for each type."""
+    """Return a pool; `gpus[j]` has the sizes of type j's nodes, and quotas hold for each type."""
     nodes = [(name, size) for name, sizes in zip(TYPES, gpus, strict=False) for size in sizes]
     types = sorted({name for name, _ in nodes})
     return Cluster(
@@ -45,7 +45,7 @@ def cluster(
 
 def queue(tenant: int, count: int, *, gpus: int = 1, profile: int = 0, first: int = 1,
           minutes: float = 0, cancel_min: int | None = None) -> list[SimJob]:  # fmt: skip
-    """Return jobs of a tenant, submitted at time 0; they never end without `minutes` of work."""
+    """Return a tenant's jobs, submitted at time 0; without `minutes` of work they never end."""
     duration_us = int(minutes * MINUTE_US) or ENDLESS_US
     return [
         SimJob(
@@ -60,7 +60,9 @@ def rounds(
     pool: Cluster, jobs: Sequence[SimJob], count: int, policy: str = "oef", *,
     round_min: int = 5, lease_min: int = 5, options: Mapping[str, object] | None = None,
 ) -> Iterator[tuple[Snapshot, Decision, SimulationState]]:  # fmt: skip
-    """Yield every round of the grid, also those that could be skipped; state passes JSON."""
+    """Yield every round of the grid, including those that could be skipped; the state passes
+    through JSON.
+    """
     rules = Rules(
         policy, dict(options or {}), round_us=round_min * MINUTE_US, lease_us=lease_min * MINUTE_US
     )

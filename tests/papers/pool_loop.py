@@ -58,7 +58,7 @@ class Pool:
         self.changes.append(Change(at_us, kind, tenant, **rest))
 
     def snapshot(self) -> Snapshot:
-        """Return the round's snapshot; it contains the jobs that are submitted by then."""
+        """Return the round's snapshot, which has the jobs submitted until then."""
         for run in self.runs:
             job = run.job
             if job.submitted_us <= self.at_us and job.id not in self.arrived:

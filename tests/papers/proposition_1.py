@@ -1,4 +1,4 @@
-"""A check of UniSched's Proposition 1: cells that satisfy (14) each fit on one node."""
+"""Check UniSched's Proposition 1: cells that satisfy (14) each fit on one node."""
 
 from evenshare_core.deadlines.options import Cells, units_of
 

@@ -1,4 +1,4 @@
-"""HiGHS for Pyomo models: one thread, a fixed seed, no gap."""
+"""Configure HiGHS for Pyomo models: one thread, a fixed seed, no gap."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def jobs_of(
     ends: Mapping[int, int] | None = None,
     **fields: Any,
 ) -> tuple[SimJob, ...]:
-    """Return endless jobs of (tenant, count, GPUs); `ends`: the last quantum of a tenant's jobs."""
+    """Return endless jobs from (tenant, count, GPUs); `ends` has the last quantum of a tenant's
+    jobs.
+    """
     rows: list[SimJob] = []
     for tenant, count, gpus in kinds:
         end = (ends or {}).get(tenant)

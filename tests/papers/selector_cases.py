@@ -31,7 +31,7 @@ def best_effort(number: int, gpus: int, remaining_s: int, spread_milli: int = 80
 
 
 def nodes(count: int) -> tuple[Cells, ...]:
-    """Return `count` nodes of 8 GPUs that are free in all slots."""
+    """Return `count` nodes of 8 GPUs, which are free in all slots."""
     return ((0, 0, 0, count),)
 
 

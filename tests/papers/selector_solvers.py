@@ -1,4 +1,4 @@
-"""Optimal rewards of the compact program of UniSched's Selector by other solvers.
+"""Compute optimal rewards of the compact program of UniSched's Selector with other solvers.
 
 They check `evenshare_core.formulations.selector_lp`. With `whole`, each column (a job's step on an
 option) is taken completely or not at all; otherwise fractions are allowed.
@@ -70,6 +70,6 @@ def reward_by_pyomo(program: CompactProgram, *, whole: bool) -> float:
 
 
 def _reward(program: CompactProgram, shares: Sequence[float], *, whole: bool) -> float:
-    """Return the reward; exact for whole columns, since solver values are rounded."""
+    """Return the reward. It is exact for whole columns, because solver values are rounded."""
     values = np.array(shares, dtype=np.float64)
     return float((program.rewards * (values.round() if whole else values)).sum())

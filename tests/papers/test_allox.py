@@ -1,4 +1,6 @@
-"""AlloX: the matching, by hand and compared with scipy, and which tenants' jobs are matched."""
+"""Test AlloX: the matching, by hand and compared with scipy, and which tenants' jobs are
+matched.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def played(
     jobs: list[SimJob], speeds: dict[int, tuple[int, int]] | None = None, *,
     quotas: dict[int, int] | None = None, gpus: tuple[int, int] = (4, 4), **options: Any,
 ) -> dict[int, Times]:  # fmt: skip
-    """Run jobs on a node of K80s and one of V100s; `speeds` in thousandths by profile."""
+    """Run jobs on a node of K80s and a node of V100s; `speeds` has thousandths by profile."""
     result = simulate(pool(speeds, quotas, gpus), tuple(jobs), rules(**options))
     return times(result)
 
@@ -80,20 +82,25 @@ def rules(**options: Any) -> Rules:
 
 class TestMatching:
     def test_minimizes_total_completion_time(self) -> None:
-        """Each job takes 100 s on K80s; on V100s 25 s and 80 s. The lowest total is 25 + 100."""
+        """Each job takes 100 s on K80s.
+
+        On V100s they take 25 s and 80 s. The lowest total is 25 + 100.
+        """
         speeds = {1: (1000, 4000), 2: (1000, 1250)}
         found = played([job(1, 4, 100, profile=2), job(2, 4, 100, profile=1)], speeds)
         assert found == {1: Times(0, 100), 2: Times(0, 25)}
 
     def test_runs_shorter_job_first(self) -> None:
-        """Both are four times as fast on V100s: 20 + (20 + 25) is below 20 + 100 and 25 + 80."""
+        """Both jobs are four times as fast on V100s: 20 + (20 + 25) is less than 20 + 100 and 25 +
+        80.
+        """
         speeds = {1: (1000, 4000)}
         jobs = [job(1, 4, 100, profile=1), job(2, 4, 80, profile=1)]
         assert played(jobs, speeds) == {1: Times(20, 45), 2: Times(0, 20)}
 
     @pytest.mark.parametrize(("busy_s", "expected"), [(200, Times(1, 101)), (50, Times(50, 75))])
     def test_counts_remaining_time_of_running_jobs(self, busy_s: int, expected: Times) -> None:
-        """The job takes 25 s on V100s once the other job ends, or 100 s on K80s at once."""
+        """The job takes 25 s on V100s after the other job ends, or 100 s on K80s at once."""
         speeds = {1: (1000, 4000)}
         jobs = [job(1, 4, busy_s, gpu_types=("v100",)), job(2, 4, 100, at_s=1, profile=1)]
         assert played(jobs, speeds)[2] == expected
@@ -135,7 +142,9 @@ class TestProgress:
         assert (found[2].start_s, found[3].start_s) == (100, 110)
 
     def test_is_relative_to_quota(self) -> None:
-        """At 100 s, tenant 1 has 150 GPU-seconds and a quota of 3; tenant 2 has 100 and 1."""
+        """At 100 s, tenant 1 has received 150 GPU-seconds with a quota of 3, and tenant 2 has
+        received 100 with a quota of 1.
+        """
         jobs = [job(1, 1, 100, tenant=2), job(2, 3, 50), job(3, 4, 10, at_s=5),
                 job(4, 4, 9, at_s=6, tenant=2)]  # fmt: skip
         found = played(jobs, quotas={1: 3, 2: 1}, gpus=(4, 0))
@@ -147,7 +156,9 @@ class TestProgress:
         assert (found[1].start_s, found[2].start_s) == (10, 0)
 
     def test_ignores_tenants_with_only_oversized_jobs(self) -> None:
-        """The tenant of least progress has a gang that is too large, so another is served."""
+        """The gang of the tenant with the least progress is too large, so another tenant is
+        served.
+        """
         jobs = (job(1, 1, 100), job(2, 99, 10, tenant=2), job(3, 3, 10, tenant=3))
         state = SimulationState(pool(quotas={1: 2, 2: 2}, gpus=(4, 0)), jobs, rules())
         state.advance(0)
@@ -156,7 +167,10 @@ class TestProgress:
         assert notes == {1: "matched", 3: "left_over"}
 
     def test_matched_jobs_option_limits_matching(self) -> None:
-        """If one job is matched, the long one that came first starts; if two, the short one."""
+        """If one job is matched, the long job that came first starts.
+
+        If two are matched, the short one starts.
+        """
         jobs = [job(1, 4, 100), job(2, 4, 10)]
         assert played(jobs, gpus=(4, 0), matched_jobs=1)[1].start_s == 0
         assert played(jobs, gpus=(4, 0), matched_jobs=2)[2].start_s == 0

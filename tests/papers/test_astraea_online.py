@@ -1,4 +1,4 @@
-"""Astraea-online (TC 2022): the worked example, corrected errors, and the printed algorithms.
+"""Test Astraea-online (TC 2022): the worked example, corrected errors, and the printed algorithms.
 
 The tests cover golden cases A and B of sections 4.2 to 4.4, and each error of the printed
 algorithms. The fast form is compared with plain loops, as printed, on seeded instances.
@@ -84,7 +84,7 @@ class TestGoldenCaseA:
 
 
 def case_b() -> tuple[MarketRun, list[MarketJob]]:
-    """Return the schedule that the paper's text describes; the algorithm gives another one."""
+    """Return the schedule that the paper's text describes, which differs from the algorithm's."""
     jobs = [paper_job(0, *J11), paper_job(1, *J21), paper_job(2, *J12)]
     book = MarketBook(PAPER_POOL, 8, 4)
     own = (
@@ -195,7 +195,9 @@ class TestPaperErrata:
         assert best.ps == (1, 2)
 
     def test_centralised_window_costs_sum_of_slots(self) -> None:
-        """By line 12 of algorithm 5, d x the price of the first slot, a start at 9 would cost 0."""
+        """By line 12 of algorithm 5 (d x the price of the first slot), a start at 9 would cost
+        0.
+        """
         pool = replace(PAPER_POOL, owners=[Owner(1, 8, 4)])
         held = MarketSchedule(
             9, 1, 10, 10, centralised=True, workers=((0, 2),), ps=(0, 1), worker_prices=(0,),
@@ -225,7 +227,7 @@ class TestPaperErrata:
         assert schedule_round(PAPER_POOL, [late], after=12, slots=4).schedules == ()
 
     def test_theta_bound_exceeds_theta_of_example(self) -> None:
-        """96 / 4 worker slots and 96 / 2 PS slots give 25 and 49, but the paper uses 16."""
+        """96 credits / 4 worker slots and 96 / 2 PS slots give 25 and 49, but the paper uses 16."""
         assert theta_milli_of([paper_job(0, *J11)], longest=4) == (25_000, 49_000)
 
 
@@ -242,7 +244,7 @@ class TestTheta:
 
     @pytest.mark.parametrize("utility", [PAPER_F, ConvexUtility(40, 1.5), LinearUtility(-1, 900)])
     def test_full_pool_refuses_every_job(self, utility: LinearUtility | ConvexUtility) -> None:
-        """If each slot costs theta - 1, no schedule gains more than 0."""
+        """Each slot costs theta - 1, so no schedule gains more than 0."""
         job = replace(paper_job(0, *J12), utility=utility)
         worker_theta, ps_theta = theta_milli_of([job], longest=12)
         for count in range(1, job.chunks + 1):
@@ -271,7 +273,7 @@ class TestLambda:
 
 
 def plain(schedule: MarketSchedule | LiteralSchedule) -> tuple[object, ...]:
-    """Return a schedule of either form for comparison."""
+    """Return the fields of a schedule that both forms have, for comparison."""
     if isinstance(schedule, LiteralSchedule):
         ps = next(iter(schedule.ps.items()), None)
         workers = tuple(sorted(schedule.workers.items()))

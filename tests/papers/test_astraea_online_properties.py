@@ -1,4 +1,4 @@
-"""Properties of Astraea-online's market on any pool, and claims that do not hold."""
+"""Test properties of Astraea-online's market on any pool, and claims that do not hold."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TestRunInvariants:
 
     @given(SEEDS, MODES)
     def test_admits_jobs_only_above_their_cost(self, seed: int, rules: MarketRules) -> None:
-        """The property of the paper's figure 12."""
+        """The paper's figure 12 shows this property."""
         _, _, run = history(seed, rules)
         assert all(one.ideal_micro > one.cost_micro >= 0 for one in run.schedules)
 
@@ -189,13 +189,13 @@ class TestMisreport:
 
 
 def partition(pool: MarketPool, tenant: int) -> MarketPool:
-    """Return the private partition of a tenant: servers of one worker and one PS."""
+    """Return a tenant's private partition of servers with one worker and one PS."""
     owner = next(row for row in pool.owners if row.tenant == tenant)
     return replace(pool, servers=[MarketServer(1, 1)] * owner.workers, owners=[owner])
 
 
 def quota_pool(seed: int) -> tuple[MarketPool, list[MarketJob], int]:
-    """Return a pool with prices of 0 and servers of one worker and one PS, and its jobs."""
+    """Return a pool with prices of 0 and servers of one worker and one PS, and the pool's jobs."""
     base, jobs, slots = seeded_case(seed)
     tenants = len(base.owners)
     pool = replace(
@@ -221,7 +221,7 @@ class TestBatchSharingIncentive:
     @given(SEEDS)
     @example(794)
     def test_holds_at_zero_prices_with_free_servers(self, seed: int) -> None:
-        """Own jobs start and end as in a partition while enough servers stay free for them."""
+        """Own jobs start and end as in a partition as long as enough servers stay free for them."""
         pool, jobs, slots = quota_pool(seed)
         together, _ = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
         for owner in pool.owners:
@@ -238,7 +238,9 @@ class TestBatchSharingIncentive:
                 assert not in_pool.keys() & {job.id for job in mine}
 
     def test_fails_if_no_server_stays_free(self) -> None:
-        """Each slot has enough free servers, but a job keeps its servers, and these differ."""
+        """Enough servers are free in each slot, but not the same ones, and a job keeps its
+        servers.
+        """
         pool, jobs, slots = quota_pool(794)
         _, left = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
         (job,) = (job for job in jobs if job.tenant == 3)
@@ -247,10 +249,10 @@ class TestBatchSharingIncentive:
         assert (alone.start, alone.end, alone.worker_count) == (5, 8, 3)
 
     def test_fails_if_others_raise_prices(self) -> None:
-        """Section 4.1's claim fails: prices are the same for the pool, so a busy neighbour excludes
-        a job.
+        """The claim of section 4.1 fails: prices are the same for the pool, so a busy neighbour
+        excludes a job.
 
-        In a partition, user 2 would run its job for free, since its quota is idle.
+        In a partition, user 2 would run its job for free, because its quota is idle.
         """
         pool = MarketPool(
             [MarketServer(2, 1)] * 2, [Owner(1, 2, 1), Owner(2, 2, 1)], 1, 1, 64_000, 2000
@@ -287,13 +289,14 @@ class TestLending:
         jobs = [replace(paper_job(number, 1, 2), arrival=0) for number in range(3)]
         run = run_market(pool, jobs, MarketRules("fixed", horizon=2))
         rows = revenues(pool, jobs, run)
-        # The charge is odd: the tenant gets the last micro-credit, since the operator loses ties.
+        # The charge is odd. The tenant gets the last micro-credit, because the operator is last on
+        # ties.
         assert 0 <= rows[2].income - rows[OPERATOR].income <= 4
         assert rows[OPERATOR].income > CREDIT_MICRO
         assert rows[1].income == 0
 
     def test_borrower_with_idle_quota_earns_part_of_payment(self) -> None:
-        """A job of 3 workers exceeds the quota of 2; its tenant gets half of its payment back."""
+        """A job of 3 workers exceeds the quota of 2. Its tenant gets half of its payment back."""
         pool = MarketPool([MarketServer(4, 2)], [Owner(1, 2, 1), Owner(2, 2, 1)], 1, 1, 4000, 4000)
         first = replace(paper_job(0, 2, 1), arrival=0, epochs=2)
         wide = replace(paper_job(1, 1, 3), arrival=0, epochs=2, utility=LinearUtility(-20, 100))

@@ -1,4 +1,6 @@
-"""Baselines that order jobs by deadlines: their rules and departures, on small pools by hand."""
+"""Test baselines that order jobs by deadlines: their rules and departures, on small pools by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class TestLaxity:
 
 class TestGenie:
     def test_orders_by_laxity_with_best_effort_last(self) -> None:
-        """Slack is 400, 300 and 350 s; the order of deadlines would be 3, 2, 1."""
+        """The slack is 400, 300 and 350 s. By deadline the order would be 3, 2, 1."""
         rows = ((4, 600, (1000,)), (4, 200, (500,)), (4, 100, (450,)), (4, 1, ()))
         assert order(asked("genie", *rows)) == [2, 3, 1, 4]
 
@@ -47,7 +49,7 @@ class TestGenie:
         assert order(asked("genie", *rows)) == [3, 1, 2]
 
     def test_never_preempts(self) -> None:
-        """The best-effort job's lease is renewed although another job's deadline is near."""
+        """The best-effort job's lease is renewed although another job's deadline is close."""
         one = asked("genie", (4, 500, ()), (4, 10, (11,)), leases=[lease(7, 1, (1, 4))])
         decision = decide_round(one)
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
@@ -57,7 +59,10 @@ class TestGenie:
         assert started(decide_round(asked("genie", *rows))) == [1, 3]
 
     def test_keeps_gang_on_one_node_at_full_size(self) -> None:
-        """Two nodes have two free GPUs each. Half a gang would be in time, but the gang waits."""
+        """Two nodes have two free GPUs each.
+
+        Half of the gang would be in time, but the gang waits.
+        """
         fields: dict[str, Any] = {
             "nodes": {1: 4, 2: 4},
             "leases": [

@@ -1,4 +1,4 @@
-"""Baselines that are an order of jobs: their rules, on small pools by hand."""
+"""Test baselines that order jobs: their rules, on small pools by hand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TestTiresias:
 
     @pytest.mark.parametrize(("first_threshold", "start_s"), [(300, 101), (301, 201)])
     def test_attained_service_is_gpu_time(self, first_threshold: int, start_s: int) -> None:
-        """Three GPUs for 100 s are 300 GPU-seconds; with one GPU, the job stays in its queue."""
+        """Three GPUs for 100 s are 300 GPU-seconds. With one GPU, the job stays in its queue."""
         jobs = [job(1, 1, 500), job(2, 3, 500, at_s=1), job(3, 3, 10, at_s=2)]
         found = run("tiresias_l", jobs, {1: 4}, first_threshold=first_threshold)
         assert found[3].start_s == start_s
@@ -64,7 +64,10 @@ class TestTiresias:
 
     @pytest.mark.parametrize(("promote_after", "end_s"), [(0, 830), (2, 470)])
     def test_promotes_starved_jobs(self, promote_after: int, end_s: int) -> None:
-        """The first job ran for 100 s; jobs of 90 s then run before it, one after the other."""
+        """The first job ran for 100 s.
+
+        After that, jobs of 90 s run before it, one after the other.
+        """
         jobs = [job(1, 4, 200), *(job(i, 4, 90, at_s=5 + i) for i in range(2, 9))]
         found = run("tiresias_l", jobs, {1: 4}, first_threshold=400, promote_after=promote_after)
         assert found[1] == Times(0, end_s)
@@ -103,7 +106,9 @@ class TestThemis:
         assert (found[2].start_s, found[3].start_s) == (300, 700)
 
     def test_uses_configured_runtime_without_estimate(self) -> None:
-        """Both jobs arrived at about the same time; 30 s is shorter than 60 s, an hour is not."""
+        """Both jobs arrived at about the same time. 30 s is shorter than 60 s, but an hour is
+        not.
+        """
         fields: dict[str, Any] = {"at_us": 10 * SECOND_US}
         gangs = ((4, 60), (4, None))
         short = first_round("themis", *gangs, options={"unknown_s": 30}, **fields)
@@ -142,7 +147,9 @@ class TestThemis:
 
 class TestOptimus:
     def test_prefers_largest_gain_per_gpu(self) -> None:
-        """A lease of 600 s saves 600 / 1800 on 4 GPUs, so 1/12 each, and 600 / 6000 on one."""
+        """A lease of 600 s saves 600 / 1800 on 4 GPUs, which is 1/12 per GPU, and 600 / 6000 on one
+        GPU.
+        """
         jobs = [job(1, 4, 30 * MINUTE_S), job(2, 1, 100 * MINUTE_S)]
         found = run("optimus", jobs, {1: 4}, lease_us=600 * SECOND_US)
         assert found == {1: Times(6000, 7800), 2: Times(0, 6000)}

@@ -1,4 +1,4 @@
-"""Baselines on small pools, and FIFO and SJF compared with another simulator, job by job."""
+"""Test baselines on small pools, and FIFO and SJF against another simulator, job by job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def job(id_: int, gpus: int, duration_s: int, *, at_s: int = 0, **fields: Any) -
 def run(
     policy: str, jobs: list[SimJob], quotas: dict[int, int], *, nodes: int = 1, **options: Any
 ) -> dict[int, Times]:
-    """Run jobs on nodes of 4 GPUs with leases of 100 s, deciding at every event."""
+    """Run jobs on nodes of 4 GPUs with leases of 100 s, and decide at every event."""
     lease_us = options.pop("lease_us", 100 * SECOND_US)
     cluster = Cluster(
         tuple(Node(index, "v100", 4) for index in range(1, nodes + 1)),
@@ -176,7 +176,7 @@ class TestHeliosComparison:
         assert queued > 100 or divisor == 1
 
     def times_alone(self, rows: list[dict[str, str]], nodes: int, policy: str) -> dict[int, Times]:
-        """Simulate a single tenant on its nodes, with leases that never end."""
+        """Simulate a single tenant on its nodes with leases that never end."""
         jobs = tuple(
             job(index, int(row["gpus"]), int(row["duration_s"]), at_s=int(row["submit_time_s"]))
             for index, row in enumerate(rows, start=1)

@@ -1,4 +1,4 @@
-"""BatchSche: private partitions that are planned by estimates, and the plan on its own."""
+"""Test BatchSche: private partitions that are planned by estimates, and the plan by itself."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class TestPartition:
 
 class TestBackfillPlan:
     def test_backfills_if_no_job_is_delayed(self) -> None:
-        """3 of 4 GPUs are held for 100 s. The gang of 2 starts then; a job of 50 s fits before."""
+        """3 of 4 GPUs are held for 100 s, and the gang of 2 starts then.
+
+        A job of 50 s fits before it.
+        """
         jobs = [
             job(1, 3, 100), job(2, 2, 10, at_s=1), job(3, 1, 50, at_s=2), job(4, 1, 90, at_s=60),
         ]  # fmt: skip
@@ -73,7 +76,10 @@ class TestBackfillPlan:
         assert found[4] == Times(60, 150)
 
     def test_holds_back_job_that_would_delay_earlier_one(self) -> None:
-        """The gang of 4 needs all GPUs at 100 s. A job of 99 s that starts at 1 s ends by then."""
+        """The gang of 4 needs all GPUs at 100 s.
+
+        A job of 99 s that starts at 1 s has ended by then.
+        """
         jobs = [job(1, 3, 100), job(2, 4, 10, at_s=1), job(3, 1, 99, at_s=1), job(4, 1, 99, at_s=2)]
         found = run("batch_sche", jobs, {1: 4})
         assert found == {

@@ -1,4 +1,6 @@
-"""Every policy keeps its promises in rounds of random pools, measured without the policies."""
+"""Test that every policy keeps its promises in rounds of random pools, measured without the
+policy.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ SHARING: dict[str, tuple[str, dict[str, Any], set[Property]]] = {
 }
 
 
-# If a cap binds, Gavel promises nothing, so the queues are too long for caps to bind.
+# If a cap applies, Gavel promises nothing, so the queues are long enough that no cap applies.
 LONG_QUEUES = {"gavel"}
 
 
@@ -60,7 +62,7 @@ def test_sharing_policy_keeps_promises(name: str) -> None:
         for row in found.findings:
             if row.verdict is Verdict.HOLDS and row.name in promised:
                 checked[row.name] += row.checked
-    # The check is not vacuous: rows whose tenants lack GPUs were compared.
+    # Rows whose tenants lack GPUs were compared, so the check is not empty.
     assert all(checked[one] > 50 for one in promised)
 
 
@@ -79,7 +81,7 @@ def one_type_each(environment: str) -> list[tuple[Snapshot, Any]]:
 
 
 def searched(snapshot: Snapshot, decision: Decision) -> tuple[list[Probe], list[Probe]]:
-    """Return all misreports of all rows: those above the truth, and those below."""
+    """Return all misreports of all rows, first those above the truth, then those below it."""
     measured = Measured(snapshot, decision, frozenset())
     over, under = list[Probe](), list[Probe]()
     for place, (_, profile) in enumerate(measured.judged.rows):

@@ -1,4 +1,6 @@
-"""Chronus: leases planned by a program on whole cells, its options, and GPUs for other jobs."""
+"""Test Chronus: leases planned by a program on whole cells, its options, and GPUs for other
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ class TestChronus:
 
     @pytest.mark.parametrize(("is_on", "points"), [(False, 300), (True, 400)])
     def test_misses_one_deadline_that_unisched_meets(self, *, is_on: bool, points: int) -> None:
-        """UniSched II-C: three nodes have room for 30 leases, and four jobs need 8 each."""
+        """UniSched II-C: three nodes have room for 30 leases, but four jobs need 8 leases each."""
         one = self.asked(
             *self.GOLDEN, nodes={1: 8, 2: 8, 3: 8}, estimates=self.SPREADS,
             options={"selector": is_on},
@@ -44,7 +46,7 @@ class TestChronus:
         rows = ((4, 600, (700, 1900)), (8, 600, (650,)), (4, 500, ()), (4, 400, ()))
         one = self.asked(*rows)
         assert started(decide_round(one)) == [2]
-        assert self.points(one) == 180  # the soft job runs a lease later, for 80 points
+        assert self.points(one) == 180  # the soft job runs one lease later, for 80 points
         assert order(one) == [2, 4, 3, 1]
 
     def test_preempts_best_effort_at_lease_end(self) -> None:
@@ -74,7 +76,9 @@ class TestChronus:
         assert [(row.job, row.key.note) for row in decision.renewals] == [(1, "planned_lease")]
 
     def test_does_not_move_continuing_leases(self) -> None:
-        """The first keeps its GPUs until its lease ends; the second gets the next lease."""
+        """The first job keeps its GPUs until its lease ends, and the second job gets the next
+        lease.
+        """
         goes_on = lease(7, 1, (1, 8), expires_us=NOW_US + 1)
         rows = ((8, 5400, (50_000,)), (8, 600, (1300,)))
         one = self.asked(*rows, leases=[goes_on])
@@ -109,7 +113,9 @@ class TestChronus:
 
     @pytest.mark.parametrize(("is_on", "points"), [(False, 200), (True, 100)])
     def test_adds_expected_interruptions(self, *, is_on: bool, points: int) -> None:
-        """Two leases of three have 1/3 of an interruption on average, so the job needs three."""
+        """Two leases of three have 1/3 of an interruption on average, so the job needs three
+        leases.
+        """
         rows = ((8, 1200, (1900,)), (8, 600, (1900,)))
         known = (JobEstimate(1, EstimateSource.HISTORY, 0, 600 * SECOND_US),)
         one = self.asked(*rows, estimates=known, options={"estimator": is_on})

@@ -1,4 +1,4 @@
-"""Pools with deadlines at the limits of valid values get correct answers."""
+"""Test that pools with deadlines at the limits of valid values get correct answers."""
 
 from __future__ import annotations
 

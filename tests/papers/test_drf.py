@@ -1,4 +1,4 @@
-"""DRF: the paper's example, weights, and nodes that run out of CPUs or memory."""
+"""Test DRF: the paper's example, weights, and nodes that run out of CPUs or memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def asked(
     jobs: list[Job], leases: list[Lease] | None = None, *, needs: dict[int, tuple[int, int]],
     has: dict[int, tuple[int, int]], quotas: tuple[int, ...] = (8, 8), **fields: Any,
 ) -> Snapshot:  # fmt: skip
-    """Return a round; `needs` of jobs and `has` of nodes: CPUs and MB."""
+    """Return a round; `needs` of jobs and `has` of nodes are CPUs and MB."""
     fields = {"nodes": dict.fromkeys(has, 64), "options": {"weights": "equal"}, **fields}
     job_rows = tuple(Resources(id_, *counts) for id_, counts in needs.items())
     node_rows = tuple(Resources(id_, *counts) for id_, counts in has.items())
@@ -86,7 +86,7 @@ class TestPaperExample:
 
 class TestGpuOnlySharing:
     def test_shares_gpus_evenly(self) -> None:
-        """Of 8 GPUs, the tenant with gangs of 2 gets as many as the one with single GPUs."""
+        """The tenant with gangs of 2 gets as many of the 8 GPUs as the tenant with single GPUs."""
         jobs = [job(number, 1 + number % 2, tenant=1 + number % 2) for number in range(1, 21)]
         snap = asked(jobs, needs={}, has={}, nodes={1: 8})
         assert given_to(decide_round(snap)) == {1: 4, 2: 2}
@@ -103,13 +103,15 @@ class TestGpuOnlySharing:
         assert given_to(decide_round(snap)) == {2: 1}
 
     def test_breaks_ties_by_least_received(self) -> None:
-        """When the lease ends, no tenant holds GPUs; the first tenant has already received some."""
+        """When the lease ends, no tenant holds GPUs, but the first tenant has already received
+        some.
+        """
         jobs = [sim_job(1, 4, 500), sim_job(2, 2, 20, at_s=5, tenant=2)]
         found = run("drf", jobs, {1: 2, 2: 2})
         assert found[2].start_s == 100
 
     def test_prefers_tenant_holding_less_over_received(self) -> None:
-        """The first tenant had 4 GPUs for 100 s. At 130 s, the second has held 2 for 30 s."""
+        """The first tenant had 4 GPUs for 100 s. At 130 s, the second has had 2 for 30 s."""
         jobs = [sim_job(1, 4, 100), sim_job(2, 2, 90, at_s=5, tenant=2)]
         jobs += [sim_job(3, 2, 90, at_s=110, tenant=2), sim_job(4, 2, 90, at_s=111)]
         jobs.append(sim_job(5, 2, 30, at_s=100, tenant=3))
@@ -125,7 +127,7 @@ class TestGpuOnlySharing:
 
 class TestNodeResources:
     def test_skips_node_with_too_few_cpus(self) -> None:
-        """The first node is the tighter fit in GPUs, but has only 4 CPUs."""
+        """The first node is the tighter fit by GPUs, but it has only 4 CPUs."""
         snap = asked(
             [job(1, 2)], needs={1: (8, 0)}, has={1: (4, 0), 2: (8, 0)}, nodes={1: 2, 2: 64}
         )
@@ -151,7 +153,7 @@ class TestNodeResources:
         assert not decide_round(snap).grants
 
     def test_does_not_renew_lease_after_losing_cpus(self) -> None:
-        """The second tenant holds nothing, so it goes first; the node has enough GPUs for both."""
+        """The second tenant holds nothing, so it goes first. The node has enough GPUs for both."""
         jobs = [job(1, 1), job(2, 1, tenant=2), job(3, 1)]
         held = [lease(1, 1, (1, 1)), lease(9, 3, (2, 1), expires_us=10**12)]
         snap = asked(jobs, held, needs={1: (6, 0), 2: (6, 0)}, has={1: (8, 0), 2: (4, 0)})

@@ -1,4 +1,4 @@
-"""The rules of evenshare on hand-made pools, one class per rule."""
+"""Test the rules of evenshare on hand-made pools, one class per rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def starts(decision: Decision) -> list[int]:
 
 
 def ended(decision: Decision) -> dict[int, tuple[EndReason, PreemptionRule | None]]:
-    """Return by job the reason and rule by which its lease ended."""
+    """Return, by job, the reason and rule by which its lease ended."""
     rules = {row.lease: row.rule for row in decision.preemptions}
     return {end.job: (end.reason, rules.get(end.lease)) for end in decision.ends}
 
@@ -86,7 +86,10 @@ class TestRule2JobOrder:
         assert POLICY.queue_order(asked) == (4, 1, 2, 3)
 
     def test_long_job_deserves_nothing_before_arrival(self) -> None:
-        """Job 1 came an hour ago and is 100 s behind; job 2 came half an hour ago, 901 s ahead."""
+        """Job 1 came an hour ago and is 100 s behind.
+
+        Job 2 came half an hour ago and is 901 s ahead.
+        """
         late = AT_US // 2  # the time of submission, also used as the id
         jobs = [job(1, 1), job(late, 1)]
         asked = pool(jobs, nodes={1: 8}, quotas=HALVES, attained={1: 3_500, late: 2_701})
@@ -322,7 +325,7 @@ class TestRule6LargeGangs:
         assert not self.asked(preset="tight").preemptions
 
     def test_spares_tenants_that_would_fall_below_share(self) -> None:
-        """Tenant 2 may lose 12 - 5 = 7 GPUs, so only one lease of 4."""
+        """Tenant 2 may lose 12 - 5 = 7 GPUs, so only one lease of 4 may end."""
         quotas = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 5)]
         asked = pool(
             self.JOBS, self.LEASES, nodes=self.NODES, quotas=quotas, sums={1: (2, 1)},
@@ -378,7 +381,7 @@ class TestRule6LargeGangs:
         assert [(row.job, row.placement) for row in decision.grants] == [(1, ((1, 4), (2, 1)))]
 
     def test_guarantee_clears_several_nodes(self) -> None:
-        """If a tenant is owed its quota, the GPU-time of the victims' jobs does not matter."""
+        """If a tenant is owed its quota, the GPU-time of the preempted jobs does not matter."""
         quotas = [Entitlement(1, "v100", 8), Entitlement(2, "v100", 4)]
         few = dict.fromkeys((2, 3, 4), 1_600)
         for sums, count in (((900, 1_000), 2), ((950, 1_000), 0)):
@@ -397,7 +400,10 @@ class TestTightPreset:
     TIGHT = {"preset": "tight"}
 
     def test_serves_tenant_below_quota_despite_history(self) -> None:
-        """Tenant 1 received twice its due and holds nothing. Tenant 2 received nothing, holds 4."""
+        """Tenant 1 received twice what it deserved and holds nothing.
+
+        Tenant 2 received nothing and holds 4 GPUs.
+        """
         jobs = [job(1, 1), job(2, 4, tenant=2), job(3, 1, tenant=2)]
         asked = pool(
             jobs, [running(2, 1, 4, 2)], nodes={1: 5}, quotas=HALVES,

@@ -130,7 +130,9 @@ class TestPreemptionInvariants:
     @settings(max_examples=few())
     @given(SEEDS)
     def test_interrupted_jobs_still_progress(self, seed: int) -> None:
-        """There is no livelock: a job interrupted n times has run for n minimum runtimes."""
+        """There is no livelock, because a job interrupted n times has run for n minimum
+        runtimes.
+        """
         interrupted: Counter[int] = Counter()
         ended: dict[int, int] = {}
         for asked, decision, state in played(seed, (1, 1, 2, 4, 8), min_runtime_s=100):
@@ -150,7 +152,9 @@ class TestMultiNodeGangs:
     @settings(max_examples=few())
     @given(SEEDS, st.sampled_from(["none", "given"]))
     def test_preempt_only_long_jobs_above_share(self, seed: int, estimates: str) -> None:
-        """Victims are of the gang's tenant, or of tenants that keep min(demand, quota)."""
+        """The preempted jobs belong to the gang's tenant, or to tenants that keep min(demand,
+        quota).
+        """
         for asked, decision, _ in played(seed, (1, 2, 8, 12, 16, 20), estimates=estimates):
             rows = [row for row in decision.preemptions if row.rule is PreemptionRule.GANG]
             leases = {row.id: row for row in asked.leases}
@@ -202,7 +206,9 @@ class TestMultiNodeGangs:
 
     @pytest.mark.parametrize("small", [1, 8])
     def test_share_pool_evenly_with_small_jobs(self, small: int) -> None:
-        """Two tenants with half of the quota each and more work than fits: both get their half."""
+        """Two tenants each have half of the quota and more work than fits, and each gets its
+        half.
+        """
         jobs = [SimJob(number, 1, 16, 0, 50_000 * SECOND_US) for number in (1, 2)]
         jobs += [
             SimJob(number, 2, small, 0, 50_000 * SECOND_US) for number in range(3, 3 + 64 // small)
@@ -220,7 +226,7 @@ class TestMultiNodeGangs:
 
 
 def assert_it_pays(job: Job, victims: list[Job], attained: list[int]) -> None:
-    """Assert that the job saves more GPU-time than its victims lose."""
+    """Check that the job saves more GPU-time than the preempted jobs lose."""
     left_us = [
         remaining_us(victim, gpu_us / victim.gpus)
         for victim, gpu_us in zip(victims, attained, strict=True)
@@ -270,7 +276,7 @@ class TestQuota:
 
 @st.composite
 def nodes_with_leases(draw: st.DrawFn) -> tuple[dict[int, int], list[Any]]:
-    """Draw nodes of 8 GPUs: free GPUs by node, and leases on one node each."""
+    """Draw nodes of 8 GPUs; return free GPUs by node, and leases on one node each."""
     free: dict[int, int] = {}
     leases: list[Any] = []
     for node in range(1, draw(st.integers(1, 6)) + 1):

@@ -1,4 +1,4 @@
-"""Gandiva_fair's worked examples: the GPUs of each tenant over quanta."""
+"""Test Gandiva_fair's worked examples: the GPUs of each tenant over quanta."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class TestOneNode:
                 assert part == pytest.approx(self.PART[job.tenant], abs=1e-12)
 
     def test_matches_table_2_in_any_submission_order(self) -> None:
-        """Jobs of equal pass sort by size: by submission only, 120 of the 720 orders would fail."""
+        """Jobs with an equal pass are sorted by size.
+
+        By submission only, 120 of the 720 orders would fail.
+        """
         orders = sorted(set(permutations((1, 1, 2, 2, 3, 3))))
         for order in orders:
             jobs = jobs_of(*((tenant, 1, 2 ** (tenant - 1)) for tenant in order))

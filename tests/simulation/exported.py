@@ -1,4 +1,4 @@
-"""Export of a pool by `export_pool`, and the leases of `simulate` on its files."""
+"""Run `export_pool` on a pool, and read the leases of `simulate` on its files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.factories import BEGIN, Cluster
 
 
 def exported(lab: Cluster, folder: Path) -> tuple[list[str], str]:
-    """Return the arguments of the command printed by `export_pool`, and its remarks."""
+    """Return the arguments of the command that `export_pool` prints, and its remarks."""
     out, err = StringIO(), StringIO()
     call_command("export_pool", lab.pool.name, "--to", str(folder), stdout=out, stderr=err)
     return shlex.split(out.getvalue()), err.getvalue()
 
 
 def simulated_leases(words: list[str], folder: Path, *, minutes: int = 60) -> list[tuple[str, ...]]:
-    """Return the leases that started in this time; leases still running have no end."""
+    """Return the leases that started in this period; leases that are still running have no end."""
     end_us = to_us(BEGIN) + minutes * MINUTE_US
     assert words[0] == "evenshare-core"
     assert main([*words[1:], "--json", "--leases-out", str(folder)]) == 0

@@ -26,7 +26,7 @@ from tests.tools import PATIENCE_S
 
 
 class CrashError(Exception):
-    """The scheduler made a worker crash."""
+    """Raised when the scheduler makes a worker crash."""
 
 
 class Worker:
@@ -76,7 +76,7 @@ class Worker:
 def gate(workers: Sequence[Worker], may_write: Callable[[], bool]) -> Callable[[str], None]:
     """Return a hook that stops a worker at points between transactions.
 
-    Inside a transaction, it checks in the database whether the worker may write.
+    Inside a transaction, the hook checks in the database whether the worker may write.
     """
 
     def hook(name: str) -> None:
@@ -101,14 +101,14 @@ class FaultyExecutor:
         self._stopping: dict[str, Stop] = {}
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start work, refuse, or start it and lose the answer."""
+        """Start work, or refuse it, or start it and lose the answer."""
         self._maybe_refuse()
         reports = self._virtual.launch(launches)
         self._maybe_refuse()
         return _garbled(self._random, self.rate, reports)
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """Stop work now, or after a while, like a process that saves a checkpoint."""
+        """Stop work at once, or after a while like a process that saves a checkpoint."""
         self._maybe_refuse()
         slow = [stop for stop in stops if self._random.random() < 2 * self.rate]
         self._stopping |= {stop.token: stop for stop in slow}

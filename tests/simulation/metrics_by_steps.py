@@ -25,7 +25,7 @@ def sets_of(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def flow(asked: Sequence[tuple[Iterable[str], int]], there: Mapping[str, int]) -> int:
-    """Return the most GPUs of `there` that requests (accepted types, GPUs) can use."""
+    """Return how many GPUs of `there` the requests (accepted types, GPUs) can use at most."""
     types = sorted(there)
     size = 2 + len(asked) + len(types)
     edges = np.zeros((size, size), dtype=np.int32)
@@ -75,7 +75,7 @@ class Steps:
             exact = [row.gpus * min(1, there / total) if total else 0 for row in rows]
             whole = [int(gpus + 1e-9) for gpus in exact]
             left = min(total, there) - sum(whole)
-            # The largest remainders first; ties go to the first.
+            # The largest remainder comes first; on ties the first row.
             order = sorted(range(len(rows)), key=lambda i: (round(whole[i] - exact[i], 9), i))
             for place in order[:left]:
                 whole[place] += 1
@@ -148,7 +148,10 @@ def deficit(rows: Sequence[tuple[int, int, int, int]]) -> float | None:
 
 
 def filled(rows: Sequence[SimJob], quotas: Mapping[str, int]) -> dict[int, float]:
-    """Return each job's min(gang, level x weight); a full set of types fixes its jobs' level."""
+    """Return each job's min(gang, level x weight).
+
+    A full set of types fixes the level of its jobs.
+    """
     rates: dict[int, float] = {}
 
     def load(one: tuple[str, ...], level: float) -> float:
@@ -160,7 +163,7 @@ def filled(rows: Sequence[SimJob], quotas: Mapping[str, int]) -> dict[int, float
 
     limits = {one: sum(quotas[name] for name in one) for one in sets_of(sorted(quotas))}
     while len(rates) < len(rows):
-        low, high = 0.0, 100.0  # a level above every gang over its weight
+        low, high = 0.0, 100.0  # a level higher than every gang divided by its weight
         for _ in range(60):
             level = (low + high) / 2
             fits = all(load(one, level) <= most + 1e-9 for one, most in limits.items())
@@ -198,5 +201,6 @@ def fluid_ends(rows: Sequence[SimJob], quotas: Mapping[str, int]) -> dict[int, f
                 left[row.id] = 0.0
                 ends[row.id] = (now_us + span_us) / SECOND_US
         now_us += span_us
-        # Sums miss an instant by rounding, and jobs are compared with instants: snap to it.
+        # Rounding makes sums miss a time slightly. Jobs are compared with times, so sums snap to
+        # them.
         now_us = next((at for at in instants if abs(at - now_us) < 1), now_us)

@@ -32,7 +32,7 @@ SPAN_US = 24 * HOUR_US
 
 @dataclass
 class Replay:
-    """A pool that is simulated onward while estimates are made at times."""
+    """A pool that is simulated while estimates are made from time to time."""
 
     cluster: Cluster
     jobs: Sequence[SimJob]
@@ -40,14 +40,14 @@ class Replay:
     seed: int = 1
     horizon_us: int = 12 * HOUR_US
     learns: bool = True
-    # (instant of the estimate, job, estimate)
+    # (time of the estimate, job, estimate)
     made: list[tuple[int, int, EstimatedStart]] = field(default_factory=list)
     none: list[NoEstimate] = field(default_factory=list)
 
     def play(self, *, every_us: int, until_us: int) -> None:
         """Make estimates at equal steps.
 
-        Keep a job's first estimate, and those at twice its wait.
+        A job's first estimate is kept, and later ones each time its wait has doubled.
         """
         self.state = SimulationState(self.cluster, tuple(self.jobs), self.rules)
         kept: dict[int, int] = {}
@@ -68,7 +68,7 @@ class Replay:
         self._go_on(until_us)
 
     def covered(self, level: str) -> Counter[str]:
-        """Count estimates whose p50 or p90 has passed, and their starts by and before it."""
+        """Count the estimates whose p50 or p90 has passed, and the starts before each."""
         counts: Counter[str] = Counter()
         starts = self._starts()
         for at_us, job, estimate in self.made:
@@ -83,7 +83,7 @@ class Replay:
 
     def _go_on(self, at_us: int) -> None:
         result = SimulationResult(self.state.books, 0, self.state.at_us)
-        self.state.joined[:] = sorted(self.state.queue)  # a new session does not know any job yet
+        self.state.joined[:] = sorted(self.state.queue)  # a new session knows no job yet
         run(self.state, result, until_us=at_us - 1)
         self.state.advance(at_us)
 
@@ -97,7 +97,7 @@ class Replay:
         return starts
 
     def _correction(self) -> Correction:
-        """Return the correction by the known outcomes of past estimates; no job is cancelled."""
+        """Return the correction from the known results of past estimates; no job is cancelled."""
         if not self.learns:
             return Correction()
         now_us, starts, past = self.state.at_us, self._starts(), []

@@ -1,4 +1,4 @@
-"""A policy that decides in batches misses no job that arrives between two of them."""
+"""Test that a policy that decides in batches misses no job that arrives between two batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCHED = "market"
 
 @pytest.mark.parametrize("round_s", [0, 1, 10, 60])
 def test_job_arriving_between_batches_starts_at_next(round_s: int) -> None:
-    """The first job ends before the second one arrives; there are no other events."""
+    """The first job ends before the second one arrives, and no other event occurs."""
     jobs = (
         SimJob(1, 1, 1, 0, 5 * SECOND_US),
         SimJob(2, 1, 1, 10 * SECOND_US, 5 * SECOND_US),

@@ -1,4 +1,4 @@
-"""The simulator's books equal the sweep over a live pool's lease events."""
+"""Test that the simulator's books equal the sweep over a live pool's lease events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPES = ("k80", "v100")
 
 
 class Both:
-    """Books and a sweep that both get the same leases."""
+    """Books and a sweep, which both get the same leases."""
 
     def __init__(self) -> None:
         self.books, self.sweep = Books(), Sweep()
@@ -83,7 +83,7 @@ def drawn(draw: random.Random, lease: int, tenant: int, gpu_type: str, term: int
 
 
 def story(both: Both, seed: int) -> None:
-    """Start, renew and end leases at instants that often coincide."""
+    """Start, renew and end leases at times that often coincide."""
     draw = random.Random(seed)  # noqa: S311 - a seeded story, not a secret
     running: dict[int, Lease] = {}
     at_us = 0

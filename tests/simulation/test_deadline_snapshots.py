@@ -78,7 +78,7 @@ class TestSnapshot:
         assert [row.id for row in state.snapshot().deadlines] == [1, 2]
 
     def test_keeps_schema_2_without_deadlines(self) -> None:
-        """It then also has no noise, no cold starts and no cost of several nodes."""
+        """Such a pool also has no noise, no cold starts, and no cost of several nodes."""
         cluster = replace(CLUSTER, spread_milli=800)
         jobs = noisy_estimates([sim(1), sim(2)], 1, 0.2)
         snapshot = state_of(*jobs, cluster=cluster, cold_us=SECOND_US).snapshot()
@@ -101,7 +101,9 @@ class TestSnapshot:
 
 class TestEstimates:
     def test_contain_standard_error_of_noise(self) -> None:
-        """Uniform noise up to 20 % has a standard error of 20 % over the root of 3: 11.5 %."""
+        """Uniform noise of up to 20 % has a standard error of 20 % divided by the root of 3, 11.5
+        %.
+        """
         jobs = noisy_estimates([strict(1), sim(2)], 1, 0.2)
         snapshot = state_of(*jobs).snapshot()
         assert snapshot.estimates == tuple(

@@ -1,4 +1,4 @@
-"""`export_pool` and then `simulate` on its files give the leases of the live rounds.
+"""Test that `export_pool` and then `simulate` on its files give the leases of the live rounds.
 
 The hours are those of `test_live_equals_simulated`, which also covers three types. Here the
 simulator gets all its input from files.
@@ -81,7 +81,9 @@ class TestSeededHour:
 
 class TestRealExecutor:
     def test_exports_work_done_by_leases(self, tmp_path: Path) -> None:
-        """The work of unfinished jobs is unknown, so it is estimated, with a remark."""
+        """The work of unfinished jobs is unknown, so the export contains an estimate and a
+        remark.
+        """
         lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=ROUND_S, lease_s=LEASE_S)
         over, waits = lab.submit("a", 1, 45), lab.submit("a", 1, 500, estimate_s=300)
         lab.rounds(4, every_s=ROUND_S)

@@ -1,4 +1,4 @@
-"""Rounds on kept sums, limits and queues equal those of `decide_round` on a snapshot."""
+"""Test that rounds on kept sums, limits and queues equal those of `decide_round` on a snapshot."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ UTILITIES = (
 
 
 def jobs_of(rng: random.Random, seed: int, types: list[str], *, limited: bool) -> list[SimJob]:
-    """Return jobs that overload a small pool for hours; some gangs span nodes, some never fit."""
+    """Return jobs that overload a small pool for hours.
+
+    Some gangs span nodes, and some never fit.
+    """
     work = synthetic(seed=seed, jobs=160, tenants=4, hours=1, failed=0.1, cancelled=0.1)
     jobs = []
     for job in work.jobs:
@@ -107,7 +110,7 @@ def jobs_of(rng: random.Random, seed: int, types: list[str], *, limited: bool) -
 
 
 def worth(job_id: int) -> Utility | None:
-    """Return a job's utility; only policies that compare it with prices use it."""
+    """Return a job's utility, which only policies that compare it with prices use."""
     text = UTILITIES[job_id % len(UTILITIES)]
     return None if text is None else read_utility(job_id, text)
 
@@ -123,7 +126,7 @@ def limit(rng: random.Random, row: Entitlement) -> Entitlement:
 
 
 def drawn(policy: str, seed: int) -> tuple[Cluster, tuple[SimJob, ...], Rules]:
-    """Return a pool with or without churn, limits and options, by the seed."""
+    """Return a random pool by seed, with or without churn, limits and options."""
     rng = random.Random(f"{policy} {seed}")  # noqa: S311 - a seeded workload, not a secret
     has_churn, is_limited = bool(seed % 2), seed % 3 == 2
     types = ["k80", "v100"][: 1 + rng.randrange(2)]
@@ -139,7 +142,7 @@ def drawn(policy: str, seed: int) -> tuple[Cluster, tuple[SimJob, ...], Rules]:
     if is_limited:
         quotas = tuple(limit(rng, row) for row in quotas)
     changes = []
-    # a node is lost, halved or back, sometimes while leases run on it
+    # a node is lost, halved or restored, sometimes while leases run on it
     for _ in range(30 if has_churn else 0):
         node = rng.choice(nodes)
         gpus = rng.choice((0, node.gpus // 2, node.gpus, node.gpus))
@@ -166,7 +169,7 @@ def told(state: SimulationState) -> tuple[object, ...]:
 
 
 def both(policy: str, seed: int, seen: Counter[str]) -> None:
-    """Run two states in parallel; they must be equal after each round."""
+    """Run two states in parallel, and check that they are equal after each round."""
     cluster, jobs, rules = drawn(policy, seed)
     asked, kept = SimulationState(cluster, jobs, rules), SimulationState(cluster, jobs, rules)
     ask, keep = Rounds(asked, fast_forward=False), Rounds(kept)
@@ -182,7 +185,7 @@ def both(policy: str, seed: int, seen: Counter[str]) -> None:
         seen["waits"] += bool(kept.queue)
         seen["remembered"] += bool(kept.memory)
         seen["held back"] += "reserved" in kept.memory
-        # often enough to compare the sums, but rarely enough that they lag behind
+        # often enough to compare the sums, but rarely enough for them to lag behind
         if step % 45 == 44:
             keep.close()
             assert kept.service == asked.service
@@ -229,7 +232,7 @@ WORK = synthetic(seed=11, jobs=150, tenants=4, hours=6, failed=0.1, cancelled=0.
 def pool(nodes: int) -> Cluster:
     rows = make_nodes({"v100": nodes}, 8)
     quotas = quotas_by_demand(WORK.jobs, rows)
-    # Quotas differ from demand, so that tenants borrow.
+    # Quotas differ from demand, so tenants borrow.
     return Cluster(
         rows, tuple(with_fields(row, gpus=row.gpus // (1 + row.tenant % 2)) for row in quotas)
     )

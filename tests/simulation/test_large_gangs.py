@@ -45,7 +45,7 @@ def drawn(seed: int, options: dict[str, Any], lease_s: int) -> SimulationState:
 def played(
     seed: int, options: dict[str, Any], lease_s: int, *, kept: bool = True
 ) -> tuple[SimulationState, SimulationResult]:
-    """Run a drawn pool for five hours; without `kept`, each round uses a snapshot."""
+    """Run a random pool for five hours; without `kept`, each round uses a snapshot."""
     state = drawn(seed, options, lease_s)
     result = SimulationResult(state.books, 0, 0)
     if kept:
@@ -93,7 +93,7 @@ class TestLargeGangs:
 
     @pytest.mark.parametrize("estimates", ["none", "given"])
     def test_preempt_unexpired_leases(self, estimates: str) -> None:
-        """This proves that the runs of the test above use rule 6."""
+        """This shows that the runs of the previous test use rule 6."""
         options = {**ALONE, "estimates": estimates}
         ended = [row.reason for row in played(0, options, 3600)[0].books.leases]
         assert ended.count(EndReason.PREEMPTED.value) > 5
@@ -103,14 +103,14 @@ class TestLargeGangs:
 
 
 class TestGangWithRoom:
-    """Rule 3 does not place such a gang if a smaller one did not fit earlier in the round."""
+    """Rule 3 does not place a gang if a smaller gang did not fit earlier in the round."""
 
     def started_s(self) -> int | None:
-        """Return its start.
+        """Return the start of the gang, in seconds.
 
-        Each of three nodes has 3 free GPUs: a gang of 4 fits nowhere, a gang of 9 fits on all.
-        Tenant 2 held the pool before, so tenant 1's job is tried first, until time reverses the
-        order of keys.
+        Each of three nodes has 3 free GPUs, so a gang of 4 fits nowhere, but a gang of 9 fits on
+        all of them. Tenant 2 held the pool before, so tenant 1's job is tried first, until the
+        order of keys reverses.
         """
         rows = [(2, 24, 0), (1, 5, 1), (1, 5, 1), (3, 5, 1), (1, 4, 620), (2, 9, 620)]
         jobs = tuple(

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 QUOTAS = {"a": 7, "b": 4, "c": 1, "d": 0}
 NODES, GPUS, LEASE_S = 3, 4, 120
-# by minutes of the run, as a pool fills slowly
+# by minutes of the run, because a pool fills slowly
 JOBS, LEAST_LEASES = {20: 45, 60: 70}, {20: 12, 60: 40}
 ROUND_S, HOUR_S = 30, 3600
 
@@ -97,7 +97,7 @@ def submit_profiled(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
     rows = []
     for after_s in arrivals(rng, minutes):
         tenant, gpus = rng.choice("abcd"), rng.choice((1, 1, 1, 2, 2, 4, 8))
-        # Odd numbers of seconds make errors of rounding visible.
+        # Odd numbers of seconds make rounding errors visible.
         duration_s = max(5, int(rng.lognormvariate(4.9, 1.2)))
         profile = rng.choice((None, *profiles[tenant]))
         types = sorted(profile.speedups) if profile else []
@@ -119,7 +119,7 @@ def submit_profiled(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
 
 
 def submit_bound(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
-    """Submit jobs limited by CPUs or memory before GPUs; some state neither."""
+    """Submit jobs that CPUs or memory limit before GPUs do; some declare neither."""
     rng = Random(seed)  # noqa: S311 - a history, not a secret
     rows = []
     for after_s in arrivals(rng, minutes):
@@ -214,7 +214,7 @@ def simulated_leases(outcome: SimulationResult) -> list[tuple[Any, ...]]:
 
 
 def live_terms() -> list[tuple[Any, ...]]:
-    """Return closed terms with their times and charges, from billing's lines."""
+    """Return closed terms with their times and charges, from usage lines."""
     lines: dict[tuple[int, int], list[Any]] = {}
     for line in UsageLine.objects.select_related("lease"):
         row = lines.setdefault(
@@ -284,7 +284,10 @@ class TestSeededHourWithCpusAndMemory:
     def test_leases_terms_and_charges_match_live_pool(
         self, tmp_path: Path, minutes: int, seed: int, *, spread: bool
     ) -> None:
-        """Two nodes state CPUs and memory, one only CPUs, one neither. Files are compared too."""
+        """Two nodes declare CPUs and memory, one only CPUs, and one neither.
+
+        Files are compared too.
+        """
         lab = cluster(
             QUOTAS, nodes=4, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy="drf",
             options={"spread": spread},
@@ -308,7 +311,7 @@ class TestSeededHourWithCpusAndMemory:
 
     @staticmethod
     def _reasons() -> set[str]:
-        """Return the reasons for which jobs waited in any round."""
+        """Return the reasons why jobs waited in any round."""
         return {
             skip.reason.value for row in Round.objects.all() for skip in round_decision(row).skips
         }
@@ -376,7 +379,7 @@ class TestSeededHourOnThreeTypes:
 
     @staticmethod
     def _sums_are_those_of_leases(lab: Cluster) -> None:
-        """GPU-time received counts on the held type, not on the claimed one."""
+        """Check that GPU-time received counts for the held type, not for the claimed type."""
         claims = {(row.tenant, row.gpu_type): row for row in sums_of(lab.pool).claims}
         held = dict.fromkeys(claims, 0)
         for lease in Lease.objects.all():

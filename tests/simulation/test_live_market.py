@@ -83,7 +83,7 @@ class TestSeededHour:
     def test_leases_terms_and_charges_match_live_pool(
         self, seed: int, options: dict[str, Any], reason: str
     ) -> None:
-        """A horizon of one lease refuses jobs that a longer one plans for later."""
+        """With a horizon of one lease, jobs are refused that a longer horizon plans for later."""
         lab = cluster(
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy="market",
             options=options,

@@ -1,4 +1,4 @@
-"""Surcharges in the live engine equal the simulator's, and replay to the byte."""
+"""Test that surcharges in the live engine equal the simulator's, and replay to the byte."""
 
 from __future__ import annotations
 

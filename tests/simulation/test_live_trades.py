@@ -38,12 +38,12 @@ from tests.simulation.test_live_equals_simulated import (
 pytestmark = pytest.mark.usefixtures("committed_db")
 
 QUOTAS = {"a": 2, "b": 2, "c": 0}
-SPEEDS = {"a": 1200, "b": 5000, "c": 3000}  # the speed of a V100 over a K80's, in thousandths
+SPEEDS = {"a": 1200, "b": 5000, "c": 3000}  # the speed of a V100 relative to a K80, in thousandths
 JOBS = 60
 
 
 def trading_pool() -> Cluster:
-    """Return four V100s and four K80s, half of each owned by a and b; c borrows."""
+    """Return a pool of four V100s and four K80s; a and b own half of each, and c borrows."""
     lab = cluster(QUOTAS, nodes=1, gpus=4, round_s=ROUND_S, lease_s=60, policy="gandiva_fair")
     lab.add_type("k80", nodes=1, gpus=4, quotas={"a": 2, "b": 2})
     return lab
@@ -82,7 +82,7 @@ def decisions(pool: Pool) -> list[Decision]:
 
 
 def live_incomes() -> dict[tuple[str, int], int]:
-    """Return income in micro-credits by GPU type and tenant; 0: the operator's."""
+    """Return income in micro-credits by GPU type and tenant; 0 is the operator."""
     sums: dict[tuple[str, int], int] = {}
     rows = UsageShare.objects.select_related("line__gpu_type", "account")
     for row in rows:
@@ -125,7 +125,7 @@ class TestSeededHourOfTrades:
 
     @staticmethod
     def _kept(lab: Cluster, decided: list[Decision]) -> None:
-        """Check that trades and undone trades are events in order, and that the books balance."""
+        """Check that trades and their reversals are events in order, and that the books balance."""
         assert kept_trades(lab.pool) == made(decided)
         assert {trade.rate_micro > 0 for trade in made(decided)} == {True, False}
         assert [result for result in run_checks() if not result.ok] == []

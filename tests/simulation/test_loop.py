@@ -1,4 +1,4 @@
-"""The whole loop under a seeded scheduler, with assertions on protocol and outcome.
+"""Test the whole loop under a seeded scheduler, with assertions on protocol and outcome.
 
 Histories have several workers, crashes, long pauses, lost and repeated wake-ups, and a failing
 executor.
@@ -89,7 +89,7 @@ class Loop:
             active.update(cancel_asked_at=self.lab.at)
 
     def wake(self) -> None:
-        """Add a wake-up, which may be repeated or for an instant already decided."""
+        """Add a wake-up, which may be repeated, or for a time that is already decided."""
         if len(self.workers) < MAX_WORKERS:
             late = self.lab.at - timedelta(seconds=self.random.choice((0, 0, 0, 10)))
             now = PoolNow(late, late, 1, paused=False)
@@ -127,7 +127,7 @@ def assert_protocol(loop: Loop) -> None:
     allowed = {"committed", "not_due", "quiet", "fenced", "crashed"}
     assert set(loop.outcomes) <= allowed, set(loop.outcomes) - allowed
     rounds = list(Round.objects.order_by("id").values_list("token", "at", "number"))
-    # No superseded token commits: tokens, instants and numbers only grow.
+    # No superseded token commits: tokens, times and numbers only grow.
     assert rounds == sorted(rounds)
     assert len({token for token, _, _ in rounds}) == len(rounds)
     assert [number for _, _, number in rounds] == list(range(1, len(rounds) + 1))
@@ -138,7 +138,7 @@ def assert_protocol(loop: Loop) -> None:
 
 
 def assert_outcome(loop: Loop) -> None:
-    """Check that everything ends without faults: each job did its work, and the books balance."""
+    """Check that everything ends once faults stop: each job did its work, and the books balance."""
     lab = loop.lab
     for _ in range(400):
         if not lab.pool.jobs.filter(state__in=Job.ACTIVE_STATES).exists():

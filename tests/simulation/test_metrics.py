@@ -1,6 +1,6 @@
-"""Deserved, short, late and wasted GPU-time: examples by hand, and a second implementation.
+"""Test deserved, short, late and wasted GPU-time, by hand and against a second implementation.
 
-All instants of the compared runs are multiples of its step, five minutes.
+All times of the compared runs are multiples of that implementation's step, five minutes.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class TestFairReference:
             ([job(1, 1, 100), job(2, 1, 50, at_s=10)], {1: 100, 2: 60}),
             ([job(1, 2, 100), job(2, 2, 10, at_s=500)], {1: 100, 2: 510}),
             ([job(1, 2, 100, weight=3), job(2, 2, 100)], {1: 400 / 3, 2: 200}),
-            # The first job gets 1 of 2 GPUs: 0.5 by its weight, and the half that the other cannot
-            # use.
+            # The first job gets 1 of 2 GPUs: 0.5 by its weight, and the half that the other job
+            # cannot use.
             ([job(1, 2, 150, weight=2), job(2, 1, 10, weight=6)], {1: 10 + 290 / 2, 2: 10}),
-            # The second job leaves after 50 s, in which both had one GPU.
+            # The second job leaves after 50 s, during which both jobs had one GPU.
             ([job(1, 2, 100), job(2, 2, 100, cancel_us=50 * SECOND_US)], {1: 125, 2: inf}),
-            # If a job ends before its cancellation, its end counts.
+            # If a job ends before it is cancelled, its end counts.
             ([job(1, 2, 100, cancel_us=101 * SECOND_US)], {1: 100}),
             ([job(1, 3, 100), job(2, 2, 100)], {1: inf, 2: 100}),  # the quota has fewer than 3 GPUs
         ],
@@ -112,7 +112,9 @@ class TestFairReference:
         assert fair_reference(pool({K: 2}), [job(1, 1, 1)]) == {1: inf}
 
     def test_respects_accepted_gpu_types(self) -> None:
-        """Of 2 K80 and 2 V100, the job that accepts both types gets what the other cannot use."""
+        """Of 2 K80s and 2 V100s, the job that accepts both types gets what the other job cannot
+        use.
+        """
         cluster = pool({K: 2, V: 2}, (1, K, 2), (1, V, 2))
         rows = [job(1, 2, 100, gpu_types=(V,)), job(2, 2, 100, gpu_types=(V,)), job(3, 2, 100)]
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 100})
@@ -129,7 +131,7 @@ class TestFairReference:
         assert fair_reference(cluster, [job(1, 2, 110)]) == pytest.approx({1: 150 + 20 / 2})
 
     def test_is_independent_of_policy(self) -> None:
-        """A cancelled job competed until its cancellation, whether it ran or not."""
+        """A cancelled job competed until it was cancelled, whether it ran or not."""
         cluster = pool({K: 2}, (1, K, 2))
         rows = (job(1, 2, 100), job(2, 2, 100, cancel_us=150 * SECOND_US))
         late = [
@@ -170,7 +172,7 @@ class TestDeficit:
         assert hours_of(cluster, rows, books) == [(0, 1.5, 2, 0.5)]
 
     def test_counts_jobs_that_never_start(self) -> None:
-        """Only jobs that fit count; a job larger than its type has no demand."""
+        """Only jobs that fit count. A job that is larger than its type has no demand."""
         cluster = pool({K: 4}, (1, K, 4))
         rows = [job(1, 1, HOUR_S), job(2, 2, HOUR_S), job(3, 5, HOUR_S)]
         assert hours_of(cluster, rows, books_of(rows, (1, K, 0, HOUR_S))) == [(0, 1, 3, 2)]
@@ -186,7 +188,7 @@ class TestDeficit:
         assert hours_of(cluster, rows, books)[0] == (0, 0, 2.5, 2.5)
 
     def test_partitions_are_independent(self) -> None:
-        """A lost node of the second tenant does not change the first's deserved time."""
+        """A lost node of the second tenant does not change what the first tenant deserves."""
         nodes = (Node(1, K, 2), Node(2, K, 2))
         quotas = (Entitlement(1, K, 2), Entitlement(2, K, 2))
         cluster = Cluster(nodes, quotas, changes=(NodeChange(0, 2, 0),))
@@ -213,7 +215,10 @@ class TestDeficitOfSeveralTypes:
         assert hours_of(self.CLUSTER, rows, books_of(rows, (1, V, 0, HOUR_S))) == [(0, 8, 8, 0)]
 
     def test_counts_type_owed_to_jobs_that_need_it(self) -> None:
-        """The tenant gets all it deserves, but on K80s; its V100s are owed to the second job."""
+        """The tenant gets all that it deserves, but on K80s.
+
+        Its V100s are owed to the second job.
+        """
         rows = [job(1, 8, HOUR_S), job(2, 4, HOUR_S, gpu_types=(V,))]
         books = books_of(rows, (1, K, 0, HOUR_S), (2, V, HOUR_S, 2 * HOUR_S))
         assert hours_of(self.CLUSTER, rows, books)[0] == (0, 8, 8, 4)
@@ -224,7 +229,9 @@ class TestDeficitOfSeveralTypes:
     def test_competing_jobs_share_types(
         self, accepted: tuple[tuple[str, ...], ...], rhos: list[float]
     ) -> None:
-        """Jobs of separate types deserve 4 GPUs each; if one accepts both, they share 8 by 1 : 2.
+        """Jobs of separate types deserve 4 GPUs each.
+
+        If one of them accepts both types, they share 8 by 1 : 2.
 
         The second job ends after half an hour with 8 GPUs.
         """
@@ -263,7 +270,8 @@ class TestInfiniteFloor:
         cluster, rows = pool({K: 1}, (1, K, 1)), (job(1, 1, 30, at_s=1), job(2, 1, 30, at_s=1))
         found = infinite(Scenario(Workload(rows, {1: "a"}), cluster), Rules("fifo", round_us=10**7))
         assert found.figures.mean("queue_s") == 9
-        # The tenant deserves only one of the two GPUs; neither job starts before the next round.
+        # The tenant deserves only one of the two GPUs, and neither job starts before the next
+        # round.
         assert found.figures.deficit == 0
 
 

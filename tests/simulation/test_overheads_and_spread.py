@@ -75,7 +75,7 @@ class TestMultiNodeGang:
         assert ends(simulate(cluster, (over_two,), rules)) == {3: 101}
 
     def test_node_shrinkage_keeps_penalty(self) -> None:
-        """The reference of its duration does not change with lost GPUs."""
+        """The reference for its duration does not change when GPUs are lost."""
         cluster = pool(500)
         job = replace(GANG, gpus=4)
         assert cluster.placed_speed_milli(job, "v100", ((1, 2), (2, 2))) == 500
@@ -108,7 +108,7 @@ class TestJobOverheads:
 @settings(max_examples=some())
 @given(data=st.data())
 def test_work_is_conserved_with_any_overheads(data: st.DataObject) -> None:
-    """`simulate` checks each run: work done = useful time x speed, lease by lease."""
+    """`simulate` checks each run: for each lease, work done = useful time x speed."""
     draw = data.draw
     jobs = tuple(
         SimJob(

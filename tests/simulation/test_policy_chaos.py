@@ -60,7 +60,7 @@ PROFILES: tuple[dict[str, int], ...] = ({"k80": 1000, "v100": 3000}, {"k80": 100
 
 
 class Chaos:
-    """The pool and clock of a seed; each step decides a round."""
+    """A pool and its clock for a seed; each step decides a round."""
 
     def __init__(self, seed: int, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.random = Random(seed)  # noqa: S311 - a history, not a secret
@@ -79,7 +79,7 @@ class Chaos:
         monkeypatch.setattr(engine, "executor_for", lambda _: self.executor)
 
     def step(self) -> None:
-        """Make a random change, then run a round."""
+        """Make a random change, and run a round."""
         for _ in range(self.random.choice((0, 1, 1, 2, 3))):
             self.submit()
         for move, rate in ((self.cancel, 0.15), (self.lose_node, 0.12), (self.mend_node, 0.3)):
@@ -90,7 +90,9 @@ class Chaos:
             self.meter()
 
     def submit(self) -> None:
-        """Submit a job of one GPU, a part of a node, or over two nodes; some need one type."""
+        """Submit a job of one GPU, of a part of a node, or over two nodes; some need a certain
+        type.
+        """
         tenant, gpus = self.random.choice("aabbc"), self.random.choice((1, 1, 2, 3, 4, 6))
         fields: dict[str, Any] = {}
         if gpus <= 4 and self.random.random() < 0.3:
@@ -112,7 +114,7 @@ class Chaos:
             cancel_job(job=self.random.choice(list(active)), now=self.lab.now())
 
     def lose_node(self) -> None:
-        """Lose a node; the executor forgets its processes."""
+        """Lose a node, whose processes the executor then forgets."""
         node = self.random.choice(list(Node.objects.order_by("id")))
         Node.objects.filter(pk=node.pk).update(state=Node.State.LOST)
         held = LeaseSlot.objects.filter(node=node, holding=True)
@@ -124,7 +126,7 @@ class Chaos:
 
     def round(self) -> None:
         """Run the next round, which may crash at any fault point."""
-        with connection.cursor() as cursor:  # the fence of a crashed holder expires
+        with connection.cursor() as cursor:  # this makes the fence of a crashed holder expire
             cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
         try:
             with arm_faults(self._crash):
@@ -181,7 +183,7 @@ def assert_ended(chaos: Chaos) -> None:
 
 
 def assert_rounds(rounds: list[Round]) -> None:
-    """Check that rounds replay, follow each other, and keep their policies' promises."""
+    """Check that rounds replay, follow each other, and keep the promises of their policies."""
     follower = Follower()
     for row in rounds:
         replay = replay_stored_round(row, follower)
@@ -213,7 +215,7 @@ def play(seed: int, policy: str, monkeypatch: pytest.MonkeyPatch, rounds: int = 
 class TestEveryPolicy:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_survives_seeded_history(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Other policies have rounds below, and such histories in `make soak`."""
+        """Other policies have rounds below, and long histories in `make soak`."""
         play(1, policy, monkeypatch)
 
     @pytest.mark.soak
@@ -229,13 +231,15 @@ class TestPolicySwitch:
     def test_keeps_leases_and_drops_memory_of_other_policy(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each policy decides two rounds, so that memory can be kept and must be dropped."""
+        """Each policy decides two rounds, so its memory can be kept and must be dropped at the
+        switch.
+        """
         chaos = Chaos(3, min(POLICIES), monkeypatch)
         otto = Actor(User.objects.create(username="otto", site_role="operator"))
         for policy in sorted(POLICIES):
             held = self._live()
             self._switch(otto, policy)
-            assert self._live() == held  # the switch itself ends and moves no lease
+            assert self._live() == held  # the switch of policies ends and moves no lease
             for _ in range(2):
                 before = self._live()
                 chaos.step()
@@ -275,7 +279,7 @@ class TestPolicySwitch:
 
     @staticmethod
     def _memory_is_of_its_policy(rounds: list[Round]) -> None:
-        """Check that a round reads the memory of the round before only under the same policy."""
+        """Check that a round reads the previous round's memory only if the policy is the same."""
         kept = dropped = 0
         for earlier, later in pairwise(rounds):
             left, read = round_values(earlier)[1].memory, round_values(later)[0].memory

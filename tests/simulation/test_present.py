@@ -1,4 +1,4 @@
-"""A state that starts from a snapshot continues as the original run."""
+"""Test that a state that starts from a snapshot continues like the original run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NODES = make_nodes({"v100": 3}, 8)
 CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
 STEP_US = 30 * SECOND_US
 FOR_EVER_US = 400 * HOUR_US
-# Policies with skipped rounds; the others decide every round anyway.
+# Policies that skip rounds; the other policies decide every round anyway.
 FORWARDED = sorted(name for name, policy in POLICIES.items() if policy.session({}) is not None)
 
 
@@ -86,13 +86,13 @@ def leases(result: SimulationResult, after_us: int) -> list[tuple[Any, ...]]:
     )
 
 
-# The snapshot is after all arrivals, because it does not contain later ones.
+# The snapshot comes after all arrivals, because it does not contain later ones.
 MIDDLE_US = -(-max(job.submitted_us for job in WORK.jobs) // STEP_US) * STEP_US
 
 
 @cache
 def middle(policy: str) -> Start:
-    """Return the middle of a run of the policy; cached, as tests do not change it."""
+    """Return the middle of a run of the policy, cached because tests do not change it."""
     state, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
     return start_of(state, MIDDLE_US)
 
@@ -123,7 +123,7 @@ class TestResumedRun:
         assert leases(result, MIDDLE_US) == leases(whole, MIDDLE_US)
 
     def test_later_terms_have_same_charges(self) -> None:
-        """This holds on this seed; a later term of an older lease may differ by a micro-credit.
+        """This holds for this seed. A later term of an older lease may differ by a micro-credit.
 
         The snapshot does not have the remainders of earlier terms.
         """
@@ -194,7 +194,7 @@ class TestPresentState:
 class TestGrantedLeaseBeforeStart:
     @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_starts_at_once(self, policy: str) -> None:
-        """A live snapshot counts no GPUs for it, neither in the sums nor in the changes."""
+        """A live snapshot counts no GPUs for the job, neither in the sums nor in the changes."""
         start = middle(policy)
         late = {lease.job for lease in start.snapshot.leases[::2]}
         waiting: Snapshot = msgspec.structs.replace(
@@ -265,7 +265,7 @@ class TestOutlook:
         assert row["running"] > 0
 
     def test_unfinished_job_counts_until_end(self, start: Start) -> None:
-        """A longer outlook only raises the averages, as no job is left out."""
+        """A longer forecast only raises the averages, because no job is left out."""
         rows = [
             look_ahead(start, start.rules, until_us=MIDDLE_US + hours * HOUR_US).row
             for hours in (1, 2, 4)
@@ -302,7 +302,9 @@ class TestOutlook:
         assert told.course[-1]["finished"] == told.row["finished"]
 
     def test_job_without_gpu_time_counts_as_sharing_loss(self, start: Start) -> None:
-        """Within a tenth of an hour in a strict queue, waiting jobs get no deserved GPU-time."""
+        """In a tenth of an hour in a strict queue, waiting jobs get none of the GPU-time that they
+        deserve.
+        """
         until_us = MIDDLE_US + HOUR_US // 10
         fifo = look_ahead(start, rules("fifo"), until_us=until_us).row
         assert fifo["waiting"] > 0

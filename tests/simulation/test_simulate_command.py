@@ -60,7 +60,7 @@ class TestRun:
 
     @staticmethod
     def in_another_process(*args: str) -> dict[str, Any]:
-        """Run with another hash seed."""
+        """Run in a process with another hash seed."""
         done = subprocess.run(
             [sys.executable, "manage.py", "simulate", *args],
             cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "1"}, capture_output=True, text=True,
@@ -75,7 +75,7 @@ class TestRun:
         assert [row["jobs"] for row in prompt] == [16, 16]
         assert prompt[0]["deadline_miss_rate"] == 0
         late = [result(*args, name, "--round-s", "7200") for name in ("SLO", "MIX2")]
-        # a job with one deadline loses its whole value or nothing
+        # a job with one deadline is worth either everything or nothing
         assert late[0]["deadline_miss_rate"] * 16 % 1 == 0
         assert prompt[1]["deadline_miss_rate"] < late[1]["deadline_miss_rate"]
         assert 0 < late[1]["deadline_miss_rate"] < late[0]["deadline_miss_rate"] < 1

@@ -55,7 +55,9 @@ class TestQuotas:
         assert len({row["sha256"] for row in told}) == 1
 
     def test_file_order_breaks_ties(self, runs: Runs) -> None:
-        """Two quotas of one GPU are scaled down to one GPU: the file's first quota keeps it."""
+        """Two quotas of one GPU are scaled down to one GPU, which the first quota in the file
+        keeps.
+        """
         args = (
             *runs.trace("a1,a,1,0,100", "b1,b,1,0,100"), "--nodes", "1", "--gpus-per-node", "1",
             *("--policy", "yarn_cs", "--option", "yarn_cs.oversized=false", "--quotas"),
@@ -96,7 +98,7 @@ class TestQuotas:
 
 class TestStart:
     def test_aligns_rounds_and_keeps_submissions(self, runs: Runs) -> None:
-        """Rounds are at multiples of their length, beginning at or after the start."""
+        """Rounds are at multiples of their interval, and begin at or after the start."""
         args = (*runs.trace("a1,a,1,1007,100"), *ONE, "--round-s", "30")
         plain = runs.run(*args)
         later = runs.run(*args, "--start", "1005")
@@ -133,7 +135,7 @@ class TestNodes:
     def test_prices_are_set_by_type(self, runs: Runs) -> None:
         jobs = runs.trace("a1,a,4,0,3600,0.5", header=f"{JOBS},max_price")
         args = (*jobs, *ONE, "--quotas", runs.file("q.csv", QUOTAS, "a,gpu,1", "b,gpu,3"))
-        assert runs.run(*args)["jobs"] == 1  # an empty pool has the price 0
+        assert runs.run(*args)["jobs"] == 1  # the price of an empty pool is 0
         prices = runs.file("p.csv", "gpu_type,base,theta", "gpu,0.000001,1.5")
         cheap = runs.run(*args, "--prices", prices)
         dear = runs.run(*args, "--prices", runs.file("p.csv", "gpu_type,base,theta", "gpu,9,64"))
@@ -190,7 +192,9 @@ class TestMultiNodeGang:
         assert self.ends(runs, *TWO_NODES, *SPREAD, "--spread-penalty", "0.2") == 125
 
     def test_penalty_follows_t1_and_t2_of_profile(self, runs: Runs) -> None:
-        """UniSched (2), two GPUs: 0.4 + 0.1 on one node, 0.4 + 0.6 over two, so half the speed."""
+        """UniSched (2), two GPUs: 0.4 + 0.1 on one node and 0.4 + 0.6 on two nodes, so half the
+        speed.
+        """
         profiles = runs.file("p.csv", "model,iteration_s,t1_s,t2_s", "bert,0.4,0.1,0.6")
         args = (*TWO_NODES, *SPREAD, "--spread-penalty", "0.2", "--profiles", profiles)
         assert self.ends(runs, *args) == 200

@@ -1,4 +1,4 @@
-"""Errors of `simulate` on a pool's files and options, with place, field and remedy."""
+"""Test the errors of `simulate` about a pool's files and options, with place, field and remedy."""
 
 from __future__ import annotations
 

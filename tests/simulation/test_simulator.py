@@ -1,4 +1,4 @@
-"""The simulator's promises: exact instants, skipping, determinism, conservation."""
+"""Test the simulator's promises: exact times, skipping, determinism, conservation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORK = synthetic(seed=7, jobs=120, tenants=4, hours=3, failed=0.1, cancelled=0.1
 NODES = make_nodes({"v100": 4}, 8)
 CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
 GRID = Rules(round_us=10 * SECOND_US, lease_us=5 * MINUTE_US)
-# A smaller case, with nodes that are lost and return.
+# A smaller case with nodes that are lost and return.
 SOME = synthetic(seed=7, jobs=50, tenants=4, hours=2, failed=0.1, cancelled=0.2)
 FEW = make_nodes({"v100": 3}, 8)
 CHURN = ["time,active,total", *(f"{i},{9 - 3 * (i % 60 // 20)},9" for i in range(300))]
@@ -114,7 +114,9 @@ class TestInstants:
         assert (ends(result), result.stranded) == ({1: 100}, (2,))
 
     def test_reports_stranded_gang_soon_with_long_leases(self) -> None:
-        """Regression: the expiry of a lease that had ended kept the rounds going forever."""
+        """Regression: the expiry of a lease that had already ended kept the rounds going
+        forever.
+        """
         jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
         long = replace(GRID, lease_us=9_999 * GRID.round_us)
         result = simulate(small(), jobs, long)
@@ -156,7 +158,7 @@ class TestRunInvariants:
 
 
 class TestConservation:
-    """The checks find planted losses."""
+    """The checks find losses of work that the test causes."""
 
     @staticmethod
     def lose_job(result: SimulationResult) -> None:

@@ -1,4 +1,4 @@
-"""GPU types of different speed: every policy on them, and the resulting sums."""
+"""Test every policy on GPU types of different speed, and the resulting sums."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MINUTE_US = 60 * SECOND_US
 
 
 def mixed(*, everywhere: bool = False) -> Scenario:
-    """Return jobs of measured models on three types; some fail, some are cancelled.
+    """Return jobs of measured models on three types; some fail, and some are cancelled.
 
-    `everywhere`: only models that run on every type, so that no job names types.
+    With `everywhere`, only models that run on every type are used, so that no job names types.
     """
     with (DATA / "gavel_slice.csv").open() as file:
         speeds = read_speeds(file)
@@ -50,7 +50,7 @@ GRID = Rules(round_us=20 * SECOND_US, lease_us=5 * MINUTE_US, cold_us=7 * SECOND
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 class TestMeasuredSpeeds:
     def test_skipping_quiet_rounds_keeps_books(self, policy: str) -> None:
-        """Nodes are lost and return; `simulate` checks conservation of both runs."""
+        """Nodes are lost and return. `simulate` checks that both runs conserve work."""
         lost = [
             NodeChange(hour * HOUR_US + 1, node.id, gpus)
             for hour, gpus in ((1, 0), (2, 4))
@@ -90,7 +90,10 @@ class TestFastForward:
 
 
 class TestWork:
-    """Useful time x speed: each lease is rounded down, a job's last lease up to a microsecond."""
+    """Work is useful time x speed.
+
+    Each lease is rounded down, and a job's last lease up to a microsecond.
+    """
 
     THIRDS = Profile(1, 1, (("k80", 1000), ("v100", 3000)))
 

@@ -1,4 +1,4 @@
-"""The fast run of a single tenant equals a run that calls the policy at every event."""
+"""Test that the fast run of a single tenant equals a run that calls the policy at every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds skipped while jobs wait would have granted nothing, and left the same memory."""
+"""Test that rounds skipped while jobs wait would have granted nothing and left the same memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.core.snapshots import lease
 
 Done = tuple[SimulationState, SimulationResult, dict[tuple[str, str], int]]
 HOUR_US = 3600 * SECOND_US
-# They cover the options of each policy in test_fast_forward, and pools with and without churn,
+# The cases cover the options of each policy in test_fast_forward, and pools with and without churn,
 # limits and several GPU types.
 SEEDS = range(8)
 
@@ -44,7 +44,7 @@ def of_one_type(cluster: Cluster, jobs: tuple[SimJob, ...]) -> tuple[Cluster, tu
 def remembered(
     state: SimulationState, result: SimulationResult, until_us: int
 ) -> dict[tuple[str, str], int]:
-    """Run a state; return when each entry of its memory first appeared."""
+    """Run a state, and return when each entry of its memory first appeared."""
     seen: dict[tuple[str, str], int] = {}
 
     def look(_: int) -> None:
@@ -61,16 +61,16 @@ def _rows(part: object) -> Iterable[object]:
 
 
 def done(policy: str, seed: int) -> Done:
-    """Run an hour with a round every 2 s; leases end often and jobs wait."""
+    """Run an hour with a round every 2 s, in which leases end often and jobs wait."""
     cluster, jobs, rules = drawn(policy, seed)
-    if seed % 3:  # with one GPU type, time does not move claims
+    if seed % 3:  # with one GPU type, claims do not change as time passes
         cluster, jobs = of_one_type(cluster, jobs)
     state = SimulationState(cluster, jobs, replace(rules, round_us=2 * SECOND_US))
     result = SimulationResult(state.books, 0, 0)
     return state, result, remembered(state, result, HOUR_US)
 
 
-# In these cases few events occur, so that effects of time are visible.
+# In these cases few events occur, so effects of time are visible.
 CALM: list[tuple[str, dict[str, Any], int, int]] = [  # policy, options, nodes, minutes of a lease
     ("evenshare", {}, 3, 60),
     ("evenshare", {"window_s": 600, "min_runtime_s": 1200}, 3, 90),
@@ -109,7 +109,7 @@ class TestSkippedRounds:
     """Skipping changes no result."""
 
     def skipped(self, patch: pytest.MonkeyPatch, go: Callable[[], Done]) -> int:
-        """Return the number of skipped rounds, after comparison with a run that skips none."""
+        """Compare a run with one that skips no round, and return the number of skipped rounds."""
         found = go()
         with patch.context() as without:
             without.setattr(Rounds, "pass_over", lambda *_: 0)
@@ -134,7 +134,7 @@ class TestSkippedRounds:
 
 
 class TestNodeReservedForOwner:
-    """The market policy keeps a node, which it chooses by the expired leases."""
+    """The market policy keeps a node free, which it chooses by the expired leases."""
 
     def test_is_chosen_again_after_renewals(self) -> None:
         """Job 1 is renewed at 120 s; job 3 waits for the node on which job 2 borrows."""
@@ -160,7 +160,7 @@ class TestNodeReservedForOwner:
 
 
 class TestRenewalOnlyRounds:
-    """Rounds that only renew expired leases, and try no other job (`evenshare.calm`)."""
+    """Rounds that only renew expired leases and try no other job (`evenshare.calm`)."""
 
     @pytest.mark.parametrize(
         ("options", "nodes"),

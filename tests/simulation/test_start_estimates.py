@@ -1,4 +1,4 @@
-"""Coverage of starts by p50 and p90 of start estimates, in seeded histories.
+"""Test how many starts the p50 and p90 of start estimates cover in seeded histories.
 
 The promise: p90 covers 85 %, and p50 covers half, within a twentieth.
 """
@@ -32,9 +32,9 @@ from tests.simulation.start_replay import Replay
 
 PROMISED, NEAR = 0.85, 0.06
 LEASE_US = 15 * MINUTE_US
-# The share in the history in which one new job spoils a forecast: see `TestNewcomer`.
+# The share in the history in which a new job makes a forecast wrong; see `TestNewcomer`.
 COUNTEREXAMPLE = 0.8
-MADE = 60  # the share of fewer estimates is not reliable
+MADE = 60  # the share is not reliable with fewer estimates
 
 
 @cache
@@ -73,7 +73,7 @@ def played(policy: str, seed: int, estimates: float | None) -> Replay:
 
 
 def bursts(seed: int) -> tuple[Cluster, tuple[SimJob, ...]]:
-    """Return two days with bursts: 40 jobs within 20 minutes, every six hours."""
+    """Return two days with bursts of 40 jobs within 20 minutes, every six hours."""
     rng = Random(seed)  # noqa: S311 - draws of a test
     rows = []
     for number in range(8 * 40):
@@ -90,7 +90,7 @@ def bursts(seed: int) -> tuple[Cluster, tuple[SimJob, ...]]:
 
 
 def shares(name: str, *replays: Replay) -> dict[str, float]:
-    """Return the shares of starts by and before p50 and p90; print them for the document."""
+    """Return the shares of starts up to p50 and p90, and print them for the document."""
     found: dict[str, float] = {}
     for level in ("p50", "p90"):
         counts = sum((replay.covered(level) for replay in replays), Counter[str]())
@@ -102,7 +102,7 @@ def shares(name: str, *replays: Replay) -> dict[str, float]:
 
 
 def check(found: dict[str, float]) -> None:
-    """Check the promise. If many starts are exactly at p50, half lies between the two shares."""
+    """Check the promise. If many starts are exactly at p50, half lies between two shares."""
     assert found["by p90"] >= PROMISED
     assert found["by p50"] >= 0.5 - NEAR
     assert found["before p50"] <= 0.5 + NEAR

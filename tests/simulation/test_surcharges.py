@@ -1,4 +1,4 @@
-"""Surcharges: kept rounds and skipped rounds post the same prices."""
+"""Test that surcharges of kept rounds and skipped rounds give the same prices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_surcharges(cluster: Cluster) -> Cluster:
 def both(policy: str, seed: int, seen: Counter[str]) -> None:
     """Run two states in parallel, as in test_fast_forward, with prices that follow the queue."""
     cluster, jobs, rules = drawn(policy, seed)
-    if seed % 2:  # some rounds take place between those of the grid, as on demand
+    if seed % 2:  # some rounds take place between the rounds of the grid, like rounds on demand
         rules = replace(rules, round_us=2 * rules.round_us)
     cluster = with_surcharges(cluster)
     asked, kept = SimulationState(cluster, jobs, rules), SimulationState(cluster, jobs, rules)
@@ -68,7 +68,7 @@ Prices = list[tuple[int, tuple[int, ...]]]
 
 
 def course(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules, until_us: int) -> Prices:
-    """Return posted prices with their instants, only where they changed."""
+    """Return the posted prices and their times, only where they changed."""
     state = SimulationState(cluster, jobs, rules)
     result, posted = SimulationResult(state.books, 0, 0), Prices()
 
@@ -115,7 +115,7 @@ class TestSkippedRounds:
     def test_do_not_end_run_waiting_for_lower_price(self) -> None:
         """Tenant 2 pays at most 1.2.
 
-        Tenant 3's queue raised the price above that, and then left.
+        The queue of tenant 3 raised the price above 1.2, and then left.
         """
         nodes = make_nodes({"v100": 1}, 8)
         jobs = (

@@ -1,4 +1,4 @@
-"""Terms of lengths set by a policy: the engine and the simulator agree."""
+"""Test terms whose lengths a policy sets: the engine and the simulator agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune_lease` on a live pool: its runs, its recommendation, its errors."""
+"""Test `tune_lease` on a live pool: its runs, its recommendation, its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up results of the runs of `make reproduce`, with which every part can be judged."""
+"""Provide made-up results of the runs of `make reproduce`, with which every part can be judged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evenshare_research.reproduce.runs import KeptRun
 
 
 def made_up(part: Part) -> dict[KeptRun, Any]:
-    """Return results for the runs of a part, each a little worse than the previous one."""
+    """Return results for a part's runs, each a little worse than the one before."""
     return {
         run: MAKERS[run.function.rpartition(".")[2]](json.loads(run.arguments), step)
         for step, run in enumerate(dict.fromkeys(part.runs), 1)
@@ -34,7 +34,9 @@ def philly_result(_: dict[str, Any], step: int) -> dict[str, Any]:
 
 
 def turns_result(arguments: dict[str, Any], _: int) -> dict[str, Any]:
-    """Return a result in the form of `turns.run`: always one GPU of each type per tenant."""
+    """Return a result in the form of `turns.run`, in which each tenant always has one GPU of each
+    type.
+    """
     quanta = arguments["quanta"]
     keys = [f"{tenant} {name}" for tenant, *_ in arguments["kinds"] for name in arguments["sizes"]]
     row = [0] * quanta
@@ -76,7 +78,7 @@ def _proofs(_: dict[str, Any], __: int) -> dict[str, Any]:
 
 
 def _astraea(_: dict[str, Any], step: int) -> dict[str, Any]:
-    """Return a result in which Astraea has 1.7 times the revenue without sharing."""
+    """Return a result in which sharing raises Astraea's revenue to 1.7 times."""
     return {
         "revenue": 17_000.0 - step, "scheduled": 40, "borrowed": 4, "makespan": 400,
         "without_gain": 0, "cpu_s_per_job": 0.01, "alpha": [0.5, 1.5], "private_revenue": 10_000.0,

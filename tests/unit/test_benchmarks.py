@@ -1,4 +1,4 @@
-"""Benchmarks are run by hand; these tests check that they can be imported."""
+"""Test that the benchmarks can be imported; people run them by hand."""
 
 import subprocess
 import sys
@@ -8,7 +8,8 @@ import pytest
 from benchmarks.__main__ import BENCHMARKS, HERE
 
 MODULES = sorted(path.stem for path in HERE.glob("*.py") if path.stem != "__init__")
-# Each benchmark is imported in a separate process, because some set environment variables.
+# Each benchmark is imported in a separate process, because some benchmarks set environment
+# variables.
 PROGRAM = """
 import importlib, pathlib, sys
 module = importlib.import_module(f"benchmarks.{sys.argv[1]}")

@@ -1,4 +1,4 @@
-"""Extreme numbers and dates in files: each line is refused, or can be stored."""
+"""Test extreme numbers and dates in files: each line is either refused or can be stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.functional.extremes import INSTANTS, JSON_NUMBERS, NUMBERS
 from tests.unit.scheduling.test_submission import GOOD, LOCAL
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-# More notations of numbers, in YAML and CSV.
+# More notations of numbers in YAML and CSV.
 WRITTEN = (".inf", "-.inf", ".nan", "0x7fffffffffffffffff", "1_000", "190:20:30", "~", "inf", "nan")
 VALUES = tuple(dict.fromkeys((*JSON_NUMBERS, *NUMBERS, *INSTANTS, *WRITTEN)))
 
@@ -59,7 +59,7 @@ class TestQuotaFile:
                     read = read_lines(text, is_yaml=is_yaml)
                 except InvalidInputError:
                     continue
-                # The database can store accepted lines, cut at the current instant.
+                # The database can store the accepted lines, cut at the current time.
                 assert len(wanted_periods(read, NOW)) <= 1
                 assert all(0 <= line.terms.gpus < 2**31 for line in read)
 
@@ -86,7 +86,7 @@ class TestTrace:
                     if isinstance(line, BadLine):
                         assert line.reason, (text, field)
                     elif isinstance(line, TraceLine):
-                        # A replay may start at any instant, here at the earliest: no date
+                        # A replay may start at any time, here at the earliest one, and no date
                         # overflows.
                         earliest = datetime(1970, 1, 1, tzinfo=UTC)
                         later = timedelta(microseconds=line.submit_us + line.duration_us)

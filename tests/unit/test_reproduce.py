@@ -1,4 +1,6 @@
-"""`make reproduce`: each run is made once, interrupted ones continue, every part can be judged."""
+"""Test `make reproduce`: each run is made once, interrupted runs continue, and every part can be
+judged.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,12 @@ MADE = "tests.unit.test_reproduce:made"
 
 
 def markdown(done: Done, measured: str = "Made today.") -> str:
-    """Return all documents as one."""
+    """Return all documents as one text."""
     return "\n".join(documents(done, measured).values())
 
 
 def made(folder: str, number: int) -> dict[str, int]:
-    """Run once more and count it; the number 13 fails."""
+    """Count the run; the number 13 fails."""
     if number == 13:
         raise RuntimeError("no")
     with (Path(folder) / f"{number}").open("a", encoding="utf-8") as file:
@@ -101,7 +103,7 @@ class TestRuns:
     def test_digest_covers_only_imported_code(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """If only a judge or a sentence of the report changes, no run is repeated."""
+        """If only a judgement or a sentence of the report changes, no run is repeated."""
         folder = tmp_path / "evenshare_research" / "reproduce"
         (folder / "data").mkdir(parents=True)
         imported = "from evenshare_research.reproduce.helper import one"
@@ -182,7 +184,7 @@ def written() -> dict[str, str]:
 
 
 class TestDocuments:
-    """The documents keep measurements of parts that the tests do not run."""
+    """The documents keep the measurements of parts that the tests do not run."""
 
     def test_are_unchanged_if_nothing_was_run(self) -> None:
         assert documents([(part, None) for part in command.PARTS], "today.", written()) == written()
@@ -200,7 +202,7 @@ class TestDocuments:
 
 
 class TestSkippedParts:
-    """The documents name each part that was not run, with its duration."""
+    """The documents name each part that was not run, and its duration."""
 
     def test_are_listed_with_duration(self) -> None:
         (part,) = [part for part in command.PARTS if part.name == "verdict"]

@@ -1,4 +1,4 @@
-"""Conclusions of `make reproduce` on Astraea-online, from made-up figures and tiny runs."""
+"""Test what `make reproduce` concludes about Astraea-online, from made-up figures and tiny runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Conclusions of `make reproduce` on each paper, from made-up figures and tiny real runs."""
+"""Test what `make reproduce` concludes about each paper, from made-up figures and tiny real
+runs.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class TestLtgf:
     NAMES = [name for name, _, _ in ltgf.SEVEN]
 
     def rows(self, **figures: float) -> dict[str, dict[str, Any]]:
-        """Return figures of 10 for every policy, except those given for `ltgf` and as published."""
+        """Return figures of 10 for each policy; `ltgf` and the published ones may have other
+        figures.
+        """
         fields = ("sharing_loss_jobs", "tenant_unfair_intervals", "slowdown", "jct_s")
         rows: dict[str, dict[str, Any]] = {
             name: philly_result({}, 1) | dict.fromkeys(fields, 10.0) for name in self.NAMES
@@ -188,7 +192,7 @@ class TestGandivaFair:
         assert bool(why) == (verdict is NO)
 
     def test_70_users_are_not_reproduced_because_of_one_class(self) -> None:
-        """38.2, 3.8 and 6.0 GPUs, where 37.2, 3.6 and 7.2 are fair.
+        """The classes get 38.2, 3.8 and 6.0 GPUs, where 37.2, 3.6 and 7.2 are fair.
 
         The claim names the class of 4 GPUs.
         """
@@ -236,7 +240,7 @@ class TestGandivaFair:
         assert turn_figures.least_use(result, 0, 40) == 4
 
     def test_runs_table_3_with_its_trades(self) -> None:
-        """Within a window, four trades change A from 25 to 40 K80s and C from 45 to 50."""
+        """In one window, four trades raise A from 25 to 40 K80s and C from 45 to 50."""
         speeds = {1: 1250, 2: 5000, 3: 6250}
         rows = {tenant: {"k80": 1000, "v100": speed} for tenant, speed in speeds.items()}
         run = turns.turns(
@@ -305,7 +309,7 @@ class TestOef:
             assert all(mixed.LEAST <= row[-1] <= mixed.MOST for row in rows)
 
     def test_estimates_are_ordered(self) -> None:
-        """No rule exceeds the largest total; an envy-free rule is never below the equal split."""
+        """No rule exceeds the largest total, and no envy-free rule falls below the equal split."""
         for row in mixed.estimates(source="gavel", tenants=6, seeds=3):
             assert max(row.values()) == row["max_efficiency"]
             assert row["cooperative"] >= row["max_min"]
@@ -319,7 +323,8 @@ class TestOef:
     def test_trades_between_two_tenants_raise_total(self) -> None:
         """Each tenant has half of 8 GPUs of each type.
 
-        At 2.5 slow GPUs for a fast one, the second has 8 slow ones for 3.2 fast ones, and then 7.2.
+        At a price of 2.5 slow GPUs per fast one, the second tenant sells its 8 slow GPUs for 3.2
+        fast ones, and then has 7.2.
         """
         assert mixed.trading_total([[1, 1, 1], [1, 1, 1]]) == pytest.approx(24)
         assert mixed.trading_total([[1, 1, 1], [1, 1, 4]]) == pytest.approx(16 + 0.8 + 7.2 * 4)

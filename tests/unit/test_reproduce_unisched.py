@@ -1,4 +1,4 @@
-"""Conclusions of `make reproduce` on UniSched, from made-up figures and its workloads."""
+"""Test what `make reproduce` concludes about UniSched, from made-up figures and its workloads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOSES = "Weighted deadline miss rate below Optimus and Themis"
 
 
 def rows(**rates: float) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return miss rates by policy, equal in all workloads; 10 % by default."""
+    """Return miss rates by policy, which are equal in all workloads and 10 % by default."""
     return {
         (workload, name): {
             "deadline_miss_rate": rates.get(name, 0.1),
@@ -45,7 +45,7 @@ def rows(**rates: float) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def waits(longest: float, static: float) -> dict[str, dict[str, float]]:
-    """Return the longest waits of profiling runs in each workload, in seconds."""
+    """Return the longest wait of profiling runs in each workload, in seconds."""
     return {
         workload: {
             "profiling_wait_s": longest / 2,
@@ -61,7 +61,7 @@ class TestAhead:
         ("optimus", "themis", "verdict"),
         [
             (0.201, 0.201, YES),
-            (0.18, 0.3, YES),  # three quarters of the paper's gain
+            (0.18, 0.3, YES),  # three quarters of the gain in the paper
             (0.15, 0.3, PARTLY),
             (0.09, 0.3, NO),  # behind a rival in half of all cases
             (0.09, 0.09, NO),

@@ -1,4 +1,4 @@
-"""Examples, names and the list of checks in docs/money.md match the code."""
+"""Test that the examples, names and list of checks in docs/money.md match the code."""
 
 from __future__ import annotations
 

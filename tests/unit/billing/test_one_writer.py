@@ -1,4 +1,4 @@
-"""Transfers and entries are written in one module; money modules use no float."""
+"""Test that one module writes all transfers and entries, and that money modules use no float."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sources() -> list[Path]:
 
 
 def writers(tree: ast.AST) -> Iterator[str]:
-    """Yield calls that write a Transfer or an Entry: by model, by instance, or by SQL text."""
+    """Yield calls that write a Transfer or an Entry by its model, an instance or SQL text."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if SQL.search(node.value):

@@ -1,4 +1,4 @@
-"""Fixtures that run the command in this process, against a small portal."""
+"""Provide fixtures that run the client's command in this process, against a small portal."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def portal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Portal]:
 
 @pytest.fixture
 def run(portal: Portal, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run the command in this process, against the test's own portal."""
+    """Run the command in this process against the test's own portal."""
     assert portal.url
     from evenshare.cli import jobs
 

@@ -1,4 +1,4 @@
-"""The ranks of a gang as real processes, which share only a job's folder."""
+"""Run the ranks of a gang as real processes, which share only a job's folder."""
 
 import re
 import signal
@@ -12,7 +12,7 @@ from tests.tools import PATIENCE_S, eventually
 
 from .job import Job
 
-# A program that counts. `DIE` names the moment at which its rank kills itself.
+# A program that counts steps. `DIE` names the moment at which its rank kills itself.
 COUNT = """
 import os, signal, sys, time
 from evenshare import lease
@@ -76,7 +76,9 @@ class Gang:
         program: str = COUNT,
         variables: Mapping[int, dict[str, str]] = MappingProxyType({}),
     ) -> list[subprocess.Popen[bytes]]:
-        """Run source text as every rank under a new lease; `variables` are by rank."""
+        """Run source text as every rank under a new lease; `variables` maps ranks to their
+        variables.
+        """
         self.job.grant()
         count = size or self.size
         return [
@@ -104,7 +106,9 @@ class Gang:
         return process
 
     def begun_at(self) -> list[int]:
-        """Wait until all ranks of the current lease have started; return their first steps."""
+        """Wait until all ranks of the current lease have started, and return each rank's first
+        step.
+        """
         want = self.job.lease * self.size
         pattern = re.compile(r"rank \d+ from (\d+)\n")
         eventually(lambda: len(pattern.findall(self.job.text)) >= want)
@@ -121,7 +125,7 @@ class Gang:
 
 
 def preempt(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """End a lease: signal each rank, and return their exit codes."""
+    """End a lease with a signal to each rank, and return the exit codes."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(signal.SIGUSR1)

@@ -1,4 +1,4 @@
-"""A job as an executor runs it: a folder, a lease, a process, a signal."""
+"""Run a job as an executor does: with a folder, a lease, a process and a signal."""
 
 import json
 import os
@@ -49,7 +49,7 @@ class Job:
         return sorted((self.folder / "checkpoints").glob("*.ckpt"))
 
     def grant(self) -> int:
-        """Grant the next lease; from then on older processes may not write."""
+        """Grant the next lease, after which older processes may not write."""
         self.lease += 1
         beside = self.folder / "lease.new"
         beside.write_text(f"{self.lease}\n")
@@ -82,7 +82,7 @@ class Job:
         return {"EVENSHARE_EVALUATIONS": where, **dict(zip(names, self.criterion, strict=True))}
 
     def start(self, program: str | Path, *arguments: str) -> subprocess.Popen[bytes]:
-        """Run source text, or a file of Python, under a new lease."""
+        """Run source text or a Python file under a new lease."""
         self.grant()
         first = [str(program)] if isinstance(program, Path) else ["-c", program]
         return self.run([self.python, *first, *arguments])
@@ -97,7 +97,7 @@ class Job:
         eventually(lambda: text in self.text or None)
 
     def reaches(self, step: int) -> None:
-        """Wait until the current lease reaches a step; an earlier lease may have passed it."""
+        """Wait until the current lease reaches a step, even if an earlier lease had passed it."""
 
         def is_there() -> bool:
             told = self.progress
@@ -111,6 +111,6 @@ class Job:
 
 
 def preempt(process: subprocess.Popen[bytes]) -> int:
-    """End a lease: send the signal, and return the program's exit code."""
+    """End a lease with the signal, and return the program's exit code."""
     process.send_signal(signal.SIGUSR1)
     return process.wait(PATIENCE_S)

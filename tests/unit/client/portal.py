@@ -1,4 +1,4 @@
-"""A small fake portal: the REST contract that the client relies on, and its faults."""
+"""Provide a small fake portal with the REST contract that the client relies on, and its faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ Answer = tuple[int, Any]
 
 @dataclass
 class Portal:
-    """Jobs in memory. `script` holds faults for the next requests: a status, or "cut"."""
+    """A portal that keeps jobs in memory; `script` lists faults for the next requests: a status, or
+    "cut".
+    """
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
     keys: dict[str, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class Portal:
         return said
 
     def _told(self, body: Any) -> Answer:
-        """Keep the client's verification report, or refuse it."""
+        """Store the client's verification report, or reject it."""
         self.reports.append(body)
         return self.refusal or (201, body)
 
@@ -131,7 +133,7 @@ class Portal:
             and query.get("phase") in (None, j.get("phase", j["state"]))
         ]
         start, limit = int(query.get("cursor", "0")), int(query["limit"])
-        # A portal behind a proxy may write such a URL: only the query may be used.
+        # A portal behind a proxy may return such a URL, of which only the query may be used.
         after = f"http://elsewhere.invalid/api/v1/jobs?cursor={start + limit}&limit={limit}"
         after = str(start + limit) if self.cursors else after
         more = after if start + limit < len(found) else None
@@ -178,7 +180,9 @@ def problem(status: int, title: str, **more: Any) -> dict[str, Any]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """A handler that passes a request to the portal, and breaks the answer as the test requests."""
+    """A handler that passes requests to the portal, and breaks an answer if the test requests
+    it.
+    """
 
     portal: Portal
 
@@ -198,7 +202,7 @@ class Handler(BaseHTTPRequestHandler):
         status, answer = self._checked(method, parts.path, query, body, headers)
         fault = self.portal.script.pop(0) if self.portal.script else None
         if fault == "cut":
-            # The request is processed, and the answer never arrives.
+            # The request is processed, but the answer never arrives.
             self.close_connection = True
             return
         if isinstance(fault, int):

@@ -1,4 +1,6 @@
-"""Checkpoint files are whole or absent; the newest is read, and an ended lease writes none."""
+"""Test that checkpoint files are whole or absent, that the newest is read, and that an ended lease
+writes none.
+"""
 
 import os
 from pathlib import Path
@@ -29,7 +31,7 @@ class TestResume:
 
     @pytest.mark.parametrize("keep", [0, 1, 40, 100, -1])
     def test_skips_truncated_file(self, keep: int, tmp_path: Path) -> None:
-        """The file is cut anywhere, in the header or in the body."""
+        """The file is cut off at any byte of its header or body."""
         here = folder(tmp_path)
         here.write(b"whole" * 100)
         torn = here.write(b"torn!" * 100)

@@ -1,4 +1,4 @@
-"""Login, configuration, usage, exit codes, and terminal output."""
+"""Test the command's login, configuration, usage, exit codes and output on a terminal."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from .portal import TOKEN, Portal
 
 @pytest.fixture
 def anonymous(portal: Portal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Clear the token from the environment; return the file that login writes."""
+    """Remove the token from the environment, and return the path of the file that login writes."""
     assert portal.url
     monkeypatch.delenv("EVENSHARE_TOKEN")
     return tmp_path / "evenshare" / "config.json"
@@ -179,7 +179,9 @@ class TestTerminal:
         assert chr(code) not in inert(f"a{chr(code)}b")
 
     def test_survives_closed_pipe(self, portal: Portal) -> None:
-        """The command runs in a separate process, because it closes the descriptor for good."""
+        """The command runs in a separate process, because it closes the file descriptor for
+        good.
+        """
         import subprocess
 
         from .job import SOURCE

@@ -1,4 +1,4 @@
-"""`evenshare contribution`: the server's answer, as tables or as JSON."""
+"""Test how `evenshare contribution` shows the server's answer as tables or as JSON."""
 
 from __future__ import annotations
 

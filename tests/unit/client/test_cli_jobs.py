@@ -1,4 +1,4 @@
-"""`evenshare job`, `queue` and `price` against the contract."""
+"""Test `evenshare job`, `queue` and `price` against the REST contract."""
 
 import uuid
 from typing import Any

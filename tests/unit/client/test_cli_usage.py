@@ -1,4 +1,4 @@
-"""`evenshare job usage` against the contract."""
+"""Test `evenshare job usage` against the REST contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`evenshare credit`: shows spendable credit, and requests a transfer of credit."""
+"""Test `evenshare credit`, which shows spendable credit and requests transfers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/jobs.md and docs/cli.md match the client."""
+"""Test that docs/jobs.md and docs/cli.md match the client."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Evaluations of the stopping metric in the in-job runtime: few, and in complete files."""
+"""Test how a job records evaluations of its stopping metric: few, and in complete files."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TestEvaluationLog:
         assert file.stat().st_size < 16 * 1024
         points = json.loads(file.read_text())["points"]
         assert MOST // 2 - 2 <= len(points) <= MOST
-        # The kept evaluations include the first one that met the target, and the newest.
+        # The first evaluation that met the target is kept, and so is the newest.
         assert [10, 0.1] in points
         assert points[-1][0] == 20_000
         assert log.is_met

@@ -1,4 +1,4 @@
-"""Several ranks with real processes: they resume from the same step after any death."""
+"""Test gangs of several real processes, which resume from the same step after any of them dies."""
 
 import os
 import signal
@@ -98,7 +98,9 @@ class TestPreemptedGang:
         assert gang.begun_at() == [step, step]
 
     def test_at_last_step_finishes_normally(self, make: MakeGang) -> None:
-        """The signal comes after a rank has ended, and the other rank must not wait for it."""
+        """The signal comes after one rank has ended, and the other rank must not wait for that
+        rank.
+        """
         gang = make()
         ranks = gang.start("60", variables={1: {"PAUSE": "0.05"}})
         assert ranks[0].wait(PATIENCE_S) == 0
@@ -113,7 +115,7 @@ class TestPreemptedGang:
 
 
 def preempt_at(gang: Gang, step: int) -> list[int]:
-    """Run a lease until rank 0 has made `step` more steps, and end it."""
+    """Run a lease until rank 0 has made `step` more steps, then end the lease."""
     before = gang.job.progress.get("step", 0)
     ranks = gang.start(FOREVER)
     gang.job.reaches(before + step)
@@ -121,7 +123,9 @@ def preempt_at(gang: Gang, step: int) -> list[int]:
 
 
 class TestKilledRank:
-    """A rank dies at each moment of the protocol; the next lease starts from one step."""
+    """A rank dies at each moment of the protocol, and all ranks of the next lease start from one
+    step.
+    """
 
     @pytest.mark.parametrize("rank", [0, 1])
     @pytest.mark.parametrize(
@@ -160,11 +164,11 @@ class TestKilledRank:
         ranks = gang.start(FOREVER, variables={rank: {"DIE": moment}})
         assert ranks[rank].wait(PATIENCE_S) == -signal.SIGKILL
         preempt(ranks)
-        # A set is incomplete if only the other rank wrote its part.
+        # The set is incomplete if only the other rank wrote its part.
         assert steps_of(gang) == {kept}
 
     def test_without_signal_leaves_last_written_set(self, make: MakeGang) -> None:
-        """Rank 0 names a step every second, and both ranks store it."""
+        """Rank 0 chooses a step every second, and both ranks store a checkpoint at that step."""
         gang = make()
         often = {"EVERY": "0.1"}
         ranks = gang.start(FOREVER, variables={0: often})
@@ -181,7 +185,7 @@ class TestKilledRank:
 
 class TestStaleRank:
     def test_completes_no_set_after_waking_up(self, make: MakeGang) -> None:
-        """The rank of an ended lease was stopped before it wrote its part of a set."""
+        """The rank of an ended lease was paused before it wrote its part of a set."""
         gang = make(grace_s=1.5)
         assert preempt_at(gang, 3) == [99, 99]
         ranks = gang.start(FOREVER)
@@ -254,7 +258,9 @@ class TestCheckpointSet:
 
 class TestRestartedProgram:
     def test_ranks_rejoin_within_same_lease(self, make: MakeGang) -> None:
-        """Each rank runs two programs in turn: the first prepares, the second trains."""
+        """Each rank runs two programs, one after the other: the first prepares, the second
+        trains.
+        """
         gang = make()
         first = gang.start("3")
         assert [process.wait(PATIENCE_S) for process in first] == [0, 0]

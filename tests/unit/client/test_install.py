@@ -1,4 +1,6 @@
-"""Installation of the client without the library, without an index, also in the oldest Python."""
+"""Test that the client installs without the library and without an index, also in the oldest
+Python.
+"""
 
 import ast
 import email
@@ -23,7 +25,7 @@ OLDEST = "3.9"
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the sources, so that the checkout is neither used nor changed."""
+    """Copy the sources, so that the tests neither use nor change the checkout."""
     target = tmp_path_factory.mktemp("client") / "client"
     shutil.copytree(CLIENT, target, ignore=shutil.ignore_patterns("__pycache__"))
     return target
@@ -42,7 +44,8 @@ def wheels(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pip(environment: Path, *words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pip", "-q", "--python", environment / "bin" / "python", *words],
-        # The environment has no index and no settings of this machine, so every download fails.
+        # The environment has no package index and none of this machine's settings, so every
+        # download fails.
         env={"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull},
         capture_output=True,
         text=True,
@@ -101,7 +104,7 @@ class TestOldestPython:
 
 
 def assert_known(folder: Path) -> None:
-    """Check syntax and library calls; ruff checks that annotations are never evaluated (FA102)."""
+    """Check syntax and library calls. Ruff checks that annotations are never evaluated (FA102)."""
     vermin = [sys.executable, "-c", "from vermin import main; main()", "--no-config-file"]
     done = subprocess.run(
         [*vermin, f"--target={OLDEST}-", "--violations", str(folder)],
@@ -114,7 +117,7 @@ def assert_known(folder: Path) -> None:
 
 
 class TestVerifyExtra:
-    """Verification needs the library of the same version; other commands work without it."""
+    """Verification needs the library in the client's version. Other commands work without it."""
 
     def test_metadata_pins_same_version_of_library(self, wheels: Path) -> None:
         [path] = wheels.glob("evenshare-*.whl")
@@ -152,7 +155,8 @@ class TestVerifyExtra:
         pip(tmp_path / "venv", "install", "--no-deps", str(core))
         code, text = verify()
         assert (code, "pip install 'evenshare[verify]'" in text) == (2, True), text
-        # Copy the library's dependencies from this environment, but not the client and the library.
+        # Copy the library's dependencies from this environment, but neither the client nor the
+        # library.
         [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
         for name in ("msgspec", "numpy", "highspy", "cryptography", "cffi", "_cffi_backend"):
             for path in Path(sysconfig.get_path("purelib")).glob(f"{name}[.-]*"):
@@ -165,7 +169,7 @@ class TestVerifyExtra:
 
 
 def test_client_imports_only_itself_and_standard_library() -> None:
-    """Modules that import more are listed, and only `with_core` imports them."""
+    """The test lists modules that import more. Only `with_core` imports them."""
     names = (
         "verify_log", "verify_pins", "verify_rounds", "verify_statement", "verify_statement_rounds",
     )  # fmt: skip

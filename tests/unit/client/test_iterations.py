@@ -1,4 +1,4 @@
-"""Iteration counts in the in-job runtime: written rarely, completely, and by one rank only."""
+"""Test how a job records iteration counts: rarely, in complete files, and by one rank only."""
 
 import json
 import os

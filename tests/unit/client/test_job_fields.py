@@ -1,4 +1,4 @@
-"""The client's copy of a job's fields, and its derived values."""
+"""Test the client's copy of a job's fields, and the values derived from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The in-job runtime with real processes and real signals."""
+"""Test a job's runtime with real processes and signals."""
 
 import json
 import os
@@ -65,7 +65,8 @@ class TestPreemptedJob:
         steps = ["--steps", "600"]
         whole = subprocess.run(
             [sys.executable, str(TRAIN), *steps, "--out", str(tmp_path / "whole")],
-            # Both runs need the same environment, because variables select the kernels of a BLAS.
+            # Both runs need the same environment, because variables choose the kernels of a BLAS
+            # library.
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)},
             check=True,
             capture_output=True,
@@ -83,7 +84,7 @@ class TestPreemptedJob:
     def test_writes_previous_step_at_once_then_current_step(
         self, job: Job, ended: list[subprocess.Popen[bytes]]
     ) -> None:
-        """The second step waits for a file, so that the order is fixed."""
+        """The second step waits for a file, which fixes the order."""
         go = job.folder / "go"
         process = job.start(
             f"""
@@ -109,7 +110,9 @@ print("never reached", flush=True)
         assert "never reached" not in job.text
 
     def test_writes_while_native_code_blocks_main_thread(self, job: Job) -> None:
-        """Python's signal handlers wait for the main thread; the wake-up descriptor does not."""
+        """Python's signal handlers wait for the main thread, but the wake-up descriptor does
+        not.
+        """
         job.grace_s = 2.0
         process = job.start(
             """
@@ -218,7 +221,7 @@ class TestStaleProcess:
 
 class TestUnwritableCheckpoint:
     def test_exits_with_74(self, job: Job) -> None:
-        """After the start, a file replaces the folder for checkpoints."""
+        """After the start, a file takes the place of the folder for checkpoints."""
         process = job.start(COUNT, "1000000", "0.005")
         job.reaches(3)
         folder = job.folder / "checkpoints"

@@ -1,4 +1,4 @@
-"""Sets of checkpoints by the names of their files."""
+"""Test which sets of checkpoints the names of their files form."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Statements from a hostile portal: the command ends, and reports unchecked parts."""
+"""Test statements of a hostile portal: the command ends, and reports what it did not check."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POSTED = {
 
 
 def kept(folder: Path, **lists: list[dict[str, Any]]) -> Path:
-    """Write the files of a statement without rounds."""
+    """Write the files of a statement that has no rounds."""
     folder.mkdir()
     asked = {"pool": "philly", "tenant": "aa", "since": FROM, "until": TO}
     for name in LISTS:
@@ -45,7 +45,7 @@ def kept(folder: Path, **lists: list[dict[str, Any]]) -> Path:
 
 
 def endless(folder: Path, steps: int = 3000, incomes: int = 2000) -> Path:
-    """Write idle quota with coprime totals, so that each weight has very long numbers."""
+    """Write idle quota with coprime totals, which make the numbers in each weight very long."""
     idle = [
         {"gpu_type": "v100", "at": f"2030-01-01T00:{n // 60:02}:{n % 60:02}Z", "own": 1,
          "total": 10**18 + 2 * n + 1}

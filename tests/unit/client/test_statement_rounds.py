@@ -1,4 +1,6 @@
-"""Rounds named by a statement: before the log's start, after its head, and withheld."""
+"""Test the rounds to which a statement refers: before the log's start, after its head, or
+withheld.
+"""
 
 from __future__ import annotations
 

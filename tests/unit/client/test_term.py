@@ -1,4 +1,4 @@
-"""The wrapper for programs that handle only SIGTERM."""
+"""Test the wrapper for programs that handle only SIGTERM."""
 
 import signal
 import sys
@@ -58,7 +58,7 @@ class TestCheckpointSignal:
         assert job.text.count("told") == 1
 
     def test_to_process_group_does_not_reach_program(self, job: Job) -> None:
-        """The signal would kill the program, which has no handler for it."""
+        """The program has no handler for the signal, which would kill it."""
         process = job.run(sleeper("print('term', flush=True), sys.exit(0)"))
         job.says("up")
         import os

@@ -1,4 +1,4 @@
-"""`evenshare round verify` and `round pin` against an honest portal."""
+"""Test `evenshare round verify` and `round pin` against an honest portal."""
 
 from __future__ import annotations
 

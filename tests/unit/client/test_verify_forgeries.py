@@ -1,4 +1,4 @@
-"""`evenshare round verify` on answers that withhold data, or name unknown things.
+"""Test `evenshare round verify` on answers that withhold data or contain unknown names.
 
 The answers are signed correctly and contain no contradiction, so they are neither wrong nor proven.
 """
@@ -30,7 +30,9 @@ def names_withheld(_: StagedPool) -> Mapping[str, Any]:
 
 
 def unknown_policy_version(pool: StagedPool) -> Mapping[str, Any]:
-    """Return answers with other decisions, declared as those of another policy version."""
+    """Return answers with other decisions, which claim to come from another version of the
+    policy.
+    """
     pool.seal(worse_plan(lambda document: document["snapshot"].update(policy_version="99")))
     return {}
 
@@ -85,7 +87,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[int, bytes]
 
 
 def worse_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[int, bytes], bytes]:
-    """Return a change to a decision that stays valid, but that this version would not make.
+    """Return a change to a decision that keeps it valid, but that this version would not make.
 
     Its picks have other ranks.
     """
@@ -99,13 +101,15 @@ def worse_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[int, byt
 
 
 def forge_answers(portal: Portal, pool: StagedPool, answers: Mapping[str, Any]) -> None:
-    """Make the portal return these answers instead of the pool's, by the path's last word."""
+    """Make the portal return these answers, selected by the last word of the path, instead of the
+    pool's.
+    """
     portal.rounds = lambda words, query: answers.get(words[-1]) or pool.answer(words, query)
     portal.jobs = pool.jobs()
 
 
 def test_command_lists_all_gaps() -> None:
-    """The command has its own list, because it also runs without the library."""
+    """The command has a separate list of gaps, because it also runs without the library."""
     assert tuple(gap.value for gap in Gap) == GAPS
     assert set(TO_DO) == set(Gap)
 

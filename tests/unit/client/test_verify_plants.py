@@ -1,4 +1,4 @@
-"""`evenshare round verify` on a portal that falsifies its history."""
+"""Test `evenshare round verify` on a portal that falsifies its history."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TestFalsification:
     def test_detects_rewritten_round_with_matching_bytes(
         self, verify_all: Any, pool: StagedPool, tmp_path: Path
     ) -> None:
-        """The portal decides a round again without one job, and seals all later rounds again."""
+        """The portal decides a round again without one job, and seals it and all later rounds."""
         assert verify_all().code == 0
         kept = pin_path(tmp_path).read_bytes()
         row = pool.rounds[-1].snapshot
@@ -104,7 +104,9 @@ class TestFalsification:
     def test_detects_withheld_newest_record(
         self, run: Run, portal: Portal, pool: StagedPool, words: tuple[str, ...]
     ) -> None:
-        """An older round is presented as the newest, under a head that covers more."""
+        """The portal presents an older round as the newest, although its head covers more
+        rounds.
+        """
 
         def answer(path: list[str], query: dict[str, str]) -> tuple[int, Any]:
             status, body = pool.answer(path, query)
@@ -139,7 +141,7 @@ class TestFalsification:
     def test_counts_certificate_of_later_version_as_not_proven(
         self, verify_all: Any, pool: StagedPool
     ) -> None:
-        """The certificate has no visible fault, and is not proven."""
+        """The certificate has no visible fault, but it is not proven."""
         row = pool.rounds[4]
         assert row.certificate is not None
         later = {**row.certificate, "version": 99}
@@ -161,7 +163,7 @@ class TestFalsification:
         self, run: Run, pool: StagedPool, portal: Portal, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        """Each tenant sees a consistent history; together they see two."""
+        """Each tenant sees a consistent history, but the two histories differ."""
         assert run("round", "pin", "--pool", POOL).code == 0
         adas = pin_path(tmp_path)
         other = StagedPool(staged_rounds(ROUNDS), reader=BOB)
@@ -246,7 +248,7 @@ class TestFalsification:
 
 
 def rewritten(pool: StagedPool, number: int) -> None:
-    """Replace the records from `number` on, correctly linked and signed."""
+    """Replace the records from `number` on, with correct links and signatures."""
     row = pool.rounds[number - 1]
     shares = row.decision.shares
     first = replace(shares[0], rho_before=0.5)

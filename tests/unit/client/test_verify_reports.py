@@ -1,4 +1,6 @@
-"""The client's report of a verification to the portal: by default, only documented data."""
+"""Test the report that the client sends to the portal after a verification: by default, only
+documented data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small rounds with profiles and ideals, to be certified."""
+"""Build small rounds with profiles and ideals for tests of certificates."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def two_types(
     policy: str = "oef",
     **rest: Any,
 ) -> Snapshot:
-    """A pool with `gpus` slow and as many fast GPUs; `speeds` has the fast type's speed by tenant.
+    """Return a pool with `gpus` slow and as many fast GPUs; `speeds` has the fast type's speed by
+    tenant.
 
-    Each tenant's profile and its first job have the tenant's id. The first job is at most as large
-    as a type. Jobs of one GPU each complete the `demand`.
+    The tenant's profile and its first job have the same id as the tenant. The first job is at most
+    as large as a type. Jobs of one GPU each fill up the `demand`.
     """
     weights = weights or dict.fromkeys(speeds, 1)
     fields: dict[str, Any] = {
@@ -75,7 +76,7 @@ def _jobs(tenant: int, demand: int, gpus: int) -> list[Job]:
 
 
 def ideals(shares: Mapping[int, Sequence[float]]) -> tuple[Ideal, ...]:
-    """(slow, fast) GPUs of each tenant, for its one profile."""
+    """Return ideals from each tenant's (slow, fast) GPUs."""
     return tuple(
         Ideal(tenant, tenant, name, gpus)
         for tenant, row in sorted(shares.items())
@@ -85,12 +86,12 @@ def ideals(shares: Mapping[int, Sequence[float]]) -> tuple[Ideal, ...]:
 
 
 def times(shares: Mapping[int, Sequence[float]], factor: float) -> dict[int, Sequence[float]]:
-    """The same shares in a pool `factor` times as large."""
+    """Return the same shares for a pool that is `factor` times as large."""
     return {tenant: [gpus * factor for gpus in row] for tenant, row in shares.items()}
 
 
 def answer(shares: Mapping[int, Sequence[float]], **rest: Any) -> Decision:
-    """A decision with ideals only."""
+    """Return a decision that has only ideals."""
     return Decision(at_us=AT_US, ideals=ideals(shares), service=Service(at_us=AT_US), **rest)
 
 

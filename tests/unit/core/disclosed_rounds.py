@@ -1,7 +1,7 @@
-"""Random pools of any policy with consecutive rounds, as data for properties.
+"""Generate random pools with consecutive rounds, as input of property tests of any policy.
 
-Ids are far apart and of unequal length ("9" sorts after "10" as text). Policies may only use their
-order.
+Ids are far apart and of unequal length ("9" sorts after "10" as text), because policies may only
+use the order of ids.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ def some_rounds(
 
 
 def _scaled(rows: tuple[Entitlement, ...], nodes: tuple[Node, ...]) -> tuple[Entitlement, ...]:
-    """Quotas scaled down to the pool."""
+    """Return the quotas, scaled down to the pool."""
     left = dict.fromkeys(TYPES, 0)
     for node in nodes:
         left[node.gpu_type] += node.gpus

@@ -1,4 +1,4 @@
-"""Consecutive rounds, as the engine would read them, for tests of `following`."""
+"""Build consecutive rounds as the engine would read them, for tests of `following`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEASE_US = 20 * SECOND_US
 
 
 def first_round(policy: str = "ltgf", **fields: Any) -> Snapshot:
-    """Two tenants and four jobs, two of which get GPUs; ids are 10, 11, ..."""
+    """Return a round with two tenants and four jobs, two of which get GPUs; ids are 10, 11, ..."""
     jobs = (job(11, 2), job(12, 2, tenant=2), job(13, 4, tenant=2), job(14, 1))
     rest: dict[str, Any] = {"policy": policy, "lease_us": LEASE_US, "price_micro": 3}
     return snapshot(
@@ -42,10 +42,10 @@ def next_round(
     gone: Sequence[int] = (),
     new: Sequence[Job] = (),
 ) -> Snapshot:
-    """The next round, in which every granted lease has started, a second after its grant.
+    """Return the round after it: every granted lease has started a second after its grant.
 
-    `gone` has jobs that disappear, because their process is being stopped or has ended. `new` has
-    jobs that arrived.
+    `gone` has the jobs that are missing because their process is being stopped or has ended. `new`
+    has the jobs that arrived.
     """
     since_us = before.at_us + SECOND_US
     grants = sorted(decision.grants, key=lambda grant: grant.job)
@@ -96,7 +96,9 @@ def next_round(
 
 
 def history(policy: str = "ltgf") -> list[StoredRound]:
-    """Four rounds: jobs start, one arrives, one ends, one lease is renewed and others start."""
+    """Return four rounds: jobs start, one arrives, one ends, one lease is renewed and others
+    start.
+    """
     one = first_round(policy)
     decided = decide_round(one)
     at_us = one.at_us + 3 * SECOND_US

@@ -1,4 +1,4 @@
-"""Small snapshots for unit tests: one type, and one tenant by default."""
+"""Build small snapshots for unit tests: one GPU type, and one tenant by default."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lease(
     expires_us: int = AT_US,
     **rest: Any,
 ) -> Lease:
-    """A lease within quota that started at its id and expires now."""
+    """Return a lease within quota that started at its id and expires now."""
     own = rest.pop("own", sum(gpus for _, gpus in placement) - rest.get("borrowed", 0))
     return Lease(
         id=id,
@@ -56,9 +56,10 @@ def snapshot(
     changes: Sequence[Change] = (),
     **rest: Any,
 ) -> Snapshot:
-    """A round at AT_US: every job is active from its submission, holders hold GPUs from then on.
+    """Return a round at AT_US in which every job is active from its submission.
 
-    A lease lasts one hour, so a term of one borrowed GPU costs its price.
+    The holders hold their GPUs from that time on. A lease lasts one hour, so a term of one borrowed
+    GPU costs its price.
     """
     quotas = tuple(quotas)
     told = [Change(0, ChangeKind.QUOTA, q.tenant, gpus=q.gpus, gpu_types=("v100",)) for q in quotas]

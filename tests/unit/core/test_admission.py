@@ -1,4 +1,4 @@
-"""Admission of a job, at the edge of each limit."""
+"""Test the admission of jobs just below and above each limit."""
 
 from __future__ import annotations
 

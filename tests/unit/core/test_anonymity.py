@@ -1,7 +1,7 @@
-"""A policy uses only the order of ids: with other ids it decides the same, byte for byte.
+"""Test that a policy uses only the order of ids: with other ids it decides the same, byte for byte.
 
-The tests cover every policy, in pools with consecutive rounds whose memory is stored in between,
-and certificates. So a round may be disclosed with numbers for ids (ADR 0195).
+The tests cover every policy and its certificates, in consecutive rounds whose memory is stored in
+between. So a round may be disclosed with numbers for ids (ADR 0195).
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def ids_of_round(snapshot: Snapshot) -> dict[IdKind, tuple[int, ...]]:
 
 
 def renamed_snapshot(snapshot: Snapshot, ids: Ids) -> Snapshot:
-    """The renamed snapshot after encoding and decoding, which sorts keys of a memory as texts."""
+    """Return the snapshot with other ids, encoded and decoded, which sorts the keys of a memory as
+    text.
+    """
     plan = shapes.snapshot_plan(snapshot.policy)
     new = msgspec.convert(renamed(msgspec.to_builtins(snapshot), plan, ids), Snapshot)
     return decode(canonical_bytes(new), Snapshot)
@@ -58,7 +60,7 @@ def renamed_decision(decision: Decision, policy: str, ids: Ids) -> Decision:
 
 
 def spread(ids: dict[IdKind, tuple[int, ...]]) -> Ids:
-    """Other ids in the same order, some of them with more digits."""
+    """Return other ids in the same order, some of them with more digits."""
     return {
         kind: {0: 0, None: None} | {id_: 7 * id_ + 3 for id_ in rows} for kind, rows in ids.items()
     }
@@ -92,7 +94,9 @@ class TestRenamedIds:
     def test_rounds_and_certificates_are_identical(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
-        """Compare ids from 1 as in a disclosed round, ids further apart, and a redacted round."""
+        """The new ids start at 1, as in a disclosed round, or are further apart; the round may be
+        redacted.
+        """
         for snapshot, decision in some_rounds(policy, seed, ROUNDS, options):
             ids = ids_of_round(snapshot)
             certificate = is_same_under(snapshot, decision, ranks(ids), spread(ids))
@@ -105,7 +109,7 @@ class TestRenamedIds:
     def test_policy_memory_is_identical_over_rounds(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
-        """Ids of a pool are renamed once, and its rounds continue with the new ids."""
+        """The ids are renamed once, and the next rounds continue with the new ids."""
         rounds = some_rounds(policy, seed, ROUNDS, options)
         ids = {
             kind: tuple(sorted({id_ for row, _ in rounds for id_ in ids_of_round(row)[kind]}))
@@ -123,7 +127,9 @@ class TestRenamedIds:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_random_pool_decision_is_independent_of_ids(policy: str) -> None:
-    """The pool has random options, protected leases and lost nodes, in the disclosed form."""
+    """The pool has random options, protected leases and lost nodes, and is in the disclosed
+    form.
+    """
     for seed in range(12):
         asked = drawn(policy, seed, SLOW)
         decision = decode(canonical_bytes(decide_round(asked)), Decision)
@@ -133,9 +139,10 @@ def test_random_pool_decision_is_independent_of_ids(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_crowded_priced_pool_decision_is_independent_of_ids(policy: str) -> None:
-    """A job that does not fit excludes equal waiting jobs, and unused limits make none unequal.
+    """A job that does not fit excludes equal waiting jobs; limits that do not apply must not make
+    jobs unequal.
 
-    A maximum price that never binds once made jobs unequal, and changed the order under
+    Regression: a maximum price above every price made jobs unequal, and changed the order under
     `evenshare`.
     """
     for seed in (6, 16):

@@ -1,4 +1,4 @@
-"""Recent averages in integers, and their detection of changes."""
+"""Test recent averages in integers, and how they detect changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from evenshare_core.domain.averages import (
 
 
 def fed(values: Iterable[int]) -> tuple[Average, list[int]]:
-    """The average of the reports, and the numbers (from 1) of reports detected as changes."""
+    """Return the average of the reports, and the numbers (from 1) of reports detected as
+    changes.
+    """
     average, changes = Average(), []
     for number, value in enumerate(values, 1):
         average, is_changed = add_report(average, value)
@@ -38,11 +40,11 @@ class TestAverage:
         assert fed([777] * 100) == (Average(100, 777, 0, 0, 0), [])
 
     def test_follows_slow_drift(self) -> None:
-        """A drift too slow to be a change moves the average."""
+        """A drift that is too slow to count as a change still moves the average."""
         values = [10_000 + 20 * n for n in range(200)]
         average, changes = fed(values)
         assert changes == []
-        # The average lags behind the drift by its number of reports.
+        # The average is as far behind the drift as the number of reports that it averages.
         assert abs(average.mean - (values[-1] - 20 * (RECENT - 1))) <= 20
 
     @pytest.mark.parametrize("factor", [Fraction(3, 4), Fraction(5, 4), 4, Fraction(1, 4)])

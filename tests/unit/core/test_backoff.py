@@ -1,4 +1,4 @@
-"""The back-off of a job whose process is lost repeatedly, and its effect on rounds."""
+"""Test the back-off of a job whose process is lost repeatedly, and its effect on rounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ S = SECOND_US
 
 
 class TestBackoffRule:
-    """Waits in seconds; the loss of a process after STEADY_US does not count."""
+    """Waits are in seconds. The loss of a process after STEADY_US does not count."""
 
     @pytest.mark.parametrize(
         ("losses", "wait_s"),
@@ -64,7 +64,7 @@ class TestBackoffRule:
 
 
 def barred(until_us: int, policy: str = "ltgf", **fields: Any) -> Snapshot:
-    """Two jobs that both fit; the process of the first was lost twice."""
+    """Return a round of two jobs that both fit; the process of the first was lost twice."""
     jobs = [job(1, 4), job(2, 4)]
     rest: dict[str, Any] = {"policy": policy, "policy_version": POLICIES[policy].version, **fields}
     return snapshot(jobs, nodes={1: 8}, backoffs=(Backoff(1, until_us, 2),), schema=3, **rest)
@@ -88,7 +88,7 @@ class TestRound:
         assert ("jobs", "job 1 may not start yet") in [(row.rule, row.detail) for row in found]
 
     def test_certificate_has_no_violation_during_backoff(self) -> None:
-        """During a back-off, a free GPU while the job waits is not a violation."""
+        """A GPU may stay free while the only waiting job is in a back-off."""
         snap = barred(AT_US + 1)
         found = certify_round(snap, decide_round(snap))
         assert not found.failure
@@ -121,7 +121,9 @@ class TestSnapshotBytes:
 
 
 class TestSimulation:
-    """Runs from a pool's current state, with the policy's kept queues and with `decide_round`."""
+    """Simulations from a pool's current state, with the policy's kept queues or with
+    `decide_round`.
+    """
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     @pytest.mark.parametrize("fast_forward", [True, False])

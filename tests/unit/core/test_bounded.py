@@ -1,4 +1,4 @@
-"""The limit of a recomputation: a hostile bundle does not hang the verifier."""
+"""Test the time limit of a recomputation, so that a hostile bundle cannot hang the verifier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.verified_rounds import StagedPool
 
 
 def spin() -> int:
-    """A policy that never returns."""
+    """Never return, as a faulty policy might."""
     count = 0
     while True:
         count += 1

@@ -1,4 +1,4 @@
-"""Periods, states and run-out dates of budgets."""
+"""Test the periods, states and run-out dates of budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round as a bundle: canonical bytes, decoding, and redaction."""
+"""Test rounds as bundles: canonical bytes, decoding, and redaction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VERSIONS = {"evenshare-core": "0.1.0"}
 
 
 def naming_of(snapshot: Snapshot) -> Naming:
-    """Names that contain the id, so that tests can find it."""
+    """Return names that contain the id, so that tests can search for it."""
     ids = ids_of(snapshot)
     return Naming(*({id_: f"{place}{id_:015x}" for id_ in rows} for place, rows in enumerate(ids)))
 
@@ -57,13 +57,11 @@ def bundled(snapshot: Snapshot, decision: Decision, **rest: Any) -> bytes:
 
 @pytest.fixture(scope="module", params=["ltgf", "evenshare", "market"])
 def round_(request: pytest.FixtureRequest) -> tuple[Snapshot, Decision]:
-    """A round of a pool that has run for a while."""
+    """Return a round of a pool that has run for a while."""
     return some_rounds(request.param, 3, 6)[-1]
 
 
 class TestBundle:
-    """`make_bundle` and `read_bundle`."""
-
     def test_recomputation_gives_same_decision_and_certificate(
         self, round_: tuple[Snapshot, Decision]
     ) -> None:
@@ -110,8 +108,6 @@ class TestBundledCertificate:
 
 
 class TestOwnExcerpts:
-    """`own_excerpts`."""
-
     def test_contain_no_names_of_other_tenants(self, round_: tuple[Snapshot, Decision]) -> None:
         read = read_bundle(bundled(*round_))
         excerpts = own_excerpts(read)
@@ -138,7 +134,7 @@ class TestOwnExcerpts:
         assert own_excerpts(read, []) == {}
 
     def test_replace_other_tenants_by_zero(self) -> None:
-        """Other tenants occur as beneficiaries, as parties of trades, and in certificates."""
+        """Other tenants occur as beneficiaries, in trades, and in certificates."""
         snapshot, decision = some_rounds("ltgf", 3, 6)[-1]
         one, two, three = (row.id for row in snapshot.tenants[:3])
         mine, theirs = (
@@ -165,7 +161,7 @@ class TestOwnExcerpts:
 
 class TestDamagedBundle:
     def test_rejects_more_gpus_than_pool_limit(self) -> None:
-        """Placing that many GPUs would exhaust the memory of a verifier."""
+        """A verifier that places that many GPUs would run out of memory."""
         document = json.loads(StagedPool(staged_rounds(1)).bundles[1])
         document["snapshot"]["nodes"][0]["gpus"] = 10**9
         with pytest.raises(BundleError, match=r"snapshot\.nodes: has 1,000,000,004 GPUs"):
@@ -208,7 +204,7 @@ class TestDamagedBundle:
     def test_random_damage_is_read_or_raises_bundle_error(
         self, policy: str, part: float, length: int, other: bytes
     ) -> None:
-        """A part of the bundle is replaced by other text that JSON may contain."""
+        """A part of the bundle is replaced by any other JSON value or text."""
         whole = bundled(*some_rounds(policy, 5, 5)[-1])
         place = int(part * len(whole))
         with suppress(BundleError):
@@ -238,10 +234,11 @@ class TestDamagedBundle:
 
 
 class TestBundleSchema:
-    """`bundle_schema`."""
-
     def test_matches_published_file(self) -> None:
-        """To update the file, write `bundle_schema()` to it; a new field needs a new schema."""
+        """To update the file, write the result of `bundle_schema()` to it.
+
+        A new field needs a new schema.
+        """
         published = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
         assert published == bundle_schema()
 

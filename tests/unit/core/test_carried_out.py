@@ -1,4 +1,4 @@
-"""Parts of a decision that were not applied: the reason is recorded, and the records show it."""
+"""Test that parts of a decision that were not applied are recorded with the reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FULL = 6  # a round that grants, renews and ends
 
 
 def refused(why: str) -> StagedPool:
-    """The rounds of a pool; in one of them, no grant was applied."""
+    """Return the rounds of a pool; in one of them, no grant was applied."""
     jobs = {grant.job for grant in staged_rounds(LOST)[-1].decision.grants}
 
     def left_out(grant: Grant) -> str | None:
@@ -79,7 +79,7 @@ class TestUnappliedGrant:
 
 @pytest.fixture(scope="module")
 def rounds() -> tuple[Round, Round]:
-    """A round with grants, renewals and ends, and the round after it; all terms are borrowed."""
+    """Return a round with grants, renewals and ends, and the next round; all terms are borrowed."""
     pool = StagedPool(staged_rounds(FULL + 1))
     before, after = read_bundle(pool.bundles[FULL]), read_bundle(pool.bundles[FULL + 1])
     decision = replace(
@@ -123,7 +123,9 @@ SHOWN: tuple[tuple[str, Why, Bend], ...] = (
 
 
 def item_of(decision: Decision, item: str) -> tuple[int, int]:
-    """The id that a `superseded` row gives to the first item of a kind, and the item's job."""
+    """Return the id that a `superseded` row gives to the first item of this kind, and the item's
+    job.
+    """
     if item == "grant":
         return decision.grants[0].job, decision.grants[0].job
     rows = decision.renewals if item == "renewal" else decision.ends
@@ -171,7 +173,7 @@ class TestReason:
         assert "not known here" in text
 
     def test_reports_item_that_was_never_decided(self, rounds: tuple[Round, Round]) -> None:
-        """A superseded renewal that was never decided could hide the end of a lease."""
+        """A "superseded" renewal that was never decided could hide the end of a lease."""
         before, _ = rounds
         id_ = before.decision.ends[0].lease
         row = {"item": "renewal", "id": id_, "why": Why.LEASE_ENDED.value}

@@ -1,4 +1,4 @@
-"""A round's certificate: properties that hold, are violated or are not promised."""
+"""Test which properties a round's certificate reports as holding, violated or not promised."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class TestCooperativeRound:
         assert found.violated == ()
         envy, alone = line(found, P.ENVY_FREE), line(found, P.SHARING_INCENTIVE)
         assert (envy.verdict, envy.basis, envy.checked) == (Verdict.HOLDS, Basis.IDEALS, 2)
-        # The first tenant is indifferent to the second's share, and to the equal split.
+        # Neither the other tenant's share nor the equal split is better or worse for the first
+        # tenant.
         assert (envy.worst, envy.tenant, envy.other) == (0, 1, 2)
         assert (alone.verdict, alone.worst, alone.tenant) == (Verdict.HOLDS, 1, 1)
         assert line(found, P.PARETO).worst == 0
@@ -68,7 +69,7 @@ class TestCooperativeRound:
         assert (alone.worst, alone.broken) == (0.666667, (1,))
 
     def test_tenant_with_satisfied_demand_is_not_envious(self) -> None:
-        """The first tenant has the one GPU that it wants, and cannot also use the faster one."""
+        """The first tenant wants one GPU and has it. It could not use the faster GPU as well."""
         snapshot = two_types(E6, demand=1)
         found = certify_round(snapshot, answer({1: (1, 0), 2: (0, 1)}))
         assert found.violated == ()
@@ -76,7 +77,7 @@ class TestCooperativeRound:
         assert all(row.capped for row in found.rows)
 
     def test_envy_is_noted_if_another_tenant_is_capped(self) -> None:
-        """The third tenant has all that it can use: a cap may have affected the first."""
+        """The third tenant has all that it can use. Its cap may explain the first tenant's envy."""
         speeds = {1: 2.0, 2: 5.0, 3: 2.0}
         snapshot = two_types(speeds, gpus=2, demand=3)
         shares = {1: (0.5, 0), 2: (0, 1.5), 3: (1.5, 0.5)}
@@ -99,7 +100,10 @@ class TestCooperativeRound:
         ).broken == (1,)
 
     def test_shows_envy_of_whole_gpus_without_violation(self) -> None:
-        """By rounding only the second tenant gets the fast GPU; the promise is about ideals."""
+        """Because of rounding, only the second tenant gets the fast GPU.
+
+        The promise is about the ideals before rounding.
+        """
         decision = answer(times(COOPERATIVE, 8), grants=(grant(1, 2, ((FAST_NODE, 8),)),))
         envy = line(certify_round(two_types(E6, gpus=8, demand=20), decision), P.ENVY_FREE)
         assert (envy.verdict, envy.in_gpus) == (Verdict.HOLDS, 16)
@@ -121,7 +125,8 @@ class TestNonCooperativeRound:
 
     def test_promises_truthfulness_only_for_one_job_type_each(self) -> None:
         one = certify_round(two_types(E6, **NONCOOPERATIVE), answer(EQUAL))
-        # The property is promised, but not measured, as this test's registry has no policy oef.
+        # The policy promises the property. It is not measured, because this registry has no policy
+        # `oef`.
         assert line(one, P.OVERSTATING).verdict in (Verdict.UNKNOWN, Verdict.HOLDS)
         assert line(one, P.UNDERSTATING).verdict is Verdict.NOT_PROMISED
         snapshot = two_types(E6, **NONCOOPERATIVE)
@@ -166,7 +171,7 @@ class TestLeases:
 def served(
     rhos: dict[int, float], order: list[int], note: str = "", passed_us: int | None = None
 ) -> tuple[Any, Decision]:
-    """A round of ltgf in which tenants with these rhos get one GPU each in this order."""
+    """Return a round of ltgf in which tenants with these rhos get one GPU each, in this order."""
     hour = 3_600_000_000
     claims = tuple(
         ClaimService(t, FAST, AT_US, quota=1, demand=9, alloc_gpu_us=round(rho * hour * 100),
@@ -196,7 +201,7 @@ class TestLongTermOrder:
         assert (row.verdict, row.checked, row.basis) == (Verdict.HOLDS, 3, Basis.SUMS)
 
     def test_counts_leases_granted_in_the_round(self) -> None:
-        """A lease adds 0.01 to rho, so with a lease the first tenant would be behind the second."""
+        """Each lease adds 0.01 to rho, so a lease would move the first tenant behind the second."""
         assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 2, 1])).violated == ()
         assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 1, 2])).violated == (
             P.LONG_TERM_ORDER,
@@ -287,9 +292,9 @@ class TestCertificate:
 
 class TestRoundingNoise:
     def test_scales_tolerance_by_weight_of_small_share(self) -> None:
-        """8 GPUs are split 1000 : 1.
+        """8 GPUs are split 1000 : 1, and the small share is a micro-GPU too large.
 
-        The small share is a micro-GPU too large, a thousandth by weight.
+        By weight this is a thousandth of a GPU.
         """
         found = Allocation(
             rows=((1, 0), (2, 0)),

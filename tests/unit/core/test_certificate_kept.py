@@ -1,4 +1,4 @@
-"""Stored certificates: old ones keep their meaning."""
+"""Test that stored certificates keep their meaning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from evenshare_core.fairness.certificate import (
     read,
 )
 
-# The values in stored rows, which are never rewritten.
+# These values are in stored rows, which are never rewritten.
 WORDS = {
     Property: (
         "capacity gang single_hold long_term_order quota_guarantee trades individual_rationality"
@@ -51,7 +51,7 @@ def test_default_values_are_not_stored() -> None:
     assert plain(certificate((item,), (row,))) == WHOLE
     assert plain(certificate(())) == {"version": VERSION_BEFORE, "violated": []}
     assert read(WHOLE) == certificate((item,), (row,))
-    # from before the line of trades existed
+    # from before certificates had a line of trades
     assert read(WHOLE | {"version": 2}).findings == (item,)
     assert (item.checked, item.count, item.broken, item.why) == (0, 0, (), "")
     assert (item.worst, item.tenant, item.other) == (item.in_gpus, item.total, item.tolerance)
@@ -128,7 +128,7 @@ def test_order_or_misreport_probes_require_version_6() -> None:
     before = CertificateItem(Property.OVERSTATING, Verdict.HOLDS, Basis.PROBES, checked=1)
     assert certificate((order,)).version == certificate((speeds, probes)).version == VERSION == 6
     assert certificate((other, before)).version == VERSION_BEFORE
-    # Old certificates are read unchanged.
+    # Old certificates can still be read without a change.
     old = plain(certificate((other, before)))
     assert plain(read(old)) == old
     assert '"of"' not in msgspec.json.encode(old).decode()

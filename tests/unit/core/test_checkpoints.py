@@ -1,4 +1,4 @@
-"""Heads of logs: C2SP's own examples, signatures, and refusals."""
+"""Test the heads of logs: C2SP's own examples, signatures, and rejected heads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = "evenshare/es/rounds/philly"
 HEAD = Checkpoint(LOG, 20852163, bytes(range(32)))
 OLD, NEW = SigningKey(LOG, b"\1" * 32), SigningKey(LOG, b"\2" * 32)
 OLD_VKEY, NEW_VKEY = make_vkey(LOG, OLD.public), make_vkey(LOG, NEW.public)
-# From Go's documentation of sumdb/note, the source of the specification.
+# From Go's documentation of sumdb/note, on which the specification is based.
 GO_VKEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
 GO_NOTE = (
     "If you think cryptography is the answer to your problem,\n"
@@ -45,7 +45,7 @@ class TestNote:
         assert note.count("\u2014") == 2
 
     def test_verifies_signature_of_go_documentation(self) -> None:
-        """The text is not a checkpoint, which is reported only after the signature was verified."""
+        """The text is not a checkpoint; the error says so only after the signature was verified."""
         with pytest.raises(NoteError, match="three lines"):
             verify_note(GO_NOTE, [GO_VKEY], LOG)
         with pytest.raises(NoteError, match="not a signature of this text"):
@@ -75,7 +75,9 @@ class TestRejectedNote:
             verify_note(sign_note(note_text(HEAD), [OLD]) + other, [OLD_VKEY, NEW_VKEY], LOG)
 
     def test_rejects_head_of_other_log(self) -> None:
-        """The same private key signs all logs, so only the origin distinguishes them."""
+        """The same private key signs all logs, so a head differs from another log's only by its
+        origin.
+        """
         other = "evenshare/es/rounds/venus"
         note = sign_note(note_text(HEAD._replace(origin=other)), [OLD])
         with pytest.raises(NoteError, match=f"head of {other}"):

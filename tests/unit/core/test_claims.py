@@ -1,4 +1,4 @@
-"""The claimed type of a waiting job that can run on several."""
+"""Test which GPU type a waiting job claims if it can run on several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CAPACITY = {"k80": 4, "p100": 8, "v100": 8}
 
 
 def sums(quotas: dict[str, int], jobs: list[tuple[Job, str]]) -> Sums:
-    """Tenant 1 with quotas by type, and jobs with their first claims."""
+    """Return the sums of tenant 1, with quotas by type and jobs with their first claims."""
     new = Sums(Service(0), CAPACITY)
     for name, gpus in quotas.items():
         new.apply(Change(0, K.QUOTA, 1, gpus=gpus, gpu_types=(name,)), 0)
@@ -61,8 +61,8 @@ class TestMoveClaims:
         row = new.jobs[1]
         integral = new.claims[1, row.gpu_type].classes[row.demand, row.weight].fair_gpu_us
         assert row.gpu_type == "v100"
-        # It deserves half of 4 GPUs for the 100 us in which both jobs claimed K80s, and 4 GPUs for
-        # the 50 us since.
+        # The tenant deserves half of 4 GPUs for the 100 us in which both jobs claimed K80s, then 4
+        # GPUs for 50 us.
         assert integral - row.baseline_gpu_us == 200 + 200
 
     def test_running_job_claims_type_it_holds(self) -> None:
@@ -73,7 +73,7 @@ class TestMoveClaims:
 
     @given(st.integers(0, 10**6))
     def test_no_single_move_increases_deserved_gpus(self, seed: int) -> None:
-        """Neither the order of the jobs nor a second run changes the result."""
+        """The order of the jobs does not change the result, nor does a second run."""
         rng = random.Random(seed)  # noqa: S311 - a seeded case, not a secret
         names = tuple(CAPACITY)
         jobs = []

@@ -1,4 +1,4 @@
-"""Nodes kept for owners, compared with a search of all nodes for each owner."""
+"""Test which nodes are kept for owners, compared with a search of all nodes for each owner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lease(number: int, node: int, gpus: int) -> Lease:
 
 
 def clear_at(room: int, ends: list[tuple[int, int]], needed: int) -> int | None:
-    """The first time at which a node has `needed` GPUs free as leases end; None if never."""
+    """Return the first time at which a node has `needed` GPUs free as leases end, or None."""
     instants = [NOW_US, *sorted(NOW_US + after for _, after in ends)]
     for instant in instants:
         if room + sum(gpus for gpus, after in ends if NOW_US + after <= instant) >= needed:

@@ -1,4 +1,6 @@
-"""Consolidated placement: fewest nodes, best fit, free GPUs before those of ended leases."""
+"""Test consolidated placement: fewest nodes, best fit, and free GPUs before those of ended
+leases.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_c
 
 
 def least_nodes(free: dict[int, int], gpus: int) -> int:
-    """The fewest nodes for the gang, found greedily by most free GPUs."""
+    """Return the smallest number of nodes for the gang, found greedily by most free GPUs."""
     count, left = 0, gpus
     for size in sorted(free.values(), reverse=True):
         if left <= 0:
@@ -26,11 +28,11 @@ class TestFind:
     @pytest.mark.parametrize(
         ("free", "gpus", "expected"),
         [
-            # the node with the fewest free GPUs that suffices; on ties the lowest id
+            # among the nodes that fit, the one with the fewest free GPUs; on ties the lowest id
             ({1: 8, 2: 4, 3: 4}, 4, ((2, 4),)),
             ({1: 8, 2: 3}, 4, ((1, 4),)),
             ({1: 3, 2: 3}, 4, None),  # the gang fits a node, so it is not split
-            # the rest goes to the node with the fewest free GPUs that suffices
+            # the rest goes to the node with the fewest free GPUs that still fits it
             ({1: 8, 2: 8, 3: 4}, 12, ((1, 8), (3, 4))),
             ({1: 8, 2: 6, 3: 3, 4: 3}, 16, ((1, 8), (2, 6), (3, 2))),
             ({1: 8, 2: 7}, 16, None),
@@ -84,14 +86,14 @@ def free_capacity(
 class TestFreeCapacity:
     def test_uses_free_gpus_before_those_of_ended_leases(self) -> None:
         a = free_capacity({1: 8, 2: 8}, {}, {1: 4})
-        assert a.place(4) == ((1, 4),)  # the free half of node 1, not the ended lease
+        assert a.place(4) == ((1, 4),)  # the free half of node 1, not the GPUs of the ended lease
         assert a.renew(((1, 4),))
 
     def test_uses_ended_leases_only_if_needed(self) -> None:
         a = free_capacity({1: 8}, {}, {1: 8})
         assert a.place(4) == ((1, 4),)
-        assert not a.renew(((1, 8),))  # the gang took some of its GPUs
-        assert a.unheld.total == 4  # no job holds the lease's other GPUs any more
+        assert not a.renew(((1, 8),))  # the gang took some of this lease's GPUs
+        assert a.unheld.total == 4  # no other job takes the rest of the lease's GPUs
 
     def test_dropped_lease_frees_its_gpus(self) -> None:
         a = free_capacity({1: 8}, {1: 2}, {1: 6})

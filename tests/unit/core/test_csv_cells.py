@@ -1,4 +1,4 @@
-"""CSV files: no cell is a formula, and readers get back the original text."""
+"""Test CSV files: no cell is a formula, and reading returns the original text."""
 
 from __future__ import annotations
 

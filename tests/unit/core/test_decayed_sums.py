@@ -1,4 +1,4 @@
-"""Exponentially decayed sums: memory across skipped idle rounds, and the rate of decay."""
+"""Test exponentially decayed sums: their value after skipped idle rounds, and their decay rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUND_US = 10 * SECOND_US
 
 
 def later(row: ClaimService, at_us: int) -> ClaimService:
-    """The unchanged claim at a later instant."""
+    """Return the sums at a later time with an unchanged claim."""
     span_us = at_us - row.since_us
     return replace(
         row,
@@ -35,7 +35,8 @@ class TestDecay:
         sums.begin(sums.memory, [later(row, HOUR_US)], HOUR_US, ROUND_US)
         idle = replace(later(row, HOUR_US), held=0, demand=0)
         then = sums.sums(later(row, HOUR_US))
-        # After one window with 2 GPUs, 1 - 1/e of the GPU-time is left; twice as much is deserved.
+        # After one window with 2 GPUs, 1 - 1/e of the GPU-time remains. Deserved GPU-time is twice
+        # that.
         assert abs(then[0] / (2 * HOUR_US) - (1 - exp(-1))) < 0.01
         assert abs(then[1] - 2 * then[0]) <= 2 * MARKS
         sums.begin(sums.memory, [idle], HOUR_US, ROUND_US)
@@ -67,7 +68,7 @@ class TestDecay:
 
 class TestMemory:
     def test_is_unaffected_by_skipped_idle_rounds(self) -> None:
-        """Rounds on the grid are skipped if no claim changed since the last one."""
+        """Rounds on the grid are skipped if no claim changed since the previous round."""
         for seed in range(30):
             rng = random.Random(seed)  # noqa: S311 - a test's seed
             window_us = rng.choice((600, 3_600, 86_400)) * SECOND_US
@@ -83,7 +84,7 @@ class TestMemory:
                     assert some.memory == every.memory
                     assert [some.sums(row) for row in rows] == [every.sums(row) for row in rows]
                 changed = rng.random() < 0.05
-                if changed:  # at any instant before the next round
+                if changed:  # the change may come at any time before the next round
                     between_us = at_us + rng.randrange(ROUND_US)
                     rows = [
                         replace(

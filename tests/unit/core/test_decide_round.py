@@ -1,4 +1,4 @@
-"""A complete round: own and borrowed, limits, shares, prices, ends and reasons."""
+"""Test a complete round: own and borrowed GPUs, limits, shares, prices, ends and reasons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BORROWER, LENDER = Entitlement(1, "v100", 4), Entitlement(2, "v100", 4)
 
 
 def splits(decision: Decision) -> dict[int, tuple[int, int, int]]:
-    """(own, borrowed, price) of each new or renewed term, by job."""
+    """Return (own, borrowed, price) of each new or renewed term by job."""
     terms = {row.job: (row.own, row.borrowed, row.price_micro) for row in decision.grants}
     return terms | {row.job: (row.own, row.borrowed, row.price_micro) for row in decision.renewals}
 
@@ -53,7 +53,7 @@ class TestOwnAndBorrowed:
         assert splits(decision) == {1: (4, 0, 0)}
 
     def test_withdraws_pick_that_would_borrow_above_max_price(self) -> None:
-        """Job 1 is picked first, but the older lease of job 2 uses the quota first."""
+        """Job 1 is picked first, but job 2 has the older lease and uses the quota first."""
         round_ = snapshot(
             [job(1, 4, max_price_micro=0), job(2, 4)],
             [lease(1, 2, (1, 4))],
@@ -67,7 +67,9 @@ class TestOwnAndBorrowed:
         assert (skip.reason, skip.numbers["withdrawn"]) == (Reason.PRICE_ABOVE_MAX, True)
 
     def test_lists_withdrawn_picks_in_arrival_order(self) -> None:
-        """The numbers are those of the first to arrive, not the first pick or the lowest id."""
+        """The numbers of a reason belong to the job that arrived first, not to the first pick or
+        the lowest id.
+        """
         late, early = job(1, 3, max_price_micro=1), job(4, 1, max_price_micro=2)
         round_ = snapshot(
             [replace(late, submitted_us=9), replace(early, submitted_us=2), job(3, 4)],
@@ -96,7 +98,7 @@ class TestOwnAndBorrowed:
 
 
 class TestLimits:
-    """The reason is the limit of the tenant or job, never "no free GPUs"."""
+    """The reason names the limit of the tenant or job, never "no free GPUs"."""
 
     @pytest.mark.parametrize("free", [8, 4])
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Steps of soft deadlines, as declared by jobs and traces."""
+"""Test the steps of soft deadlines that jobs and traces declare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A certificate's line of speeds: declared and measured."""
+"""Test the certificate's line about declared and measured speeds."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SPEEDS = Property.MEASURED_SPEEDS
 def measured(
     number: int, declared: int, fast: int, *, spread: int = 10, reports: int = 12
 ) -> MeasuredProfile:
-    """A job type with a declared and a measured speed on the fast type."""
+    """Return a job type with a declared and a measured speed on the fast type."""
     speeds = ((SLOW, MeasuredSpeed(1000, spread, 9)), (FAST, MeasuredSpeed(fast, spread, reports)))
     return MeasuredProfile(number, ((SLOW, 1000), (FAST, declared)), speeds)
 
 
 def asked(*rows: MeasuredProfile, **fields: Any) -> Snapshot:
-    """Two tenants with used speeds of 2 and 5 on fast GPUs."""
+    """Return a round in which tenants 1 and 2 have speeds of 2 and 5 on fast GPUs."""
     return two_types({1: 2.0, 2: 5.0}, measured=rows, **fields)
 
 
@@ -85,7 +85,7 @@ class TestOverclaim:
 
 class TestMeasuredSpeedsProperty:
     def test_is_violated_if_round_used_declared_speeds(self) -> None:
-        """The job type's speed in the snapshot is 2, though 1.2 was measured."""
+        """The snapshot uses the speed 2 for the job type, although 1.2 was measured."""
         found = certified(asked(measured(1, 2000, 1200), measured(2, 5000, 5000)))
         row = speeds_line(found)
         assert found.violated == (SPEEDS,)
@@ -117,7 +117,7 @@ class TestRoundsWithoutMeasurements:
         before = asked()
         found = certified(before)
         assert SPEEDS not in {row.name for row in found.findings}
-        assert found.version == VERSION  # the version that its lines of misreports require
+        assert found.version == VERSION  # the version that its lines of misreports need
         assert "overclaims" not in plain(found)
 
     def test_keep_old_encoding(self) -> None:

@@ -1,4 +1,4 @@
-"""Envy rows of the cooperative program: which are added and dropped, and termination."""
+"""Test the envy rows of the cooperative program: which are added and dropped, and that it ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def random_program(seed: int, tenants: int = 30) -> EnvyFree:
 
 
 def ordered_program(seed: int, tenants: int) -> EnvyFree:
-    """A program in which no ratio of adjacent types falls from tenant to tenant."""
+    """Return a program in which, from tenant to tenant, no ratio of adjacent types falls."""
     chance = np.random.default_rng(seed)
     ratios = np.sort(chance.uniform(1, 2, (tenants, 3)), axis=0)
     rows = np.hstack([np.ones((tenants, 1)), np.cumprod(ratios, axis=1)])
@@ -73,7 +73,9 @@ class Watched(EnvyModel):
         return super().violated(values)
 
     def drop(self, values: Array) -> None:
-        """Compare the dropped rows with a row-by-row computation of the slack."""
+        """Drop rows, and compare them with those that a row-by-row computation of the slack
+        finds.
+        """
         self.dropped_at.append(self.program.objective())
         binds_nothing = self.program.basic_rows()[self.fixed :]
         before = list(zip(*(side.tolist() for side in self.pairs), strict=True))
@@ -98,7 +100,9 @@ class Watched(EnvyModel):
 
 
 def begin(asked: EnvyFree) -> Watched:
-    """Start only with each tenant's row towards the next, so that most rows are missing."""
+    """Start with only one row per tenant, towards the next tenant, so that most rows are
+    missing.
+    """
     model = Watched(asked)
     model.add((np.arange(model.tenants - 1), np.arange(1, model.tenants)))
     return model
@@ -115,7 +119,7 @@ class TestEnvyRows:
     def test_rows_are_dropped_only_while_total_falls(
         self, speedups: list[list[int]], capacity: list[int], weights: list[int]
     ) -> None:
-        """Otherwise the same rows could be added and dropped forever."""
+        """Without this condition the same rows could be added and dropped forever."""
         model = begin(program(speedups, capacity, weights))
         model.optimum()
         falls = [b < a * (1 - 1e-9) for a, b in zip(model.totals, model.totals[1:], strict=False)]
@@ -126,7 +130,7 @@ class TestEnvyRows:
 
     @pytest.mark.parametrize("seed", range(6))
     def test_result_satisfies_rows_missing_from_program(self, seed: int) -> None:
-        """The program has only a few rows, but the result satisfies all envy rows."""
+        """The program has only a few rows, but its result satisfies all envy rows."""
         asked = random_program(seed)
         found = solve(asked, name="fast").shares
         seen = asked.speedups @ found.T
@@ -134,7 +138,7 @@ class TestEnvyRows:
 
 
 class TestInitialRows:
-    """The number of solves measures the quality of the guess, and is deterministic."""
+    """The number of solves shows how good the initial guess is; it is deterministic."""
 
     def test_ordered_ratios_need_at_most_two_solves(self) -> None:
         for seed in range(4):

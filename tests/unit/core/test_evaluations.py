@@ -1,4 +1,4 @@
-"""Stored evaluations: few, and independent of the order in which they arrived."""
+"""Test that few evaluations are stored, whatever their order of arrival."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestMerging:
         rng.shuffle(parts)
         kept: tuple[MetricPoint, ...] = ()
         for part in parts:
-            # A process sends a thinned history, and repeats earlier points.
+            # A process sends a thinned history, and sends earlier points again.
             kept = merge_evaluations(kept, thinned(part, TARGET), TARGET)
         assert kept == thinned(points, TARGET)
         assert merge_evaluations(kept, kept, TARGET) == kept

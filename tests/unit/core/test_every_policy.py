@@ -1,8 +1,8 @@
-"""Every policy with random pools: it decides, and gives reasons for waiting jobs.
+"""Test every policy with random pools: it decides, and gives reasons for waiting jobs.
 
 `decide_round` checks the invariants of every decision: capacity, gangs, accepted types and
-profiles, quota modes and limits, protected leases, a reason for each waiting job. The pools here
-have all of that at once.
+profiles, quota modes and limits, protected leases, reasons for
+waiting jobs. The random pools have all of these features at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SLOW = {"backend"}
 
 
 def drawn_option(rng: random.Random, option: Option) -> Any:
-    """A random value within bounds, often near the default."""
+    """Return a random value within the option's bounds, often near the default."""
     match option.kind:
         case "switch":
             return rng.random() < 0.5
@@ -57,7 +57,7 @@ def drawn_option(rng: random.Random, option: Option) -> Any:
 
 
 def drawn_options(rng: random.Random, policy: str, without: set[str]) -> dict[str, Any]:
-    """Random valid options of a policy; sometimes the defaults."""
+    """Return random valid options of a policy, sometimes the defaults."""
     if rng.random() < 0.3:
         return {}
     described = describe_options(POLICIES[policy].options_type)
@@ -67,9 +67,9 @@ def drawn_options(rng: random.Random, policy: str, without: set[str]) -> dict[st
 
 
 def drawn_job(rng: random.Random, row: Job, held: set[str], profiles: list[Profile]) -> Job:
-    """A job with or without a profile, which accepts only types on which it can run.
+    """Return a job with or without a profile, which accepts only types on which it can run.
 
-    `held` has types on which it has run.
+    `held` has the types on which it has already run.
     """
     estimate_us = rng.choice((None, 0, rng.randrange(5 * HOUR_US)))
     mine = [one for one in profiles if one.tenant == row.tenant]
@@ -82,7 +82,7 @@ def drawn_job(rng: random.Random, row: Job, held: set[str], profiles: list[Profi
 
 
 def drawn_deadline(rng: random.Random, job_id: int, at_us: int) -> Deadline:
-    """A strict or soft deadline, some or all of whose steps may have passed."""
+    """Return a strict or soft deadline; some or all of its steps may have passed."""
     ends_us = sorted(
         {at_us + rng.randrange(-HOUR_US, 8 * HOUR_US) for _ in range(rng.choice((1, 3)))}
     )
@@ -95,7 +95,9 @@ def drawn_deadline(rng: random.Random, job_id: int, at_us: int) -> Deadline:
 
 
 def drawn(policy: str, seed: int, without: set[str] = SLOW) -> Snapshot:
-    """A random pool with limits, profiles, protected leases, a lost node and too large jobs."""
+    """Return a random pool with limits, profiles, protected leases, a lost node and jobs that are
+    too large.
+    """
     rng = random.Random(f"{policy} {seed}")  # noqa: S311 - a seeded pool, not a secret
     made = pool(
         seed=seed, nodes=rng.randint(2, 9), tenants=rng.randint(1, 5), pending=rng.randint(0, 30),
@@ -157,13 +159,13 @@ def drawn(policy: str, seed: int, without: set[str] = SLOW) -> Snapshot:
 
 @cache
 def decided(policy: str, seed: int) -> tuple[Snapshot, Decision]:
-    """A random pool and its round, cached for several tests."""
+    """Return a random pool and its round, cached for several tests."""
     asked = drawn(policy, seed)
     return asked, decide_round(asked)
 
 
 def checked(asked: Snapshot) -> Decision:
-    """The decision of a round whose certificate has no violation."""
+    """Return the round's decision, after checking that its certificate has no violation."""
     decision = decide_round(asked)
     certificate = certify_round(asked, decision)
     assert not certificate.failure
@@ -173,7 +175,9 @@ def checked(asked: Snapshot) -> Decision:
 @every_policy
 class TestRound:
     def test_overfills_no_node_and_gives_one_reason_per_job(self, policy: str) -> None:
-        """In addition to the checks of `decide_round`, the round overfills no node."""
+        """The test counts each node's used GPUs itself, in addition to the checks of
+        `decide_round`.
+        """
         waits = 0
         for seed in SEEDS:
             asked, decision = decided(policy, seed)
@@ -239,12 +243,12 @@ class TestRound:
 
 
 def another(number: int) -> int:
-    """Another id in the same order; 0 is kept."""
+    """Return a different id in the same order; 0 stays 0."""
     return 7 * number + 3 if number else 0
 
 
 def renamed(asked: Snapshot) -> Snapshot:
-    """The pool with all ids replaced, in the same order."""
+    """Return the pool with all ids replaced, in the same order."""
 
     def row_of(row: Any) -> Any:
         names = {"id", "tenant", "job", "profile"} & set(row.__struct_fields__)
@@ -264,7 +268,7 @@ Outline = tuple[str, str, tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
 def outline(decision: Decision) -> list[Outline]:
-    """The decision as (action, reason, ids, placement)."""
+    """Return the decision as rows of (action, reason, ids, placement)."""
     rows: list[Outline] = [
         ("grant", row.gpu_type, (row.job, row.tenant), row.placement) for row in decision.grants
     ]
@@ -307,13 +311,13 @@ class TestUnusualPool:
         assert (skip.jobs, skip.reason) == ((1,), Reason.TOO_LARGE)
 
     def test_accepts_jobs_of_tenants_without_quota(self, policy: str) -> None:
-        """Some of them have a quota of 0 GPUs, others have no row."""
+        """Some of these tenants have a quota of 0 GPUs, others have no quota row."""
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 0))
         jobs = [job(number, 2, tenant=number % 4) for number in range(1, 8)]
         checked(self.odd(policy, jobs, quotas=quotas))
 
     def test_avoids_lost_and_removed_nodes(self, policy: str) -> None:
-        """Leases on the node are not renewed when they end, and nothing starts there."""
+        """Leases on such a node are not renewed, and nothing starts on it."""
         jobs = [job(1, 4), job(2, 4), job(3, 2), job(4, 8)]
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (2, 4))]
         whole = self.odd(policy, jobs, leases=leases, nodes={1: 4, 2: 4})
@@ -329,7 +333,7 @@ class TestUnusualPool:
 
     @pytest.mark.parametrize(("tenant", "most"), [(1, 4), (3, 2)])
     def test_does_not_lend_reserved_quota(self, policy: str, tenant: int, most: int) -> None:
-        """The second tenant reserves its 4 GPUs, and the third may not borrow."""
+        """The second tenant reserves its 4 GPUs, so the third may not borrow them."""
         quotas = (
             Entitlement(1, "v100", 2),
             Entitlement(2, "v100", 4, mode=Mode.RESERVE),
@@ -351,7 +355,9 @@ class TestUnusualPool:
 
 @every_policy
 class TestConsecutiveRounds:
-    """Consecutive rounds while nodes come and go; the state passes through JSON."""
+    """Consecutive rounds while nodes are lost and return; the state is stored as JSON in
+    between.
+    """
 
     def test_state_through_json_gives_same_decisions(self, policy: str) -> None:
         plain, stored = self.state(policy), self.state(policy)
@@ -396,7 +402,6 @@ class TestConsecutiveRounds:
 
 
 def test_drawn_pools_cover_documented_features() -> None:
-    """The pools of this file have the documented features."""
     asked = [drawn("fifo", seed) for seed in SEEDS]
     assert any(row.spendable_micro is not None for one in asked for row in one.tenants)
     assert any(not node.gpus for one in asked for node in one.nodes)

@@ -1,4 +1,6 @@
-"""An exchange of leases is complete or cancelled: a limit on a part cancels all of it."""
+"""Test that an exchange of leases is applied in full or cancelled in full if a limit refuses a
+part.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 LATER_US = AT_US + 1
 KEY = Key(None, None)
-# Tenant 2 holds all of node 1 above its quota. Tenant 1 should get node 1, and tenant 3 the free
+# Tenant 2 holds all of node 1, above its quota. Tenant 1 should get node 1, and tenant 3 the free
 # GPUs.
 JOBS = [job(1, 4, tenant=2), job(2, 4, tenant=1), job(3, 2, tenant=3), job(4, 2, tenant=1)]
 LEASES = [lease(1, 1, (1, 4), tenant=2, expires_us=LATER_US, own=0, borrowed=4)]
@@ -47,14 +49,14 @@ class TestExchange:
         assert terms.skips == ANSWER.skips
 
     def test_is_cancelled_if_limit_withdraws_its_job(self) -> None:
-        """Job 4 uses the quota first, so job 2 would have to borrow, which its tenant may not."""
+        """Job 4 uses the quota first. Job 2 would have to borrow, and its tenant may not borrow."""
         terms = settle(snapshot(JOBS, LEASES, nodes={1: 4, 2: 4}, quotas=quotas(4)), ANSWER)
         assert [grant.job for grant in terms.grants] == [4, 3]
         assert (terms.preemptions, terms.ends) == ((), ())
         assert [(skip.reason, skip.jobs) for skip in terms.skips] == [(Reason.QUOTA_LIMIT, (2,))]
 
     def test_is_cancelled_if_moved_job_may_not_continue(self) -> None:
-        """The moved job needs a new term, and none is granted above its maximum price."""
+        """The moved job needs a new term, but the price is above the job's maximum price."""
         jobs = [replace(JOBS[0], gpus=1, max_price_micro=5), *JOBS[1:]]
         leases = [lease(1, 1, (1, 1), tenant=2, expires_us=LATER_US, own=0, borrowed=1)]
         moved = replace(

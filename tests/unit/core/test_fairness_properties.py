@@ -1,4 +1,4 @@
-"""Envy, sharing incentive, Pareto slack and misreports, on cases solved by hand."""
+"""Test envy, sharing incentive, Pareto slack and misreports, on cases solved by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ COOPERATIVE6 = arr((1, 0.25), (0, 0.75))
 class TestEnvy:
     def test_papers_cooperative_optimum_is_envy_free(self) -> None:
         envy = envy_matrix(W6, COOPERATIVE6, np.ones(2))
-        # The first row is indifferent, 2 x 0.75 = 1 + 2 x 0.25; the second is far from envy.
+        # The first row is exactly indifferent: 2 x 0.75 = 1 + 2 x 0.25. The second is far from
+        # envy.
         assert envy == pytest.approx(arr((0, 0), (-1.5, 0)))
 
     def test_equals_gain_with_other_rows_share(self) -> None:
@@ -48,7 +49,10 @@ class TestEnvy:
         assert envy.tolist() == [[0, 0], [0, 0]]
 
     def test_counts_only_usable_part_of_other_share(self) -> None:
-        """The first row can use one GPU only: the fast one, without the second row's other two."""
+        """The first row can use only one GPU.
+
+        It counts the fast one, but not the second row's other two.
+        """
         shares = arr((1, 0), (2, 1))
         assert envy_matrix(W6, shares, np.ones(2)).tolist() == [[0, 3], [-6, 0]]
         limited = envy_matrix(W6, shares, np.ones(2), limits=arr(1, 9))

@@ -1,4 +1,6 @@
-"""Every round starts from the state that the previous round left; manipulations are reported."""
+"""Test that every round starts from the state after the previous round, and that manipulations are
+reported.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ Bend = Callable[[Snapshot], Snapshot]
 
 
 def bent(number: int, bend: Bend) -> tuple[str, ...]:
-    """The violations that a manipulated round of the history shows."""
+    """Return the violations that are reported for a manipulated round of the history."""
     rounds = history()
     before, after = rounds[number - 2], rounds[number - 1]
     changed = StoredRound(bend(after.snapshot), after.decision, after.superseded)
@@ -35,7 +37,7 @@ def row_of(rows: Sequence[Any], job: int) -> Any:
 
 
 def with_lease(snapshot: Snapshot, job: int, **fields: Any) -> Snapshot:
-    """The snapshot with changed fields of a job's lease."""
+    """Return the snapshot with changed fields of a job's lease."""
     leases = tuple(replace(row, **fields) if row.job == job else row for row in snapshot.leases)
     return replace(snapshot, leases=leases)
 
@@ -87,7 +89,7 @@ class TestHistory:
 
 
 class TestSums:
-    """The sums of tenants, classes of jobs and jobs are those of the previous round."""
+    """Each round takes the sums of tenants, classes of jobs and jobs from the previous round."""
 
     def test_reports_lowered_sum_with_both_values(self) -> None:
         found = bent(2, lambda snapshot: with_claim(snapshot, 2, alloc_gpu_us=7))
@@ -275,7 +277,7 @@ class TestLeases:
     )  # fmt: skip
     @pytest.mark.parametrize("number", [2, 3])
     def test_reports_altered_lease(self, number: int, field: str, value: Any) -> None:
-        """In round 2 the lease is newly granted, in round 3 it continues."""
+        """The lease is granted in round 2, and continues in round 3."""
         job = {2: 11, 3: 12}[number]
         value = {"tenant": 3 - {2: 1, 3: 2}[number]}.get(field, value)
         found = bent(number, lambda snapshot: with_lease(snapshot, job, **{field: value}))
@@ -343,7 +345,7 @@ class TestLeases:
         assert "Job 12 has a lease of 2 v100 that round 3 ended." in found
 
     def test_reports_lease_of_superseded_grant(self) -> None:
-        """If a part of the decision could not be applied, its job is unchanged."""
+        """If a part of the decision could not be applied, the job of that part is unchanged."""
         one, two, *_ = history()
         why = ({"item": "grant", "id": 11, "why": "the job no longer waited"},)
         found = breaks(StoredRound(one.snapshot, one.decision, why), two)

@@ -1,4 +1,6 @@
-"""Consecutive rounds in the disclosed form: paired by name, and across days."""
+"""Test consecutive rounds in the disclosed form, matched by name, also when the day changes in
+between.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tests.unit.core.following_rounds import history
 
 
 def disclosed(stored: StoredRound, day: str = "") -> Disclosed:
-    """A round in the disclosed form, with names that show the id; another `day` changes them."""
+    """Return a round in the disclosed form. The names show the id, and differ on another `day`."""
     ids = ids_of(stored.snapshot)
     naming = Naming(
         *({id_: f"{day}{kind[0]}{id_}" for id_ in getattr(ids, kind)} for kind in Naming._fields)
@@ -33,7 +35,7 @@ def _fields(stored: Disclosed) -> dict[str, Any]:
 
 
 def bent(stored: Disclosed, **fields: Any) -> Disclosed:
-    """The round with changed fields of its snapshot."""
+    """Return the round with changed fields of its snapshot."""
     return Disclosed(**{**_fields(stored), "snapshot": replace(stored.snapshot, **fields)})
 
 
@@ -50,7 +52,9 @@ class TestHistory:
 
 @pytest.mark.parametrize("days", [("", ""), ("one", "two")])
 class TestManipulation:
-    """A manipulation is reported, whether or not both rounds have the names of one day."""
+    """Manipulations are reported whether the names of the two rounds are of one day or of two
+    days.
+    """
 
     def pair(self, days: tuple[str, str], number: int = 2) -> tuple[Disclosed, Disclosed]:
         rounds = history()
@@ -66,7 +70,9 @@ class TestManipulation:
         assert found.startswith(f"The sums of tenant {days[1]}t2 for v100 are not those that")
 
     def test_reports_swapped_sums_of_two_jobs(self, days: tuple[str, str]) -> None:
-        """The sums of two jobs are exchanged: the same rows, except for their ids."""
+        """The sums of two jobs are exchanged, so that both rounds have the same rows except for
+        their ids.
+        """
         before, after = self.pair(days)
         one, two, *rest = after.snapshot.service.jobs
         jobs = (replace(two, job=one.job), replace(one, job=two.job), *rest)

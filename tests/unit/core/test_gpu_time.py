@@ -1,4 +1,4 @@
-"""The LTGF integrals: exact for tenants, within a stated bound for jobs."""
+"""Test the LTGF integrals: exact for tenants, within a stated bound for jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def active(
 
 @dataclass
 class Plain:
-    """The same sums by their definition, in fractions, for each job separately."""
+    """The same sums, computed by their definition in fractions, for each job separately."""
 
     quota: dict[tuple[int, str], int] = field(default_factory=dict)
     alloc: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Plain:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Change]:
-    """Valid changes in time order over two tenants and two types."""
+    """Return valid changes of two tenants and two GPU types in time order."""
     changes = [quota(0, draw(st.integers(0, 9)), t, g) for t in (1, 2) for g in "ab"]
     # tenant, GPU type, gang, whether it holds GPUs
     jobs: dict[int, tuple[int, str, int, bool]] = {}
@@ -106,7 +106,7 @@ def histories(draw: st.DrawFn) -> list[Change]:
 
 
 class TestExactFractions:
-    """The sums equal a recomputation by definition in exact fractions."""
+    """Random histories, whose sums equal a recomputation by definition in exact fractions."""
 
     @given(histories(), st.integers(0, 1000), st.data())
     def test_integrals_match_exact_fractions_within_bound(
@@ -180,7 +180,7 @@ class TestAdvance:
 
 
 class TestClaimedType:
-    """A job that accepts several types claims the type with its tenant's lowest rho."""
+    """A job that accepts several types, which claims the type with its tenant's lowest rho."""
 
     BASE = (
         quota(0, 4, gpu_type="a"),
@@ -218,7 +218,7 @@ class TestClaimedType:
 
 
 class TestContradictions:
-    """A change that contradicts the state is an error that names it."""
+    """Changes that contradict the state; each raises an error that names the change."""
 
     @pytest.mark.parametrize(
         ("change", "problem"),
@@ -250,7 +250,10 @@ class TestContradictions:
 
 class TestFairnessWindow:
     def test_forgets_use_before_window(self) -> None:
-        """The tenant held 4 of 4 GPUs for one window, then none for two: rho falls from 1 to 0."""
+        """The tenant held 4 of 4 GPUs for one window, then none for two windows.
+
+        Rho falls from 1 to 0.
+        """
         window_us = 1600
         changes = [quota(0, 4), active(0, 1, 4), Change(0, HOLD, 1, 1, 4)]
         service = advance(Service(at_us=0), changes, 0, window_us=window_us)

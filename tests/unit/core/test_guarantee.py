@@ -1,4 +1,4 @@
-"""The certificate's line of quota guarantees: measured without the policy, violated if it fails."""
+"""Test the certificate's line of quota guarantees: it is measured without the policy."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ OWED = {1: (12_000, 10_000), 2: (9_000, 10_000)}
 
 
 class Forgetful(Evenshare):
-    """A policy that promises the guarantee, and does not keep it."""
+    """A policy that promises the guarantee and breaks it."""
 
     name = "forgetful"
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Decide with all preemption switched off."""
+        """Decide without any preemption."""
         off = {"guarantee": False, "pays": False, "gangs_per_round": 0}
         return super().decide(replace(snapshot, options={**snapshot.options, **off}))
 
@@ -40,7 +40,9 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crowded(gpus: int = 4, **fields: Any) -> Snapshot:
-    """Tenant 1 holds all eight GPUs in two leases; a job of tenant 2 waits for `gpus`."""
+    """Return a round in which tenant 1 holds all eight GPUs in two leases, and a job of tenant 2
+    waits for `gpus`.
+    """
     jobs = [job(1, 4), job(2, 4), job(3, gpus, tenant=2)]
     leases = fields.pop("leases", [running(1, 1, 4), running(2, 1, 4)])
     return pool(jobs, leases, **{"nodes": {1: 8}, "quotas": HALVES, "sums": OWED, **fields})
@@ -98,7 +100,7 @@ class TestGuaranteeScope:
 
 
 class TestUnpreemptibleLeases:
-    """The job is owed its GPUs, but no room could be made for it: the guarantee holds."""
+    """A job is owed GPUs, but no allowed preemption could free them, so the guarantee holds."""
 
     def assert_holds(self, asked: Snapshot) -> None:
         for policy in (Forgetful.name, "evenshare"):
@@ -113,7 +115,7 @@ class TestUnpreemptibleLeases:
         self.assert_holds(crowded(leases=leases))
 
     def test_holds_if_preemption_would_cut_own_quota(self) -> None:
-        """Tenant 1 may lose only four of its eight GPUs, but holds all eight in one lease."""
+        """Tenant 1 may lose only four of its eight GPUs, but one lease holds all eight."""
         asked = pool(
             [job(1, 8), job(3, 4, tenant=2)],
             [running(1, 1, 8)],
@@ -130,7 +132,9 @@ class TestUnpreemptibleLeases:
         self.assert_holds(asked)
 
     def test_largest_preemptible_lease_ends_first(self) -> None:
-        """Of leases of 4, 3 and 1 with a spare of 4, the largest ends, so a gang of 4 fits."""
+        """Tenant 1 has leases of 4, 3 and 1 GPUs and may lose 4, so the largest ends and a gang of
+        4 fits.
+        """
         jobs = [job(1, 4), job(2, 3), job(3, 1), job(4, 4, tenant=2)]
         leases = [running(1, 1, 4), running(2, 1, 3), running(3, 1, 1)]
         asked = pool(jobs, leases, nodes={1: 8}, quotas=HALVES, sums=OWED)

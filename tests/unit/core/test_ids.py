@@ -1,4 +1,6 @@
-"""Every field, and every place in a memory, declares whether its integers are ids."""
+"""Test that every field, and every key in a policy's memory, declares whether its integers are
+ids.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ from evenshare_core.domain.values import Value
 from evenshare_core.fairness.certificate import Certificate, Property
 from evenshare_core.policies.registry import POLICIES
 
-# Integers that are not ids, by unit or by name. `pool` is the same in all rounds of a pool,
+# Integers that are not ids, by unit or by name. `pool` is the same in all rounds of a pool.
 # `number` and `round` count rounds.
 UNITS = ("_us", "_micro", "_milli", "_mb")
 PLAIN = {
@@ -50,7 +52,7 @@ PLAIN = {
     "version", "checked", "count", "left_out", "of", "overclaims_left_out", "ClassService.jobs",
     "Lease.placement", "Grant.placement", "speedups", "declared",
 }  # fmt: skip
-# Fields with untyped objects, and how their keys are declared.
+# Fields that hold untyped objects, and the declaration of their keys.
 OBJECTS = {
     "Snapshot.options": "settings: each policy's options are a type",
     "Snapshot.memory": "Policy.memory_ids",
@@ -61,7 +63,7 @@ OBJECTS = {
 
 
 class Place(NamedTuple):
-    """A field of a type that is a part of a round."""
+    """A field whose type is a part of a round."""
 
     owner: str
     name: str
@@ -69,7 +71,7 @@ class Place(NamedTuple):
 
 
 def parts_of(hint: Any) -> Iterator[Any]:
-    """The types within a hint, without those of ids or shapes."""
+    """Return the types in a type hint, except those of ids and shapes."""
     if typing.get_origin(hint) is Annotated:
         metas = typing.get_args(hint)[1:]
         if any(isinstance(meta, msgspec.Meta) and "ids" in (meta.extra or {}) for meta in metas):
@@ -87,7 +89,7 @@ def is_struct(hint: Any) -> bool:
 
 
 def places(root: type, seen: set[type]) -> Iterator[Place]:
-    """All fields of a type and of the types in it."""
+    """Return all fields of a type and of the types in it."""
     seen.add(root)
     hints = hints_of(root)
     for name, hint in hints.items():
@@ -98,7 +100,7 @@ def places(root: type, seen: set[type]) -> Iterator[Place]:
 
 
 def undeclared(root: type) -> set[str]:
-    """Fields with undeclared integers."""
+    """Return the fields whose integers are not declared."""
     return {
         f"{place.owner}.{place.name}"
         for place in places(root, set())

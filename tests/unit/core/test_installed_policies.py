@@ -1,4 +1,6 @@
-"""Policies of other packages: found by their entry points; a wrong one does not affect others."""
+"""Test policies that other packages install: entry points list them, and a faulty one does not
+affect others.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ HERE = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the path, whose content counts as installed and is forgotten afterwards."""
+    """Add a folder to the path as if its content were installed, and forget its modules
+    afterwards.
+    """
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("acme_policies", "other_policies"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -50,7 +54,7 @@ class TestExternalPolicy:
         assert verdicts[Property.CAPACITY] == verdicts[Property.PARETO] == Verdict.HOLDS
 
     def test_cli_simulates_it_with_core_policies(self, tmp_path: Path) -> None:
-        # A policy may import modules that decide rounds, in any order.
+        # A policy may import the modules that decide rounds, in any order.
         uses = "\nfrom evenshare_core.policies.base import decide_round\n"
         install_policy(tmp_path, code=SMALLEST.read_text() + uses)
         path = os.pathsep.join([str(tmp_path), str(HERE / "core" / "src")])

@@ -1,4 +1,4 @@
-"""Each invariant, with a planted violation in an otherwise valid decision."""
+"""Test each invariant with one violation in a decision that is valid otherwise."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class TestViolations:
         jobs = tuple(replace(row, profile=7) if row.id in (2, 3) else row for row in ROUND.jobs)
         profiles = (Profile(7, 1, (("k80", 1000),)),)
         found = violations(replace(ROUND, jobs=jobs, profiles=profiles), GOOD)
-        # Job 2's lease is only renewed, and renewals do not check the profile.
+        # Job 2's lease is only renewed, and a renewal does not check the profile.
         assert [row.detail for row in found] == ["job 3 cannot run on v100"]
 
     def test_allows_running_leases_on_drained_node(self) -> None:

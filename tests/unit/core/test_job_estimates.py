@@ -1,4 +1,4 @@
-"""Estimates of jobs, with numbers computed by hand."""
+"""Test estimates of jobs against numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TestCurveEstimate:
     def test_does_not_yield_to_declared_estimate_above_cap(
         self, declared_s: int, source: EstimateSource
     ) -> None:
-        """The declared estimate has a smaller error, but a thousand iterations take only 100 s."""
+        """The declared estimate has a smaller error, but 1,000 iterations take only 100 s."""
         past = {1: (PastRun(50 * SECOND_US, 40 * SECOND_US),)}
         record = TypeRecord(SPEEDS, (time("k80", 100),), runs=past)
         stop = Estimate(600, 300, EstimateSource.FITTED)
@@ -157,7 +157,7 @@ class TestHistoryAndDeclaredEstimate:
         runs = tuple(PastRun(n * HOUR_US) for n in hours)
         record = TypeRecord(SPEEDS, runs={2: runs, 1: (PastRun(1),)})
         found = known(JobClaims(), record, gpus=2)
-        # The spread is 1.4826 x 1 h, times sqrt(6 / 5) for a sixth run, over 3 h.
+        # The spread is 1.4826 x 1 h, times sqrt(6 / 5) for a sixth run, divided by 3 h.
         assert found == WorkEstimate(found.work, 5)
         assert found.work.amount == 3 * HOUR_US
         assert found.work.error_milli == 542
@@ -211,7 +211,7 @@ class TestOverheadAndSpread:
     def test_spread_is_ratio_of_multi_node_to_one_node_speed(self) -> None:
         rows = (time("k80", 100, gpus=2), time("k80", 125, gpus=2, several=True))
         assert size_record(TypeRecord(SPEEDS, rows), 2).spread_milli == 800
-        # By (2): 100 + 20 on one node, 100 + 60 on two. Two more GPUs make it 160 and 280.
+        # By (2): 100 + 20 on one node, 100 + 60 on two nodes. With two more GPUs it is 160 and 280.
         fitted = (
             time("k80", 100), time("k80", 120, gpus=2), time("k80", 160, gpus=2, several=True),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Each waiting job has its own numbers, whatever jobs the decision groups with it."""
+"""Test that each waiting job gets its own numbers, also if jobs share a skip."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reason_at(round_: Snapshot, number: int) -> OwnReason:
 
 
 def alone(round_: Snapshot, number: int, *others: int) -> OwnReason:
-    """The reason that the same round gives the job if the other jobs do not wait."""
+    """Return the reason that the job gets in the same round if no other job waits."""
     kept = tuple(one for one in round_.jobs if one.id not in others)
     changes = tuple(one for one in round_.changes if one.job not in others)
     return reason_at(replace(round_, jobs=kept, changes=changes), number)
@@ -73,7 +73,7 @@ class TestJobReason:
         assert reason_of(round_, decide_round(round_), 1) is None
 
     def test_omits_unknown_numbers(self) -> None:
-        """Only one policy ranks by rho; for the others, nulls would read as zeros."""
+        """Only one policy ranks by rho. For other policies, nulls could be taken for zeros."""
         jobs = [job(1, 8), job(2, 8)]
         for policy in POLICIES:
             round_ = snapshot(jobs, nodes={1: 8}, policy=policy)
@@ -84,12 +84,14 @@ class TestJobReason:
 
 
 class TestEvenshareTurn:
-    """The numbers that rank a tenant: received, deserved, and their ratio."""
+    """The numbers that rank a tenant: GPU-time received and deserved, and their ratio."""
 
     QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
 
     def turn(self, waits: int = 1, **options: Any) -> dict[str, Any]:
-        """Tenant 2 received less, so its job of 8 GPUs goes first, unless held GPUs decide."""
+        """Return a round in which tenant 2 received less, so its job of 8 GPUs is first unless held
+        GPUs decide.
+        """
         round_ = pool(
             [job(1, 8), job(2, 8, tenant=2)], nodes={1: 8}, quotas=self.QUOTAS,
             sums={1: (9_000, 10_000), 2: (5_000, 10_000)}, attained={1: 600}, options=options,

@@ -1,7 +1,7 @@
-"""Quota that its tenant reserves is never lent, by any policy: neither by grant nor by renewal.
+"""Test that no policy lends quota that its tenant reserves, by grant or by renewal.
 
-In these pools, only tenants without quota have jobs that wait or are due, so every GPU that a round
-gives is borrowed. Owners hold some of their quota in leases that continue.
+In these pools, only tenants without quota have jobs that wait or whose lease is due. So every GPU
+that a round grants is borrowed. Owners hold some of their quota in leases that continue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
 
 
 def drawn(seed: int, policy: str) -> Snapshot:
-    """Three owners, some of which reserve quota, and two tenants without quota."""
+    """Return a random pool with three owners, some of which reserve quota, and two tenants without
+    quota.
+    """
     rng = random.Random(seed)  # noqa: S311 - a reproducible case, no secret
     nodes = {node: rng.choice((2, 4, 8)) for node in range(1, rng.randint(3, 5))}
     free, ids = dict(nodes), iter(range(1, 200))
@@ -79,9 +81,9 @@ def unused(round_: Snapshot, decision: Decision) -> int:
 
 
 def kept(round_: Snapshot) -> int:
-    """Idle quota that others may not use.
+    """Return the idle quota that other tenants may not use.
 
-    Owners' leases continue, and no owner gets another one.
+    The owners' leases continue, and no owner gets a new lease.
     """
     own = Counter[int]()
     for row in round_.leases:

@@ -1,6 +1,6 @@
-"""No term is charged past its expiry because rounds were late; its lenders are paid in full.
+"""Test that late rounds extend no charge beyond a term's expiry, and that lenders are paid in full.
 
-Terms last 900 s; a round is expected each 60 s, and late after two intervals (ADR 0232).
+Terms last 900 s. A round is expected every 60 s, and is late after two intervals (ADR 0232).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from evenshare_core.units import SECOND_US
 
 LEASE_S, ROUND_S = 900, 60
 LATE_S = 2 * ROUND_S
-PRICE = 7_560_000  # 1.89 credits for a GPU and a quarter of an hour
+PRICE = 7_560_000  # 1.89 credits for a GPU for a quarter of an hour
 QUARTER, OUTAGE_S = 1_890_000, 16_200
 FIGURES = {"own": 0, "borrowed": 1, "price": "7.560000", "gpu_type": "v100"}
 
 
 @dataclass
 class LeaseEvents:
-    """Events of one lease, in seconds; tenant 2 lends."""
+    """The events of one lease, with times in seconds; tenant 2 lends."""
 
     events: list[Event]
 
@@ -51,7 +51,7 @@ class LeaseEvents:
 
 
 def started_lease(**granted: Any) -> LeaseEvents:
-    """A lease that was granted and started at 0."""
+    """Return the events of a lease that was granted and started at 0."""
     story = LeaseEvents([])
     story.add("entitled", 0, 0, gpu_type="v100", capacity=4, quotas={"1": [0, 0], "2": [4, None]})
     story.add("granted", 0, **granted)
@@ -89,7 +89,7 @@ class TestTermDuringOutage:
         assert (term.amount_micro, term.ends_us) == (QUARTER, ends_s * SECOND_US)
 
     def test_late_renewal_is_charged_from_its_own_instant(self) -> None:
-        """The gap belongs to no term: the renewal is charged from its own instant on."""
+        """No term covers the gap before the renewal, so the charge starts with the renewal."""
         story = started_lease()
         story.add("renewed", OUTAGE_S, term=2)
         story.round(OUTAGE_S)
@@ -132,7 +132,7 @@ class TestChargeForFullTime:
         assert (term.amount_micro, term.borne_micro) == (PRICE * (LEASE_S + LATE_S) // 3600, 0)
 
     def test_applies_if_process_stops_slowly(self) -> None:
-        """Rounds were on time: a job that ignores its notice pays for its time."""
+        """Rounds were on time. A job that ignores its notice pays until its process ends."""
         story = started_lease()
         story.add("stop_asked", LEASE_S)
         story.round(LEASE_S)
@@ -151,7 +151,7 @@ class TestChargeForFullTime:
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
     def test_applies_if_rounds_continued_the_lease(self) -> None:
-        """A round decided that the lease continues, so the job is charged."""
+        """A round decided to continue the lease, so the job is charged."""
         story = started_lease()
         story.round(LEASE_S)
         story.round(OUTAGE_S)
@@ -160,7 +160,9 @@ class TestChargeForFullTime:
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
     def test_applies_until_protection_ends(self) -> None:
-        """A minimum runtime counts from the start, and no round may end the lease earlier."""
+        """A minimum runtime counts from the lease's start, and no round may end the lease
+        earlier.
+        """
         story = LeaseEvents([])
         story.add("granted", 0, protected_us=1800 * SECOND_US)
         story.round(0)
@@ -188,7 +190,7 @@ class TestChargeForFullTime:
 
 @st.composite
 def lives(draw: st.DrawFn) -> list[Event]:
-    """Leases with rounds that are on time, late, or very late."""
+    """Return random leases with rounds that are on time, late, or very late."""
     story = LeaseEvents([])
     story.add("entitled", 0, 0, gpu_type="v100", capacity=9, quotas={"2": [4, None], "3": [2, 1]})
     at_s, terms = 0.0, dict[int, int]()
@@ -231,7 +233,10 @@ class TestRandomEvents:
 
     @given(lives())
     def test_lenders_receive_charge_plus_operators_part(self, events: list[Event]) -> None:
-        """Shares cover the whole time; the operator pays what the borrower does not."""
+        """The lenders' shares cover the whole time.
+
+        The operator pays what the borrower does not pay.
+        """
         sweep, before = Sweep(), Sweep()
         for event in events:
             old = replace(event, data={k: v for k, v in event.data.items() if k != "expires_us"})

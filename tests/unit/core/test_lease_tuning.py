@@ -1,4 +1,4 @@
-"""The recommended lease length in hand-made cases, and the figures of a run at one length."""
+"""Test the recommended lease length in hand-made cases, and the figures of one run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Case = tuple[int, float | None, float | None]
 
 
 def figures(*cases: Case) -> list[LengthFigures]:
-    """Rows of (length, mean completion time, sharing loss)."""
+    """Return figures from rows of (length, mean completion time, sharing loss)."""
     return [
         LengthFigures(lease_s, 0 if jct_s is None else 7, jct_s, 0.0, loss)
         for lease_s, jct_s, loss in cases
@@ -36,14 +36,15 @@ class TestRecommendation:
         [
             # The paper's choice: 1,200 s is the fastest; 900 s is fairer and nearly as fast.
             (((600, 1090, 0.01), (900, 1010, 0.03), (1200, 1000, 0.05)), 900),
-            # 2 % slower counts as nearly as fast, slightly more does not.
+            # 2 % slower counts as nearly as fast; slightly more does not.
             (((300, 1020, 0.01), (900, 1000, 0.02)), 300),
             (((300, 1020.001, 0.01), (900, 1000, 0.02)), 900),
             (((300, 0.102, 0.0), (900, 0.1, 0.5)), 300),
-            # With equal losses the shorter length wins, in any order, and even if it is slower.
+            # If losses are equal, the shorter length wins, in any order of the rows and even if it
+            # is slower.
             (((900, 1000, 0.02), (600, 1010, 0.02), (1200, 999, 0.02)), 600),
-            # No job finished at 300 s, and none had a fair share at 600 s. Both lengths are
-            # ignored, even as the fastest.
+            # No job finished at 300 s, and no job had a fair share at 600 s. Both lengths are
+            # ignored, though one is the fastest.
             (((300, None, None), (600, 1, None), (900, 1000, 0.9)), 900),
             (((300, 0.0, 0.0),), 300),
             (((3600, 5000, 1.0),), 3600),
@@ -103,13 +104,13 @@ class TestRunLength:
     @pytest.mark.parametrize(
         ("lease_s", "cold_s", "checkpoint_s", "expected"),
         [
-            # The jobs run one after the other, and end at 200 and 400 s. The second deserves half a
-            # GPU until then, and so has a sharing loss.
+            # The jobs run one after the other, and end at 200 and 400 s. The second job deserves
+            # half a GPU while it waits, so it has a sharing loss.
             (200, 10, 0, LengthFigures(200, 2, 300.0, 0.0, 0.5, 0, 1)),
             # The jobs take turns of 100 s. At 400 s each has 20 s of work left, so they end at 420
-            # and 440 s. Four cold starts of 10 s are the overhead of 440 s.
+            # and 440 s. Four cold starts of 10 s make 40 s of overhead in 440 s.
             (100, 10, 0, LengthFigures(100, 2, 430.0, 40 / 440, 0.5, 4, 1)),
-            # The same overhead, here by checkpoints at the expiries of four leases.
+            # Here, checkpoints at the expiries of four leases cause the same overhead.
             (100, 0, 10, LengthFigures(100, 2, 430.0, 40 / 440, 0.5, 4, 1)),
         ],
     )

@@ -1,4 +1,6 @@
-"""The value and price with which the market refuses a job, compared with a search of all starts."""
+"""Test the value and price at which the market refuses a job, compared with a search of all
+starts.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def random_utility(rng: random.Random) -> Utility:
 
 
 def random_case(seed: int) -> tuple[Search, SlotUse]:
-    """A job of random value, and random leases of whole hours in a pool of 8 GPUs."""
+    """Return a job of random value, and random leases of whole hours in a pool of 8 GPUs."""
     rng = random.Random(seed)  # noqa: S311 - a case, not a secret
     curve = price_curve(CREDIT_MICRO, rng.choice((1000, 2000, 9000)), 8)
     holds, room = [], 8
@@ -41,7 +43,7 @@ def random_case(seed: int) -> tuple[Search, SlotUse]:
     one = JobOnType(
         job(1, rng.randrange(1, 5)), "v100", left_us, rng.randrange(HOUR_US), random_utility(rng)
     )
-    for _ in range(rng.randrange(4)):  # leases that other jobs plan for later
+    for _ in range(rng.randrange(4)):  # leases that are planned for other jobs
         length = rng.randrange(1, 6)
         use.take(Hold(3, 0, 1, length, length), rng.randrange(1, 18))
     quota, first, by_lease = rng.choice((0, 0, 1)), rng.choice((0, 1)), rng.random() < 0.7
@@ -58,7 +60,10 @@ class TestRefusal:
 
     @given(SEEDS)
     def test_uses_start_with_smallest_loss(self, seed: int) -> None:
-        """Compared with all starts, in plain sums. A loss of a micro-credit is rounding."""
+        """The expected start comes from all starts, with plain sums.
+
+        A loss of a micro-credit is rounding.
+        """
         search, use = random_case(seed)
         refusal = None if search.is_hopeless(use) else search.refusal(use)
         if refusal is None or search.best(use) is not None:
@@ -88,7 +93,7 @@ class TestRefusal:
 
 
 class TestCachedSlotUse:
-    """Values derived from a use of GPUs are cached for other jobs and rounds."""
+    """Values derived from the planned use of GPUs, which are cached for other jobs and rounds."""
 
     @given(st.lists(st.integers(0, 40), min_size=2, max_size=8))
     def test_returns_same_starts_and_refusals(self, seeds: list[int]) -> None:
@@ -114,7 +119,7 @@ class TestCachedSlotUse:
 
 
 def plain_price(search: Search, use: SlotUse, start: int) -> int:
-    """The price of an hour from this start on: the larger of the first price and the mean."""
+    """Return the hourly price from this start on: the larger of the first price and the mean."""
     gpus, slots = search.one.job.gpus, search.slots_on(use)
     total = 0
     for slot in range(start, start + slots):
@@ -130,7 +135,7 @@ def plain_price(search: Search, use: SlotUse, start: int) -> int:
 
 
 def test_worthless_job_is_refused_with_zero_needed_value() -> None:
-    """A linear utility below 0 accepts no price above 0."""
+    """A linear utility below 0 does not accept any price above 0."""
     use = SlotUse(8, 24, price_curve(CREDIT_MICRO, 2000, 8), 5, [])
     worthless = Utility(1, UtilityKind.LINEAR, 1, -CREDIT_MICRO)
     one = JobOnType(job(1, 2), "v100", HOUR_US, HOUR_US, worthless)

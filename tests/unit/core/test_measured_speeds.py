@@ -1,4 +1,4 @@
-"""Speeds from times per iteration, and overclaims."""
+"""Test speeds computed from times per iteration, and overclaims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees of RFC 6962: the known vectors of certificate-transparency, and every size up to 130."""
+"""Test trees of RFC 6962 with the vectors of certificate-transparency, and every size up to 130."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from evenshare_core.chain import merkle
 from evenshare_core.chain.merkle import Place, ProofError
 
-# certificate-transparency's sample tree, which its own tests and those of other logs use.
+# The sample tree of certificate-transparency, which other logs use in their tests too.
 ENTRIES = [
     bytes.fromhex(entry)
     for entry in (
@@ -59,7 +59,9 @@ MOST = 130
 
 
 class Tree:
-    """Complete subtrees in memory, built by adding leaves one by one."""
+    """A tree that keeps its complete subtrees in memory, and to which leaves are added one by
+    one.
+    """
 
     def __init__(self, entries: Sequence[bytes]) -> None:
         self.nodes: dict[Place, bytes] = {}
@@ -75,7 +77,7 @@ class Tree:
 
 
 def mth(leaves: Sequence[bytes]) -> bytes:
-    """MTH of the RFC, recomputed over all leaves."""
+    """Return the MTH of RFC 6962, recomputed from all leaves."""
     if len(leaves) == 1:
         return leaves[0]
     half = 1
@@ -165,7 +167,7 @@ DAMAGES = st.sampled_from(["flip", "drop", "add", "swap"])
 
 
 def damaged(path: Sequence[bytes], damage: str, at: int) -> list[bytes]:
-    """The damaged path; unchanged if it has nothing to damage."""
+    """Return the path with one change, or unchanged if there is nothing to change."""
     steps = list(path)
     at = at % len(steps) if steps else 0
     if damage == "add":
@@ -221,7 +223,7 @@ class TestForgedProof:
 
     @given(SIZES, SIZES, st.integers(0, MOST - 1))
     def test_rejects_log_with_altered_entry(self, one: int, other: int, altered: int) -> None:
-        """A log rebuilt with one entry changed cannot prove that it continues the first."""
+        """A log with one changed entry cannot prove that it continues the first log."""
         tree, (first, second) = big(), sorted([one, other])
         entries = [b"%d" % number for number in range(second)]
         entries[altered % first] += b"x"

@@ -1,4 +1,4 @@
-"""Fixed point: exact, finite, and never a float."""
+"""Test fixed-point amounts: they are exact and finite, and never floats."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestCharge:
 
 
 FACTORS = st.tuples(st.integers(0, 10**4), st.integers(0, 10**9), st.integers(0, 10**12))
-# Numbers for which half a micro-credit is frequent.
+# Numbers for which half a micro-credit occurs often.
 FEW = st.integers(0, 3)
 HALVES = st.tuples(FEW, FEW, st.sampled_from([0, HOUR_US // 2, HOUR_US]))
 
@@ -176,7 +176,7 @@ class TestLargestRemainder:
     def test_is_independent_of_order_of_different_weights(
         self, total: int, weights: list[int], random: Any
     ) -> None:
-        # Different weights can have equal remainders; then only the index decides.
+        # Different weights can have equal remainders. Then the index decides.
         remainders = [total * weight % (sum(weights) or 1) for weight in weights]
         if len(set(remainders)) < len(remainders):
             return

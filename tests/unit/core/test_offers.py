@@ -1,4 +1,4 @@
-"""The entitlement after a tenant's own settings, and the return of lent GPUs."""
+"""Test the entitlement that a tenant's own settings leave, and how lent GPUs return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers with their nouns."""
+"""Test the plural forms of nouns after numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Posted prices: eq. (8) of Astraea-online with a pool's utilization."""
+"""Test posted prices against eq. (8) of Astraea-online with a pool's utilization."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Invariants of decisions that end leases before their expiry, with planted violations.
+"""Test invariants of decisions that end leases before their expiry, each with one violation.
 
-Two nodes of 4 GPUs. Job 1 holds 3 GPUs of node 1, jobs 2 and 3 one GPU of node 2 each, job 4 three
-of node 3. All leases continue. Job 5 needs a node, and so does job 6.
+There are three nodes of 4 GPUs and one of 1 GPU. Job 1 holds 3 GPUs of node 1, jobs 2 and 3 one GPU
+of node 2 each, job 4 three of node 3. All leases continue. Jobs 5 and 6 each need a whole node.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class TestPreemptingDecision:
         assert "2 jobs are moved for job 6, which has 1 GPUs" in [row.detail for row in rows]
 
     def test_counts_gpus_of_withdrawn_picks_as_occupied(self) -> None:
-        """A pick that was withdrawn later held one GPU of node 1 when job 5 was picked."""
+        """A pick that was withdrawn later held a GPU of node 1 when job 5 was picked."""
         nodes = tuple(replace(node, gpus=8) if node.id == 1 else node for node in ROUND.nodes)
         round_ = replace(ROUND, nodes=nodes)
         needless = "job 5 did not need the GPUs of lease 1"

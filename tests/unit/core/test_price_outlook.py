@@ -1,4 +1,4 @@
-"""Bands of the next hours' prices: quantiles of runs, or none if they would be unreliable."""
+"""Test the bands of prices in the next hours: quantiles of runs, or none if unreliable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ QUARTER_US = 15 * MINUTE_US
 
 
 def asked(**rest: Any) -> Snapshot:
-    """Tenant 1 holds all 8 GPUs with its quota of 4; tenant 2 waits for as many."""
+    """Return a round in which tenant 1 with a quota of 4 holds all 8 GPUs, and tenant 2 waits for
+    as many.
+    """
     jobs = [job(1, 8), job(2, 8, tenant=2)]
     held = lease(1, 1, (1, 8), own=4, borrowed=4, expires_us=AT_US + HOUR_US)
     quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
@@ -75,7 +77,7 @@ class TestBands:
         assert any(outlook(asked(), seed=seed) != found for seed in range(2, 7))
 
     def test_price_falls_as_jobs_end(self) -> None:
-        """No work takes longer than 20 minutes, so at the end all GPUs are free and cost 0."""
+        """No job needs more than 20 minutes, so at the end all GPUs are free and the price is 0."""
         (bands,) = outlook(asked()).bands.values()
         assert bands[-1].p90_micro == 0
         assert bands[0].p90_micro == CREDIT_MICRO
@@ -99,7 +101,7 @@ class TestBands:
         assert (found.bands, found.reason) == ({}, NoPriceBand.TOO_LITTLE_KNOWN)
 
     def test_empty_pool_has_no_bands_with_too_few_ended_jobs(self) -> None:
-        """The pool is empty, but the durations of arrivals are unknown."""
+        """The pool is empty, and the durations of future jobs are unknown."""
         empty = replace(asked(), jobs=(), leases=())
         assert outlook(empty, ended=3).reason is NoPriceBand.TOO_LITTLE_KNOWN
         assert outlook(empty).bands["v100"][-1].p90_micro == 0

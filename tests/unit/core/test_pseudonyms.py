@@ -1,4 +1,4 @@
-"""Pseudonyms of a day compared with HMAC-SHA256 as in RFC 2104, cut to 8 bytes."""
+"""Test the pseudonyms of a day against HMAC-SHA256 of RFC 2104, cut to 8 bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAY_KEY = bytes(range(32))
 
 
 def by_hand(key: bytes, message: bytes) -> bytes:
-    """RFC 2104, section 2, with a block of 64 bytes."""
+    """Compute the HMAC by RFC 2104, section 2, with a block of 64 bytes."""
     padded = key.ljust(64, b"\0")
     inner = hashlib.sha256(bytes(one ^ 0x36 for one in padded) + message).digest()
     return hashlib.sha256(bytes(one ^ 0x5C for one in padded) + inner).digest()

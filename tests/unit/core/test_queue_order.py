@@ -1,4 +1,4 @@
-"""Queue order: the policy's own order of the waiting jobs."""
+"""Test the order in which a policy's queue lists the waiting jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from evenshare_core.simulation.simulator import SimulationResult, run
 from evenshare_core.units import HOUR_US, MINUTE_US, SECOND_US
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
-# Options that leave no job out, so that a round with enough room picks every job.
+# With these options no job is left out, so a round with enough room picks every job.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "ltgf": [{}, {"new_jobs_first": True}, {"lease_bonus": 0.1, "new_job_bonus": 0.3}],
     "evenshare": [{}, {"preset": "tight"}, {"estimates": "given"}, {"estimates": "deadlines"}],
@@ -43,13 +43,15 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "market": [{}],
 }
 
-# Policies whose order changes until the next job starts, as time passes and tenants make progress.
-# A job may also wait for its own quota while a later job borrows.
+# Policies whose order changes before the next start, as time passes and tenants make progress. A
+# job may also wait for its own quota while a later job borrows.
 DRIFTS = {"themis", "allox", "market"}
 
 
 def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
-    """Three tenants with leases that end now and waiting jobs, and enough GPUs for all."""
+    """Return a round of three tenants with waiting jobs and leases that end now, and enough GPUs
+    for all.
+    """
     rng = Random(seed)  # noqa: S311 - a test's seed
     jobs: list[Job] = []
     for number in range(1, 25):
@@ -65,7 +67,8 @@ def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
 
 
 def with_hopeless(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
-    """As `with_room`, plus jobs that no round may start, of every tenant, early and late.
+    """Return the round of `with_room` plus jobs of every tenant that no round may start, early and
+    late.
 
     They are larger than the pool, or than the 280 GPUs that the third tenant may hold. Some other
     gangs were skipped for days.
@@ -90,7 +93,7 @@ def with_hopeless(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
 
 
 def starts(asked: Snapshot, minutes: int) -> list[int]:
-    """Jobs in the order of their starts, without new submissions; each takes `minutes`."""
+    """Return the jobs in the order of their starts. No job arrives, and each takes `minutes`."""
     order = [one.id for one in asked.jobs]
     work = dict.fromkeys(order, Work(minutes * MINUTE_US))
     state = PresentState(Start(asked, work))
@@ -109,7 +112,7 @@ def picks(decision: Decision) -> list[int]:
 
 
 def assert_order_is_that_of_picks(asked: Snapshot) -> None:
-    """All 24 jobs that may start do start, in the order of the queue."""
+    """Check that the 24 jobs that may start do start, in the order of the queue."""
     decision = decide_round(asked)
     picked = picks(decision)
     assert len(picked) == 24
@@ -131,7 +134,10 @@ class TestQueueOrder:
 
     @pytest.mark.parametrize("policy", sorted(OPTIONS.keys() - DRIFTS))
     def test_matches_starts_in_later_rounds(self, policy: str) -> None:
-        """The pool has two GPUs; each job takes slightly less than its lease, so all are equal."""
+        """The pool has two GPUs.
+
+        Each job takes slightly less than its lease, so no job differs from the others.
+        """
         for seed in range(5):
             rng = Random(seed)  # noqa: S311 - a test's seed
             jobs = [
@@ -146,7 +152,7 @@ class TestQueueOrder:
             order = list(queue_order(asked, decide_round(asked).service) or ())
             assert len(order) == 14
             started = starts(asked, 59)
-            # These policies serve tenants within quota or by deserved GPU-time, so only the order
+            # These policies serve tenants within quota or by deserved GPU-time. So only the order
             # within each tenant is compared.
             if policy in {"evenshare", "yarn_cs", "batch_sche", "hived"}:
                 by_id = {one.id: one.tenant for one in jobs}

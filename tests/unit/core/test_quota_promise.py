@@ -1,4 +1,4 @@
-"""The promise of a quota under each policy, and the time limit of a guarantee."""
+"""Test what each policy promises about quotas, and a guarantee's time limit."""
 
 from __future__ import annotations
 

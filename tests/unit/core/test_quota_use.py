@@ -1,4 +1,4 @@
-"""The use of a quota: worked examples, and an instant-by-instant model."""
+"""Test the use of quotas against worked examples and a model that computes each instant."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from evenshare_core.money.revenue import OPERATOR, IdleSums, LendableQuota, weig
 
 
 class TestWorkedExamples:
-    """Tenant a has quota 4 and lends at most 2, b has quota 4; of 10 GPUs two are unallocated."""
+    """Tenant `a` has quota 4 and lends at most 2; `b` has quota 4.
+
+    Two of the 10 GPUs are unallocated.
+    """
 
     QUOTAS = (EntitledStep(0, 10, {1: (4, 2), 2: (4, None)}),)
 
     def test_splits_quota_of_tenant_that_lends_a_part(self) -> None:
-        # a uses 1, so 3 are idle: 2 lendable, 1 kept. b uses all 4. In total 4 are lendable, with
-        # the 2 unallocated. 3 are borrowed: a lends 2/4 of them, and 2/4 of the free GPU are a's.
+        # `a` uses 1 of its quota, so 3 are idle: 2 may be lent, 1 is reserved. `b` uses all 4. With
+        # the 2 unallocated GPUs, 4 can be lent. 3 are borrowed: `a` lends 2/4 of them, and 2/4 of
+        # the free GPU belong to `a`.
         uses = (UseStep(0, 1, 1, 0), UseStep(0, 2, 4, 3))
         assert quota_use(1, self.QUOTAS, uses, since_us=0, until_us=10) == QuotaUse(
             quota_us=40, own_us=10, kept_us=10, lent_us=Fraction(15), free_us=Fraction(5)
@@ -31,7 +35,7 @@ class TestWorkedExamples:
         assert result == QuotaUse(quota_us=20, lent_us=Fraction(15), free_us=Fraction(5))
 
     def test_counts_quota_without_gpus_during_outage(self) -> None:
-        """Four of eight GPUs are out of service, so idle quota has no GPUs."""
+        """Four of eight GPUs are out of service, so no GPUs back the idle quota."""
         quotas = (
             EntitledStep(0, 8, {1: (4, None), 2: (4, None)}),
             EntitledStep(5, 4, {1: (4, None)}),
@@ -68,7 +72,7 @@ QUOTAS = st.lists(
 
 
 def terms(rows: list[tuple[int, int, int, int, int]]) -> list[UseStep]:
-    """Terms (begin, tenant, own, borrowed, length) as steps."""
+    """Return terms (begin, tenant, own, borrowed, length) as steps."""
     uses = []
     for at_us, tenant, own, borrowed, length in rows:
         uses += [
@@ -113,9 +117,9 @@ class TestProperties:
     def test_lent_time_matches_revenue_weights(
         self, rows: list[tuple[int, int, int, int, int]]
     ) -> None:
-        """A GPU is borrowed all the time, so a tenant lends the part that is its weight in eq.
+        """A GPU is always borrowed.
 
-        (2).
+        So the time that a tenant lends is its weight in equation (2).
         """
         quotas = {1: (4, 3), 2: (5, None)}
         uses = [step._replace(borrowed=0) for step in terms(rows)]

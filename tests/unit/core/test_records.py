@@ -1,4 +1,4 @@
-"""Records have one canonical form, and nothing else is accepted."""
+"""Test that a record has one canonical form, and that reading rejects every other form."""
 
 from __future__ import annotations
 

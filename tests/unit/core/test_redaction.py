@@ -1,4 +1,4 @@
-"""A bundle does not contain data that its round did not read, but all data that it read."""
+"""Test that a bundle has all data that its round read, and no other data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.core.snapshots import job, snapshot
 from tests.unit.core.test_bundles import naming_of
 
 PRICE, CREDIT = 2_000_000, 10**12 + 7
-# Values that occur nowhere else in the round, by kind of data.
+# For each kind of data, a value that occurs nowhere else in the round.
 FIGURES = {
     Private.ESTIMATE: 7_654_321_000,
     Private.DEADLINE: 98_765_432_100,
@@ -40,7 +40,7 @@ FIGURES = {
 
 
 def private_round(policy: str, options: dict[str, Any] | None = None, **fields: Any) -> Snapshot:
-    """Two tenants with one job each; the first job states every optional field."""
+    """Return a round with two tenants and one job each; the first job has every optional field."""
     first = replace(
         job(11, 2, tenant=1), estimate_us=FIGURES[Private.ESTIMATE],
         deadline_us=FIGURES[Private.DEADLINE], profile=21,
@@ -116,7 +116,9 @@ class TestPrivateJobData:
 
 
 def limited(most_micro: int | None, **fields: Any) -> Snapshot:
-    """A job with a maximum price; both GPU types of the pool have a price."""
+    """Return a round in which a job has a maximum price, and both GPU types of the pool have a
+    price.
+    """
     asked = private_round("ltgf", **fields)
     first, other = asked.jobs
     return replace(asked, jobs=(replace(first, max_price_micro=most_micro), other))
@@ -145,7 +147,10 @@ class TestMaximumPrice:
         assert kept_limit(narrow) is None
 
     def test_compares_held_and_claimed_types_no_longer_accepted(self) -> None:
-        """A job may restrict its accepted types, but its lease and its claim do not change."""
+        """A job may restrict its accepted types later.
+
+        This does not change its lease and its claim.
+        """
         prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
         asked = limited(3 * PRICE, prices=prices)
         first, other = asked.jobs
@@ -178,7 +183,9 @@ class TestCredit:
         assert not tells(bundle_of(asked), CREDIT)
 
     def test_is_removed_if_it_covers_whole_pool(self) -> None:
-        """A long queue would cost more than all GPUs of the pool; queued jobs move surcharges."""
+        """A long queue would cost more than all GPUs of the pool, and queued jobs change
+        surcharges.
+        """
         jobs = tuple(Job(number, 1, 2, number, ("v100",)) for number in range(1, 100))
         asked = replace(
             private_round("ltgf"), jobs=jobs, deadlines=(), lease_us=HOUR_US, profiles=(),
@@ -186,7 +193,8 @@ class TestCredit:
             entitlements=(Entitlement(1, "v100", 0), Entitlement(2, "v100", 8)),
         )  # fmt: skip
         assert redacted(asked).tenants[0].spendable_micro is None
-        # The cost of the pool's GPUs and a gang, ten GPUs for an hour, plus a micro-credit per GPU.
+        # The cost of all GPUs of the pool plus a gang (ten GPUs for an hour), plus a micro-credit
+        # per GPU.
         for spendable_micro, kept in ((10 * PRICE + 10, None), (10 * PRICE + 9, 10 * PRICE + 9)):
             at_most = replace(asked, tenants=(Tenant(1, spendable_micro), Tenant(2)))
             assert redacted(at_most).tenants[0].spendable_micro == kept

@@ -1,4 +1,4 @@
-"""Policies by name, and invalid options, reported by field."""
+"""Test the lookup of policies by name, and errors that name the field of an invalid option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Parts and integrals of idle quota against a slot-by-slot model, and exact splits."""
+"""Test parts and integrals of idle quota against a slot-by-slot model, and exact splits of
+amounts.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ from evenshare_core.money.revenue import (
     weights_between,
 )
 
-# Lenders 0 (the operator), 1, 2, ... in this order.
+# The lenders are 0 (the operator), 1, 2, ... in this order.
 WEIGHTS = st.lists(st.integers(0, 10**14), max_size=6).map(lambda row: dict(enumerate(row)))
 
-# (time since the last step, tenant, change of own GPUs) or (time, new quotas, new capacity)
+# Each row is (time since the last step, tenant, change of own GPUs) or (time, new quotas, new
+# capacity).
 USES = st.tuples(st.integers(0, 20), st.integers(1, 3), st.integers(-3, 3))
 QUOTAS = st.tuples(
     st.integers(0, 20),
@@ -36,7 +39,7 @@ QUOTAS = st.tuples(
 
 
 class Slots:
-    """The same sums, computed slowly: one addition per microsecond."""
+    """A slow computation of the same sums, with one addition per microsecond."""
 
     def __init__(self) -> None:
         self.capacity = 0
@@ -80,7 +83,7 @@ class TestIdleSums:
             elif isinstance(what, int):
                 fast.use(now, what, number)
                 slow.own[what] = slow.own.get(what, 0) + number
-            # The state survives JSON at any instant.
+            # At any time, the state can be stored as JSON and restored.
             state = fast.to_state(0, has_integrals=True)
             fast = IdleSums.from_state(json.loads(json.dumps(state)))
             marks[now] = fast.mark(now)
@@ -115,8 +118,8 @@ class TestIdleSums:
         sums = IdleSums()
         sums.entitle(10, 4, {1: (4, None)})
         sums.use(5, 1, 4)
-        # Quota exists from 10 on, and its use at 5 counts from 10. So no quota is ever idle, and
-        # all time is the operator's.
+        # Quotas start at 10, and a use reported for 5 counts from 10 on. So no quota is ever idle,
+        # and all time belongs to the operator.
         assert sums.mark(20) == Mark(1, {OPERATOR: 20})
 
 
@@ -142,7 +145,7 @@ class TestSplit:
         total = sum(weights.values())
         for share in shares:
             assert share.weight == weights.get(share.lender, 0)
-            # The amount is less than one unit from the exact share.
+            # The amount differs by less than one unit from the exact share.
             distance = share.amount_micro * total - amount * share.weight
             assert not total or abs(distance) < total
 

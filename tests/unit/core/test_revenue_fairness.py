@@ -1,4 +1,4 @@
-"""Revenue fairness alpha (Astraea-online 5.1): examples and properties."""
+"""Test revenue fairness alpha (Astraea-online 5.1) with examples and properties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenshare_core.money.revenue_fairness import (
     revenue_fairness,
 )
 
-# Case B of the paper: j11 (96) and j12 (92, paid 16) are user 1's, j21 (92) is user 2's. Each user
+# Case B of the paper: User 1 has j11 (96) and j12 (92, paid 16), user 2 has j21 (92). Each user
 # owns half of everything and earns 8 of the 16.
 CASE_B = {
     1: TenantRevenue(own_utility=96, income=8, borrowed_utility=92, cost=16),

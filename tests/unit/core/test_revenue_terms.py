@@ -1,4 +1,6 @@
-"""The sweep over lease events: any order of reports and any batches give the same terms."""
+"""Test that the sweep over lease events gives the same terms for any order of reports and any
+batches.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def quotas(number: int, at_us: int, rows: dict[str, list[int | None]]) -> Event:
 
 
 def run(events: list[Event], *, cut: int = 10**9) -> tuple[list[ClosedTerm], Sweep]:
-    """Feed events; after each `cut` events the sweep passes through JSON."""
+    """Feed the events; the sweep is stored as JSON and restored after each number of events in
+    `cut`.
+    """
     sweep, closed = Sweep(), []
     for index, one in enumerate(events, start=1):
         closed += sweep.feed(one)
@@ -38,7 +42,7 @@ def run(events: list[Event], *, cut: int = 10**9) -> tuple[list[ClosedTerm], Swe
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
-    """Leases of three tenants whose reports arrive in any order between rounds."""
+    """Return leases of three tenants, whose reports arrive in any order between rounds."""
     drafts: list[tuple[str, int, int, dict[str, Any]]] = []
     running: dict[int, int] = {}
     round_us = 0
@@ -232,7 +236,7 @@ class TestStateOfPreviousRule:
         # Integrals in GPU-seconds: 1 x 20; 1 x 20 + 4 x 40; 2 x 60. The operator has 2 x 20.
         assert first.weights == {1: 20 * S, 2: 180 * S, 3: 120 * S, 0: 40 * S}
         assert (first.carried, first.rest, first.amount_micro) == (None, 0, 6)
-        # The lease's next term, and a granted term that has not started, carry no remainder yet.
+        # The lease's next term and a granted term that has not started have no remainder yet.
         assert (terms[1, 2].carried, terms[1, 2].amount_micro) == (0, 1)
         assert terms[1, 2].rest == 5 * S * 360 - 3600 * S
         # Until 62 s tenant 2 has 4 of 6 idle GPUs and tenant 3 has 2; then tenant 1 has 1 of 7 as

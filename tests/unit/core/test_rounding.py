@@ -1,4 +1,4 @@
-"""Rounding of shares: capacity, remainders, small gangs, and averages over many rounds."""
+"""Test the rounding of shares: capacity, remainders, small gangs, and averages over many rounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TestSingleRound:
             (("0.25", "0.25", "0.5"), 1, [0, 0, 1]),
             (("-0.5", "1.5"), 1, [0, 1]),
             (("2", "2.4"), 3, [1, 2]),  # demands exceed the capacity
-            (("3", "0"), 4, [4, 0]),  # a row that wants nothing gets nothing
+            (("3", "0"), 4, [4, 0]),  # a row without demand gets nothing
         ],
     )
     def test_gives_remaining_gpus_by_largest_remainder(
@@ -48,7 +48,8 @@ class TestSingleRound:
 class TestGangs:
     def test_row_below_gang_size_passes_gpus_to_next(self) -> None:
         rows = [want("1.6", gangs=(2,)), want("1.2", gangs=(4,)), want("1.2")]
-        # Rounding gives 2, 1, 1. The second is below its gang of 4, and the third still wants 0.2.
+        # Rounding gives 2, 1, 1. The second row is below its gang of 4, and the third still lacks
+        # 0.2.
         assert round_shares(rows, [4], UNIT) == [(2,), (0,), (2,)]
 
     def test_one_of_two_competing_gangs_runs(self) -> None:
@@ -57,12 +58,15 @@ class TestGangs:
         assert round_shares(rows, [2], UNIT) == [(2,), (0,)]
 
     def test_surplus_is_taken_from_rows_without_gangs(self) -> None:
-        """With one GPU less, the gang could not run at all. So one of the others gets no GPU."""
+        """With one GPU less, the gang could not run at all.
+
+        So a row without a gang gets one GPU less.
+        """
         rows = [want("4.5", gangs=(4,)), want("1.9"), want("1.9")]
         assert round_shares(rows, [5], UNIT) == [(4,), (1,), (0,)]
 
     def test_gang_does_not_mix_gpu_types(self) -> None:
-        """A GPU of each type cannot hold a gang of 2: a lease has one GPU type."""
+        """Two GPUs of different types cannot hold a gang of 2, because a lease has one GPU type."""
         rows = [want("1", "1", gangs=(2, 2)), want("1", "1")]
         assert round_shares(rows, [2, 2], UNIT) == [(0, 0), (2, 2)]
 
@@ -73,7 +77,7 @@ class TestGangs:
 def play(
     ideals: list[int], gangs: list[int], capacity: int, rounds: int
 ) -> tuple[list[int], list[int]]:
-    """Play rounds of one type as in the paper; return the sums of GPUs and the deviations."""
+    """Play rounds of one GPU type as in the paper; return the sums of GPUs and the deviations."""
     devs, sums = [0] * len(ideals), [0] * len(ideals)
     for _ in range(rounds):
         rows = [
@@ -93,7 +97,7 @@ def play(
 def plain_shares(
     rows: Sequence[ShareRequest], capacity: Sequence[int], unit: int
 ) -> list[tuple[int, ...]]:
-    """The rules as printed, which check every row for every GPU."""
+    """Apply the paper's rules as printed, which check every row for every GPU."""
     left = [row.most for row in rows]
     columns = []
     for column in reversed(range(len(capacity))):
@@ -177,7 +181,7 @@ class TestManyRounds:
     def test_average_stays_within_three_gangs_of_ideal(
         self, tenants: list[tuple[int, int]], capacity: int
     ) -> None:
-        """The ideals use all GPUs of the type. Limiting the deviations adds an error."""
+        """The ideals use all GPUs of the type. The limit on deviations adds an error."""
         total = sum(weight for weight, _ in tenants)
         ideals = [weight * capacity * UNIT // total for weight, _ in tenants]
         ideals[0] += capacity * UNIT - sum(ideals)

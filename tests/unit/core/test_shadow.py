@@ -1,4 +1,4 @@
-"""Observation of another scheduler, and a policy's decisions in its place."""
+"""Test the observation of another scheduler, and what a policy would have decided instead."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def rules(policy: str = "ltgf", lease_s: int = 600) -> Rules:
     return Rules(policy, round_us=10 * SECOND_US, lease_us=lease_s * SECOND_US)
 
 
-# `bio` held both nodes before the watch, and had more jobs queued; `physics` waits half an hour.
+# `bio` held both nodes before the observation, and had more jobs queued. `physics` waits half an
+# hour.
 UNFAIR = (
     job("b1", "bio", ready=-5000, start=-5000, end=1800),
     job("b2", "bio", ready=-5000, start=-5000, end=3000, node="n2"),
@@ -83,8 +84,7 @@ class TestObservedSide:
         waits = {watched.jobs[key].name: row.waited_us for key, row in side.jobs.items()}
         assert waits == {"b1": 0, "b2": 0, "p1": 1860 * SECOND_US}
         gpu_s = {watched.tenants[key]: us // SECOND_US for key, us in side.gpu_us.items()}
-        # GPU-time since the start of the watch: 4 GPUs for 1,800 s and for 3,000 s, and 4 for 600
-        # s.
+        # GPU-time since the observation began: 4 GPUs for 1,800 s and for 3,000 s, and 4 for 600 s.
         assert gpu_s == {"bio": 4 * 4800, "physics": 4 * 600}
         assert side.figures.utilisation == pytest.approx((4800 + 600) / (2 * 3600))
 
@@ -174,8 +174,9 @@ class TestUnfinishedWork:
             ([1, 2, 3], [], 2),
             ([1, 2, 3, 4], [], 2),
             ([1, 2, 3], [9, 9, 9], 3),
-            ([1, 2], [9, 9, 9], 9),  # more than half of the jobs run longer than any ended job
-            ([4, 8], [1, 2, 3], 4),  # short jobs that still run add no information
+            # more than half of the jobs have run longer than any job that ended
+            ([1, 2], [9, 9, 9], 9),
+            ([4, 8], [1, 2, 3], 4),  # short jobs that are still running add no information
             ([6], [6], 6),
         ],
     )
@@ -229,7 +230,9 @@ class TestReport:
 
 
 class TestIdenticalScheduler:
-    """All its jobs end within the watch, so nothing is guessed and nothing may differ."""
+    """All jobs end during the observation, so no duration is estimated and the schedules must be
+    equal.
+    """
 
     @pytest.mark.parametrize("hours", [0, 2, 3.5])
     @pytest.mark.parametrize("seed", [1, 2])

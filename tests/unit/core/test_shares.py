@@ -1,4 +1,6 @@
-"""Shares under all rules: formulations agree, promises hold, problems are refused by field."""
+"""Test shares under all rules: formulations agree, promises hold, and errors name the invalid
+field.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ class TestFormulations:
             assert (fast.fallback, other.fallback) == ("", "")
             assert fast.total == pytest.approx(other.total, rel=1e-6)
             if rule is ShareRule.MAX_EFFICIENCY and capped:
-                continue  # On the slowest type all speeds are equal: several shares are optimal.
+                continue  # On the slowest type all speeds are equal, so several shares are optimal.
             np.testing.assert_allclose(fast.throughputs, other.throughputs, rtol=1e-6, atol=1e-7)
 
     def test_agree_for_ordered_ratios_and_missing_types(self) -> None:
@@ -87,7 +89,7 @@ class TestFormulations:
 
     @pytest.mark.parametrize("rule", [ShareRule.COOPERATIVE, ShareRule.NONCOOPERATIVE])
     def test_agree_for_many_tenants(self, rule: ShareRule) -> None:
-        """More tenants than `SMALL`, so a sample is solved first."""
+        """With more tenants than `SMALL`, a sample of them is solved first."""
         asked = problem(3, tenants=100, types=4)
         fast, full = (solve_shares(asked, rule, name) for name in ("fast", "highs"))
         assert (fast.backend, full.backend) == ("fast", "highs")
@@ -105,7 +107,7 @@ class TestFormulations:
 
     @pytest.mark.parametrize("order", list(permutations(["highs", "ortools", "pyomo"])))
     def test_backends_load_in_one_process_in_any_order(self, order: tuple[str, ...]) -> None:
-        """OR-Tools and highspy contain two versions of one library."""
+        """OR-Tools and highspy include different builds of one library."""
         program = (
             "import sys; from evenshare_core.formulations.shares import *\n"
             "for name in sys.argv[1:]:\n"
@@ -156,7 +158,7 @@ class TestEveryRule:
 
     @pytest.mark.parametrize("rule", list(ShareRule))
     def test_depends_only_on_ratio_of_weights(self, rule: ShareRule) -> None:
-        """Multiplying by powers of two does not round, so the bits are equal."""
+        """Multiplication by a power of two does not round, so the bits are equal."""
         for seed in range(5):
             asked = problem(seed, capped=seed % 2 == 1)
             expected = solve_shares(asked, rule)
@@ -190,7 +192,7 @@ class TestCaps:
     def test_noncooperative_rule_raises_uncapped_tenants(self) -> None:
         """A capped tenant keeps its throughput.
 
-        The others stay equal to each other, and rise further.
+        The others stay equal to each other, and get more than before.
         """
         asked = ask([[1, 2], [1, 3], [1, 4]], [6, 6], caps=[1, np.inf, np.inf])
         found = solve_shares(asked, ShareRule.NONCOOPERATIVE)
@@ -211,13 +213,17 @@ class TestCaps:
             assert (found.throughputs[free] >= split[free] * (1 - 1e-6)).all()
 
     def test_capped_tenant_gets_usable_part_of_equal_split(self) -> None:
-        """Without this floor, the most efficient shares would give the slowest tenant nothing."""
+        """Without this minimum, the most efficient shares would leave the slowest tenant
+        nothing.
+        """
         asked = ask([[1, 1.1], [1, 9]], [4, 4], caps=[1, np.inf])
         found = solve_shares(asked, ShareRule.COOPERATIVE)
         assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
 
     def test_gavel_raises_lowest_level_up_to_caps(self) -> None:
-        """A cap does not change the equal split: the second tenant gets all that it can use."""
+        """The cap does not change the equal split, because the second tenant gets all that it can
+        use.
+        """
         found = solve_shares(
             ask(
                 [[0, 800, 0], [0, 1, 0], [1, 75, 0], [1, 0, 1]],
@@ -227,9 +233,9 @@ class TestCaps:
             ),
             ShareRule.GAVEL,
         )
-        # Equal-split rates are 1/1003 of 8, 8, 616 and 32, times 1000 for the heavy tenant, which
-        # is at its maximum. It has 2 slow GPUs and all 8 fast ones, less the cost of level 0.9996
-        # for the others.
+        # The equal-split rates are 1/1003 of 8, 8, 616 and 32, times 1000 for the heavy tenant.
+        # It is at its maximum: it has 2 slow GPUs and all 8 fast ones, less the cost of
+        # level 0.9996 for the others.
         parts = np.array([6400, 8, 616 * 1000, 32]) / 1003
         assert (found.throughputs / parts).min() == pytest.approx(found.throughputs[2] / parts[2])
         assert found.shares[2].sum() == pytest.approx(10)
@@ -257,7 +263,9 @@ class TestFailingBackend:
         assert found.shares.tobytes() == split.shares.tobytes()
 
     def test_rejects_shares_that_break_constraints(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """OR-Tools has returned only zeros without an error; other backends may exceed capacity."""
+        """OR-Tools has returned zeros without an error, and other backends may exceed the
+        capacity.
+        """
         honest = shares._max_efficiency
 
         def twice(*given_: Any) -> Any:
@@ -273,9 +281,9 @@ class TestFailingBackend:
 
 
 class TestExtremeSpeeds:
-    """Problems found at random.
+    """Problems with extreme speeds, found at random.
 
-    On the first, the interior point method cycled around the optimum.
+    In the first, the interior point method cycled around the optimum.
     """
 
     def test_simplex_solves_problem_if_interior_point_cycles(self) -> None:
@@ -316,7 +324,10 @@ class TestExtremeSpeeds:
 
 class TestClean:
     def test_removes_solver_tolerances(self) -> None:
-        """Tiny and negative shares are removed. Shares above a type's GPUs are scaled down."""
+        """Tiny and negative shares are removed.
+
+        Shares that exceed a type's GPUs are scaled down.
+        """
         left = np.array([[3.0, 1e-12, -1e-10], [1.0, 2.5, 1.0]]) * (1 + 1e-9)
         cleaned = oef_highs.clean(left, np.array([4.0, 2.5, 2.0]))
         assert (cleaned.sum(axis=0) <= np.array([4.0, 2.5, 2.0]) * (1 + 1e-15)).all()

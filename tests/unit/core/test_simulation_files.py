@@ -1,4 +1,4 @@
-"""Tables, pools and profiles as files: reading restores what was written."""
+"""Test tables, pools and profiles as files: reading returns what was written."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class TestProfiles:
             (1, 4000, ()),  # 0.8 / 0.2
             (2, 3000, (("k80", 750), ("v100", 375))),  # 0.9 / 0.3; 0.9 / 1.2 and 0.3 / 0.8
             (4, 2200, (("k80", 550), ("v100", 250))),  # 1.1 / 0.5; 1.1 / 2.0 and 0.5 / 2.0
-            # over several nodes 3.6 / 4.4, so v100 is slower there
+            # over several nodes, v100 makes 3.6 / 4.4, so it is the slower type there
             (8, 818, (("k80", 417), ("v100", 205))),
         ],
     )

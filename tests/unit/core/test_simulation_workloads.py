@@ -1,4 +1,4 @@
-"""Workloads from files and seeds, and histories of nodes."""
+"""Test workloads from files and seeds, and the histories of nodes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class TestChronus:
         assert first.deadline_us == (12_198 + 282) * MINUTE_US
 
     def test_recognizes_best_effort_jobs_by_class(self) -> None:
-        # In the file, best-effort jobs have a deadline too: the minute of their submission.
+        # In the file, best-effort jobs have a deadline too, which is the minute of their
+        # submission.
         classes = {job.name: job.job_class for job in chronus("MIX1").jobs}
         assert classes["chronus-2"] == "best_effort"
         assert set(classes.values()) == {"best_effort", "strict_slo"}
@@ -153,7 +154,7 @@ class TestChurn:
     def test_follows_file_including_gaps(self) -> None:
         changes = self.history()
         assert self.up(changes, 0) == 42 * 313 // 420
-        # From 14:00 on, ten hours have no line; then an outage lasts until 18:06.
+        # From 14:00 on, the file has no line for ten hours. Then an outage lasts until 18:06.
         assert self.up(changes, HOUR_US) == 42 * 317 // 420
         assert self.up(changes, 21 * HOUR_US // 2 - 1) == 42 * 317 // 420
         assert self.up(changes, 21 * HOUR_US // 2) == 0

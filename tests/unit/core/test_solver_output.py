@@ -1,4 +1,4 @@
-"""Solvers print nothing, so that the JSON of a command stays valid."""
+"""Test that solvers print nothing, because a command's output must be valid JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TestSolver:
     def test_output_is_off_before_callbacks_are_enabled(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """HiGHS 1.16 prints a banner when callbacks are set, unless output is off."""
+        """HiGHS 1.16 prints a banner when callbacks are set unless its output is off."""
         seen: list[bool] = []
         whole = highspy.Highs.enableCallbacks
 

@@ -1,4 +1,4 @@
-"""Exchanges of places: no unnecessary moves, and no other change."""
+"""Test exchanges of places, which avoid unnecessary moves and change nothing else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestKeepPlacements:
 
 @st.composite
 def rounds(draw: st.DrawFn) -> tuple[list[Grant], list[Lease]]:
-    """Single-node picks on a few nodes, some for jobs that held a lease."""
+    """Return random single-node picks on a few nodes; some of their jobs held a lease."""
     picks, leases = [], []
     for job in range(1, draw(st.integers(1, 14)) + 1):
         gpus = draw(st.sampled_from((1, 1, 1, 2, 4, 8)))

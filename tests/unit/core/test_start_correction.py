@@ -1,4 +1,6 @@
-"""Correction factors of start estimates: quantiles of past scores, including censored ones."""
+"""Test correction factors of start estimates: quantiles of past ratios, including those of waiting
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ LEASE_US = 15 * MINUTE_US
 
 
 def past(*waits_h: float, said_h: float = 1.0) -> list[PastEstimate]:
-    """Estimates of `said_h` hours for jobs that waited `waits_h` hours."""
+    """Return past estimates of `said_h` hours for jobs that waited `waits_h` hours."""
     said_us = int(said_h * HOUR_US)
     return [PastEstimate(said_us, 2 * said_us, int(wait * HOUR_US)) for wait in waits_h]
 
@@ -57,7 +59,10 @@ class TestFactor:
 
 class TestWaitingJobs:
     def test_increase_factor(self) -> None:
-        """Half of the jobs started soon. Without the others, all would seem to start soon."""
+        """Half of the jobs started early, and the others still wait.
+
+        Without those, all jobs would seem to start early.
+        """
         started = past(*[0.5] * 30)
         without = correction_by(started, LEASE_US).long
         with_them = correction_by([*started, *waiting(40, 3.0)], LEASE_US).long
@@ -65,7 +70,7 @@ class TestWaitingJobs:
         assert with_them.p90 > without.p90
 
     def test_new_waiting_jobs_do_not_change_factor(self) -> None:
-        """They count only with their wait so far, so new jobs make no estimate earlier."""
+        """A waiting job counts only with its wait so far, so new jobs make no estimate earlier."""
         started = past(*[0.5, 1.5] * 20)
         assert correction_by([*started, *waiting(400, 0.0)][:PAST_MOST], LEASE_US) == (
             correction_by(started, LEASE_US)

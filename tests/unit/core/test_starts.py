@@ -1,4 +1,4 @@
-"""Predicted starts of queued jobs: samples, quantiles, and unknown starts."""
+"""Test predicted starts of queued jobs: samples, quantiles, and unknown starts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def ended(work_us: int, count: int = 20, *, tenant: int = 1, **rest: int) -> lis
 
 
 def busy(*jobs: Job, nodes: int = 1) -> Snapshot:
-    """Nodes of one GPU, held by the first jobs, whose leases end now. FIFO, a round every 30 s."""
+    """Return a FIFO round with nodes of one GPU, held by the first jobs, whose leases end now.
+
+    A round is due every 30 s.
+    """
     held = [lease(100 + one.id, one.id, (place, 1)) for place, one in enumerate(jobs[:nodes], 1)]
     return snapshot(
         jobs, held, nodes=dict.fromkeys(range(1, nodes + 1), 1), policy="fifo", round_us=ROUND_US
@@ -62,7 +65,9 @@ class TestRemainingTime:
         assert drawn == {5, 15, 25}
 
     def test_counts_running_jobs_as_longer(self) -> None:
-        """Five of ten ended at 10, and five have run for 90: most last longer than 10."""
+        """Five of ten jobs ended at 10, and five have run for 90, so most jobs last longer than
+        10.
+        """
         chance = draws()
         of = Survival([10] * 5 + [100], [90] * 5)
         lasted = [of.draw_left(0, chance, least=1) for _ in range(2000)]
@@ -93,7 +98,7 @@ class TestRemainingTime:
 
 class TestForecast:
     def test_start_follows_end_of_earlier_jobs(self) -> None:
-        """All jobs take an hour; the job on the GPU has just started."""
+        """All jobs take an hour. The job on the GPU has just started."""
         made = forecast(busy(job(1, 1), job(2, 1), job(3, 1)), ended(HOUR_US))
         second, third = made.starts[2], made.starts[3]
         assert second.p50_us == second.p90_us
@@ -114,7 +119,7 @@ class TestForecast:
         assert (one.p50_us or 0) < (one.p90_us or 0) <= 500 * MINUTE_US + 2 * ROUND_US
 
     def test_assumes_arrivals_at_past_rate(self) -> None:
-        """Small jobs that arrive later go first under SRTF."""
+        """Under SRTF, small jobs that arrive later go first."""
         asked = busy(job(1, 1, estimate_us=HOUR_US), job(2, 1, estimate_us=5 * HOUR_US))
         asked = replace(asked, policy="srtf")
         alone = forecast(asked, [])
@@ -131,7 +136,7 @@ class TestForecast:
         assert later.reason is NoEstimate.BEYOND or (later.p50_us or 0) > 4 * HOUR_US
 
     def test_draws_arrivals_with_past_utilities(self) -> None:
-        """Without their values, all jobs of the forecast would bid the minimum."""
+        """Without past utilities, all future jobs would bid the minimum."""
         past = [job(AT_US - one, 1, estimate_us=HOUR_US) for one in (1, 2)]
         bid = Utility(AT_US - 1, UtilityKind.BID, 900_000)
         history = History((), tuple(past), HOUR_US, utilities={bid.id: bid})
@@ -180,7 +185,9 @@ class TestNoEstimate:
 
     @pytest.mark.parametrize("is_cut", [False, True])
     def test_reports_price_above_maximum(self, is_cut: bool) -> None:
-        """Regression: the reason was the queue's length, though no queue would be short enough."""
+        """Regression: the reason was the length of the queue, but a shorter queue would not have
+        helped.
+        """
         asked = busy(job(1, 1), job(2, 1, max_price_micro=5), job(3, 1, max_price_micro=5))
         asked = replace(asked, prices=(PoolPrice("v100", 6, 1, 1, 6, 2000),))
         asked = replace(asked, entitlements=())
@@ -196,7 +203,7 @@ class TestNoEstimate:
         assert made.until_us < AT_US + HOUR_US
 
     def test_reports_runs_stopped_before_first_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """In a large pool, the first simulated round takes longer than the remaining time."""
+        """In a large pool, the first simulated round can take longer than the time that is left."""
         draw = Futures.draw
         drawn: list[int] = []
 

@@ -1,6 +1,7 @@
-"""Rows of a statement that contradict each other are found, even if each row is consistent.
+"""Test that rows of a statement that contradict each other are found, even if each row is
+consistent.
 
-The cases come from changing each field of valid statements: accepted changes must be irrelevant.
+The cases change each field of valid statements. If a change is accepted, it must be irrelevant.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ ENTRY: Row = {
     "paid": "0.000004", "earned": "0.000000", "earned_borne": "0.000000",
 }  # fmt: skip
 IDLE: Row = {"gpu_type": "v100", "at": HOUR, "own": 1, "total": 2}
-# Rounds were late: the borrower paid 4 of 8 micro-credits, and the operator paid 2 of the 4 earned.
+# Rounds were late. The borrower paid 4 of 8 micro-credits, and the operator paid 2 of the 4 that
+# the lender earned.
 LATE: Row = {
     **verification.TestSingleField.income,
     "price": "0.000008", "charge": "0.000008", "earned": "0.000004", "transfer": "t",
@@ -63,7 +65,7 @@ class TestCharge:
 
     @pytest.mark.parametrize("starts_at", [verification.instant(1), LATER])
     def test_finds_terms_with_overlap_or_gap(self, starts_at: str) -> None:
-        """All other fields may agree, with more time and more credits."""
+        """The other fields may still agree, with more time and more credits."""
         row = {**SECOND, "starts_at": starts_at}
         assert "times of a term" in found_in(usage=[USAGE, row])
 
@@ -100,7 +102,7 @@ class TestIncome:
         assert found_in(income=[row], idle=[IDLE], entries=[EARNED])
 
     def test_finds_operator_payment_in_only_some_rows(self) -> None:
-        """Older portals state it in no row."""
+        """Statements of older portals have it in no row."""
         fields = ("charged_until", "borne", "earned_borne")
         income, entry = (
             {key: value for key, value in row.items() if key not in fields}

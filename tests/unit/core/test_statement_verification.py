@@ -1,4 +1,4 @@
-"""Statements of random histories: valid ones verify, and each manipulation is found."""
+"""Test statements of random histories: valid ones pass, and each manipulation is found."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def swept(history: History) -> tuple[FactorSweep, list[ClosedTerm]]:
 
 
 def statement_of(history: History, tenant: int) -> Row:
-    """The portal's answers to a tenant about the history, as plain values."""
+    """Return the portal's answers to a tenant about the history, as plain values."""
     sweep, closed = swept(history)
     borrowed = [term for term in closed if term.borrowed]
     usage = [
@@ -162,7 +162,7 @@ def _micro(text: str) -> int:
 
 
 def _counts(row: Row, idle: list[Row], index: int) -> bool:
-    """Whether a step of the tenant's idle quota is part of a row's weight."""
+    """Return whether a step of the tenant's idle quota is part of a row's weight."""
     until = idle[index + 1]["at"] if index + 1 < len(idle) else instant(LAST_US)
     overlaps = max(idle[index]["at"], row["counts_from"]) < min(until, row["counts_until"])
     return bool(overlaps and idle[index]["own"])
@@ -189,7 +189,7 @@ class TestLongWeights:
 
 
 def found_in(**rows: list[Row]) -> set[str]:
-    """The rules that a statement of these rows violates."""
+    """Return the rules that a statement of these rows violates."""
     answers: Row = {"usage": [], "income": [], "idle": [], "prices": [], "entries": []}
     return {one.what for one in verify_statement(read_statement(answers | rows)).findings}
 

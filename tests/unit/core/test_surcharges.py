@@ -1,4 +1,4 @@
-"""The surcharge of GPUs queued for borrowing, from the formula to consecutive rounds."""
+"""Test the surcharge for GPUs queued for borrowing, from the formula to consecutive rounds."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class TestTarget:
             (2000, 4, 4, 8, 585_786),  # 2 - sqrt 2
             (2000, 480, 400, 480, 1_563_595),  # 2^(880/480) - 2
             (2000, 8, 800, 8, 3_000_000),  # limited by the cap
-            (999_000, 8, 10**9, 8, 3_000_000),  # a power with very many digits is not computed
-            (1000, 8, 8, 8, 0),  # with theta 1, everything is free of charge
-            (2000, 9, 8, 8, 2_000_000),  # nodes were lost: counts as full
+            (999_000, 8, 10**9, 8, 3_000_000),  # a power with too many digits is not computed
+            (1000, 8, 8, 8, 0),  # with theta 1, all GPUs are free of charge
+            (2000, 9, 8, 8, 2_000_000),  # nodes were lost, so the pool counts as full
             (2000, 0, 8, 0, 0),  # no GPUs
         ],
     )
@@ -164,7 +164,7 @@ class TestGpusQueuedForBorrowing:
         assert wanted(job(1, 4), job(2, 4), quota=6) == 2
         assert wanted(job(1, 4), job(2, 4), quota=6, own=5) == 7
         assert wanted(job(1, 4), job(2, 4), quota=8) == 0
-        assert wanted(job(1, 4), quota=2, own=3) == 4  # the quota has become smaller than its use
+        assert wanted(job(1, 4), quota=2, own=3) == 4  # the quota was reduced below its use
 
     def test_ignores_jobs_with_maximum_price_below_price(self) -> None:
         dear, cheap = job(1, 4, max_price_micro=CREDIT_MICRO), job(2, 2, max_price_micro=999_999)
@@ -191,9 +191,10 @@ class TestGpusQueuedForBorrowing:
 
 
 def asked(price_micro: int = 0, surcharges: tuple[Surcharge, ...] = (ON,), **rest: Any) -> Snapshot:
-    """Two nodes of 4 GPUs, all held by tenant 1; tenants 1 and 2 each wait for 8.
+    """Return a round with two nodes of 4 GPUs, all held by tenant 1; tenants 1 and 2 each wait for
+    8.
 
-    The last round was a round length ago.
+    The previous round was one round interval ago.
     """
     fields: dict[str, Any] = {
         "nodes": {1: 4, 2: 4},
@@ -212,7 +213,7 @@ class TestRound:
     def test_posts_one_step_for_queued_gpus(self) -> None:
         decision = decide_round(asked())
         assert decision.prices == (PoolPrice("v100", 1_050_000, 8, 8, CREDIT_MICRO, 2000),)
-        # 16 GPUs beyond quota: tenant 1 would borrow for its second job too.
+        # 16 GPUs beyond quota, because tenant 1 would also borrow for its second job.
         assert decision.surcharges == (replace(ON, queued=16, surcharge_micro=50_000),)
 
     def test_continues_from_posted_value_and_falls_without_queue(self) -> None:
@@ -239,7 +240,7 @@ class TestRound:
         assert without.schema == 2
 
     def test_uses_schema_version_7_with_or_without_utilities(self) -> None:
-        """A reader of version 6, which has utilities, must refuse it."""
+        """A reader of version 6, which has utilities, must reject the snapshot."""
         worth = (Utility(1, UtilityKind.BID, CREDIT_MICRO),)
         assert schema_of((), utilities=worth) == 6
         assert schema_of((), surcharges=(ON,)) == 7
@@ -254,7 +255,7 @@ class TestRound:
         assert decision.prices[0].price_micro == CREDIT_MICRO
 
     def test_subtracts_credit_used_by_its_own_terms(self) -> None:
-        """Tenant 2 borrows 4 GPUs in this round, and has credit for one more."""
+        """Tenant 2 borrows 4 GPUs in this round, and its credit allows one more."""
         jobs = (job(2, 4, tenant=2), job(3, 4, tenant=2), job(4, 4, tenant=2))
         round_ = snapshot(
             jobs, nodes={1: 4}, quotas=(Entitlement(2, "v100", 0),), price_micro=CREDIT_MICRO,
@@ -267,9 +268,10 @@ class TestRound:
 
 class TestConsecutiveRounds:
     def test_price_settles_within_one_step_of_maximum_price(self) -> None:
-        """A job with a maximum price leaves the queue when the price is above it, and comes back.
+        """A job with a maximum price leaves the queue when the price is above it, and returns when
+        it falls.
 
-        So the surcharge oscillates by a step around the price at which the job would still queue.
+        So the surcharge moves by one step around the price up to which the job would queue.
         """
         most = 1_420_000
         prices, before, price = [], ON, CREDIT_MICRO

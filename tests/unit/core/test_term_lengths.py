@@ -1,4 +1,4 @@
-"""Terms that differ from the pool's lease length: bytes, bounds, credit."""
+"""Test terms whose length differs from the pool's lease length: bytes, bounds and credit."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pool(credit_micro: int | None = None) -> Snapshot:
-    """Jobs 1 to 3 of 1, 2 and 3 GPUs wait; the lease of job 4 (1 GPU) is due.
+    """Return a round in which jobs 1 to 3 of 1, 2 and 3 GPUs wait, and the lease of job 4 (1 GPU)
+    is due.
 
     No tenant has quota.
     """
@@ -95,7 +96,7 @@ class TestTermLength:
         short = settle(pool(whole - 1), answer)
         assert {row.job for row in short.grants} == {1, 2}
         assert [(row.reason, row.jobs) for row in short.skips] == [(Reason.BUDGET, (3,))]
-        # A withdrawn pick has no length either.
+        # A withdrawn pick has no term length either.
         assert {row.job for row in short.lengths} == {1, 4}
         assert "limits" in {row.rule for row in violations(pool(whole - 1), answer)}
         assert "limits" not in {row.rule for row in violations(pool(whole), answer)}

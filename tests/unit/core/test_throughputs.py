@@ -1,4 +1,4 @@
-"""Measured throughputs as profiles of jobs."""
+"""Test measured throughputs as profiles of jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evenshare_core.units import SECOND_US
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TYPES = ("k80", "p100", "v100")
-LARGE = "ResNet-50 (batch size 128)"  # the model does not fit on several K80s
+LARGE = "ResNet-50 (batch size 128)"  # the model does not fit in the memory of several K80s
 HEAD = "job_type,scale,k80,v100\n"
 
 

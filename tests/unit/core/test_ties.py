@@ -1,4 +1,4 @@
-"""Ties of optimal shares: the chosen one, recomputed by scipy programs."""
+"""Test ties of optimal shares: the chosen share equals a recomputation with scipy programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ TIED = [
 
 
 def tied_problem(seed: int) -> ShareProblem:
-    """A problem with few different speedups, some of them 0, so that many shares are optimal."""
+    """Return a problem with few different speedups, some of them 0, so that many shares are
+    optimal.
+    """
     chance = np.random.default_rng(seed)
     tenants, types = int(chance.integers(2, 5)), int(chance.integers(1, 4))
     faster = 1 + np.cumsum(chance.integers(0, 3, (tenants, types - 1)), axis=1)

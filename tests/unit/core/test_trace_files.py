@@ -1,4 +1,4 @@
-"""Trace files in the wild: messages about odd lines, and about unreadable files."""
+"""Test real trace files: messages about unusual lines and unreadable files."""
 
 from __future__ import annotations
 

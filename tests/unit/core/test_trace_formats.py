@@ -1,4 +1,4 @@
-"""Lines of traces: parsing, and bad lines that do not affect good ones."""
+"""Test the parsing of trace lines; a bad line does not affect the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs in sacct and SWF files: steps, arrays, runs, states, and missing data."""
+"""Test jobs of sacct and SWF files: steps, arrays, runs, states, and missing data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Utilities of jobs: forms, bounds and exact numbers."""
+"""Test utilities of jobs: forms, bounds and exact numbers."""
 
 from __future__ import annotations
 

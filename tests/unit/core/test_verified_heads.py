@@ -1,4 +1,4 @@
-"""Heads that a reader keeps: the proofs of a new head, and comparison by two readers."""
+"""Test heads that a reader keeps: the proof of each new head, and two readers' comparison."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class TestKey:
         assert alone.pin.keys == (SECOND,)
 
     def test_offered_key_without_signature_is_not_trusted(self, pool: StagedPool) -> None:
-        """Otherwise a portal could offer a new key today, and sign only with it tomorrow."""
+        """Otherwise a portal could offer a new key today, and sign with only that key tomorrow."""
         first = verify_head(pool.note(), LOG, [FIRST, SECOND], given=(FIRST,))
         assert first.pin is not None
         assert first.pin.keys == (FIRST,)
@@ -225,7 +225,10 @@ class TestRecordsUnderHead:
         assert finding.pin is None
 
     def test_reports_later_record_without_previous_hash(self, pool: StagedPool) -> None:
-        """A log may begin at any round; every entry except the first names the previous one."""
+        """A log may begin at any round.
+
+        Every entry except the first has the hash of the previous one.
+        """
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
         record = read_record(rows[0]["record"].encode())
@@ -238,7 +241,10 @@ class TestRecordsUnderHead:
     def test_reports_record_with_hash_not_in_next_record(
         self, pool: StagedPool, place: int
     ) -> None:
-        """A path proves the newest record; the next record's hash proves each other one."""
+        """A path proves the newest record.
+
+        Each earlier record is proven by the hash in the next one.
+        """
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
         record = read_record(rows[place]["record"].encode())
@@ -265,7 +271,7 @@ class TestRecordsUnderHead:
 
 
 def rewritten(pool: StagedPool, number: int) -> None:
-    """Replace a round, and seal it and all later ones with matching hashes."""
+    """Replace a round, and seal it and all later rounds with matching hashes."""
     for row in range(number - 1, len(pool.records)):
         record = read_record(pool.records[row])
         previous = record.previous

@@ -1,6 +1,6 @@
-"""Missing or outdated certificates, absent tenants, withheld records.
+"""Test missing or outdated certificates, absent tenants, and withheld records.
 
-A portal could leave out or replace each of these if a reader did not check it.
+If readers did not check these, a portal could leave out or replace any of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def pool() -> StagedPool:
 
 
 def certified(pool: StagedPool, number: int, **fields: Any) -> None:
-    """Change fields of a round's certificate, and seal again."""
+    """Change fields of a round's certificate, and seal the round again."""
     row = pool.rounds[number - 1]
     assert row.certificate is not None
     pool.rounds[number - 1] = StagedRound(row.snapshot, row.decision, {**row.certificate, **fields})
@@ -56,11 +56,11 @@ class TestCertificate:
         certified(pool, 5, version=3)
         text = f"its version is 3; {VERSION} is due, and a round before it has {VERSION}"
         assert wrong(verified(pool)) == {5: [f"certificate: {text}"]}
-        # The result is the same if the previous round is not verified itself.
+        # The result is the same if the previous round itself is not verified.
         assert wrong(verified(pool, first=5)) == {5: [f"certificate: {text}"]}
 
     def test_older_version_is_not_proven(self, pool: StagedPool) -> None:
-        """An older portal may have made it, which could not measure more lines."""
+        """It may come from an older portal, which could not measure the newer lines."""
         for number in range(1, 5):
             certified(pool, number, version=3)
         findings = verified(pool)
@@ -99,7 +99,7 @@ class TestCertificate:
         assert finding.lacks_certificate
 
     def test_older_version_is_allowed_if_other_solver_failed(self) -> None:
-        """The certificate then has fewer lines and an older version."""
+        """Without that solver the certificate has fewer lines and an older version."""
         pool = StagedPool(staged_rounds(6, policy="oef"))
         row = pool.rounds[4]
         own, _, _ = row.snapshot.policy_version.partition(" highs ")
@@ -141,7 +141,7 @@ class TestOwnTenant:
 
         pool.seal(hidden)
         findings = verified(pool)
-        # A round must contain the tenant only after one of its jobs was submitted.
+        # A round must contain the tenant only if one of its jobs was submitted earlier.
         assert [row.absent for row in findings] == [[]] * 4 + [[ADA]] * 4
         text = "own tenants are not in it, but have jobs or had quota: ada"
         assert gaps(findings[5]) == {Gap.NAMES: [text]}
@@ -194,7 +194,7 @@ class TestJobType:
 
 class TestNewestRecord:
     def held_back(self, pool: StagedPool, newest: int) -> dict[str, bytes]:
-        """An answer that presents an older round as the newest, with a proof for it."""
+        """Return an answer that presents an older round as the newest, with a proof for it."""
         chain = {**pool.chain(), "round": newest}
         return {**pool.files(last=5), "chain.json": json.dumps(chain).encode()}
 

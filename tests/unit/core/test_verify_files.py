@@ -1,4 +1,4 @@
-"""Rounds from the files of an answer: own rows only, invalid files, the last line."""
+"""Test rounds verified from the files of an answer: only own rows, invalid files, the last line."""
 
 from __future__ import annotations
 

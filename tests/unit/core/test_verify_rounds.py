@@ -1,4 +1,4 @@
-"""A round verified by a reader: valid rounds, and each possible manipulation."""
+"""Test the verification of rounds: valid ones pass, and each possible manipulation is reported."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _rest(row: StagedRound) -> tuple[Any, Any]:
 
 
 def edited(pool: StagedPool, number: int, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Change a bundle after the commitment to it."""
+    """Change a bundle after its hash was published."""
     document = json.loads(pool.bundles[number])
     edit(document)
     pool.bundles[number] = msgspec.json.encode(document)
@@ -164,7 +164,10 @@ class TestManipulation:
         assert "price of fast" in broken[5][0]
 
     def test_reports_price_changed_after_posting(self, pool: StagedPool) -> None:
-        """The portal seals again, so hashes match, but the next round has the posted price."""
+        """The portal seals the rounds again, so the hashes match.
+
+        But the next round has the price that was posted.
+        """
         row = pool.rounds[3]
         prices = row.decision.prices
         dearer = replace(prices[0], price_micro=prices[0].price_micro + 500_000)
@@ -177,7 +180,7 @@ class TestManipulation:
         assert any("price of fast" in text for text in broken[5])
 
     def test_reports_sums_that_do_not_follow(self, pool: StagedPool) -> None:
-        """The round is decided again from lowered sums, so it replays to the same bytes."""
+        """The round is decided again from lower sums, so its replay gives the same bytes."""
         snapshot = pool.rounds[4].snapshot
         claims = snapshot.service.claims
         lower = replace(claims[0], alloc_gpu_us=claims[0].alloc_gpu_us // 2)
@@ -227,7 +230,7 @@ class TestManipulation:
         assert text == f"the lease {read.names.leases[0]} is of another tenant than its job"
 
     def test_reports_swapped_job_pseudonyms(self, pool: StagedPool) -> None:
-        """An own job gets the pseudonym of another row, and hashes match."""
+        """A job of the reader gets the pseudonym of another row, and the hashes match."""
 
         def swap(number: int, data: bytes) -> bytes:
             if number != 5:
@@ -277,14 +280,14 @@ class TestManipulation:
         assert any(f"asked for {mine.gpus} GPUs at " in text for text in broken[6])
 
     def test_remarks_omitted_own_job(self, pool: StagedPool) -> None:
-        """It is a remark, not a problem: a round may leave jobs out."""
+        """It is a remark and not a problem, because a round may leave jobs out."""
         files = pool.files()
         jobs = json.loads(files["jobs.json"])
         jobs["jobs"][-1] |= {"id": str(uuid.UUID(int=1)), "ended_at": None}
         files["jobs.json"] = json.dumps(jobs).encode()
         findings = list(RoundHistory(files.get).rounds(lambda _: ""))
         assert findings[6].remarks == ["own jobs that are not in it: 00000000"]
-        # A job that ended after the round should still be in it.
+        # A job that ended after the round should still be in the round.
         ended = from_us(findings[6].at_us + 1).isoformat()
         jobs["jobs"][-1]["ended_at"] = ended
         files["jobs.json"] = json.dumps(jobs).encode()
@@ -300,7 +303,7 @@ class TestManipulation:
         assert broken[5][0].startswith("record: its record names ")
 
     def test_reports_changed_previous_bundle(self, pool: StagedPool) -> None:
-        """The previous round is not verified itself, but it must be the sealed one."""
+        """The previous round itself is not verified, but it must be the round that was sealed."""
         files = pool.files(4)
         bundle = json.loads(files["bundles/3.json"])
         bundle["versions"]["evenshare-core"] = "9"

@@ -1,4 +1,6 @@
-"""A round decided by another version of its policy or of a solver: its plan is checked."""
+"""Test rounds that another version of the policy or of a solver decided: their plans are
+checked.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def pool() -> StagedPool:
 
 class TestOtherVersion:
     def solved(self, pool: StagedPool) -> RoundFinding:
-        """A round of a policy with a program, whose ideals differ here."""
+        """Return a round of a policy with a program, whose ideals differ on this machine."""
         return verified(pool, versions=lambda name: "1.16" if name == "highspy" else "")[4]
 
     @pytest.fixture
@@ -41,7 +43,7 @@ class TestOtherVersion:
         return StagedPool(rounds)
 
     def moved(self, pool: StagedPool, gpus: float, objective: float = 0.0) -> None:
-        """Move GPUs between the first two ideals, as in another optimal solution."""
+        """Move GPUs between the first two ideals, as another optimal solution might."""
         row = pool.rounds[4]
         first, second, *others = row.decision.ideals
         ideals = (
@@ -169,7 +171,7 @@ class TestOtherVersion:
         assert any(line.startswith(text) for line in wrong(verified(pool))[5])
 
     def reordered(self, pool: StagedPool) -> None:
-        """Change the ranks of picks, whose reasons only the policy knows."""
+        """Change the ranks of picks, for which only the policy knows the reasons."""
         row = pool.rounds[4]
         first, *others = row.decision.grants
         grants = (replace(first, key=replace(first.key, tenant_rho=0.125)), *others)
@@ -190,7 +192,7 @@ class TestOtherVersion:
     def test_unknown_policy_is_not_proven_and_names_package(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The ids in an unknown policy's memory are not declared, so the round is not proven."""
+        """The policy's memory has ids that are not declared, so the round is not proven."""
         monkeypatch.delitem(registry.POLICIES, "ltgf")
         monkeypatch.setitem(BROUGHT_BY, "ltgf", "acme-policies")
         for plan in (shapes.snapshot_plan, shapes.decision_plan):  # plans of ltgf are cached

@@ -1,4 +1,4 @@
-"""The installed library: its wheel, and only the wheel's dependencies."""
+"""Test the wheel of the installed library with only its own dependencies."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ DRAWN = ("simulate", "--synthetic", "200,4,6", "--nodes", "6", "--policy", "ltgf
 PLAIN = pool(seed=3, nodes=6, tenants=3, pending=20, fill=0.5, expired=0.5)
 MIXED = replace(mixed(3, nodes=6, tenants=3, pending=20, fill=0.5, expired=0.5), policy="oef")
 SHARES = ("shares", "--policy", "oef", "--speedups", "[[1,2],[1,5]]", "--capacity", "[1,1]")
-# Python without `site` does not find the packages of the checkout and the environment. Only the
-# standard library, the wheel and its dependencies can be imported.
+# Without `site`, Python does not find the packages of the checkout and the environment. It can
+# import only the standard library, the wheel and its dependencies.
 ALONE = """
 import sys
 from importlib.machinery import PathFinder
@@ -53,7 +53,7 @@ Elsewhere = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the checkout, unpacked."""
+    """Return the wheel of the checkout, unpacked."""
     folder = tmp_path_factory.mktemp("wheel")
     built = [sys.executable, "-m", "uv", "build", "--wheel", "--offline", "-q", "-o", str(folder)]
     subprocess.run([*built, str(ROOT / "core")], check=True, cwd=folder)

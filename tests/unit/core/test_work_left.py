@@ -1,4 +1,6 @@
-"""The remaining work of a job with an uncertain estimate: the truncated normal distribution."""
+"""Test the remaining work of a job with an uncertain estimate: the truncated normal
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def hazard(z: float) -> float:
 
 @pytest.mark.parametrize("z", [-2.5, -1.1, 0.0, 0.6, 1.3, 2.0, 3.9])
 def test_matches_truncated_normal_distribution(z: float) -> None:
-    """With a standard error of a tenth, the correction for the job's start is negligible."""
+    """With a standard error of one tenth, the correction for the job's start is negligible."""
     error_us = WHOLE_US // 10
     ran_us = round(WHOLE_US + z * error_us)
     left = work_left(WHOLE_US, ran_us, 100)
@@ -45,7 +47,7 @@ def test_zero_error_leaves_remainder_of_at_least_5_percent() -> None:
 
 
 def test_job_at_its_estimate_has_work_left() -> None:
-    """With a standard error of a quarter, 0.8 standard errors of work are left on average."""
+    """With a standard error of one quarter, the average work left is 0.8 standard errors."""
     left = work_left(WHOLE_US, WHOLE_US, 250)
     assert left.mean_us == WHOLE_US // 4 * 798 // 1000
     assert left.deviation_us == WHOLE_US // 4 * 603 // 1000
@@ -65,7 +67,9 @@ def test_work_left_is_constant_beyond_four_errors() -> None:
 def test_expected_end_never_moves_earlier(
     whole_us: int, shares: list[int], error_milli: int
 ) -> None:
-    """Further running never makes a job shorter, beyond a microsecond of rounding."""
+    """If a job runs on, its expected end does not move earlier by more than a microsecond of
+    rounding.
+    """
     first, second = (whole_us * share // 1000 for share in shares)
     before, after = (
         work_left(whole_us, first, error_milli),

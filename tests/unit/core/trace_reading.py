@@ -1,4 +1,4 @@
-"""A trace reader for tests: its jobs, its bad lines, its messages."""
+"""Read traces for tests: their jobs, bad lines and messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Trace:
         return cls((DATA / name).read_bytes(), mapping=mapping)
 
     def summary(self) -> list[tuple[str, str, int, int, int, object]]:
-        """(name, tenant, GPUs, seconds of submission, seconds of length, exit code) of jobs."""
+        """Return (name, tenant, GPUs, submission in s, length in s, exit code) of each job."""
         first_us = min(job.submit_us for job in self.jobs)
         return [
             (

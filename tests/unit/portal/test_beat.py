@@ -1,4 +1,4 @@
-"""Beat sends by elapsed time, even if the wall clock jumps."""
+"""Test that beat sends tasks by elapsed time, even if the wall clock jumps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from portal.site.celery import app
 
 
 class Clocks:
-    """The wall clock and the monotonic clock of a test, in seconds since its start."""
+    """A test's wall clock and monotonic clock, in seconds since its start."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.wall_s = self.passed_s = 0.0

@@ -1,4 +1,4 @@
-"""A certificate's lines in words."""
+"""Test the text of a certificate's lines."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TestMisreports:
         text = market_line(self.OVER, **tried, bound="OEF, theorem 5.4")
         assert text.endswith("No overstating gains at all: exact, by OEF, theorem 5.4.")
         assert "exact" not in market_line(self.OVER, **tried)
-        # The line shows a violation instead of the theorem.
+        # The line shows the violation instead of the theorem.
         gained = market_line(self.OVER, **tried | {"worst": 1.0}, count=1, bound="a theorem")
         assert "theorem" not in gained
 

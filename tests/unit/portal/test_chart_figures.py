@@ -1,4 +1,4 @@
-"""Figures are plain dictionaries whose attributes and values the package `plotly` accepts."""
+"""Test that figures are plain dictionaries whose attributes and values `plotly` accepts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def prices() -> PageChart:
 
 
 def bars() -> PageChart:
-    """Return vertical bars with lengths in proportion to their values."""
+    """Return vertical bars whose lengths are proportional to their values."""
     line = Series("n", "n, GPUs", [T0], [1], LENT, kind="bar", span_s=3600, shown=False)
     return PageChart("k", "t", "x", (line,), (-1.0, 1.0), "GPUs", "f")
 

@@ -1,4 +1,6 @@
-"""Production refuses unsafe settings with a line per problem; the demo is not checked."""
+"""Test that production refuses unsafe settings with one line per problem; the demo is not
+checked.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ SAFE = {
     "METRICS_TOKEN": "Zk7mT0aYvC5nR2wLpH9sUe4d",
 }
 
-# Change of the safe environment: the one line that it causes.
+# A change of the safe environment, and the one line that it causes.
 UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     "a mode that there is not": (
         {"EVENSHARE_MODE": "prod"},
@@ -232,7 +234,7 @@ ALSO_SAFE: dict[str, dict[str, str]] = {
 
 
 def refusals(monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]) -> list[str]:
-    """Return the lines for an environment, from its real settings."""
+    """Return the refusals for an environment, from its real settings."""
     for name in ("DEBUG", "CSRF_TRUSTED_ORIGINS", "DATABASE_POOL_SIZE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in (SAFE | changed).items():
@@ -260,7 +262,7 @@ class TestEnvironment:
     def test_secret_key_of_demo_folder_is_reported(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """Older demos did not mark their keys as such."""
+        """The keys of older demos are not marked as demo keys."""
         (tmp_path / "secret_key").write_text(SAFE["SECRET_KEY"])
         (line,) = refusals(monkeypatch, {"EVENSHARE_DATA_DIR": str(tmp_path)})
         assert line == UNSAFE["the key of a demo"][1]
@@ -272,7 +274,7 @@ class TestEnvironment:
         changed = {name: change[name] for change, _ in UNSAFE.values() for name in change}
         changed |= {"EVENSHARE_MODE": "production", "METRICS_TOKEN": "", "SECRET_KEY": "canary-1"}
         changed |= {"DATABASE_URL": "postgres://postgres:canary-2@db/x", "DATABASE_POOL_SIZE": "1"}
-        # These two abort the reading of settings.
+        # Reading the settings fails because of these two.
         changed |= {"ROUNDS_KEEP_DAYS": "90", "ROUNDS_STORAGE_OPTIONS": '{"secret": "canary-3"}'}
         lines = refusals(monkeypatch, changed)
         assert len(lines) > 5
@@ -289,7 +291,7 @@ class TestEnvironment:
 
 
 class TestProcesses:
-    """Web, workers, beat and commands: each is refused before it imports most of the portal."""
+    """Web, workers, beat and commands are refused before they import most of the portal."""
 
     @pytest.mark.parametrize(
         "words",

@@ -1,4 +1,4 @@
-"""Production refuses a database with unsafe roles or contents."""
+"""Test that production refuses a database with unsafe roles or contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.plugin import Services
 from tests.tools import PATIENCE_S
 from tests.unit.portal.test_checks import ROOT, SAFE
 
-# Some servers import their application in the event loop.
+# Some servers import their application inside the event loop.
 IN_A_LOOP = """
 import asyncio
 import importlib
@@ -35,7 +35,7 @@ async def serve():
 
 asyncio.run(serve())
 """
-# (the superuser's statement, the statement that undoes it, the one expected line)
+# Each row is (the superuser's statement, the statement that reverts it, the one expected line).
 ROLES: dict[str, tuple[str, str, str]] = {
     "superuser": (
         "ALTER ROLE evenshare_app SUPERUSER",
@@ -154,7 +154,7 @@ class TestDatabase:
         ids=["web", "check"],
     )
     def test_of_demo_is_refused_by_every_process(self, committed_db: str, words: list[str]) -> None:
-        """Every process refuses it, even without the owner's credentials."""
+        """Every process refuses the demo's database, even without the owner's credentials."""
         assert committed_db
         pool = cluster({"a": 1}).pool
         environment = {**os.environ, **SAFE, "DATABASE_URL": os.environ["DATABASE_URL"]}

@@ -1,4 +1,4 @@
-"""Detection of clock jumps and sleep, on clocks that the test moves."""
+"""Test how clock jumps and sleep are detected, on clocks that the test moves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from portal.embedded.clocks import ClockReading, jumped_s, read_clocks, slept_s
     ("wall_s", "steady_s", "with_sleep_s", "jumped", "slept"),
     [
         (2, 2, 2, 0, 0),
-        (300, 300, 300, 0, 0),  # much time passed between two reads: neither a jump nor a sleep
+        # much time passed between two reads, which is neither a jump nor sleep
+        (300, 300, 300, 0, 0),
         (3602, 2, 2, 3600, 0),
         (-598, 2, 2, -600, 0),
         (3602, 2, 3602, 0, 3600),

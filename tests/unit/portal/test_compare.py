@@ -1,4 +1,4 @@
-"""Comparison of two policies: the words add up."""
+"""Test the sentences that compare two policies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestFigure:
         assert printed(name, before, after) == row
 
     def test_difference_uses_printed_values(self) -> None:
-        """1.106 and 1.114 are both printed as 1.11, so no difference is claimed."""
+        """Both 1.106 and 1.114 are printed as 1.11, so the sentence must not claim a difference."""
         assert printed("avg_slowdown", 1.106, 1.114)[2] == "the same"
 
 

@@ -1,4 +1,4 @@
-"""The template tags: output, escaping, and correct sums."""
+"""Test the template tags: output, escaping, and correct sums."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -53,7 +53,7 @@ class TestNotes:
     def test_escape_html(self) -> None:
         html = shown("{% note w a %}", w=HOSTILE, a=Note(HOSTILE, text=HOSTILE))
         assert HOSTILE not in html
-        assert html.count(ESCAPED) == 4  # the number, the label, the title, the sentence
+        assert html.count(ESCAPED) == 4  # number, label, title, sentence
 
 
 class TestTags:

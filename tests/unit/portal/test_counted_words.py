@@ -1,4 +1,6 @@
-"""Words that follow a count: "2 tokens act", "1 token acts", wherever such a pair is written."""
+"""Test words that follow a count, such as "2 tokens act" and "1 token acts", wherever they are
+written.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ ROOT = Path(__file__).parents[3]
 PLACES = {"portal": "*.py", "scheduling": "*.py", "billing": "*.py", "templates": "*.html"}
 NOUN = re.compile(r'\|plural:"([^",]+)"|\bplural\([^"\n]*?, "([^"]+)"\)')
 TEXT = r"""["']([^"'{}]*)["']"""
-# In all three patterns the singular comes first.
+# In all three patterns, the singular comes first.
 PAIRS = (
     re.compile(r'\|plural(?:ize)?:"([^",]*),([^"]*)"'),
     re.compile(rf"\bplural\([^\"'\n]*?, {TEXT}, {TEXT}\)"),
     re.compile(rf"{TEXT} if (?![^\"'\n]*number)[^\"'\n]* == 1 else {TEXT}"),
 )
-# (singular, plural) where neither is the other with an s.
+# Pairs (singular, plural) that differ by more than a final s.
 IRREGULAR = {
     ("is", "are"),
     ("was", "were"),
@@ -43,15 +45,16 @@ def sources() -> Iterator[tuple[str, str]]:
 
 
 def nouns() -> frozenset[str]:
-    """Return counted nouns: each word in last place of a regular `plural`."""
+    """Return counted nouns: the last word before each regular `plural`."""
     found = (match for _, text in sources() for match in NOUN.finditer(text))
     return frozenset((match[1] or match[2]).split()[-1] for match in found) | {"error", "other"}
 
 
 def wrong_words(pair: Sequence[str], known: frozenset[str]) -> list[str]:
-    """Return words of a pair that do not follow the count; empty if it cannot be compared.
+    """Return the words of a pair that do not match the count; empty if the pair cannot be compared.
 
-    The first different word is the noun, or its verb if it is the only word; the others are verbs.
+    The first word that differs is the noun, or its verb if no other word differs. The later ones
+    are verbs.
     """
     ones, manys = (words.split() for words in pair)
     if len(ones) != len(manys):

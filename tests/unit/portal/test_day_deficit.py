@@ -1,4 +1,4 @@
-"""The deficit of a day on the dashboard, from points of a chart."""
+"""Test the deficit of a day on the dashboard, computed from a chart's points."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def point(
 
 class TestDayDeficit:
     def test_does_not_offset_shortfall_with_later_hours(self) -> None:
-        """Each of three hours deserves 10; they get 0, 20 and 6."""
+        """10 are deserved in each of three hours; 0, 20 and 6 are received."""
         points = [point(3, 50, 0), point(2.1, 50, 10), point(1.1, 70, 20), point(0.1, 76, 30)]
         found = day_deficit(points, NOW)
         assert found is not None
@@ -40,7 +40,7 @@ class TestDayDeficit:
         assert (found.short_gpu_s, found.deserved_gpu_s) == (40, 100)
 
     def test_nets_gpu_types(self) -> None:
-        """A job that accepts both types may claim one and hold the other."""
+        """A job that accepts two types may claim one and hold the other."""
         points = [
             *(point(1.5, 0, 0), point(1.5, 0, 0, "v100")),
             *(point(0.5, 0, 40), point(0.5, 40, 0, "v100")),

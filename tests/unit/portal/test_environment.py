@@ -1,4 +1,4 @@
-"""Settings from the environment: typed, with errors that name the variable."""
+"""Test settings from the environment: they are typed, and errors name the variable."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Charts to explore: they show the selectors' figures, in distinguishable styles."""
+"""Test charts to explore: they show the selectors' figures, in styles that can be distinguished."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class TestPool:
         first = PoolHistory(
             whole.at[:1], tuple(TenantCourse(c.tenant, c.use[:1], c.rho[:1]) for c in whole.tenants)
         )
-        # The second tenant is new in the later part.
+        # The second tenant occurs only in the later part.
         later = PoolHistory(
             whole.at[1:], tuple(TenantCourse(c.tenant, c.use[1:], c.rho[1:]) for c in whole.tenants)
         )
@@ -244,7 +244,7 @@ class TestStyles:
         badges = [TenantBadge(f"t{index}", index, "") for index in range(BADGES)]
         areas = {(look.fill, look.pattern) for look in map(tenant_area, badges)}
         assert len(areas) == BADGES
-        # In addition to colour there is a pattern or a dash, which differs between neighbours.
+        # Neighbours differ not only in colour but also in their pattern or dash.
         assert len({look.pattern for look in map(tenant_area, badges[:8])}) == 8
         assert len({look.dash for look in map(tenant_line, badges[:6])}) == 6
 
@@ -291,7 +291,7 @@ class TestAccount:
         assert chart.y[1] > 1
 
     def test_hours_without_transfers_are_zero(self) -> None:
-        """The net is drawn in steps, each an hour long, including the last."""
+        """The net amount is drawn in steps of an hour, including the last hour."""
         hours = [AccountHour(at(60 * hour), Decimal(hour), Decimal(0)) for hour in (1, 2, 6)]
         net = traces(account_chart(hours, key="k", file="f"))["net"]
         assert net.line.shape == "hv"
@@ -320,7 +320,7 @@ class TestWhatIf:
             [Wait("n", 1.0, 2.0), Wait("s", 3.0, None)], ["a", "b"], key="k", file="f"
         )
         found = {trace.name: list(trace.x) for trace in drawn(chart).data}
-        # A missing wait has no bar: it is not zero.
+        # A missing wait is not zero, so it has no bar.
         assert found == {"a": [1.0, 3.0], "b": [2.0, None]}
         assert drawn(chart).data[1].marker.pattern.path
         assert [key for key, _ in chart.rows] == ["n", "s"]
@@ -373,7 +373,7 @@ class TestChart:
         assert "<" not in chart.payload
         trace = sent(chart)["figure"]["data"][0]
         assert trace["name"] == HOSTILE
-        # Plotly interprets tags and fills in %{...} in texts.
+        # Plotly interprets tags and replaces %{...} in texts.
         assert "<script" not in trace["hovertemplate"]
         assert "%{x}" not in trace["hovertemplate"]
 

@@ -1,4 +1,4 @@
-"""The largest size of a job for which smaller sizes are offered."""
+"""Test the largest size of a job for which smaller sizes are offered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of numbers, money and times."""
+"""Test the formats of numbers, money and times."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""The gate before Django, without Django: turns, disconnects, slow bodies, late answers."""
+"""Test the gate before Django, without Django: turns, disconnects, slow bodies, late answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGES = LaneLimits(at_once=2, queue=3, wait_s=3600.0, each=4)
 
 
 class Visit:
-    """A request, its client's side of the connection, and its outcome."""
+    """A request, the client's side of its connection, and its outcome."""
 
     def __init__(self, gate: Gate, path: str = "/", client: str = "192.0.2.1") -> None:
         self.scope: dict[str, Any] = {
@@ -41,7 +41,7 @@ class Visit:
 
 
 class Django:
-    """A replacement of Django, which serves admitted requests once the test opens the door."""
+    """A replacement for Django, which serves admitted requests once the test opens the door."""
 
     def __init__(self) -> None:
         self.door = asyncio.Event()
@@ -59,7 +59,7 @@ class Django:
 
 
 async def settle() -> None:
-    """Run the event loop until all tasks wait for input."""
+    """Run the event loop until every task waits for input."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -98,7 +98,7 @@ class TestTurns:
             assert gate.lane("pages").waiting == 3
             django.door.set()
             await asyncio.gather(*(visit.task for visit in (*mine, other)))
-            # A served client may connect again.
+            # A client may connect again after it was served.
             again = Visit(gate)
             again.sends()
             await again.task
@@ -137,14 +137,14 @@ class TestTurns:
         asyncio.run(story())
 
     def test_total_matches_database_connections(self) -> None:
-        """For all settings, an admitted request never waits for a connection."""
+        """Under every setting, an admitted request gets a database connection without waiting."""
         from django.test import override_settings
 
         for pool, hashes in ((13, 2), (6, 2), (20, 5)):
             with override_settings(DATABASE_POOL_SIZE=pool, PASSWORD_HASHES_AT_ONCE=hashes):
                 lanes = limits_by_lane()
             asking = ("pages", "logins", "ready", "metrics")
-            # The board, which answers open pages, needs another connection.
+            # The board, which updates open pages, needs one more connection.
             assert sum(lanes[name].at_once for name in asking) + 1 == pool
             assert lanes["logins"].at_once == hashes
 

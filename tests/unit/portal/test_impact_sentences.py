@@ -1,4 +1,4 @@
-"""The sentence of a preview of the next round."""
+"""Test the sentence of a preview of the next round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BADGES = {
 
 
 def sentence(*moves: tuple[int, str, int]) -> str:
-    """Return the sentence of a round in which tenants get `gpus` more GPUs of a type."""
+    """Return the sentence for a round in which tenants get `gpus` more GPUs of a type."""
     rows = tuple(
         ImpactRow(tenant, gpu_type, Standing(got=20), Standing(got=20 + gpus))
         for tenant, gpu_type, gpus in moves
@@ -35,7 +35,9 @@ class TestPoolWithSeveralTypes:
         assert said == "Aspen gets 11 GPUs of k80 fewer; Aspen gets 2 GPUs of v100 more."
 
     def test_counts_other_lines_instead_of_tenants(self) -> None:
-        """Regression: four lines of two tenants gave "1 other tenant", ten of five gave 7."""
+        """Regression: four lines of two tenants gave "1 other tenant", and ten lines of five
+        tenants gave 7.
+        """
         said = sentence((1, "k80", -9), (2, "k80", 8), (1, "v100", 2), (2, "v100", -1))
         assert said.endswith("Aspen gets 2 GPUs of v100 more; 1 other line moves as well.")
 
@@ -59,7 +61,7 @@ class TestUnchangedLines:
 
 
 def left_out(*gpu_types: str) -> str:
-    """Return the text of a preview of quotas for eight unchanged lines."""
+    """Return the text about eight unchanged lines in a preview of quotas."""
     rows = tuple(ImpactRow(1, name, Standing(), Standing()) for name in gpu_types)
     impact = Impact(QuotaPlan(1, AT, {}, {}), 1, AT, rows)
     return Preview(impact, "", (), "", 1, 8).unchanged_text

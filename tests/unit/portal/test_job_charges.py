@@ -1,4 +1,4 @@
-"""The charges on a job's page: a row's figure and its note."""
+"""Test the charges on a job's page: the figure of a row and its note."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOCKS = Clocks(PoolNow(BEGIN, BEGIN, 1, paused=False))
 
 
 def term(lease: int, charge: str) -> TermCharge:
-    """Return a term that borrowed two GPUs for an hour, from two lenders."""
+    """Return a term in which two GPUs were borrowed for an hour from two lenders."""
     amount, half = Decimal(charge), (Decimal(charge) / 2).quantize(Decimal("0.000001"))
     lenders = tuple(LenderShare(tenant, part) for tenant, part in ((1, half), (2, amount - half)))
     return TermCharge(
@@ -38,7 +38,8 @@ def term(lease: int, charge: str) -> TermCharge:
 
 class TestChargeNote:
     def test_shows_exact_charge_if_column_is_rounded(self) -> None:
-        # The total 5.827956 is shown as 5.8280: two of three rows are rounded up, one down.
+        # The total 5.827956 is shown as 5.8280, because two of three rows are rounded up and one
+        # down.
         charges = ["1.942652"] * 3
         rows = charge_rows(
             [term(lease, charge) for lease, charge in enumerate(charges, 1)],

@@ -1,4 +1,4 @@
-"""The line of a YAML error is the one that an editor shows, for all line ends."""
+"""Test that the line of a YAML error is the line that an editor shows, for all line endings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from portal.jobs.forms.job_yaml import YamlError, read_yaml
 from tenants.input.errors import InvalidInputError
 from tenants.quota_files import read_lines
 
-# Error: its text and its line.
+# An error's text and its line.
 WRONG = {
     "a tab": ("pool: a\n\tgpus: 2\n", 2),
     "a tab below a field": ("pool: a\nenvironment:\n\tA: 1\n", 3),

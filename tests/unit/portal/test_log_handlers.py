@@ -1,4 +1,6 @@
-"""A full disk: log lines are lost, the terminal reports it once, and the process continues."""
+"""Test a full disk: log lines are lost, the terminal reports this once, and the process
+continues.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from portal.embedded.watchdog import Watchdog
 
 
 class FullDisk(io.StringIO):
-    """A stream on a disk without space."""
+    """A stream on a disk without free space."""
 
     def write(self, text: str) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -35,7 +37,7 @@ def _first_notice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def configured() -> logging.Handler:
-    """Return the handler of web processes, workers and commands."""
+    """Return the log handler of web processes, workers and commands."""
     (name,) = settings.LOGGING["handlers"]
     configurator = logging.config.DictConfigurator(settings.LOGGING)
     configurator.config["formatters"] = {

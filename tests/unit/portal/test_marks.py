@@ -1,4 +1,4 @@
-"""The builders of SVG: well-formed, escaped, and consistent in the meaning of marks."""
+"""Test the builders of SVG: well-formed, escaped, and consistent in what each mark means."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ def at(minutes: float) -> datetime:
 
 
 def drawn(markup: svg.Markup) -> ET.Element:
-    """Parse the markup, so that broken or injected markup fails."""
+    """Parse the markup, which fails if it is broken or if text was injected."""
     root = ET.fromstring(markup)  # noqa: S314 - as above
     assert not [element for element in root.iter() if element.tag == "script"]
     assert not [element for element in root.iter() if "style" in element.attrib]
@@ -84,8 +84,8 @@ class TestNodeMap:
     def test_draws_square_gang_as_one_box(self) -> None:
         root = drawn(nodemap.node_map([node()]))
         box = next(e for e in root.iter("path") if "box" in e.get("class", ""))
-        assert box.get("d", "").count("h") == 4  # top and bottom edges, two cells each
-        assert box.get("d", "").count("v") == 4  # left and right edges, two cells each
+        assert box.get("d", "").count("h") == 4  # two cells each at the top and bottom edges
+        assert box.get("d", "").count("v") == 4  # two cells each at the left and right edges
 
     @pytest.mark.parametrize("state", ["drained", "down"])
     def test_hatches_blocked_nodes(self, state: str) -> None:
@@ -174,7 +174,7 @@ class TestTimeline:
         assert HOSTILE in texts
 
     def test_labels_do_not_overlap(self) -> None:
-        """Labels of close preemptions do not overlap; each still has its vertical line."""
+        """Each preemption still has its vertical line."""
         cuts = tuple(timeline.Cut(at(20 + minute)) for minute in (1, 3, 5, 60, 61))
         root = drawn(timeline.timeline(job(cuts=cuts)))
         assert classes(root).count("cut-line") == len(cuts)

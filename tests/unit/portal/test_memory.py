@@ -1,4 +1,4 @@
-"""A web process releases the memory of log-ins, and limits all other memory."""
+"""Test that a web process releases the memory of log-ins, and limits all other memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.architecture.sources import ROOT
 
-# Passwords are hashed on threads that all stay alive, one after the other, as in requests.
+# Passwords are hashed one after the other on threads that all stay alive, as in requests.
 PROGRAM = """
 import hashlib, os, sys, threading
 from portal.site.memory import give_back_what_is_freed
@@ -72,7 +72,7 @@ def test_password_hashing_on_many_threads_releases_memory() -> None:
 
 @glibc_only
 def test_memory_stays_allocated_without_setting() -> None:
-    """This shows that the test above measures an effect."""
+    """This shows that the previous test measures the effect of the setting."""
     assert grown_mb("unset") > 4 * HASH_MB
 
 

@@ -1,4 +1,4 @@
-"""The watch on workers and beat: which process is silent for too long, and when."""
+"""Test which of the workers and beat the supervisor finds silent for too long, and when."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from portal.embedded.restarts import Restarts, note_restart, read_restarts
 from tests.tools import eventually
 
 IDLE = Heartbeat(0.0)
-# The step of long tests, in seconds.
+# The step of long tests in seconds.
 COARSE_S = 30.0
 DOUBLINGS = [*range(1 + MOST_DOUBLINGS), MOST_DOUBLINGS]
 
 
 class Watched:
-    """The processes and the supervisor's watch on them, on the test's clock."""
+    """The processes and the supervisor that watches them, on the test's clock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,13 +53,15 @@ class Watched:
         self.why: list[str] = []
 
     def passes(self, seconds: float, *alive: str, step_s: float = PULSE_EVERY_S) -> list[str]:
-        """Pass time while processes in `alive` report that they are idle; return restarts."""
+        """Pass time while the processes in `alive` report that they are idle; return the
+        restarts.
+        """
         return self.passes_with(seconds, dict.fromkeys(alive, IDLE), step_s=step_s)
 
     def passes_with(
         self, seconds: float, said: Mapping[str, Heartbeat], step_s: float = PULSE_EVERY_S
     ) -> list[str]:
-        """Pass time with the given heartbeats of workers; return the processes to restart."""
+        """Pass time with these heartbeats of workers; return the processes to restart."""
         late = []
         end = self.now + seconds
         while self.now < end:
@@ -77,7 +79,7 @@ class Watched:
 
 
 def sign(file: Path, now: float) -> None:
-    """Write a sign of life at the test's time instead of the machine's."""
+    """Write a heartbeat with the test's time instead of the machine's."""
     file.touch()
     os.utime(file, (now, now))
 
@@ -103,7 +105,7 @@ class TestPulseWatch:
         assert watched.passes(2 * AT_ONCE, *others) == [name]
 
     def test_does_not_blame_workers_for_silent_beat(self, watched: Watched) -> None:
-        """Beat sends no message, so none waits for the workers."""
+        """A silent beat sends no message, so no message waits for the workers."""
         watched.passes(10, *ALL)
         late = watched.passes(PATIENCE_S[BEAT] + AT_ONCE, "default", "rounds")
         assert late == [BEAT]
@@ -152,7 +154,7 @@ class TestPulseWatch:
 
 
 class TestVerdict:
-    """A worker's report and the verdict on it. The worker's patience is 120 s."""
+    """A worker's report, and the supervisor's verdict; a worker may be silent for 120 s."""
 
     @pytest.mark.parametrize(
         ("waits_since", "task", "since", "progress_at", "why"),
@@ -175,7 +177,7 @@ class TestVerdict:
         assert bool(found) == bool(why)
 
     def test_is_empty_for_old_or_missing_report(self) -> None:
-        """On a full disk, a worker gives signs of life but no report."""
+        """On a full disk, a worker sends heartbeats but no report."""
         for said in (None, Heartbeat(900.0, waits_since=0.0)):
             assert complaint(said, 1_000.0, progress_at=0.0, patience_s=120.0) == ""
 
@@ -189,7 +191,7 @@ class TestWorker:
             (14, {}, 0, 5, 12),
             (16, {}, 0, None, None),  # the broker does not answer
             (18, {}, 0, 5, 18),
-            (20, {}, 1, 5, None),  # the worker took a message, and finished it
+            (20, {}, 1, 5, None),  # the worker took a message and finished it
             (22, {}, 1, 5, 22),
             (24, {"x": "a task"}, 1, 5, None),
         ]
@@ -239,7 +241,7 @@ class TestRestarts:
 
 
 class Story:
-    """A worker with one long task, and the supervisor's watch on its queue."""
+    """A worker with one long task, and the supervisor that watches its queue."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "pulse-rounds"

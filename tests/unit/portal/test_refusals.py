@@ -1,4 +1,4 @@
-"""Messages on a machine that lacks a requirement: one line each."""
+"""Test the one-line messages about requirements that a machine lacks."""
 
 import runpy
 import shutil
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def installer() -> ModuleType:
-    """Import requirements/install.py, a script outside of packages."""
+    """Import requirements/install.py, which belongs to no package."""
     module = ModuleType("install")
     vars(module).update(runpy.run_path(str(ROOT / "requirements" / "install.py")))
     return module

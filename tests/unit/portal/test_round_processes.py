@@ -1,4 +1,4 @@
-"""The number of concurrent rounds follows the machine's cores, unless it is set."""
+"""Test that the number of concurrent rounds follows the machine's cores unless it is set."""
 
 from __future__ import annotations
 

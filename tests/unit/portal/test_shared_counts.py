@@ -1,4 +1,4 @@
-"""Counters shared by processes: their sums outlive each process."""
+"""Test counters that processes share: their sums remain when a process ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.architecture.sources import ROOT
 
-# A program that counts as often as requested, and keeps its counter until it is killed.
+# A program that counts up to its argument, and keeps its counter until it is killed.
 PROGRAM = """
 import sys
 from portal.site.shared_counts import kept, share

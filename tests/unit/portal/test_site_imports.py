@@ -1,4 +1,4 @@
-"""A site needs only the packages of `requirements/core.txt`."""
+"""Test that a site needs only the packages of `requirements/core.txt`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.site_imports import locked
 
 ROOT = Path(__file__).resolve().parents[3]
-# Second implementations of policies' programs, for tests and `make reproduce`.
+# Second implementations of the policies' programs, for tests and `make reproduce`.
 ORACLES = {
     "evenshare_research.formulations.market_ortools": "pandas",
     "evenshare_core.formulations.oef_pyomo": "pyomo",
@@ -52,7 +52,9 @@ class TestSite:
 
 
 def size_of(name: str) -> int:
-    """Return the bytes of a package with its compiled modules; 0 if it is not installed."""
+    """Return the size of a package with its compiled modules in bytes, or 0 if it is not
+    installed.
+    """
     try:
         listed = metadata.files(name) or []
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A machine's GPUs, read through a fake of NVIDIA's library."""
+"""Test the GPUs of a machine as read through a fake of NVIDIA's library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentence of a start estimate, before and after its instants have passed."""
+"""Test the sentence of a start estimate before and after its times have passed."""
 
 from __future__ import annotations
 

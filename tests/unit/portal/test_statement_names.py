@@ -1,4 +1,4 @@
-"""Names in a statement over several pools of a book."""
+"""Test the names in a statement over several pools of a book."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ ME, OTHER = 1, 2
 
 
 def pool(setting: str, other: str | None, *, all_names: bool = False) -> Visibility:
-    """Return a pool's visibility; `other` is its name for the other tenant, if that has quota."""
+    """Return a pool's visibility; `other` is its name for the other tenant if that tenant has
+    quota.
+    """
     names = {ME: "north", OTHER: other}
     known = {
         key: VisibleTenant(key, key, name, "", 0) for key, name in names.items() if name is not None

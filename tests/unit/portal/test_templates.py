@@ -1,4 +1,4 @@
-"""Templates are laid out for people, and rendered without this layout."""
+"""Test that templates are laid out for people, and rendered without this layout."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class TestPage:
         source = (settings.BASE_DIR / "templates" / "errors" / "404.html").read_text(
             encoding="utf-8"
         )
-        assert "\n    " in source  # the source has line breaks and indents
+        assert "\n    " in source  # the template's source has line breaks and indents
         words = strip_tags(render_to_string("errors/404.html", {})).split()
         assert "mistyped," in words
 
 
 class TestTemplateVariable:
     def test_unknown_name_fails_in_tests(self) -> None:
-        """A page would render an unknown name as empty text; tests/plugin.py makes it an error."""
+        """A page would show an unknown name as empty text, so tests/plugin.py makes it an error."""
         template = engines["django"].from_string("{{ row.label }}{{ row.text|default:0 }}")
         assert template.render({"row": {"label": "", "text": None}}) == "0"
         with pytest.raises(AssertionError, match=r"row\.text"):

@@ -1,4 +1,4 @@
-"""The policies in a chart of throughput."""
+"""Test which policies a chart of throughput shows."""
 
 from __future__ import annotations
 

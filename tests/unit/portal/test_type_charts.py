@@ -1,4 +1,4 @@
-"""The charts of a pool's page of one GPU type: its use, and quotas after trades."""
+"""Test the charts on the page of a pool's GPU type: its use, and quotas after trades."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BADGES = {1: TenantBadge("north", 3, "NO"), 2: TenantBadge("south", 9, "SO"), 3:
 
 
 def traded(swapped: tuple[int, int], *, hidden: bool = False) -> PoolHistory:
-    """Return a history with two tenants, one with additional GPUs, and two small tenants."""
+    """Return a history with two tenants that traded GPUs and two small tenants."""
     seen = [VisibleTenant(n, n, BADGES[n].name, "", 0) for n in BADGES]
     rows = (
         (seen[0], 3, swapped),

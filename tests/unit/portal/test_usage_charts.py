@@ -1,4 +1,4 @@
-"""Charts of a job's usage: each known stretch is drawn to its end."""
+"""Test charts of a job's usage: each known interval is drawn to its end."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TestLeaseLabels:
             )
             return int(drawn(chart).layout.margin.t)
 
-        # The margin holds a line of text of 14 pixels, and its distance from the drawing.
+        # The margin holds a line of text of 14 pixels and its distance from the drawing.
         assert top(1, 2) >= 24
         assert top(1) == 16
 

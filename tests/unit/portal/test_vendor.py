@@ -1,4 +1,4 @@
-"""Served files of third parties equal those listed in LICENSES.md, byte for byte."""
+"""Test that served third-party files equal those listed in LICENSES.md, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLOTLY = VENDOR / "plotly-basic.min.js"
 
 
 def rules_of(script: str) -> list[tuple[str, str]]:
-    """Return the style rules that plotly.js would insert: selectors and declarations."""
+    """Return the style rules (selectors and declarations) that plotly.js would insert."""
     table = re.search(r'pM=\{("X,X div".*?)\};for\(', script)
     assert table is not None
     found = re.findall(r"""(?:"([^"]+)"|(\bY)):(?:"((?:[^"\\])*)"|'([^']*)')""", table.group(1))
@@ -25,7 +25,9 @@ def rules_of(script: str) -> list[tuple[str, str]]:
 
 
 def sheet_of(script: str) -> str:
-    """Return the rules as `addStyleRule` orders them: each rule before the earlier ones."""
+    """Return the rules in the order of `addStyleRule`, which puts each rule before the earlier
+    ones.
+    """
     return "".join(f"{selector}{{{said}}}\n" for selector, said in reversed(rules_of(script)))
 
 

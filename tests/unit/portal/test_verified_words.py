@@ -1,4 +1,4 @@
-"""Results of a verification in the words of a page: the client's three results."""
+"""Test how a page describes the client's three results of a verification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduling.selectors.rounds.verifications import SaidVerification
         (2, 3, "with 2 findings"),
         (0, 3, "no errors, 3 not proven"),
         (0, 0, "all requested parts proven"),
-        (0, None, "without findings"),  # an older client, which did not send it
+        (0, None, "without findings"),  # an older client, which did not send this field
     ],
 )
 def test_page_shows_same_result_as_client(findings: int, unproven: int | None, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The number of web processes for a machine, within PostgreSQL's connections."""
+"""Test the number of web processes for a machine, within PostgreSQL's connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from portal.embedded.errors import StartError
 from portal.embedded.postgres import SETTINGS
 from portal.embedded.web_size import CONNECTIONS, MOST, MOST_BY_ITSELF, cores, memory, web_size
 
-# Connections outside of web processes: two workers, a tick, migrations, a console.
+# Connections of other processes: two workers, a tick, migrations, a console.
 OTHERS = 20
 
 

@@ -1,4 +1,4 @@
-"""A real shim started by a test, and an `nvidia-smi` with scripted output."""
+"""Provide a real shim that a test starts, and an `nvidia-smi` with scripted output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHIM = Path(__file__).parents[3] / "scheduling" / "engine" / "executors" / "shim
 
 
 def fake_tool(folder: Path, script: str) -> str:
-    """Write an `nvidia-smi` shell script; return its folder for a PATH."""
+    """Write an `nvidia-smi` shell script, and return its folder for a PATH."""
     folder.mkdir(exist_ok=True)
     tool = folder / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\n{script}\n")
@@ -29,7 +29,7 @@ def fake_tool(folder: Path, script: str) -> str:
 
 @dataclass
 class ShimStage:
-    """The first lease of a job, whose program is a shell script."""
+    """A job's first lease, whose program is a shell script."""
 
     root: Path
     every_s: float = 0.1
@@ -56,18 +56,18 @@ class ShimStage:
             [sys.executable, "-I", "-S", str(SHIM), str(self.folder)],
             env={"PATH": "/usr/bin:/bin"},
             stdin=subprocess.DEVNULL,
-            # The process that starts a shim also waits for the end of this pipe.
+            # The process that starts a shim also waits until this pipe is closed.
             stdout=subprocess.PIPE,
         )
 
     def run(self, text: str, **options: Any) -> NodeUsage:
-        """Run a program to its end; return its samples."""
+        """Run a program to its end, and return its samples."""
         with self.start(text, **options) as shim:
             assert shim.wait() == 0
         return self.usage()
 
     def sampled(self, text: str, until: Callable[[NodeUsage], bool], **options: Any) -> NodeUsage:
-        """Run a program until its samples meet a condition, then end it; return the samples."""
+        """Run a program until its samples meet a condition, then end it and return the samples."""
         shim = self.start(f"{text}\n{END}", **options)
         assert shim.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""Ends of a lease that count as losses of its job's process."""
+"""Test which ends of a lease count as a loss of the job's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences between rows and the sums' state become timed changes, for any recording order."""
+"""Test that rows and the sums' state give the same timed changes for any order of recording."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ times = st.integers(0, 300)
 
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
-    """Draw a job's life: its submission, consecutive holds, and perhaps its end."""
+    """Draw a job's history: its submission, leases one after another, and perhaps its end."""
     job = draw(st.integers(1, 5))
     points = sorted(draw(st.lists(times, min_size=1, max_size=7)))
     submitted, rest = points[0], points[1:]
@@ -128,7 +128,7 @@ def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
 def test_changes_of_all_rounds_sum_to_held_gpu_time(
     world: list[tuple[JobFacts, list[LeaseHold]]], rounds: list[int]
 ) -> None:
-    """Rows are cut at each round's instant, as a snapshot sees them."""
+    """Each round sees only the rows before its start, as its snapshot does."""
     service = Service(0)
     for at in sorted(set(rounds) | {301}):
         jobs, holds = [], []

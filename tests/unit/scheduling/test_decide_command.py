@@ -1,4 +1,4 @@
-"""`manage.py decide` on stored snapshots: its output and its errors."""
+"""Test the output and errors of `manage.py decide` on stored snapshots."""
 
 from __future__ import annotations
 

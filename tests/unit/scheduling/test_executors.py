@@ -1,4 +1,4 @@
-"""The available executors, by installation."""
+"""Test which executors are available, depending on what is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Limits of a request's fields fit their columns; otherwise Postgres would fail with a 500."""
+"""Test that the limits of a request's fields fit the columns, because Postgres would fail with a
+500.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A local job's metric is untrusted text; virtual jobs report their own values."""
+"""Test that a local job's metric is read as untrusted text, and that virtual jobs report their own
+values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's report of its iterations is untrusted text."""
+"""Test that a job's report of its iterations is read as untrusted text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples in a lease's folder are untrusted text."""
+"""Test that samples in a lease's folder are read as untrusted text."""
 
 from __future__ import annotations
 

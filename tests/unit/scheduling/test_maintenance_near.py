@@ -1,4 +1,4 @@
-"""The instant from which maintenance prevents new leases, as shown on pages."""
+"""Test the time from which maintenance prevents new leases, as pages show it."""
 
 from __future__ import annotations
 

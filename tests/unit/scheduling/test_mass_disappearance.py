@@ -1,4 +1,4 @@
-"""The number of missing leases that is too large to be credible."""
+"""Test how many missing leases are too many to be credible."""
 
 from __future__ import annotations
 

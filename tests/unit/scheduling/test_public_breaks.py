@@ -1,4 +1,4 @@
-"""The log's text for a round that does not follow from the previous one."""
+"""Test the log's text about a round that does not follow from the previous one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reason of a job that accepts several GPU types covers all of them."""
+"""Test that the reason of a job that accepts several GPU types covers all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def turn(**numbers: object) -> str:
 
 
 class TestTurnReason:
-    """Each policy's numbers have a sentence, without missing numbers."""
+    """Each policy's numbers have a sentence that uses all of them."""
 
     SUMS: ClassVar[dict[str, object]] = {
         "received_gpu_us": 9 * HOUR_US, "deserved_gpu_us": 4 * HOUR_US, "own_ratio": 2.25,

@@ -1,4 +1,4 @@
-"""Jobs by slurmrestd: requests, and the interpretation of answers.
+"""Test jobs run by slurmrestd: the requests, and how answers are interpreted.
 
 A test with the real slurmrestd is in tests/integration/test_slurm_restd.py.
 """
@@ -62,7 +62,7 @@ def job(job_id: int, lease: str = "es-1-1", state: str = "RUNNING", **fields: An
 
 
 class Script:
-    """Answers by request in slurmrestd's format; unknown requests are errors."""
+    """Answers in slurmrestd's format by request; an unknown request is an error."""
 
     def __init__(self, server: FakeRestd, answers: dict[str, Any]) -> None:
         self.server, self.answers = server, answers
@@ -129,7 +129,7 @@ class TestSubmission:
             assert (one["comment"], one["no_requeue"]) == ("es-1-1", True)
 
     def test_list_of_submission_fields_is_complete(self) -> None:
-        """List a new field here once `submission_body` sends it or options refuse it."""
+        """Add a new field to this list once `submission_body` sends it or options reject it."""
         assert {field.name for field in fields(Submission)} == {
             "token", "name", "argv", "script", "folder", "output", "groups", "minutes", "account",
             # `users` and `restd` exclude each other.

@@ -1,4 +1,4 @@
-"""The client of slurmrestd, with a server that answers in every wrong way."""
+"""Test the client of slurmrestd against a server whose answers are wrong in every way."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class TestAnswer:
             connection.sendall(begin)
             half = len(body) // 2
             for part in (body[:half], body[half:]):
-                time.sleep(0.05)  # the rest of the body is not sent yet
+                time.sleep(0.05)  # the rest of the body has not been sent yet
                 connection.sendall(part)
 
         server.behaviour = behave
@@ -150,7 +150,7 @@ class TestAnswer:
         with pytest.raises(ExecutorError, match=says_so) as caught:
             ask(asked)
         assert TOKEN not in str(caught.getrepr(style="long", showlocals=False))
-        # The request is neither repeated nor sent elsewhere.
+        # The request is not repeated or sent anywhere else.
         assert len(server.requests) == 1
 
     def test_error_contains_slurm_codes(self, client: tuple[RestdClient, FakeRestd]) -> None:
@@ -217,7 +217,7 @@ class TestToken:
             (token_for(OWN, exp=None), "is not a token"),
             ("sécret", r"cannot be read \(UnicodeDecodeError\)"),
         ],
-        # Tokens contain the time, but the names of tests must be equal in all processes.
+        # Tokens contain the time, but the tests' names must be equal in all processes.
         ids=["other", "old", "none", "word", "words", "header", "user", "no expiry", "bytes"],
     )
     def test_invalid_token_is_not_sent_and_error_names_file(

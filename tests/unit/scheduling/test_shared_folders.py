@@ -1,6 +1,6 @@
-"""Folders of jobs that the portal shares with the Unix user of a tenant.
+"""Test folders of jobs that the portal shares with a tenant's Unix user.
 
-The tests run the portal as a user that is not root, because root has all permissions.
+Root has all permissions, so the tests run the portal as another user.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TOKEN = "es-7-1"
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Return the folder of jobs of a portal that is not root."""
+    """Return the folder of jobs of a portal that does not run as root."""
     require_users()
     with open_folder() as folder:
         root = folder / "jobs"
@@ -62,7 +62,7 @@ def root() -> Iterator[Path]:
 
 
 def prepare(root: Path, token: str = TOKEN, name: str = ANN) -> None:
-    """Do the portal's work before a lease is submitted."""
+    """Do what the portal does before a lease is submitted."""
     folder = lease_folder(root, token)
     make_private(root, root / "active")
     make_private(root, folder.parents[1], folder.parent, folder)
@@ -99,7 +99,7 @@ class TestSharedFolder:
             assert read_text(folder / "out.log") == "hello"
             assert read_text(job / "progress.json") == "{}"
             assert claim(folder, never=True) is None
-            # The portal can overwrite the file, as it does to record the end of a lost lease.
+            # The portal can overwrite the file, as it does when it records the end of a lost lease.
             write_json(folder / "exit.json", {"lost": True})
             write_text(folder / "until", "5")
             (folder / "until").unlink()
@@ -209,7 +209,7 @@ class TestSharedFolder:
 
     @pytest.mark.parametrize("closed", ["exit.json", "shim.json"])
     def test_reopens_after_user_removes_permissions(self, root: Path, closed: str) -> None:
-        """The portal cannot reopen the file: it is neither root nor the owner."""
+        """The portal is neither root nor the owner, so it cannot reopen the file."""
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
 
@@ -226,7 +226,7 @@ class TestSharedFolder:
             never = (read_json(folder / "shim.json") or {}).get("never", False)
             assert never is (closed == "shim.json")
             assert read_json(folder / "exit.json") is None
-            # The job can still write in its folder, and read its orders there.
+            # The job can still write to its folder and read the orders there.
             assert folder.stat().st_mode & 0o3770 == 0o3770
             assert folder.parent.stat().st_mode & 0o7777 == LEASES_MODE
 
@@ -237,14 +237,15 @@ class TestSharedFolder:
     def test_lease_ends_if_user_keeps_closing_its_files(
         self, root: Path, settings: Any, how: str
     ) -> None:
-        """Other jobs are checked even if the user closes its files again and again."""
+        """The portal still checks other jobs, however often the user closes its files."""
         settings.LOCAL_ROOT = str(root)
         folder = lease_folder(root, TOKEN)
         portal(prepare, root)
         ready, done = os.pipe(), os.pipe()
 
         def close() -> None:
-            signal.signal(signal.SIGIO, signal.SIG_IGN)  # another process opens a file of the lease
+            # another process holds a file of the lease open
+            signal.signal(signal.SIGIO, signal.SIG_IGN)
             for path in (folder / "shim.json", folder / "exit.json"):
                 path.write_text('{"code": 0}')
                 if how == "mode":
@@ -281,7 +282,9 @@ class TestSharedFolder:
 
 class TestChangedJobUser:
     def former(self, root: Path, *names: str) -> Path:
-        """Return a job with a lease that ran as the first user, and the files that it left."""
+        """Return a job with a lease that ran as the former user, and the files that this lease
+        left.
+        """
         job = lease_folder(root, TOKEN).parents[1]
         portal(prepare, root)
 
@@ -314,7 +317,7 @@ class TestChangedJobUser:
                 prepare(root, "es-7-2", BEN)
 
         portal(change)
-        # The engine's rows of the former user's jobs are still accepted.
+        # The engine's rows about the former user's jobs are still accepted.
         assert recorded_uid_as_portal(job) == pwd.getpwnam(ANN).pw_uid
         ben = pwd.getpwnam(BEN)
         for path in (job / "model.pt", job / "lease"):
@@ -323,7 +326,7 @@ class TestChangedJobUser:
         assert recorded_uid_as_portal(job) == ben.pw_uid
 
     def test_is_refused_if_portal_ran_job_in_between(self, root: Path) -> None:
-        """The job's files then belong to the portal, and the user could not write them."""
+        """The portal then owns the job's files, and the user could not write them."""
         job = self.former(root)
 
         def without() -> None:
@@ -356,7 +359,7 @@ class TestChangedJobUser:
 
 
 def recorded_uid_as_portal(job: Path) -> int | None:
-    """Return the recorded user id as the portal's user reads it; only this user trusts the file."""
+    """Return the recorded user id as the portal's user reads it. Only that user trusts the file."""
     read, write = os.pipe()
     portal(lambda: os.write(write, str(recorded_uid(job)).encode()))
     os.close(write)

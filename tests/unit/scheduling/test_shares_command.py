@@ -1,4 +1,4 @@
-"""`manage.py shares`: one JSON object, a table, and errors that name the field."""
+"""Test `manage.py shares`: one JSON object, a table, and errors that name the field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small files between executor and shim, and the processes that they name."""
+"""Test the small files between executor and shim, and the processes that they name."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestFile:
         assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
     def test_deeply_nested_folder_is_moved_aside(self, tmp_path: Path) -> None:
-        """The folder is too deep for a process to remove its contents."""
+        """The folder is so deep that its contents cannot be removed."""
         (tmp_path / "until").mkdir()
         descriptor = os.open(tmp_path / "until", os.O_RDONLY)
         for _ in range(2000):
@@ -124,7 +124,7 @@ class TestProcesses:
         finally:
             for pid in [*descendants(child.pid), child.pid]:
                 os.kill(pid, 9)
-        # A dead process that its parent has not collected yet is not alive.
+        # A dead process that its parent has not yet waited for does not count as alive.
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert start_of_process(child.pid) == 0
         child.wait()

@@ -1,4 +1,4 @@
-"""The time limit of a job's process without orders, on clocks that the test moves."""
+"""Test how long a job's process runs without orders, on clocks that the test moves."""
 
 from __future__ import annotations
 

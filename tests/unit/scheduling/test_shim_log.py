@@ -1,4 +1,4 @@
-"""A program's output in bounded space, and reads of it."""
+"""Test that a program's output takes limited space, and how it is read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestLog:
         assert sum(path.stat().st_size for path in parts(folder)) <= cap
         with override_settings(LOCAL_ROOT=str(root)):
             assert read_log(1, 1, 0, 50).data == whole[:50]
-            # The tail has three parts of 16 bytes, and the oldest part may just have been dropped.
+            # The tail has three parts of 16 bytes, of which the oldest may just have been dropped.
             assert whole.endswith(read_log(1, 1, -30, 30).data)
             assert read_log(1, 1).total == len(whole)
             for offset in range(0, len(whole), 7):

@@ -1,4 +1,4 @@
-"""The port at which the ranks of a lease meet."""
+"""Test the port at which the ranks of a lease meet."""
 
 import socket
 

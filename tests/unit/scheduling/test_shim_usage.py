@@ -1,4 +1,4 @@
-"""A shim's samples of real processes, stored in bounded space."""
+"""Test a shim's samples of real processes, which take limited space."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestProgramCpuTime:
         assert 600 <= rows[-1].cpu_ms < 1500
 
     def test_includes_processes_that_ended_between_samples(self, stage: ShimStage) -> None:
-        # When it ends, its parent is still alive, but idle.
+        # When the process ends, its parent is still alive but idle.
         usage = stage.sampled(BUSY.format(0.4), lambda seen: seen.rows[-1].cpu_ms >= 400)
         assert [row.cpu_ms for row in usage.rows] == sorted(row.cpu_ms for row in usage.rows)
 
@@ -59,7 +59,7 @@ class TestProgramCpuTime:
     def test_counts_process_ending_during_read_once(
         self, pid: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # Pids wrap around, so either the child or its parent may have the lower one.
+        # Process ids wrap around, so a child's id may be lower than its parent's.
         parent = 30_500 - pid
         ticks = 100 * os.sysconf("SC_CLK_TCK")
         looks = {pid: 0}
@@ -101,7 +101,7 @@ class TestProgramMemory:
                 parent.kill()
 
     def test_is_unknown_if_all_processes_are_ending(self) -> None:
-        # A child that its parent does not collect is a zombie.
+        # A child that its parent does not wait for is a zombie.
         text = "import os, time\nif os.fork() == 0: os._exit(0)\ntime.sleep(600)"
         with subprocess.Popen([sys.executable, "-S", "-c", text]) as parent:
             try:
@@ -267,7 +267,7 @@ class TestProgramGpus:
 
 
 class TestHangingNvidiaSmi:
-    # A child also holds the tool's output open, and both processes ignore SIGTERM.
+    # A child of the tool also holds the tool's output open, and both ignore SIGTERM.
     HANGS = "trap '' TERM; echo $$ >> {0}; sleep 600 & echo $! >> {0}; wait; sleep 600"
 
     def test_delays_neither_log_nor_signals_nor_end(self, stage: ShimStage, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ class TestHangingNvidiaSmi:
         eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
         (stage.folder / "stop").write_text('{"grace_s": 30}')
         (helper,) = {int(pid) for pid in _named_by(stage.folder)} - {shim.pid}
-        # As if the tool hung in the kernel: even the helper process does not return.
+        # The tool hangs in the kernel, so even the helper process does not return.
         os.kill(helper, signal.SIGSTOP)
         try:
             shim.send_signal(signal.SIGTERM)
@@ -289,7 +289,7 @@ class TestHangingNvidiaSmi:
             assert not stage.exit()["left_running"]
         finally:
             os.kill(helper, signal.SIGCONT)
-        # The helper ends the hanging tool when it ends itself.
+        # When the helper ends, it also ends the tool that hangs.
         eventually(lambda: not any(_lives(pid) for pid in pids.read_text().split()))
 
     def test_is_killed_and_marked_failed(self, stage: ShimStage, tmp_path: Path) -> None:
@@ -321,7 +321,8 @@ class TestHelper:
         try:
             eventually(lambda: len(_named_by(stage.folder)) == 2)
             assert shim.stdout is not None
-            # The starter of the shim reads the end of its output while shim and helper still run.
+            # The process that started the shim reads to the end of its output while shim and helper
+            # still run.
             assert select.select([shim.stdout], [], [], PATIENCE_S)[0]
             assert shim.stdout.read() == b""
         finally:
@@ -344,7 +345,7 @@ class TestHostileJob:
         ],
     )
     def test_affects_only_its_own_samples(self, stage: ShimStage, harm: str) -> None:
-        # The job puts this in the place of its samples before the last sample.
+        # Before the last sample, the job replaces its samples by this file.
         stage.start(f"cd 7; {harm}; exit 3").wait(PATIENCE_S)
         assert stage.exit()["code"] == 3
         assert not [one for one in stage.folder.iterdir() if one.name.endswith(".new")]
@@ -360,7 +361,7 @@ def _twice(usage: NodeUsage) -> bool:
 
 
 def _stat(parent: int, ticks: int, children_ticks: int, *, pages: int = 0) -> list[bytes]:
-    """Return the fields of /proc/PID/stat from the third on."""
+    """Return the fields of /proc/PID/stat from the third field on."""
     numbers = {1: parent, 11: ticks, 13: children_ticks, 21: pages}
     return [str(numbers.get(place, 0)).encode() for place in range(50)]
 
@@ -373,7 +374,7 @@ def _lives(pid: str) -> bool:
 
 
 def _named_by(folder: Path) -> list[str]:
-    """Return living processes that were started with the folder as an argument."""
+    """Return the living processes that were started with the folder as an argument."""
     named = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and _lives(entry.name):

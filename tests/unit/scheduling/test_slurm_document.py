@@ -1,4 +1,4 @@
-"""docs/slurm.md and docs/shadow-mode.md match the options and commands."""
+"""Test that docs/slurm.md and docs/shadow-mode.md match the options and commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of clusters, and the findings on them."""
+"""Test settings of clusters, and the findings about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 POOL = PoolNeeds(lease_s=900, grace_s=60, outage_s=300, nodes={"n1": ("a100", 4)})
 OPTIONS = SlurmOptions(partition="gpu")
 
-# A part of the output of Slurm 22.05.
+# Part of an output of Slurm 22.05.
 GOOD = """\
 AccountingStorageEnforce = none
 GresTypes               = gpu

@@ -1,4 +1,4 @@
-"""Slurm's states of nodes, in the formats of several versions, and the portal's updates."""
+"""Test Slurm's states of nodes in the formats of several versions, and the portal's updates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestSlurmNode:
             ("down", DOWN), ("down+not_responding", DOWN), ("idle+not_responding", DOWN),
             ("down+drain", DOWN), ("down+drain+not_responding", DOWN), ("idle+maint", DRAINED),
             ("idle+maintenance+reserved", DRAINED),
-            # Slurm 20.11 with signs; 23.11 and later in capitals, with additional words
+            # Slurm 20.11 adds signs; 23.11 and later write capitals and additional words
             ("idle*", DOWN), ("down*+drain", DOWN), ("DOWN+NOT_RESPONDING", DOWN),
             ("IDLE+DRAIN+DYNAMIC_NORM", DRAINED), ("IDLE+INVALID_REG", DOWN),
             ("IDLE+CLOUD+POWERED_DOWN", UP), ("IDLE+PLANNED", UP), ("idle+reboot_issued", DOWN),
@@ -65,9 +65,9 @@ class TestSlurmNode:
         assert one(ours) == EngineNode("n1", "v100", 4, 64, 64000, drained_here=True)
         lost = one(row("n1", "down+drain+not_responding", f"{OURS}fan", since=SINCE))
         assert (lost.state, lost.reason, lost.drained_here) == (DOWN, "not responding", True)
-        # An administrator gave another reason, so the drain is no longer the portal's.
+        # An administrator changed the reason, so the drain no longer counts as the portal's.
         assert not one(row("n1", "idle+drain", "mine now")).drained_here
-        # A reason may outlive its drain.
+        # The reason may remain after the drain ended.
         assert not one(row("n1", "idle", f"{OURS}fan")).drained_here
 
     def test_in_maintenance_is_up_with_reservation(self) -> None:

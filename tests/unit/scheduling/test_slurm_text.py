@@ -1,4 +1,4 @@
-"""Output of Slurm's tools, of several versions, read as values."""
+"""Test the output of Slurm's tools in several versions, read as values."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestSettings:
 
 
 def line(**cells: str) -> str:
-    """Return a row of squeue, by default of a running job."""
+    """Return a row of squeue, by default that of a running job."""
     row = {
         "id": "7", "state": "RUNNING", "account": "bio", "user": "ann", "nodes": "1", "tasks": "1",
         "alloc": "cpu=1,node=1", "job": "N/A", "node": "gres:gpu:a100:4", "task": "N/A",
@@ -104,7 +104,9 @@ def line(**cells: str) -> str:
 
 
 class NarrowSqueue:
-    """squeue's output for one job: fields of --Format are cut to their widths, others are not."""
+    """A squeue that prints one job; it cuts the fields of --Format to their widths, and no
+    others.
+    """
 
     options = SlurmOptions(partition="gpu")
 

@@ -1,4 +1,4 @@
-"""Unix users of tenants: options, permitted users, accepted rows, and findings."""
+"""Test tenants' Unix users: options, permitted users, accepted rows, and findings."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class TestBatch:
     def test_continues_for_other_users_if_one_is_silent(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A user's own processes may stop the submitter that runs as this user."""
+        """A user's processes could stop the submitter, because it runs as the same user."""
         asked = []
 
         def submit(_: Slurm, submission: Submission) -> int:
@@ -162,7 +162,7 @@ class TestRow:
 
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\x1c", "\x85", "\u2028", "\v"])
     def test_cannot_be_forged_in_job_comment(self, end: str) -> None:
-        """A user may set the comment of a running job to any text."""
+        """A user may set a running job's comment to any text."""
         forged = "\x1f".join(row(TOKEN, 0, job_id=4242))
         marked = "\x1f".join(("mark", *row("es-9-1", 5)))
         text = f"{marked}{end}{forged}{end}guess\x1f{forged}\n"

@@ -1,4 +1,4 @@
-"""A watch of a partition that is interrupted, sometimes fails, and continues."""
+"""Test the observation of a partition that is interrupted, sometimes fails, and continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITS = ObservedRow("8", "c", "PENDING", 2, "", 100, 110, None, None, 10, (), 13
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return the results of the next polls, in order: rows, or an error."""
+    """Return the results of the next polls in order, each of them rows or an error."""
     answers: list[object] = []
 
     def look(*_: object, **__: object) -> dict[tuple[str, int], ObservedRow]:

@@ -1,4 +1,4 @@
-"""A lease's start and end come from the engine, even if its job changes its files."""
+"""Test that a lease's start and end come from the engine, even if the job changes its files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def root() -> Iterator[Path]:
 
 
 def reported(root: Path, files: list[HostileFile], seen: Word | None) -> Report | None:
-    """Return the report on an honest lease after its job changed some of its files."""
+    """Return the report on a correct lease after its job changed some of its files."""
     folder = lease_folder(root, TOKEN)
     folder.mkdir(parents=True, exist_ok=True)
     now_us = time.time_ns() // 1000
@@ -98,7 +98,8 @@ class TestSpan:
     @pytest.mark.parametrize(
         ("claim", "ended", "seen", "span"),
         [
-            # A difference below a second is allowed: files have a finer resolution than the engine.
+            # A difference of less than a second is allowed, because files have a coarser resolution
+            # than the engine.
             ({"started_us": NOW - 7}, None, Word(NOW - SECOND_US), (-7, None)),
             (
                 {"started_us": NOW - MINUTE_US + 7}, {"ended_us": NOW - 9},
@@ -107,13 +108,13 @@ class TestSpan:
             # If the difference is larger, the engine's start or end replaces the file's.
             ({"started_us": NOW - 5}, None, Word(NOW - MINUTE_US), (-MINUTE_US, None)),
             ({}, {"ended_us": NOW - MINUTE_US}, Word(NOW - MINUTE_US, NOW - 2), (-MINUTE_US, -2)),
-            # A file's end does not count while the engine reports that the job runs.
+            # An end in a file does not count while the engine reports that the job runs.
             ({}, {"ended_us": NOW - 3}, Word(NOW - MINUTE_US), (-MINUTE_US, None)),
-            # A waiting job has no start, whatever its files state.
+            # A waiting job has no start, whatever its files say.
             ({"started_us": NOW - 5}, None, Word(None), (None, None)),
             # The engine's clock is ahead of the portal's.
             ({}, {}, Word(NOW + 5, NOW + MINUTE_US), (0, 0)),
-            # If the engine has no record of the job, files count within possible instants.
+            # If the engine has no record of the job, a file counts if its time is possible.
             ({"started_us": NOW + 5}, {"ended_us": NOW + 9}, None, (0, 0)),
             ({"started_us": NOW - 5}, {"ended_us": NOW - 9}, None, (-5, -5)),
         ],
@@ -145,7 +146,7 @@ class TestSpan:
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW - MINUTE_US},
                 Word(NOW - MINUTE_US, NOW), "it ended at 2027-01-15 07:59:00 UTC; the",
             ),
-            # No end was observed, so the portal wrote this one.
+            # Nothing observed the end, so the portal wrote this one.
             (
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW, "lost": True},
                 Word(NOW - MINUTE_US, NOW - MINUTE_US), "",

@@ -1,4 +1,4 @@
-"""Specifications: accepted values, and errors for invalid ones."""
+"""Test specifications of jobs: accepted values, and errors about invalid ones."""
 
 from __future__ import annotations
 

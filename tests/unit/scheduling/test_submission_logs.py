@@ -1,4 +1,4 @@
-"""A hostile log becomes inert text in a bounded window."""
+"""Test that a hostile log is shown as harmless text in a limited window."""
 
 from __future__ import annotations
 

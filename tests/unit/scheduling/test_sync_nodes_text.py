@@ -1,4 +1,4 @@
-"""The output of `sync_nodes` for a change."""
+"""Test the output of `sync_nodes` when nodes change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's usage over its leases as one curve, with no sample hidden, invented or misplaced."""
+"""Test a job's usage over its leases as one curve, with no sample hidden, invented or misplaced."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestLease:
     def test_of_gang_keeps_memory_if_nodes_end_moments_apart(
         self, first: float, last: float
     ) -> None:
-        # Either rank may be sampled later, and its last sample has no process left to measure.
+        # Either rank may be sampled later. In its last sample the process has already ended.
         ranks = (
             node(row(10.002, 5, 60), row(17.002, 9)),
             node(row(first, 5, 60), row(last, 9), rank=1),
@@ -141,8 +141,8 @@ class TestLease:
         assert [(one.memory_bytes, one.memory_peak_bytes) for one in points] == [(68, 100)]
 
     def test_of_gang_keeps_gpu_memory_if_nodes_end_moments_apart(self) -> None:
-        # The ranks use 5000 and 1000 MiB. In the last stretch the second value is known for 2 ms
-        # only.
+        # The ranks use 5000 and 1000 MiB. In the last interval the second value is known for only 2
+        # ms.
         ranks = (
             node(row(10, 5, None, 500), row(17.001, 9)),
             node(row(10.002, 5, None, 100), row(17, 9), rank=1),
@@ -246,9 +246,9 @@ class TestIdleGpus:
         "rows",
         [
             [],
-            [row(10 * n, 0, None, 3) for n in range(1, 50)],  # idle, but not for long enough
+            [row(10 * n, 0, None, 3) for n in range(1, 50)],  # idle, but for too short a time
             [row(10 * n, 0, None, 30) for n in range(1, 100)],  # the GPU is busy
-            [row(10 * n, 0, None, None) for n in range(1, 100)],  # its use is unknown
+            [row(10 * n, 0, None, None) for n in range(1, 100)],  # the use of the GPU is unknown
             # The last samples are missing.
             [row(10 * n, 0, None, *([3] if n < 97 else [])) for n in range(1, 100)],
         ],

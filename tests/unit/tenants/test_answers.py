@@ -1,4 +1,4 @@
-"""Answers made from structs: their JSON, and their description in the API."""
+"""Test answers made from structs: their JSON, and their description in the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The credit that a tenant may still promise: the stricter of its credit limit and its budget."""
+"""Test the credit that a tenant may still promise: the lower of what its credit limit and its
+budget leave.
+"""
 
 from __future__ import annotations
 

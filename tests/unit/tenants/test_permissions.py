@@ -1,4 +1,6 @@
-"""A second table of permissions: every role and action, in the own tenant and elsewhere."""
+"""Test permissions against a second table: every role and action, in the own tenant and in
+others.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from tenants.permissions import Action, may_in_pool, may_in_tenant, may_on_site
 from tenants.selectors.access import Access, MembershipFacts
 
 HERE, THERE, NOWHERE = 1, 2, 3
-# Role in a tenant: actions allowed there, and in pools in which that tenant has quota.
+# For each role in a tenant, the actions allowed there, and in pools in which that tenant has quota.
 IN_TENANT = {
     "viewer": "see_tenant see_money see_pool",
     "member": "see_tenant see_money see_pool submit cancel",
     "manager": "see_tenant see_money see_pool submit cancel share ask_transfer",
     "retired": "",
 }
-# Role for the site: actions allowed everywhere.
+# For each site role, the actions allowed everywhere.
 ON_SITE = {
     "": "",
     "operator": "see_tenant see_money see_pool cancel see_site operate keep_credit",

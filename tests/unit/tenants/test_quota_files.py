@@ -1,4 +1,4 @@
-"""Files of quotas: parsed rows, errors, and periods cut at the current instant."""
+"""Test quota files: the parsed rows, errors, and periods that are cut at the current time."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class TestReplacement:
     def test_yields_wanted_periods_and_is_idempotent(
         self, old: list[tuple[int, int, QuotaTerms]], new: list[tuple[int, int, QuotaTerms]]
     ) -> None:
-        """Periods have random lengths, one after another, around the current instant."""
+        """The periods have random lengths and follow one another around the current time."""
         present = tuple(p for p in laid(day(6), old) if p.until is None or p.until > NOW)
         wanted = laid(NOW, new)
         stored = replace_periods(present, wanted, NOW)
@@ -182,7 +182,7 @@ class TestReplacement:
 
 
 def laid(begin: datetime, pieces: list[tuple[int, int, QuotaTerms]]) -> tuple[Period, ...]:
-    """Return periods in time order from (gap, length, terms), in days."""
+    """Return periods in time order from rows of (gap, length, terms) in days."""
     periods, at = [], begin
     for gap, length, terms in pieces:
         since = at + timedelta(days=gap - 1)
