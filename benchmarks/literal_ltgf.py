@@ -1,6 +1,6 @@
 """Algorithms 1 and 2 of LTGF (TPDS 2021) as printed: scans, no heaps and no buckets.
 
-The baseline of `benchmarks.decide_ltgf` and the oracle of `TestFastEqualsLiteral`. It supports only
+The baseline of `benchmarks.decide_ltgf` and the oracle of `TestFastImplementation`. It supports only
 plain pools: no borrowing limits, prices, reservations or reward hooks.
 """
 

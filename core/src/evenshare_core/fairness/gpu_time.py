@@ -18,7 +18,7 @@ All inputs are step functions, so a sum changes only when its own claim changes 
 instant; nothing is sampled. Tenant sums are exact. The share of a job (13) need not be whole: each
 class integral is floored once per interval between changes. So FairTime_ij is at most the true
 value, and less than 1 micro-GPU-second per interval below it
-(`test_gpu_time.py::TestAgainstFractions`).
+(`test_gpu_time.py::TestExactFractions`).
 
 A rho with FairTime = 0 is undefined: None in reports.
 """

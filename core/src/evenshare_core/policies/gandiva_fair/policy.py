@@ -30,10 +30,10 @@ Departures, each with its test in tests/papers/test_gandiva_fair.py or test_gand
 - Rates by placement, exact passes, ties by (pass, size, submission). With (1) and (3) as printed,
   the results differ from the paper's examples (`TestTwoNodes`, `TestOneNode`).
 - Leases need not expire together; GPUs of unexpired leases take no part in turns
-  (`TestLeasesThatGoOn`).
+  (`TestContinuingLeases`).
 - Idle GPUs are given at once; the paper leaves them to packing and moves (`TestIdleGpus`).
 - Profiles are those of the snapshot, measured or declared elsewhere. A type fits a job's memory if
-  its profile has a speed there (`TestTypes`).
+  its profile has a speed there (`TestGpuTypes`).
 - Only quota is traded, not GPUs that other tenants leave idle (`TestTrades`).
 
 If no job waits and no lease has ended, a round changes no pass, home or trade. The round may

@@ -21,18 +21,18 @@ Departures, each with its test in tests/papers/test_ltgf.py or test_ltgf_propert
 - Of running jobs, only those whose lease ends by this round are candidates (`TestRenewal`), since
   rounds are much shorter than leases.
 - `work_conserving` (default): a job that does not fit does not take its tenant out of the round
-  (`TestFastEqualsLiteral`). Line 17 applies if the option is off.
+  (`TestFastImplementation`). Line 17 applies if the option is off.
 - A tenant with FairTime = 0 sorts as rho = 0 until it has received or been charged GPU-time. After
   that it comes after all others, by GPU-time over quota. Else a tenant without quota would
   always be first (`TestUndefinedRho`). Jobs with FairTime = 0 sort in the same way, by GPU-time
   over weight.
 - The first job of the tenant with the lowest rho may be skipped for longer than K leases. Nodes are
-  then held back for this job until it fits (`TestBigGangsTurn`).
+  then held back for this job until it fits (`TestBigGangReservation`).
 - A job that is picked again keeps its GPUs if the jobs that got them can have its new GPUs instead
   (tests/unit/core/test_stability.py). Picks and their order do not change.
 - A job that accepts several GPU types is in its tenant's queue of each type, and is served on the
   type whose turn comes first. If possible, it stays on the type of its lease. It does not borrow on
-  one type while its tenant's quota of another type has room (`TestSeveralTypes`). The paper has one
+  one type while its tenant's quota of another type has room (`TestDeficitOfSeveralTypes`). The paper has one
   type.
 - `fairness_window_s` applies to tenants; a job's rho counts from its submission
   (`TestFairnessWindow`).
