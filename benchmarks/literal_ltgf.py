@@ -1,7 +1,7 @@
 """Algorithms 1 and 2 of LTGF (TPDS 2021) as printed: scans, no heaps and no buckets.
 
-The baseline of `benchmarks.decide_ltgf` and the oracle of `TestFastImplementation`. It supports only
-plain pools: no borrowing limits, prices, reservations or reward hooks.
+The baseline of `benchmarks.decide_ltgf` and the oracle of `TestFastImplementation`. It supports
+only plain pools: no borrowing limits, prices, reservations or reward hooks.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ Departures, each with its test in tests/papers/test_ltgf.py or test_ltgf_propert
   (tests/unit/core/test_stability.py). Picks and their order do not change.
 - A job that accepts several GPU types is in its tenant's queue of each type, and is served on the
   type whose turn comes first. If possible, it stays on the type of its lease. It does not borrow on
-  one type while its tenant's quota of another type has room (`TestDeficitOfSeveralTypes`). The paper has one
-  type.
+  one type while its tenant's quota of another type has room (`TestDeficitOfSeveralTypes`). The
+  paper has one type.
 - `fairness_window_s` applies to tenants; a job's rho counts from its submission
   (`TestFairnessWindow`).
 
