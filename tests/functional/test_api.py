@@ -330,9 +330,8 @@ class TestProblemResponse:
         assert (refused.status_code, refused.json()["reason_code"]) == (403, "csrf")
 
     def test_submission_rate_is_limited_per_tenant(self, stage: ApiStage, settings: Any) -> None:
-        settings.SUBMISSIONS_PER_S = 1
-        answers = [stage.post("jobs", {}).status_code for _ in range(12)]
-        assert 429 in answers
+        settings.SUBMISSIONS_PER_S = 0.001  # no refill while the test runs
+        assert [stage.post("jobs", {}).status_code for _ in range(2)] == [400, 429]
         assert stage.post("jobs", {}, as_="bob").status_code == 400
 
     def test_other_tenant_looks_like_missing_tenant(self, stage: ApiStage) -> None:
