@@ -1,5 +1,4 @@
-"""Test offers, revocations, reservations, settlements and budgets in any order against a plain
-model.
+"""Test offers, revocations, holds, settlements and budgets in any order against a model.
 
 1,200 steps run on real rounds, meters and books; `market_model` implements docs/money.md.
 """
@@ -47,8 +46,7 @@ from tests.round_states import left_by
 POLICIES = ["fifo", "ltgf", "evenshare"]
 HISTORIES, STEPS, LEAST_STEPS = 5, 100, 1200
 NODES, GPUS = 2, 4
-# Histories start an hour and a half before a month ends, so most of them reach the next month's
-# budgets.
+# Histories start an hour and a half before a month ends, so budgets restart in most of them.
 BEGIN = datetime(2030, 1, 31, 21, 20, tzinfo=UTC)
 
 
@@ -59,9 +57,7 @@ def seconds(at: datetime) -> int:
 
 
 class Markets(RuleBasedStateMachine):
-    """A machine in which north (4 of 8 GPUs) and east (2) lend to south (1), or the reverse; 1 GPU
-    has no quota.
-    """
+    """north (4 of 8 GPUs) and east (2) lend to south (1), or the reverse; 1 GPU is in no quota."""
 
     policy = ""
     number = steps = 0
@@ -96,9 +92,7 @@ class Markets(RuleBasedStateMachine):
             self.budget("south", 500_000, True)  # south has less credit than its next term costs
 
     def lend_an_hour(self) -> None:
-        """Lend and settle an hour, because later steps need leases to stop and charges to
-        correct.
-        """
+        """Lend and settle an hour: later steps need leases to stop and charges to correct."""
         self.submit("south", 3, 9000)
         self.submit("east", 3, 9000)
         self.rounds()
@@ -107,8 +101,7 @@ class Markets(RuleBasedStateMachine):
         self.deliver(1)
         assert self.charges
 
-    # There is a single rule with a table of steps, because Hypothesis would use only some of many
-    # rules.
+    # A single rule with a table of steps, because Hypothesis would use only some of many rules.
 
     @rule(step=STEP)
     def act(self, step: tuple[str, dict[str, Any]]) -> None:
@@ -180,9 +173,7 @@ class Markets(RuleBasedStateMachine):
         self.rounds()
 
     def deliver(self, times: int) -> None:
-        """Meter the events and settle the hours several times, which must have the same effect as
-        once.
-        """
+        """Meter events and settle hours several times, which must have the same effect as once."""
         meter_pool(self.lab.pool.pk)
         for _ in range(times):
             settle_pool(self.lab.pool.pk)
@@ -369,9 +360,7 @@ class Markets(RuleBasedStateMachine):
                 self.count("loans")
 
     def new_loans_leave_what_is_kept(self, fresh: list[Term], most: dict[int, int]) -> None:
-        """Check that free GPUs cover the quota that owners reserve, except for new terms within
-        quota.
-        """
+        """Check that free GPUs cover the quota that owners keep, less new terms within quota."""
         borrowers = {term.tenant for term in fresh if term.borrowed}
         if not borrowers:
             return

@@ -125,7 +125,6 @@ class TestMisreports:
         assert all((row.checked, row.of, row.bound) == (BUDGET, 15, "") for row in lines)
 
     def test_rounds_together_equal_full_search(self) -> None:
-        """Together, the searches of all rounds equal the full search."""
         snapshot, decision = one_type_each("cooperative")[0]
         over, _ = searched(snapshot, decision)
         rows, turns = 4, 8

@@ -95,9 +95,7 @@ def drawn_deadline(rng: random.Random, job_id: int, at_us: int) -> Deadline:
 
 
 def drawn(policy: str, seed: int, without: set[str] = SLOW) -> Snapshot:
-    """Return a random pool with limits, profiles, protected leases, a lost node and jobs that are
-    too large.
-    """
+    """Return a random pool with limits, profiles, protected leases, a lost node and large jobs."""
     rng = random.Random(f"{policy} {seed}")  # noqa: S311 - a seeded pool, not a secret
     made = pool(
         seed=seed, nodes=rng.randint(2, 9), tenants=rng.randint(1, 5), pending=rng.randint(0, 30),

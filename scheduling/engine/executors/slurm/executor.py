@@ -124,8 +124,7 @@ class SlurmExecutor(ShimExecutor):
             job = queue.get(lease.token)
             if job is None or job.state != "RUNNING" or job.started is None or job.ended is None:
                 continue
-            # Jobs whose limit is set once keep it. Jobs that were submitted before the option was
-            # set have another limit.
+            # A job of this limit keeps it. Jobs from before the option was set have another one.
             if job.limit_minutes == options.limit_minutes:
                 continue
             until = dead_mans_limit(pool, from_us(lease.until_us), skew)
@@ -152,8 +151,7 @@ class SlurmExecutor(ShimExecutor):
     def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
         def surroundings(pool: Pool) -> Surroundings:
             options = read_options(pool.executor_options, pool.name)
-            # The demo's cluster ends with the portal. The lifeline makes its jobs end even if the
-            # portal is killed.
+            # The demo's cluster ends with the portal; the lifeline ends its jobs even after a kill.
             is_demo = options.conf and options.conf == settings.DEMO_SLURM_CONF
             lifeline = os.environ.get("EVENSHARE_LIFELINE", "") if is_demo else ""
             return Surroundings(options.search_path, names_gpus=False, lifeline=lifeline)
@@ -248,8 +246,7 @@ class SlurmExecutor(ShimExecutor):
     def _refuse(self, token: str, why: str) -> bool:
         """End a lease that Slurm never runs, and write the reason to its output.
 
-        Return False if a shim of an earlier submission has claimed the lease, so that its program
-        runs.
+        Return False if a shim of an earlier submission claimed the lease and runs its program.
         """
         if not self._clearing(token, partial(self._claim_for_ever, token)):
             claim = self._claim(token)
@@ -287,10 +284,7 @@ class SlurmExecutor(ShimExecutor):
         return seen
 
     def _saw(self, token: str, job: SlurmJob) -> EngineWord:
-        """Return when Slurm started and ended a job.
-
-        The shim's record may become visible a little later.
-        """
+        """Return when Slurm started and ended a job; the shim's record may come a little later."""
         started_us = None if job.started is None else job.started * SECOND_US
         if not is_over(job.state):
             # A start counts once the program has started, or after CLAIM_S, since the job holds
@@ -305,9 +299,7 @@ class SlurmExecutor(ShimExecutor):
         return EngineWord(started_us, ended_us)
 
     def _end_what_runs_on(self, slurm: Slurm, queue: Mapping[str, SlurmJob]) -> None:
-        """End Slurm jobs that still run although their folder, which jobs can change, records an
-        end.
-        """
+        """End Slurm jobs that run although their folder, which jobs can change, records an end."""
         left = [
             job.job_id
             for token, job in queue.items()
@@ -407,8 +399,7 @@ class SlurmExecutor(ShimExecutor):
         write_text(folder / ".asked", "")
         if self._is_open(token) and _seconds_since(job.ended) > LAST_WORD_S:
             log.warning("executor.job_lost", token=token, job=job.job_id, state=job.state)
-            # A disconnected node may still run the job. Its shim reads this request when the node
-            # is back.
+            # A disconnected node may still run the job. Its shim reads this once it is back.
             self._note_stop(token, 0.0)
             self._note_lost(token)
 
