@@ -76,7 +76,7 @@ def stage(**pool_fields: Any) -> Stage:
 
 
 def settled_stage() -> Stage:
-    """Return the stage after two more hours, metered and settled."""
+    """Return the stage 2.5 hours later, metered and settled."""
     there = stage()
     for _ in range(10):
         there.lab.round(after_s=900)

@@ -16,8 +16,8 @@ BAD = {
     "timestamp with time zone": INSTANTS, "timestamp without time zone": INSTANTS,
     "date": INSTANTS,
 }  # fmt: skip
-# The largest values may be accepted, since Python can read them. Pages must not compute with such a
-# time (`tenants.shapes.within_reach`).
+# The largest values may be accepted, since Python can read them. If pages compute with a column's
+# times, its bounds are narrower (`tenants.shapes.within_reach`).
 GOOD = {
     "timestamp with time zone": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
     "date": ("0001-01-01", "9999-12-31"),

@@ -113,7 +113,7 @@ class TestDueOrder:
 
 @pytest.mark.django_db
 class TestOneWorker:
-    """Several pools whose rounds together take longer than one worker has time."""
+    """Several pools whose rounds together take more time than one worker has."""
 
     def test_gives_each_pool_turns_relative_to_interval(
         self, monkeypatch: pytest.MonkeyPatch

@@ -331,7 +331,7 @@ class TestUnusualPool:
 
     @pytest.mark.parametrize(("tenant", "most"), [(1, 4), (3, 2)])
     def test_does_not_lend_reserved_quota(self, policy: str, tenant: int, most: int) -> None:
-        """The second tenant reserves its 4 GPUs, so the third may not borrow them."""
+        """The second tenant reserves its 4 GPUs, and the third may not borrow at all."""
         quotas = (
             Entitlement(1, "v100", 2),
             Entitlement(2, "v100", 4, mode=Mode.RESERVE),

@@ -1,4 +1,4 @@
-"""Test the certificate's line of quota guarantees: it is measured without the policy."""
+"""Test a certificate's quota guarantees: measured without the policy, violated if broken."""
 
 from __future__ import annotations
 

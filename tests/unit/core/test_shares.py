@@ -107,7 +107,7 @@ class TestFormulations:
 
     @pytest.mark.parametrize("order", list(permutations(["highs", "ortools", "pyomo"])))
     def test_backends_load_in_one_process_in_any_order(self, order: tuple[str, ...]) -> None:
-        """OR-Tools and highspy include different builds of one library."""
+        """OR-Tools and highspy include different versions of one library."""
         program = (
             "import sys; from evenshare_core.formulations.shares import *\n"
             "for name in sys.argv[1:]:\n"

@@ -99,7 +99,7 @@ class TestCertificate:
         assert finding.lacks_certificate
 
     def test_older_version_is_allowed_if_other_solver_failed(self) -> None:
-        """Without that solver the certificate has fewer lines and an older version."""
+        """If that solver failed, the certificate has fewer lines and an older version."""
         pool = StagedPool(staged_rounds(6, policy="oef"))
         row = pool.rounds[4]
         own, _, _ = row.snapshot.policy_version.partition(" highs ")

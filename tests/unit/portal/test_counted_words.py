@@ -45,7 +45,7 @@ def sources() -> Iterator[tuple[str, str]]:
 
 
 def nouns() -> frozenset[str]:
-    """Return counted nouns: the last word before each regular `plural`."""
+    """Return counted nouns: the last word of each text with a regular `plural`."""
     found = (match for _, text in sources() for match in NOUN.finditer(text))
     return frozenset((match[1] or match[2]).split()[-1] for match in found) | {"error", "other"}
 
@@ -53,8 +53,8 @@ def nouns() -> frozenset[str]:
 def wrong_words(pair: Sequence[str], known: frozenset[str]) -> list[str]:
     """Return the words of a pair that do not match the count; empty if the pair cannot be compared.
 
-    The first word that differs is the noun, or its verb if no other word differs. The later ones
-    are verbs.
+    The first word that differs is a noun or a verb; if the pair is one word, `known` decides. The
+    later ones are verbs.
     """
     ones, manys = (words.split() for words in pair)
     if len(ones) != len(manys):

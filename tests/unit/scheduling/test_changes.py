@@ -128,7 +128,7 @@ def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
 def test_changes_of_all_rounds_sum_to_held_gpu_time(
     world: list[tuple[JobFacts, list[LeaseHold]]], rounds: list[int]
 ) -> None:
-    """Each round sees only the rows before its start, as its snapshot does."""
+    """Each round sees the rows without later starts and ends, as its snapshot does."""
     service = Service(0)
     for at in sorted(set(rounds) | {301}):
         jobs, holds = [], []

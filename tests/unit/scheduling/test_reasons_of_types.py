@@ -32,7 +32,7 @@ def turn(**numbers: object) -> str:
 
 
 class TestTurnReason:
-    """Each policy's numbers have a sentence that uses all of them."""
+    """Each policy's numbers have a sentence; without one of them, the sentence is generic."""
 
     SUMS: ClassVar[dict[str, object]] = {
         "received_gpu_us": 9 * HOUR_US, "deserved_gpu_us": 4 * HOUR_US, "own_ratio": 2.25,

@@ -98,7 +98,7 @@ class TestSpan:
     @pytest.mark.parametrize(
         ("claim", "ended", "seen", "span"),
         [
-            # A difference of less than a second is allowed, because files have a coarser resolution
+            # A difference of less than a second is allowed, because files have a finer resolution
             # than the engine.
             ({"started_us": NOW - 7}, None, Word(NOW - SECOND_US), (-7, None)),
             (

@@ -128,7 +128,7 @@ class FreeGpus:
 
 
 def fits_whole_nodes(placement: Placement, gpus: int, size: int) -> bool:
-    """Return whether a placement uses the fewest nodes of `size` GPUs, all but one of them."""
+    """Return whether a placement uses the fewest nodes of `size` GPUs, at most one only partly."""
     whole, rest = divmod(gpus, size)
     return len(placement) == whole + bool(rest) and (
         sum(1 for _, count in placement if count == size) == whole

@@ -231,7 +231,10 @@ class _Matching:
         return AlloxOrder(self._matched(first), sorted(others, key=by_time))
 
     def _ranks(self, tenants: set[int], able: set[int]) -> dict[int, int]:
-        """Rank tenants by progress. Tenants not in `able`, which can run no job, come last."""
+        """Rank tenants by progress.
+
+        Tenants not in `able`, which can run no job, come last; of the others, those without quota.
+        """
 
         def key(tenant: int) -> tuple[bool, bool, Fraction, int]:
             progress = self._progress.get(tenant)

@@ -18,7 +18,7 @@ reserved for profiling.
 The program runs in each round in which jobs with deadlines wait or have an expired lease. It
 contains all these jobs. Running leases keep their GPUs, and their jobs are planned from the lease's
 end. Jobs that have the plan's first lease are placed first, on their planned cells. All other jobs
-follow by the least work left, including jobs that cannot be completed in time. Jobs that the plan
+follow by the least work left, including jobs that no plan completes in time. Jobs that the plan
 starts later come last. A lease ends for another job only when it expires.
 
 With `selector`, jobs may have all cells of UniSched's Selector, at their speed over several nodes.
@@ -27,8 +27,8 @@ With `selector`, jobs may have all cells of UniSched's Selector, at their speed 
 Departures, each with its test in tests/papers/test_chronus.py:
 
 - No job is profiled, so no GPUs are reserved for it by default (`profiling_gpus`).
-- A deadline is the last time at which the work can start, and is not rounded to whole leases. A job
-  that continues from now is in time even if its last lease would end after the deadline.
+- A deadline counts by the last time at which the work can start, not by whole leases. A job that
+  continues from now is in time even if its last lease would end after the deadline.
 - A job is planned on one GPU type: its lease's type, or its claimed type. A gang larger than a node
   with fewer than 8 GPUs is not planned.
 - Leases do not start together. In the plan, a running lease takes whole leases until it ends.

@@ -77,7 +77,7 @@ class Use(Protocol):
 
 
 class _SnapshotUse:
-    """Return the use in a snapshot."""
+    """The use in a snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}

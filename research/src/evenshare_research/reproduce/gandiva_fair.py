@@ -252,7 +252,7 @@ def _types(results: Results) -> Findings:
 
 
 def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Claim]:
-    """Return the claims of 5.5 from the progress of users 1 to 4, in K80s, by trading."""
+    """Return the claims of 5.5 from users' progress, in K80s, without and with trades."""
     gains = {tenant: on[tenant] / off[tenant] - 1 for tenant in off}
     shown = ", ".join(f"user {tenant} {100 * gain:+.0f} %" for tenant, gain in gains.items())
     faster = [tenant for tenant in (1, 4) if gains[tenant] >= 0.1]

@@ -1,7 +1,8 @@
 """Runs on three GPU types with 8 GPUs each, as in OEF's evaluation: shares of programs, and jobs.
 
 Only two speeds of OEF's jobs on its GPUs are public. Here, a tenant's job type has the speeds of a
-model that Gavel measured on K80, P100 and V100. Or its speed is drawn between the two public ones.
+model that Gavel measured on K80, P100 and V100. Or its speeds are drawn between the two public
+ones.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ COOPERATIVE, NONCOOPERATIVE, GAVEL, GANDIVA, _ = (name for name, _, _ in POLICIE
 
 
 def gain_verdict(gain: float, paper: float) -> ClaimVerdict:
-    """Return the verdict: three quarters of the paper's gain reproduce it, 1 % is in direction."""
+    """Return reproduced for three quarters of the paper's gain, in direction above 1 %."""
     return verdict_of(gain >= 0.75 * paper, in_direction=gain > 0.01)
 
 

@@ -156,7 +156,7 @@ class RoomMaker:
         return search
 
     def _rule(self, gpu_type: str, gpus: int, most_gpus: int, above: float) -> VictimRule:
-        """Return a function that checks that every tenant keeps min(D, Q)."""
+        """Return the rule for victims, by which every tenant keeps min(D, Q)."""
         standings = self._progress.standings
 
         def spare(tenant: int) -> int | None:
@@ -191,8 +191,8 @@ class RoomMaker:
         return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved), rule)
 
     def _movable(self, gpu_type: str, free: FreeCapacity, gpus: int) -> dict[int, list[Lease]]:
-        """Return each node's movable leases, for the nodes that would have room if all these leases
-        left.
+        """Return the movable leases of each node that would have room if all its preemptible leases
+        ended.
         """
         index, available = self._index(gpu_type), free.available.free
         movable = {}

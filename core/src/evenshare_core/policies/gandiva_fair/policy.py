@@ -162,9 +162,9 @@ POLICY = GandivaFair()
 
 
 def quantum_of(snapshot: Snapshot, options: GandivaFairOptions) -> int:
-    """Return the quantum in us: the option, kept within the pool's bounds.
+    """Return the quantum in us: the option, kept within the pool's bounds of lease lengths.
 
-    Without the option, the lease length.
+    If the pool has no such bounds, return its lease length.
     """
     if not snapshot.lease_bounds_us:
         return snapshot.lease_us

@@ -192,7 +192,7 @@ class Turns:
         self.memory.nodes[node].served_gpu_us += gpus * self.term_us
 
     def _join_aggregates(self, row: TypeHomes, rates: Mapping[int, int]) -> None:
-        """Update each node's aggregate pass. A new aggregate starts at the type's least pass."""
+        """Update each node's aggregate pass. A new one starts at the least pass of its rivals."""
         known, spanning = self.memory.nodes, row.spanning.values()
         passes = [known[node].floor_us for node in row.gpus if node in known]
         passes += [one.passes.floor_us for one in spanning if not one.is_new]

@@ -214,7 +214,10 @@ class _Waits:
             self._explained(job, free or able or list(types))
 
     def _refused(self, job: Job, plan: Plan) -> None:
-        """Add a refused job. The reason is its maximum price if that is what the price exceeds."""
+        """Add a refused job.
+
+        The reason is its maximum price if the job's value is not lower than that.
+        """
         reason, most = Reason.PRICE_ABOVE_VALUE, job.max_price_micro
         numbers = _prices(plan.needed_micro, plan.lowest_micro)
         if most is not None and plan.needed_micro == most:
