@@ -42,6 +42,13 @@ def owner(committed_db: str, services: Services) -> Iterator[psycopg.Connection[
 
 
 @pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the time limits of dry runs and comparisons, which a busy machine would reach."""
+    for limit in ("dry_run.BUDGET_S", "dry_run.ANSWER_S", "policy_comparison.BUDGET_S"):
+        monkeypatch.setattr(f"scheduling.services.{limit}", PATIENCE_S)
+
+
+@pytest.fixture
 def transactional_db() -> None:
     pytest.fail("append-only tables refuse TRUNCATE: use the fixture committed_db", pytrace=False)
 

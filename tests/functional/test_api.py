@@ -22,7 +22,8 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
 
 @pytest.fixture
 def live(request: pytest.FixtureRequest) -> ApiStage:
-    request.getfixturevalue("committed_db")
+    for needed in ("committed_db", "unhurried"):
+        request.getfixturevalue(needed)
     return api_stage()
 
 

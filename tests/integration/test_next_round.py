@@ -39,6 +39,7 @@ def ask(lab: Cluster, tenant: str, gpus: int, **fields: object) -> DryRun:
     return dry_run_job(tenant=lab.tenants[tenant], spec=spec, now=lambda _: lab.now())
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_dry_run_predicts_preemptions_of_round() -> None:
     lab = full()
     answer = ask(lab, "b", 4)
@@ -62,6 +63,7 @@ def test_dry_run_predicts_preemptions_of_round() -> None:
     assert "leases end" not in answer.detail
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_dry_run_predicts_reason_for_waiting() -> None:
     lab = full()
     answer = ask(lab, "a", 4)

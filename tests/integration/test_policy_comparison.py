@@ -17,6 +17,7 @@ from tests.functional.test_operator import page
 from tests.functional.visitors import town
 from tests.integration.test_settings_impact import crowded
 from tests.stages import staged
+from tests.tools import PATIENCE_S
 
 lab = staged(crowded)
 
@@ -29,7 +30,7 @@ def snapshot_of(lab: Cluster) -> Snapshot:
 
 class TestComparison:
     def test_matches_decision_of_each_policy(self, lab: Cluster) -> None:
-        compared = {row.policy: row for row in outcomes_of(snapshot_of(lab), POLICIES, 60)}
+        compared = {row.policy: row for row in outcomes_of(snapshot_of(lab), POLICIES, PATIENCE_S)}
         assert sorted(compared) == sorted(POLICIES)
         for name in POLICIES:
             Pool.objects.update(policy=name, options={})
@@ -57,7 +58,7 @@ class TestComparison:
             raise ZeroDivisionError("by nothing")
 
         monkeypatch.setattr(POLICIES["sjf"], "decide", fails)
-        compared = {row.policy: row for row in outcomes_of(snapshot_of(lab), POLICIES, 60)}
+        compared = {row.policy: row for row in outcomes_of(snapshot_of(lab), POLICIES, PATIENCE_S)}
         assert compared["sjf"].error == "ZeroDivisionError: by nothing"
         assert [name for name, row in compared.items() if row.error] == ["sjf"]
 
@@ -71,7 +72,7 @@ class TestComparison:
 
 
 class TestComparisonPage:
-    @pytest.mark.usefixtures("committed_db")
+    @pytest.mark.usefixtures("committed_db", "unhurried")
     def test_describes_each_policy_and_decides_on_request(self) -> None:
         there = town()
         there.submit()
