@@ -26,7 +26,7 @@ class TestFrontPage:
         for role in ("researcher", "manager", "operator"):
             assert f'action="/demo/{role}/"'.encode() in page.content
         assert b"480 GPUs" in page.content
-        assert b"follows the first round" in page.content
+        assert b"appears after the first round" in page.content
 
     def test_without_pool_explains_seed_command(self, client: Client) -> None:
         page = client.get("/")
