@@ -58,7 +58,7 @@ OPTIONAL = (
 )
 FIELDS = (*REQUIRED, *OPTIONAL, "state", "job_class", "set")
 
-# Format: its columns, each with our field.
+# The columns of each format, with the field that each column gives.
 FORMATS: dict[str, dict[str, str]] = {
     "philly": {
         "job_id": "name",
@@ -99,7 +99,7 @@ FORMATS: dict[str, dict[str, str]] = {
         **{name: name for name in OPTIONAL},
     },
 }
-# Values of `form`. The last ones have no header of column names.
+# Values of `form`; the last two have no header of column names.
 FORMS = (*FORMATS, "sacct", "swf", "philly_json")
 # A format is recognised by a header with all of these columns.
 _SIGNS: dict[str, frozenset[str]] = {
@@ -111,7 +111,7 @@ _SIGNS: dict[str, frozenset[str]] = {
 # Seconds in a unit of the format's times.
 _NO_SETS = "the file has no column for sets: omit --set"
 _UNITS = {"chronus": 60}
-# Known columns that are not read, so that messages do not list them for mapping.
+# Known columns that are not read; messages do not propose them for a mapping.
 _KNOWN = frozenset({"submit_ts", "user", "node_num", "start_time", "end_time", "queue"})
 # Formats whose job names are bare numbers.
 _NUMBERED = frozenset({"philly", "helios", "chronus"})
@@ -278,7 +278,7 @@ def _of_another_set(cells: list[str], columns: Columns, chosen: str) -> bool:
 
 
 def _cells(text: str) -> list[str]:
-    """Return the cells of a line; a parser of the whole file could consume the next line too."""
+    """Split one line into cells; a CSV reader of the file could consume the next line too."""
     if '"' not in text:
         return text.split(",")
     return next(csv.reader([text], strict=True))

@@ -40,7 +40,7 @@ _WINDOWS = re.compile(rb"[\x80-\x9f]")
 
 
 def unpacked(file: IO[bytes]) -> IO[bytes]:
-    """Return the file, through gzip if its first bytes are gzip's."""
+    """Return the file, decompressed if its first bytes are those of gzip."""
     magic = file.read(2)
     file.seek(0)
     return gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file  # type: ignore[return-value]  # it reads as IO[bytes] does
