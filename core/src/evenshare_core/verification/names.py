@@ -89,9 +89,9 @@ def absent_tenants(
 ) -> list[str]:
     """Return the reader's tenants that are missing in a round but should be in it.
 
-    A tenant should be in it with jobs that the round should have (`absent_jobs`), or with quota in
-    the previous round. Its absence may be honest: its quota may be gone, or its jobs may be among
-    those left out.
+    A tenant should be in it if the round should have jobs of the tenant (`absent_jobs`), or if the
+    tenant had quota in the previous round. Its absence may be legitimate: the quota may be gone, or
+    rounds may leave out its jobs.
     """
     present = set(disclosed.names.tenants)
     gone = {tenant for name, tenant in own.tenants.items() if name not in present}

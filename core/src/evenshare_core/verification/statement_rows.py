@@ -1,7 +1,7 @@
 """REST answers about a tenant's money in a pool, read from plain dictionaries.
 
-Fields are those of docs/api.md; unused ones are ignored. Money is text with six places and becomes
-whole micro-credits, instants become microseconds of pool time.
+Fields are those of docs/api.md; unused fields are ignored. Money is text with six places and
+becomes whole micro-credits. Times become microseconds of pool time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
     Each is a list of rows. A row of `idle` or `prices` that several pages repeat counts once.
 
     Raises:
-        StatementError: a row cannot be read, or two rows of one instant or round contradict.
+        StatementError: a row cannot be read, or two rows of one time or round differ.
     """
     steps: dict[str, dict[int, IdleStep]] = {}
     for index, row in enumerate(_rows(answers, "idle", IdleRow)):
