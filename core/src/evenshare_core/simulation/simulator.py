@@ -138,8 +138,10 @@ def run(
 
 
 def _until(state: SimulationState, until_us: int | None) -> int:
-    """Return the time before which rounds may be skipped: the next event, but at most 1 us after
-    `until_us`. Return the current time if no event is left.
+    """Return the time of the next event, but at most 1 us after `until_us`; rounds before it may be
+    skipped.
+
+    Return the current time if no event is left.
     """
     next_us = state.events.next_us
     if next_us is None:

@@ -117,7 +117,7 @@ class SimulationState:
         self.quotas: tuple[Entitlement, ...] | None = None
         self.reported_quotas: dict[tuple[int, str], int] = {}  # last reported to the sums
         self.has_sums = False  # whether any change was reported to the sums
-        self.last_us = start_us  # the instant of the last round
+        self.last_us = start_us  # the time of the last round
         self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
         for job in sorted(jobs, key=lambda job: job.id):
             self.events.push(job.submitted_us, EventKind.ARRIVE, job.id)

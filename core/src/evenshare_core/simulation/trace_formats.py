@@ -130,7 +130,7 @@ def trace_lines(
 ) -> tuple[Columns, Iterator[Read]]:
     """Return a file's columns, and an iterator over its lines, plain or gzip.
 
-    `form` is one of `FORMS` or `auto`; `mapping` is column -> field and overrides the format.
+    `form` is one of `FORMS` or `auto`. `mapping` maps columns to fields and overrides the format.
     `chosen` is the set to read from a file with several sets.
 
     Raises:
@@ -175,7 +175,7 @@ def _header(text: str) -> list[str]:
     """Return the names of the columns.
 
     Raises:
-        HeaderError: commas do not separate them, or a quotation mark is out of place.
+        HeaderError: the names are not separated by commas, or a quotation mark is out of place.
     """
     commas = text.count(",")
     for sign, name in _SEPARATORS.items():
@@ -200,7 +200,7 @@ def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) 
     """Return the positions of the fields in a header.
 
     Raises:
-        HeaderError: as `trace_lines`.
+        HeaderError: for the same reasons as in `trace_lines`.
     """
     doubled = sorted(name for name, times in Counter(header).items() if times > 1)
     if doubled:

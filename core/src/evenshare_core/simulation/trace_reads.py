@@ -18,7 +18,7 @@ class HeaderError(Exception):
 
 
 class Remark(Enum):
-    """A remark on lines of a trace: its sentence for one line, and for several."""
+    """A remark on lines of a trace, with its sentences for one line and for several lines."""
 
     # Enum's own hash is a Python function, called for each line of a file.
     __hash__ = object.__hash__

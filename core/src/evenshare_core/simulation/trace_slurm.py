@@ -183,7 +183,7 @@ def _cells(text: str, columns: Columns) -> list[str]:
 
 
 class _SacctRow:
-    """A line: `name` is the job's id, `word` its state."""
+    """A line of `sacct`: `name` is the job's id, `word` its state."""
 
     __slots__ = ("at", "cells", "name", "number", "word")
 

@@ -49,7 +49,8 @@ def unpacked(file: IO[bytes]) -> IO[bytes]:
 def head_of(file: IO[bytes]) -> bytes:
     """Return the file's first bytes, up to `HEAD_BYTES`, and rewind it.
 
-    They are empty if the file is damaged this early; `numbered_lines` then gives the reason.
+    The result is empty if the file is already damaged there; `numbered_lines` then gives the
+    reason.
 
     Raises:
         HeaderError: the bytes are not text, or have another encoding.

@@ -104,7 +104,7 @@ class SimJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """A node that offers `gpus` GPUs from `at_us` on (0: it is lost)."""
+    """A change of a node, which offers `gpus` GPUs from `at_us` on (0: it is lost)."""
 
     at_us: int
     node: int
@@ -115,11 +115,15 @@ class NodeChange:
 class Cluster:
     """Nodes, quotas before scaling to live capacity, prices and speeds.
 
-    `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths). `surcharges`:
-    by GPU type, if the queue adds to prices. `speeds`: GPU type -> thousandths of the reference
-    speed of durations, for jobs without a profile; `profiles` are by id. `spread_milli`: a gang's
-    speed over several nodes where one could hold it, in thousandths, unless the job states it.
-    `node_resources`, by node id, and `job_resources`, by job: CPUs and memory, as far as known.
+    `prices` has (base in micro-credits per GPU-hour, theta in thousandths) by GPU type.
+    `surcharges` has the surcharges by GPU type, if the queue adds to prices.
+
+    `speeds` has by GPU type thousandths of the reference speed of durations, for jobs without a
+    profile; `profiles` are by id. `spread_milli` is the speed of a gang over several nodes where
+    one node could hold it, in thousandths, unless the job states it.
+
+    `node_resources` (by node id) and `job_resources` (by job) have CPUs and memory, as far as
+    known.
     """
 
     nodes: tuple[Node, ...]
@@ -171,12 +175,12 @@ class Cluster:
         return max(1, speed * share // ONE_MILLI) if speed else 0
 
     def first_prices(self) -> tuple[PoolPrice, ...]:
-        """Return the price settings of its GPU types, without posted prices."""
+        """Return the price settings of all its GPU types, before any price is posted."""
         types = sorted({node.gpu_type for node in self.nodes})
         return self.as_set(tuple(PoolPrice(name, 0, 0, 0, 0, 0) for name in types))
 
     def as_set(self, prices: tuple[PoolPrice, ...]) -> tuple[PoolPrice, ...]:
-        """Return posted prices with the operator's settings, from which a policy may deviate."""
+        """Return posted prices with the operator's base and theta, which a policy may change."""
         settings = self.prices
         return tuple(
             PoolPrice(
@@ -272,7 +276,7 @@ def _whole(line: TraceLine, name: str) -> int | None:
 
 
 def _values(line: TraceLine) -> tuple[tuple[int, int], ...]:
-    """Return pairs (deadline as an instant, value of the job until then)."""
+    """Return pairs (deadline as a time, value of the job until then)."""
     deadlines, values = line.extra.get("deadline_s"), line.extra.get("values")
     if not isinstance(deadlines, list) or not isinstance(values, list):
         return ()
@@ -373,7 +377,9 @@ def _counts(
 
 
 def _moment_of(text: str) -> datetime:
-    """Return an instant, UTC unless it has a time zone; a bare number counts minutes."""
+    """Return a date and time, UTC unless it has a time zone; a bare number counts minutes since
+    1970.
+    """
     if text.isdigit():
         return from_us(int(text) * MINUTE_US)
     at = datetime.fromisoformat(text)

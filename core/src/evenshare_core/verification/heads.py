@@ -133,7 +133,7 @@ def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[ProofProb
 
 
 def short_key(vkey: str) -> str:
-    """Return a short form of a key for people: its id of eight hex digits, or its start."""
+    """Return a short form of a key: its id of eight hex digits, or its first characters."""
     parts = vkey.split("+")
     return parts[1] if len(parts) > 1 else vkey[:20]
 

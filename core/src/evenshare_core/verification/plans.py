@@ -25,7 +25,7 @@ TOLERANCE = 1e-6
 # A solver's statement of how far a plan may be below the optimum: "solved, gap 7.2 %", "at most
 # 7.25% below".
 _BELOW = re.compile(r"\b(?:gap|at most) (\d+(?:\.\d+)?) ?%")
-_ROUNDED = 0.1  # the last digit of a stated gap, in percent
+_ROUNDED = 0.1  # a stated gap may be rounded by this, in percent
 
 
 def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) -> Iterator[str]:

@@ -61,9 +61,10 @@ class PriceAnswer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TenantStatement:
-    """A tenant's money in a pool over [since, until) of its time.
+    """A tenant's money in a pool, over a span of the pool's time.
 
-    `steps` has idle quota by GPU type, in order. `prices` are by GPU type, in order of the rounds.
+    `steps` has idle quota by GPU type, in order of time. `prices` are by GPU type, in order of the
+    rounds.
     """
 
     usage: tuple[UsageRow, ...]
@@ -79,7 +80,7 @@ def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
     Each is a list of rows. A row of `idle` or `prices` that several pages repeat counts once.
 
     Raises:
-        StatementError: a row cannot be read, or two rows of one time or round differ.
+        StatementError: a row cannot be read, or two rows for the same time or round differ.
     """
     steps: dict[str, dict[int, IdleStep]] = {}
     for index, row in enumerate(_rows(answers, "idle", IdleRow)):
