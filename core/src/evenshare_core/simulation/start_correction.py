@@ -27,9 +27,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-# only the newest estimates of a group are used: last month's queue says little about today's
-LEAST_PAST = 20
-# only the newest estimates of a group: last month's queue says little about today's
+LEAST_PAST = 20  # known outcomes needed to correct p50 or to narrow p90
+# Only the newest estimates of a group are used: last month's queue says little about today's.
 PAST_MOST = 200
 MOST_FACTOR = 10.0
 # Estimates of one forecast share an error, so 200 of them count as fewer independent estimates.
