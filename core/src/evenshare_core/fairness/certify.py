@@ -91,8 +91,10 @@ def certify(
 
 
 def _sampled(snapshot: Snapshot, measured: Measured, ideals_of: IdealsOf) -> TriedMisreports | None:
-    """Probe one row, chosen by the round's number, with other speeds; None if there is no row to
-    probe.
+    """Try misreports of one row with speeds, chosen by the round's number.
+
+    Return None if no row has speeds, the decision has no ideals, or there are too many rows or
+    jobs.
     """
     rows = measured.judged.rows
     known = [place for place, (_, profile) in enumerate(rows) if profile]

@@ -195,7 +195,11 @@ class Sums:
         self.jobs = {job.job: job for job in service.jobs}
 
     def apply(self, change: Change, at_us: int) -> None:
-        """Apply one change, which is not earlier than the claim's last change."""
+        """Apply one change at `at_us`, which is not earlier than the claim's last change.
+
+        Raises:
+            ValueError: the change contradicts the state.
+        """
         if change.kind is ChangeKind.QUOTA:
             self._quota(change, at_us)
         elif change.kind is ChangeKind.ACTIVE:
@@ -347,7 +351,7 @@ def deserved(claim: ClaimService | ClaimSums, at_us: int) -> int:
 
 
 def entitled(claim: ClaimService | ClaimSums, at_us: int) -> int:
-    """Return the integral of the quota until `at_us`, for eq. (16)."""
+    """Return FairTime_j by eq. (16), the integral of the quota until `at_us`."""
     return claim.entitled_gpu_us + claim.quota * (at_us - claim.since_us)
 
 

@@ -79,7 +79,9 @@ def unserved(
 
 
 class _Round:
-    """The leases after the round, and the jobs that could have their GPUs instead."""
+    """The leases after the round, and the waiting jobs that could hold GPUs of these leases
+    instead.
+    """
 
     def __init__(
         self, snapshot: Snapshot, decision: Decision, held: list[HeldLease], guarantee: Guarantee

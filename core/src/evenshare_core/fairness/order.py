@@ -109,7 +109,7 @@ class _Kind(NamedTuple):
 
 
 class _Until(NamedTuple):
-    """By GPU type, the last moments at which claims of that type could have been served."""
+    """The last moment at which each claim could have been served."""
 
     last: dict[ClaimKey, int]
     largest: int  # the largest gang that fits at the end
@@ -312,7 +312,8 @@ class _Order:
     # ---- the order of picks ----
 
     def _is_judged(self, term: PickedTerm) -> bool:
-        """Return whether a pick must be in order, unless its note gives a valid excuse.
+        """Return whether a pick must be in order; a pick whose note gives a valid excuse need not
+        be.
 
         A job is excused if it waited too long, or if it accepts several types and came after all
         picks that are in order.

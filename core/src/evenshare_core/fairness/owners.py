@@ -168,8 +168,8 @@ class _OwnersRound:
                 self._nodes[node_id] = node._replace(gpus=node.gpus - gpus)
 
     def _add_jobs(self, decision: Decision) -> None:
-        """Collect the waiting jobs that held no lease before, and the jobs for which a node may be
-        kept.
+        """Collect the waiting jobs that held no lease before the round, and the jobs for which a
+        node may be kept.
         """
         held = {lease.job for lease in self._snapshot.leases}
         given = {row.job: row for row in decision.grants}

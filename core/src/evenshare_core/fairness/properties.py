@@ -79,6 +79,11 @@ def envy_matrix(
 
     Entry (l, i) is pi_l / pi_i (w_l . x_i) - w_l . x_l, in l's own throughput; a positive entry is
     envy. With `limits`, only the GPUs of the other's share that l can use count. The diagonal is 0.
+
+    Raises:
+        ShapeError: see `checked`.
+
+    Source: OEF (10); by weight as 4.2.3.
     """
     w, x, pi = checked(speedups, shares, weights)
     if limits is None:

@@ -1,5 +1,13 @@
 """Problems and solutions of sharing rules, as values that need no solver.
 
+| paper | here | shape | unit |
+|---|---|---|---|
+| w_lj | `ShareProblem.speedups` | n x k | throughput over that of the slowest type; 0: cannot run |
+| m_j | `ShareProblem.capacity` | k | GPUs |
+| pi_l | `ShareProblem.weights` | n | relative |
+| x_lj | `ShareSolution.shares` | n x k | GPUs, fractions allowed |
+| E_l = w_l . x_l | `ShareSolution.throughputs` | n | throughput, in slowest-type GPUs |
+
 Source: OEF (Middleware 2024), section 2.3.
 """
 

@@ -33,7 +33,7 @@ class InstantUs(int):
     """Microseconds of pool time since 1970, written as RFC 3339."""
 
 
-# Describes until when a borrower was charged, if rounds were late.
+# In a lender's rows: until when the borrower was charged.
 ChargedUntil = Annotated[
     InstantUs | None,
     Meta(
@@ -178,8 +178,9 @@ class IncomeRow(Struct, frozen=True, kw_only=True):
     idle_then: Annotated[
         InstantRow | None,
         Meta(
-            description="Idle quota at the time that decides, if `counts_from` and"
-            " `counts_until` are equal."
+            description="Idle quota at `counts_from`, if `counts_until` is the same time; the"
+            " weight follows from it. null: the weight follows from all idle quota between the two"
+            " times."
         ),
     ]
     hour: SettledHour

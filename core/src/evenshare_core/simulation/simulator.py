@@ -1,9 +1,11 @@
-"""The simulator: an event clock around the rounds of a pool.
+"""Simulation of a pool: its events and rounds, in order of time.
 
-With a grid (`round_us` > 0), rounds take place at multiples of it, as in a live pool. Instants are
-skipped if nothing changed, no job waits and no lease is due, by the live engine's rule. While a job
-waits, rounds are skipped as long as the policy's answer stays the same (`simulation.fast_forward`);
-these count as rounds. With `round_us` 0, every event triggers a round without delay.
+With `round_us` > 0, rounds take place at multiples of `round_us`, as in a live pool. By the rule of
+the live engine, a round is left out if nothing changed, no job waits and no lease is due.
+
+While a job waits, a round is not computed as long as the policy's answer stays the same
+(`simulation.fast_forward`), but it still counts. With `round_us` 0, every event triggers a round
+without delay.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI
 
-# After this many rounds without grants, leases or events, the jobs that wait would wait forever.
-# The first round posts the price of an empty pool, and the second may grant at that price.
+# After this many rounds without grants, leases or events, the waiting jobs would wait forever. The
+# first round posts the price of an empty pool, and the second may grant at that price.
 STUCK_ROUNDS = 3
 # End reasons of leases whose job did all its work.
 _WHOLE = (EndReason.FINISHED.value, EndReason.FAILED.value)
@@ -34,9 +36,10 @@ class ConservationError(Exception):
 
 @dataclass(slots=True)
 class SimulationResult:
-    """The result of a run. `stranded`: jobs that have not ended. `decide_s`: seconds, if timed.
+    """The result of a run.
 
-    `open`: leases that still run if the run was stopped.
+    `stranded` has the ids of jobs that have not ended, and `open` the leases that have not.
+    `decide_s` has the seconds of each round, if timed.
     """
 
     books: Books
@@ -61,9 +64,9 @@ def simulate(
 ) -> SimulationResult:
     """Run a pool until every job has ended, or until `until_us`.
 
-    Without `skip`, no instant of the grid is skipped; without `fast_forward`, every round calls
-    `decide_round`. Tests use both to show that the results are the same. `timer` returns seconds.
-    `progress` is called with the number of ended jobs.
+    Without `skip`, no multiple of `round_us` is left out; without `fast_forward`, every round calls
+    `decide_round`. Tests use both options to show that the results are the same. `timer` returns
+    seconds. `progress` is called after each round with the number of ended jobs.
 
     Raises:
         ConservationError: GPU-time, credits or jobs were lost or created.
@@ -100,7 +103,9 @@ def run(
     timer: Callable[[], float] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Run the rounds of a state up to and at `until_us`; the options are those of `simulate`."""
+    """Run the rounds of a state up to and including `until_us`; the options are those of
+    `simulate`.
+    """
     rounds = Rounds(state, fast_forward=fast_forward, timer=timer)
     last_us: int | None = None
     idle_rounds = 0
@@ -133,7 +138,11 @@ def run(
 
 
 def _until(state: SimulationState, until_us: int | None) -> int:
-    """Return the end of skippable rounds: the next event, or 1 us after `until_us`."""
+    """Return the time of the next event, but at most 1 us after `until_us`; rounds before it may be
+    skipped.
+
+    Return the current time if no event is left.
+    """
     next_us = state.events.next_us
     if next_us is None:
         return state.at_us
@@ -141,13 +150,13 @@ def _until(state: SimulationState, until_us: int | None) -> int:
 
 
 def _next_instant(state: SimulationState, last_us: int | None, *, skip: bool) -> int | None:
-    """Return the instant of the next round; None if no event is left."""
+    """Return the time of the next round; None if no round is left."""
     next_us, round_us = state.events.next_us, state.rules.round_us
     if last_us is None:  # the first round sets the quotas
         return -(-state.at_us // round_us) * round_us if round_us else state.at_us
     if not round_us:
         if next_us is None and state.queue:
-            return last_us + 1  # stuck, which the next rounds confirm
+            return last_us + 1  # no job started, and the next rounds confirm it
         return next_us
     waits = bool(state.queue) or state.has_surcharge  # a job waits, or a price will fall
     if not skip or state.changes or waits:
@@ -160,9 +169,10 @@ def _next_instant(state: SimulationState, last_us: int | None, *, skip: bool) ->
 def check_conservation(
     result: SimulationResult, cluster: Cluster, jobs: tuple[SimJob, ...]
 ) -> None:
-    """Check GPU-time, work, money and jobs of a run.
+    """Check that a run lost or created no GPU-time, work, credits or jobs.
 
-    Allocated = used + overhead, work = used x speed, charges = incomes, and no job is lost.
+    Leases and their terms must have the same GPU-time, and charges must equal incomes. A job's work
+    must be the sum of useful time x speed over its leases.
 
     Raises:
         ConservationError: an equation does not hold.
@@ -204,7 +214,7 @@ def _worked(books: Books, cluster: Cluster, by_id: dict[int, SimJob]) -> dict[in
 
 
 def _check_job(row: JobRecord, job: SimJob, worked_us: int) -> None:
-    """Compare a job's record with `worked_us`, the sum over its leases."""
+    """Compare a job's record with `worked_us`, its work summed over its leases."""
     if row.state != "cancelled" and row.useful_us != job.duration_us:
         raise ConservationError(f"job {row.job} ended without all of its work")
     if worked_us != row.useful_us:

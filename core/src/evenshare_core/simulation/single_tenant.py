@@ -1,13 +1,13 @@
 """Fast runs of a single tenant with a fixed queue order and leases longer than all jobs.
 
 In such a run jobs only arrive and end, all GPUs are own quota, and there are no charges. The queue
-is a heap, and a round starts jobs from its top while they fit. Order
-(`policies.shared.session.StaticQueue`) and placement are the policy's.
+is a heap, and a round starts jobs from its top while they fit. The policy determines the order of
+the queue (`policies.shared.session.StaticQueue`) and the placement.
 
-Only this case bypasses `simulation.fast_forward`. It is needed for FIFO on partitions: two weeks of
+Other runs use `simulation.fast_forward`. Fast runs are needed for FIFO on partitions: two weeks of
 Philly take 0.25 s of CPU, 5 us per round. A round with sums, limits, prices and terms takes 20 to
-30 us. tests/simulation/test_single_tenant.py compares it with a run that calls the policy at every
-event.
+30 us. tests/simulation/test_single_tenant.py compares fast runs with runs that call the policy at
+every event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 
 
 class SingleTenantRun(NamedTuple):
-    """The result of a run; `stranded`: jobs that could not start."""
+    """The result of a run; `stranded` has the ids of jobs that could not start."""
 
     books: Books
     rounds: int
@@ -33,7 +33,7 @@ class SingleTenantRun(NamedTuple):
 
 
 def run(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> SingleTenantRun | None:
-    """Return the result of a single tenant's run; None if the run is not of this simple kind."""
+    """Return the result of a single tenant's run; None if a fast run is not possible."""
     queue = static_queue(cluster, jobs, rules)
     return None if queue is None else _run(cluster, jobs, queue)
 

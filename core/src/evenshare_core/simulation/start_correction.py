@@ -1,11 +1,13 @@
 """Correction of p50 and p90 of start estimates by the outcomes of past estimates.
 
-A past estimate has a score at each level: actual wait / estimated wait. The factor of a level is
-the quantile of the scores at this level. It multiplies the next estimated waits. This is split
-conformal prediction, with scores that may be censored. A job that still waits, or was cancelled,
-has a score above that of its wait so far. Without such jobs every factor would be too small, since
-long waits are the open ones. The quantile is therefore that of the Kaplan-Meier curve, with one
-more row that never starts.
+A past estimate has one score for p50 and one for p90: actual wait / estimated wait. Each factor is
+a quantile of these scores, and multiplies the next estimated waits. This is split conformal
+prediction, with scores that may be censored.
+
+If a job still waits or was cancelled, only a lower bound of its score is known, from its wait so
+far. Without such jobs every factor would be too small, because the waits that have not ended are
+the long ones. The quantile is therefore that of the Kaplan-Meier curve, with one more row that
+never starts.
 
 | symbol | here | value |
 |---|---|---|
@@ -26,20 +28,21 @@ from math import ceil
 from typing import NamedTuple
 
 LEAST_PAST = 20  # known outcomes needed to correct p50 or to narrow p90
-# only the newest estimates of a group: last month's queue says little about today's
+# Only the newest estimates of a group are used: last month's queue says little about today's.
 PAST_MOST = 200
 MOST_FACTOR = 10.0
-# The estimates of one forecast have a common error, so 200 of them count as fewer independent ones.
-# They also miss unprecedented bursts. Only a p90 that is too early breaks its promise, so its level
-# is above 0.9. At a level of 0.95, only 81 % of the starts in bursts were in time.
+# Estimates of one forecast share an error, so 200 of them count as fewer independent estimates.
+# Past estimates also cannot foresee unprecedented bursts. Only a p90 that is too early breaks its
+# promise, so its level is above 0.9. At a level of 0.95, only 81 % of the starts in bursts were in
+# time.
 P50, P90 = 0.5, 0.97
 
 
 class PastEstimate(NamedTuple):
-    """A past estimate, in us after the instant for which it was made.
+    """A past estimate. Times are in us after the time of its forecast.
 
     `p50_us` and `p90_us` are waits before correction. `wait_us` is the wait until the start, or
-    None if the job was still waiting at `seen_us`.
+    None if the job had not started by `seen_us`.
     """
 
     p50_us: int
@@ -54,7 +57,7 @@ class PastEstimate(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Factors of estimated waits. `past`: the number of past estimates with a known outcome."""
+    """Factors of estimated waits; `past` is the number of past estimates with a known outcome."""
 
     p50: float = 1.0
     p90: float = 1.0
@@ -62,7 +65,9 @@ class Factors(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """Factors `short` for a p50 less than a lease length away, and `long` for others."""
+    """The factors `short` for estimates whose p50 is less than a lease length away, and `long` for
+    all others.
+    """
 
     lease_us: int = 0
     short: Factors = Factors()
@@ -81,10 +86,11 @@ class Correction(NamedTuple):
 
 
 def correction_by(past: Sequence[PastEstimate], lease_us: int) -> Correction:
-    """Return the correction from past estimates, sorted from the newest.
+    """Return the correction that follows from past estimates, which are sorted newest first.
 
-    A group with fewer than `LEAST_PAST` known outcomes takes the factors of all estimates. If there
-    are too few of these as well, p50 is unchanged, and p90 is multiplied by the largest score.
+    A group with fewer than `LEAST_PAST` known outcomes gets the factors of all estimates together.
+    If these also have too few known outcomes, p50 is unchanged, and p90 is multiplied by the
+    largest score, at least 1.
     """
     everything = _factors(past[:PAST_MOST], lease_us)
     groups = []
@@ -107,9 +113,9 @@ def _factors(past: Sequence[PastEstimate], lease_us: int) -> Factors:
 
 
 def _score(row: PastEstimate, said_us: int, lease_us: int) -> tuple[float, bool]:
-    """Return the score, and whether it is a lower bound.
+    """Return the score, and whether it is only a lower bound.
 
-    The estimated wait is at least a lease length. Otherwise a wait of five rounds that was
+    An estimated wait counts as at least one lease length. Otherwise a wait of five rounds that was
     estimated as one round would multiply estimates of hours by five.
     """
     waited_us = row.seen_us if row.wait_us is None else row.wait_us
@@ -117,7 +123,10 @@ def _score(row: PastEstimate, said_us: int, lease_us: int) -> tuple[float, bool]
 
 
 def _quantile(scores: Sequence[tuple[float, bool]], level: float) -> float:
-    """Return the quantile of the scores; if starts are few, the largest score, at least 1."""
+    """Return the quantile of the scores at `level`.
+
+    If too few jobs started, return the largest score, but at least 1.
+    """
     share, left = 1.0, len(scores) + 1  # one more score, for the estimate to correct
     for score, is_censored in sorted(scores):  # at equal scores, starts come before censored ones
         if not is_censored:

@@ -1,10 +1,12 @@
-"""Start estimates of queued jobs: a pool's next hours, simulated several times.
+"""Start estimates of queued jobs, from several simulations of a pool's next hours.
 
 Each run continues the pool from its state under its own policy. It draws the unknown values:
 durations from jobs that ended, and arrivals from the pool's recent past. A job's p50 and p90 are
-quantiles of its starts over the runs. The quantiles are taken over n + 1 values for n runs: if the
-draws were right, an actual start would be below p90 nine times out of ten. The draws are inexact,
-so the outcomes of past estimates correct both (`evenshare_core.simulation.start_correction`).
+quantiles of its starts over the runs.
+
+For n runs, the quantiles are taken over n + 1 values: if the draws were right, an actual start
+would be below p90 nine times out of ten. The draws are inexact, so both quantiles are corrected by
+the outcomes of past estimates (`evenshare_core.simulation.start_correction`).
 
 | drawn | from |
 |---|---|
@@ -13,7 +15,8 @@ so the outcomes of past estimates correct both (`evenshare_core.simulation.start
 | ... if the job has run longer than all of them | a draw; its median is the time that it has run |
 | arrivals | the recent past in a cycle from a random instant, with its utilities |
 
-The caller passes the random numbers. Nodes, quotas and credit stay unchanged; no job is cancelled.
+The caller passes the random number generator. Nodes, quotas and credit stay unchanged; no job is
+cancelled.
 """
 
 from __future__ import annotations
@@ -49,14 +52,14 @@ RUNS = 19  # with n + 1 = 20, the 10th start is p50 and the 18th is p90
 LEAST_RUNS = 9  # with fewer runs, p90 would be above all starts
 LEAST_ENDED = 10  # ended jobs needed before their durations are used for other jobs
 LEAST_LONGER = 3  # ended jobs needed that took longer than a job has run so far
-ARRIVALS_MOST = 20_000  # arrivals in one run
+ARRIVALS_MOST = 20_000  # the most arrivals in one run
 LONGEST = 0.95  # the highest draw: the time left is 19 times the time so far
 NO_RESOURCES = Resources(0)
 NONE = Correction()
 
 
 class NoEstimate(StrEnum):
-    """Why a job's start cannot be estimated. Names are part of the API."""
+    """The reason why a job's start cannot be estimated. Names are part of the API."""
 
     NEVER_FITS = "never_fits"  # it needs more GPUs than the pool has
     BACKING_OFF = "backing_off"  # its process was lost, and may be lost again
@@ -68,7 +71,7 @@ class NoEstimate(StrEnum):
 
 
 class EndedJob(NamedTuple):
-    """A job that finished its work; work in us on a GPU type of speed 1."""
+    """A job that finished its work; `work_us` is in us on a GPU type of speed 1."""
 
     tenant: int
     work_us: int
@@ -77,10 +80,10 @@ class EndedJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A pool's past. `arrivals` are of the last `span_us`, oldest first.
+    """A pool's past: ended jobs, and the arrivals of the last `span_us`, oldest first.
 
-    By job, as far as stated: CPUs and memory in `resources`, values in `utilities`, and
-    `deadlines`.
+    By job id, `resources` has the CPUs and memory, `utilities` the values and `deadlines` the
+    deadlines of jobs that state them.
     """
 
     ended: tuple[EndedJob, ...]
@@ -94,8 +97,8 @@ class History:
 class EstimatedStart(NamedTuple):
     """A queued job's estimate.
 
-    If `p50_us` is set, `p90_us` is None if the job did not start in more than one run out of ten.
-    If it is None, `reason` is set. `raw_p50_us` and `raw_p90_us` are uncorrected.
+    If `p50_us` is None, `reason` is set. If only `p90_us` is None, the job did not start in more
+    than one run out of ten. `raw_p50_us` and `raw_p90_us` are uncorrected.
     """
 
     p50_us: int | None
@@ -107,7 +110,7 @@ class EstimatedStart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Every queued job's estimate. `until_us`: the instant that all runs reached."""
+    """Estimates of queued jobs, by job id. `until_us` is the time that all runs reached."""
 
     at_us: int
     until_us: int
@@ -118,7 +121,7 @@ class Forecast:
 
 
 class Survival:
-    """A survival curve of durations: totals of ended items, and durations so far of open ones.
+    """A survival curve, from the durations of ended items and the durations so far of open items.
 
     Without the open items, short durations would be over-represented. Source: Kaplan and Meier,
     1958.
@@ -139,8 +142,9 @@ class Survival:
     def draw_left(self, done: int, rng: Random, *, least: int) -> int:
         """Draw the remaining duration of an item that has lasted `done`.
 
-        It is drawn from the totals longer than `done`. If fewer than `least` are longer, or the
-        draw exceeds them all, its median is the time so far, and its maximum 19 times that.
+        The total duration is drawn from the totals longer than `done`. If fewer than `least` totals
+        are longer, or the draw exceeds them all, the total is s / (1 - u). Here s is the larger of
+        `done` and the longest total, and u is uniform in [0, 1) and cut at `LONGEST`.
         """
         first, drawn = bisect_right(self._totals, done), rng.random()
         if len(self._totals) - first >= least:
@@ -154,7 +158,7 @@ class Survival:
 
 
 class Durations:
-    """Random draws of the work left of a job; `still` are open jobs with their work so far."""
+    """Random draws of the remaining work of jobs; `still` has open jobs with their work so far."""
 
     def __init__(self, ended: Sequence[EndedJob], still: Sequence[EndedJob], rng: Random) -> None:
         self._rng = rng
@@ -178,7 +182,7 @@ class Durations:
         return job.estimate_us is not None or self._known
 
     def left_us(self, job: Job, done_us: int) -> int:
-        """Draw the work left, in us, of a job that `knows` accepts."""
+        """Draw the remaining work, in us, of a job that `knows` accepts."""
         if job.estimate_us is None:
             past = self._tenants.get(job.tenant, self._pool)
             return max(SECOND_US, past.draw_left(done_us, self._rng, least=LEAST_LONGER))
@@ -200,13 +204,13 @@ def _ratios(rows: Sequence[EndedJob]) -> list[int]:
 
 
 class Futures:
-    """Random futures of a pool: work left and arrivals."""
+    """Random futures of a pool: the remaining work of its jobs, and arrivals."""
 
     def __init__(self, start: Start, history: History, rng: Random) -> None:
-        """The work left in `start.work` is ignored.
+        """Prepare the draws, which replace the remaining work in `start.work`.
 
-        `knows_all`: whether the durations of all jobs in the snapshot can be drawn.
-        `knows_arrivals`: whether arrivals and their durations can be drawn.
+        `knows_all` is whether the durations of all jobs in the snapshot can be drawn.
+        `knows_arrivals` is whether arrivals and their durations can be drawn.
         """
         self._start, self._history, self._rng = start, history, rng
         self._done = done = _done(start)
@@ -217,7 +221,7 @@ class Futures:
         self._durations = Durations(history.ended, still, rng)
         knows = self._durations.knows
         self.knows_all = all(map(knows, jobs))
-        # Otherwise a pool without history would seem to have no arrivals.
+        # Without this condition, a pool without history would seem to have no arrivals.
         past = history.arrivals
         self.knows_arrivals = len(history.ended) >= LEAST_ENDED or (
             bool(past) and all(map(knows, past))
@@ -245,11 +249,11 @@ def estimate_starts(
     stop: Callable[[int], bool] = lambda _: False,
     only: Collection[int] | None = None,
 ) -> Forecast:
-    """Return the starts of the queued jobs of a snapshot, from `runs` runs up to `until_us`.
+    """Estimate the starts of a snapshot's queued jobs, from `runs` runs up to `until_us`.
 
-    The work left in `start.work` is ignored. `stop` is called before a run and after each of its
-    rounds, with the number of the run, from 0. If it returns True, the run stops there. `only`
-    restricts the estimated jobs.
+    Draws replace the remaining work in `start.work`. `stop` is called before a run and after each
+    of its rounds, with the number of the run, from 0. If `stop` returns True, the run stops there.
+    `only` restricts the estimated jobs.
 
     Raises:
         KeyError: a job of the snapshot has no work.
@@ -293,7 +297,7 @@ def _waiting(snapshot: Snapshot) -> set[int]:
 
 
 def _without_estimate(snapshot: Snapshot) -> dict[int, NoEstimate]:
-    """Return queued jobs whose start the runs cannot estimate, with the reason."""
+    """Return the queued jobs whose start cannot be estimated from runs, with the reasons."""
     reasons = dict.fromkeys(jobs_backing_off(snapshot), NoEstimate.BACKING_OFF)
     capacity, waiting = capacity_by_type(snapshot.nodes), _waiting(snapshot)
     for job in snapshot.jobs:
@@ -303,7 +307,9 @@ def _without_estimate(snapshot: Snapshot) -> dict[int, NoEstimate]:
 
 
 def _priced_out(snapshot: Snapshot, wanted: Collection[int]) -> set[int]:
-    """Return jobs whose maximum price currently blocks them on all types that they fit."""
+    """Return the jobs that their maximum price currently blocks on every type with enough GPUs for
+    them.
+    """
     capacity, admission = capacity_by_type(snapshot.nodes), Admission.of(snapshot)
     blocked: set[int] = set()
     for job in snapshot.jobs:
@@ -375,7 +381,7 @@ class EnoughError(Exception):
 def _starts(
     start: Start, wanted: Collection[int], until_us: int, stop: Callable[[], bool]
 ) -> tuple[dict[int, int], int]:
-    """Return the starts of the wanted jobs in a run, and the instant it reached."""
+    """Return the starts of the wanted jobs in a run, and the time that the run reached."""
     state = PresentState(start)
     result = SimulationResult(state.books, 0, state.at_us)
     starts: dict[int, int] = {}

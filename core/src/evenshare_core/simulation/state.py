@@ -1,10 +1,11 @@
 """The state of a simulated pool, and the snapshots of its rounds.
 
-It replaces the rows of a live pool and its virtual executor, with the same rules. A job starts at
-the instant of the round that grants it and ends exactly when its work is done. A cancelled job ends
-at the first round after the cancellation. `snapshot` returns the result of
-`scheduling.engine.snapshots`; `apply` does the work of `scheduling.engine.apply` and the executor
-(tests/simulation/test_live_equals_simulated.py).
+It replaces the database rows and the virtual executor of a live pool, and follows the same rules. A
+job starts at the time of the round that grants it and ends exactly when its work is done. If a
+running job is cancelled, it ends at the next round.
+
+`snapshot` returns what `scheduling.engine.snapshots` returns; `apply` does the work of
+`scheduling.engine.apply` and the executor (tests/simulation/test_live_equals_simulated.py).
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def _split(row: Grant | Renew) -> Split:
 class SimulationState:
     """The state of a pool between rounds.
 
-    `queue`: waiting jobs. `joined`: jobs that entered the queue since the caller last cleared it.
-    `due`: leases that the round of this instant may take.
+    `queue` has the waiting jobs. `joined` has the jobs that entered the queue since the caller last
+    cleared it. `due` has the expired leases that the current round may renew or end.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class SimulationState:
         self.quotas: tuple[Entitlement, ...] | None = None
         self.reported_quotas: dict[tuple[int, str], int] = {}  # last reported to the sums
         self.has_sums = False  # whether any change was reported to the sums
-        self.last_us = start_us  # the instant of the last round
+        self.last_us = start_us  # the time of the last round
         self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
         for job in sorted(jobs, key=lambda job: job.id):
             self.events.push(job.submitted_us, EventKind.ARRIVE, job.id)
@@ -154,7 +155,7 @@ class SimulationState:
             self._cancel_ask(key, instant_us)
 
     def _expire(self, at_us: int) -> None:
-        """Set `due` to leases that a round at `at_us` may take, not to renewed or ended ones."""
+        """Set `due` to the expired leases that a round at `at_us` may renew or end."""
         self.events.take_due(at_us, self._expired)
         if not self._expired:
             return
@@ -201,7 +202,7 @@ class SimulationState:
             self._gone(job_id, at_us, "cancelled")
 
     def _cancel_running(self, at_us: int) -> None:
-        """End jobs that were running at their cancellation, unless they have ended."""
+        """End the jobs that were cancelled while they ran, unless they have already ended."""
         for job_id in self._cancelled:
             run = self.runs.get(job_id)
             if run is None:
@@ -234,7 +235,7 @@ class SimulationState:
                 self._wait(lease.job)
 
     def _release(self, lease: Lease, at_us: int, reason: EndReason) -> None:
-        """End a lease; its job keeps its work, and then ends or waits."""
+        """End a lease. Its job keeps its work, or its last checkpoint if a node was lost."""
         run = self.runs[lease.job]
         held_us = at_us - lease.started_us
         if reason is EndReason.NODE_LOST:  # work since the last checkpoint is lost
@@ -263,7 +264,10 @@ class SimulationState:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing changed, no job waits and no lease is due: the live engine's rule."""
+        """Whether a round can be left out, by the rule of the live engine.
+
+        Nothing changed, no job waits, no lease is due and no price has a surcharge.
+        """
         if self.changes or self.queue or self.quotas is None or self.has_surcharge:
             return False
         return not self.due
@@ -322,7 +326,9 @@ class SimulationState:
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:
-        """Return the quotas scaled to live capacity; report changes to the sums and the books."""
+        """Return the quotas scaled to live capacity, and record their changes in the sums and the
+        books.
+        """
         if self.quotas is not None:
             return self.quotas
         capacity = self.occupancy.capacity
@@ -348,7 +354,7 @@ class SimulationState:
                 self.changes.append(Change(instant_us, ChangeKind.QUOTA, *changed))
 
     def apply(self, decision: Decision) -> None:
-        """Apply a decision of `decide_round` on a snapshot of this state."""
+        """Apply a decision that `decide_round` made on a snapshot of this state."""
         self.service = decision.service
         renewed = [(self.leases[row.lease], _split(row)) for row in decision.renewals]
         granted = [(row, _split(row)) for row in decision.grants]
@@ -365,7 +371,7 @@ class SimulationState:
         prices: tuple[PoolPrice, ...],
         surcharges: tuple[Surcharge, ...] = (),
     ) -> None:
-        """Apply a round's renewals, ends and grants; granted leases start at its instant."""
+        """Apply a round's renewals, ends and grants; granted leases start at the round's time."""
         self.memory, self.prices, self.last_us = memory, prices, self.at_us
         self.surcharges = surcharges
         if self.changes:
@@ -440,7 +446,7 @@ class SimulationState:
         self.events.push(run.ends_us, EventKind.END, lease_id)
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
-        """Update the term counts of jobs; called on demand, as few rounds need them."""
+        """Update the term counts of jobs; called on demand, because few rounds need them."""
         for job_id in job_ids:
             job, lease_id = self.jobs[job_id], self.runs[job_id].lease
             terms = self.past_terms.get(job_id, 0)

@@ -1,7 +1,7 @@
-"""Small input tables: CSV with a header line, or JSON as a list of objects.
+"""Small input tables: CSV with a header line, or JSON.
 
-A JSON file is such a list, or an object with the list under the table's name. An error names the
-row, the column, the reason and the remedy; nothing is skipped.
+A JSON file is a list of objects, or an object that has this list under the table's name. No row is
+skipped: an error names the row, the column, the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row: `place` is its name in messages, `cells` are texts by column, empty if missing."""
+    """A row: `place` names it in messages, and `cells` has its texts by column."""
 
     place: str
     cells: Mapping[str, str]
@@ -45,7 +45,7 @@ class TableRow:
         """Return a required cell.
 
         Raises:
-            TableError: it is empty.
+            TableError: the cell is empty.
         """
         if not self.text(column):
             raise self.error(column, "is empty; name one")
@@ -55,7 +55,7 @@ class TableRow:
         """Return a whole number within bounds; None if the cell is empty.
 
         Raises:
-            TableError: it is not such a number.
+            TableError: the cell is not a whole number within the bounds.
         """
         text = self.text(column)
         if not text:
@@ -74,7 +74,7 @@ class TableRow:
         """Return a number within bounds with at most `places` decimals; None if the cell is empty.
 
         Raises:
-            TableError: it is not such a number.
+            TableError: the cell is not such a number.
         """
         text = self.text(column)
         if not text:
@@ -93,7 +93,7 @@ class TableRow:
         """Return seconds as microseconds; None if the cell is empty.
 
         Raises:
-            TableError: it is not a number of seconds.
+            TableError: the cell is not a number of seconds.
         """
         text = self.text(column)
         try:

@@ -1,14 +1,16 @@
 """Measured throughputs of models on GPU types, and the profiles of jobs built from them.
 
-The file is a CSV as Gavel's. Its columns are `job_type` (the model), `scale` (the number of GPUs
-measured), and a throughput per GPU type. If a throughput is 0 or empty, the model cannot run there.
-A column that ends in `_unc` has throughputs on GPUs of several nodes; 0, empty or a scale of 1
-means not measured. Its ratio to the column without the suffix is the speed of a gang that spans
-nodes although one node could hold it.
+The file is a CSV in Gavel's format. Its columns are `job_type` (the model), `scale` (the number of
+GPUs measured), and one throughput for each GPU type. If a throughput is 0 or empty, the model
+cannot run on this type.
 
-A job takes the row of its model with the largest scale up to its gang. Its speed and its duration
-are relative to the slowest of the cluster's types that can run it. Source: Gavel (OSDI 2020); OEF
-4.1 for speedups.
+A column that ends in `_unc` has throughputs on GPUs of several nodes; 0, empty or a scale of 1
+means not measured. Divided by the column without the suffix, it gives the relative speed of a gang
+that spans nodes although one node could hold it.
+
+For a job, the row of its model with the largest scale up to its gang applies. The job's speed and
+duration are relative to the slowest type of the cluster that can run it. Source: Gavel (OSDI 2020);
+OEF 4.1 for speedups.
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ class Speeds:
         return max(scales)
 
     def speedups(self, model: str, scale: int, types: Iterable[str]) -> tuple[tuple[str, int], ...]:
-        """Return speeds by type, in thousandths of the slowest of them, rounded half to even.
+        """Return speeds by type, in thousandths of the slowest type's speed, rounded half to even.
 
         Raises:
-            SpeedsError: none of the types can run it.
+            SpeedsError: none of the types can run the model.
         """
         measured = self.rows[model][scale]
         by_type = {name: measured[name] for name in sorted(types) if name in measured}
@@ -66,7 +68,9 @@ class Speeds:
         return tuple((name, round(value * ONE_MILLI / slowest)) for name, value in by_type.items())
 
     def spread(self, model: str, scale: int) -> tuple[tuple[str, int], ...]:
-        """Return speeds over several nodes by type, in thousandths of one node's, at most 1000."""
+        """Return by type the speed over several nodes, in thousandths of the speed on one node, at
+        most 1000.
+        """
         on_one = self.rows[model][scale]
         over_nodes = self.over_nodes.get(model, {}).get(scale, {}) if scale > 1 else {}
         return tuple(

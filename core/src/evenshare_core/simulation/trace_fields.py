@@ -27,7 +27,7 @@ _LIST = re.compile(r"[-;|\s]+")
 
 
 class UnfitError(Exception):
-    """An unusable value and its field."""
+    """A value cannot be used; `name` is its field."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ def whole(text: str, name: str, *, most: int = 2**31 - 1) -> int:
 
 
 def gpus_of(text: str) -> tuple[int, bool]:
-    """Return the GPUs of a number, rounded up, and whether it was a fraction."""
+    """Return a number of GPUs, rounded up, and whether it was a fraction."""
     match = _GPUS.fullmatch(text)
     if not match:
         raise UnfitError("gpus", f"is not a number of GPUs of at least 0: {shown(text)}")
@@ -69,7 +69,9 @@ def seconds(text: str, name: str) -> int:
 
 
 def submission(text: str) -> int:
-    """Return a submission in us, from seconds or an instant (UTC unless it has a time zone)."""
+    """Return a submission in us, from seconds or from a date and time (UTC unless it has a time
+    zone).
+    """
     if _SECONDS.fullmatch(text):
         return seconds(text, "submit")
     try:
@@ -125,7 +127,7 @@ def _utility(text: str, name: str) -> dict[str, str]:
 
 
 def _deadlines(text: str, name: str) -> list[int]:
-    """Return rising microseconds after the submission; separators are `-`, spaces, `;` and `|`."""
+    """Return increasing times in us after the submission; separators: `-`, spaces, `;` and `|`."""
     deadlines_us = [seconds(part, name) for part in _listed(text, name)]
     if deadlines_us != sorted(set(deadlines_us)):
         raise UnfitError(name, f"does not rise: {shown(text)}")

@@ -58,7 +58,7 @@ OPTIONAL = (
 )
 FIELDS = (*REQUIRED, *OPTIONAL, "state", "job_class", "set")
 
-# Format: its columns, each with our field.
+# The columns of each format, with the field that each column gives.
 FORMATS: dict[str, dict[str, str]] = {
     "philly": {
         "job_id": "name",
@@ -99,7 +99,7 @@ FORMATS: dict[str, dict[str, str]] = {
         **{name: name for name in OPTIONAL},
     },
 }
-# Values of `form`. The last ones have no header of column names.
+# Values of `form`; the last two have no header of column names.
 FORMS = (*FORMATS, "sacct", "swf", "philly_json")
 # A format is recognised by a header with all of these columns.
 _SIGNS: dict[str, frozenset[str]] = {
@@ -111,7 +111,7 @@ _SIGNS: dict[str, frozenset[str]] = {
 # Seconds in a unit of the format's times.
 _NO_SETS = "the file has no column for sets: omit --set"
 _UNITS = {"chronus": 60}
-# Known columns that are not read, so that messages do not list them for mapping.
+# Known columns that are not read; messages do not propose them for a mapping.
 _KNOWN = frozenset({"submit_ts", "user", "node_num", "start_time", "end_time", "queue"})
 # Formats whose job names are bare numbers.
 _NUMBERED = frozenset({"philly", "helios", "chronus"})
@@ -130,7 +130,7 @@ def trace_lines(
 ) -> tuple[Columns, Iterator[Read]]:
     """Return a file's columns, and an iterator over its lines, plain or gzip.
 
-    `form` is one of `FORMS` or `auto`; `mapping` is column -> field and overrides the format.
+    `form` is one of `FORMS` or `auto`. `mapping` maps columns to fields and overrides the format.
     `chosen` is the set to read from a file with several sets.
 
     Raises:
@@ -175,7 +175,7 @@ def _header(text: str) -> list[str]:
     """Return the names of the columns.
 
     Raises:
-        HeaderError: commas do not separate them, or a quotation mark is out of place.
+        HeaderError: the names are not separated by commas, or a quotation mark is out of place.
     """
     commas = text.count(",")
     for sign, name in _SEPARATORS.items():
@@ -200,7 +200,7 @@ def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) 
     """Return the positions of the fields in a header.
 
     Raises:
-        HeaderError: as `trace_lines`.
+        HeaderError: for the same reasons as in `trace_lines`.
     """
     doubled = sorted(name for name, times in Counter(header).items() if times > 1)
     if doubled:
@@ -278,7 +278,7 @@ def _of_another_set(cells: list[str], columns: Columns, chosen: str) -> bool:
 
 
 def _cells(text: str) -> list[str]:
-    """Return the cells of a line; a parser of the whole file could consume the next line too."""
+    """Split one line into cells; a CSV reader of the file could consume the next line too."""
     if '"' not in text:
         return text.split(",")
     return next(csv.reader([text], strict=True))

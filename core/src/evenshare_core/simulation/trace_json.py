@@ -1,7 +1,7 @@
 """Philly's published job log: a JSON list of jobs with their attempts.
 
-It is read job by job, so the file is never in memory as a whole. A job has the GPUs of its widest
-attempt, and the length of all attempts together. A tenant is a `vc`. Source:
+The log is read job by job, so the file is never in memory as a whole. A job has the GPUs of its
+widest attempt, and the length of all attempts together. The tenant of a job is its `vc`. Source:
 github.com/msr-fiddle/philly-traces, cluster_job_log.
 """
 
@@ -46,7 +46,7 @@ _NO_INSTANT = frozenset(("", "none", "null"))
 
 
 def is_json(head: bytes) -> bool:
-    """Return whether a file starts as a list or an object of JSON."""
+    """Return whether a file starts like a JSON object or a JSON list of objects."""
     text = head.removeprefix(codecs.BOM_UTF8).lstrip()
     if text.startswith(b"["):
         return text[1:].lstrip()[:1] in (b"{", b"]")
@@ -57,7 +57,7 @@ def json_lines(file: IO[bytes]) -> tuple[Columns, Iterator[Read]]:
     """Return no columns, and an iterator over the jobs of a log.
 
     Raises:
-        HeaderError: its first value is not such a job.
+        HeaderError: the first value is not a job of Philly's log.
     """
     values = _values(file)
     first = next(values, None)
@@ -76,7 +76,7 @@ def json_lines(file: IO[bytes]) -> tuple[Columns, Iterator[Read]]:
 
 
 def _values(file: IO[bytes]) -> Iterator[tuple[int, Any, str] | BadLine]:
-    """Yield the values of a list with their first lines and their texts."""
+    """Yield each value of the list with the number of its first line and its text."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     parser = json.JSONDecoder()
     buffer, at, line = "", 0, 1

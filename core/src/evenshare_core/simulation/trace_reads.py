@@ -1,4 +1,4 @@
-"""Results of trace readers: jobs, bad lines, lines left out, and sentences that count them."""
+"""Results of trace readers: jobs, bad lines and skipped lines, and sentences that count them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 from evenshare_core.domain.plurals import plural
 from evenshare_core.units import COUNT_MAX
 
-# The number of jobs among which repeats are found; it limits the memory for a file of any size.
+# The number of jobs among which duplicates are found; it limits the memory for a file of any size.
 REMEMBERED = COUNT_MAX
 
 
@@ -18,7 +18,7 @@ class HeaderError(Exception):
 
 
 class Remark(Enum):
-    """A remark on lines of a trace: its sentence for one line, and for several."""
+    """A remark on lines of a trace, with its sentences for one line and for several lines."""
 
     # Enum's own hash is a Python function, called for each line of a file.
     __hash__ = object.__hash__
@@ -97,7 +97,7 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A readable line whose job is not run."""
+    """A readable line that is skipped; `why` gives the reason."""
 
     line: int
     why: Remark = Remark.NO_GPU
@@ -135,7 +135,7 @@ class TraceTally:
         self._first.setdefault(remark, line)
 
     def sentences(self) -> tuple[str, ...]:
-        """Return a sentence per counted remark, in the order of `Remark`."""
+        """Return a sentence for each counted remark, in the order of `Remark`."""
         return tuple(
             f"{plural(count, *remark.value)} ({'' if count == 1 else 'first: '}line"
             f" {self._first[remark]})"
@@ -145,7 +145,7 @@ class TraceTally:
 
 
 class Doubles:
-    """A detector of jobs whose name, or whose whole line, is repeated.
+    """A detector of duplicate jobs, by name or by the whole line.
 
     It keeps 64-bit hashes instead of texts; chance collisions are negligible.
     """
@@ -154,9 +154,9 @@ class Doubles:
         self._lines: dict[int, int] = {}
 
     def marked(self, read: Read, text: str, *, is_named: bool = True) -> Read:
-        """Return the result of line `text`, with a remark if its job is a repeat.
+        """Return the result of line `text`, with a remark if its job is a duplicate.
 
-        `is_named`: the file names its jobs; otherwise only whole lines are compared.
+        `is_named` is whether the file names its jobs; otherwise only whole lines are compared.
         """
         if not isinstance(read, TraceLine):
             return read

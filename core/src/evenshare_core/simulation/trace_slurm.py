@@ -58,10 +58,10 @@ _COMMAND = (
     "sacct -P --allusers --format="
     "JobID,Account,User,State,Submit,Start,End,ElapsedRaw,NNodes,ReqTRES,AllocTRES"
 )
-# Slurm's values for an instant in the future.
+# Slurm's values for a time that has not come yet.
 _NO_INSTANT = frozenset(("", "unknown", "none", "n/a", "invalid"))
 _NO_TEXT = frozenset(("", "(null)", "n/a"))
-# After a run with such a state, the job's next run follows, if it has one.
+# States of a run after which the job may run again.
 _PUT_BACK = frozenset(
     (
         "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "PREEMPTED", "NODE_FAIL",
@@ -163,7 +163,7 @@ def _reads(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> I
 
 
 def _is_step(text: str, job_at: int) -> bool:
-    """Return whether a line is a step, as `17.batch`.
+    """Return whether a line is a step, such as `17.batch`.
 
     Most lines are steps, so only the cells up to the job's id are split.
     """
@@ -183,7 +183,7 @@ def _cells(text: str, columns: Columns) -> list[str]:
 
 
 class _SacctRow:
-    """A line: `name` is the job's id, `word` its state."""
+    """A line of `sacct`: `name` is the job's id, `word` its state."""
 
     __slots__ = ("at", "cells", "name", "number", "word")
 
@@ -193,12 +193,14 @@ class _SacctRow:
         self.word = state_word(self.cell("=state") or self.cell("state"))
 
     def cell(self, name: str) -> str:
-        """Return a cell by lower-case column or, after `=`, by field; empty if it is missing."""
+        """Return the cell of a column, named in lower case, or of a mapped field, named `=field`;
+        empty if there is none.
+        """
         place = self.at.get(name)
         return "" if place is None else self.cells[place]
 
     def read(self, mapped: Sequence[str]) -> Read:
-        """Return the job, or the reason to leave it out. `mapped`: optional fields with a column.
+        """Return the job, or the reason to skip it. `mapped` has the optional fields with a column.
 
         Raises:
             UnfitError: a cell cannot be read.
@@ -237,7 +239,9 @@ class _SacctRow:
         return "start" in self.at and not _is_instant(self.cell("start"))
 
     def _length_us(self) -> int | None:
-        """Return the run time, so far if it still runs; None if no column has it."""
+        """Return the job's run time, or its run time so far if it still runs; None if no column has
+        it.
+        """
         if mapped := self.cell("=duration"):
             return seconds(mapped, "duration")
         if raw := self.cell("elapsedraw"):

@@ -35,7 +35,7 @@ _EXIT_CODES = {Remark.FAILED: 1, Remark.CANCELLED: 143, Remark.UNFINISHED: 1}
 
 @lru_cache(maxsize=256)
 def state_word(text: str) -> str:
-    """Return a state without the text behind it, as in `CANCELLED by 1000`.
+    """Return a state without the text that follows it, such as `by 1000` in `CANCELLED by 1000`.
 
     A narrow column shortens states and marks them with a plus sign: `OUT_OF_ME+`.
     """

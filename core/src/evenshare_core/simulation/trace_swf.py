@@ -1,8 +1,8 @@
 """Jobs in the Standard Workload Format: 18 numbers a line, comments after `;`, -1 if unknown.
 
-The format counts processors; each is taken as a GPU. A tenant is a group, or else a user. Lines of
-the statuses 2, 3 and 4 are parts of jobs that have their own line. Source: Feitelson, the Standard
-Workload Format, version 2.2.
+The format counts processors, and each processor is read as a GPU. The tenant of a job is its group,
+or its user if the group is unknown. Lines with status 2, 3 or 4 are parts of jobs that also have a
+line for the whole job. Source: Feitelson, the Standard Workload Format, version 2.2.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def is_swf(head: bytes) -> bool:
 def swf_lines(
     numbered: Iterator[tuple[int, str] | BadLine], mapping: Mapping[str, str]
 ) -> tuple[Columns, Iterator[Read]]:
-    """Return the columns, and an iterator over jobs; `mapping` is a number's name -> field."""
+    """Return the columns, and an iterator over jobs; `mapping` maps the name of a number to a
+    field.
+    """
     at = _AT | {name: SWF_FIELDS.index(column) for column, name in mapping.items()}
     columns = Columns("swf", len(SWF_FIELDS), at)
     return columns, _reads(numbered, columns)

@@ -40,7 +40,7 @@ _WINDOWS = re.compile(rb"[\x80-\x9f]")
 
 
 def unpacked(file: IO[bytes]) -> IO[bytes]:
-    """Return the file, through gzip if its first bytes are gzip's."""
+    """Return the file, decompressed if its first bytes are those of gzip."""
     magic = file.read(2)
     file.seek(0)
     return gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file  # type: ignore[return-value]  # it reads as IO[bytes] does
@@ -49,7 +49,8 @@ def unpacked(file: IO[bytes]) -> IO[bytes]:
 def head_of(file: IO[bytes]) -> bytes:
     """Return the file's first bytes, up to `HEAD_BYTES`, and rewind it.
 
-    They are empty if the file is damaged this early; `numbered_lines` then gives the reason.
+    The result is empty if the file is already damaged there; `numbered_lines` then gives the
+    reason.
 
     Raises:
         HeaderError: the bytes are not text, or have another encoding.

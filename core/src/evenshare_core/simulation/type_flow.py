@@ -34,8 +34,8 @@ def joined(masks: Iterable[int]) -> list[list[int]]:
 class TypeFlow:
     """Current demand and supply of a group of `joined`.
 
-    `sets` are all unions of the accepted sets, the whole last; their number may double with each
-    type of the group. `asked` and `supply` have a sum of GPUs for each set.
+    `sets` are all unions of the accepted sets; the union of them all comes last. The number of sets
+    may double with each type of the group. `asked` and `supply` have a sum of GPUs for each set.
     """
 
     __slots__ = ("_above", "_below", "_with", "asked", "sets", "supply")

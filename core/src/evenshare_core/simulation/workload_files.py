@@ -15,7 +15,7 @@ COLUMNS = (
 
 
 def workload_csv(workload: Workload, *, all_estimates: bool = False) -> str:
-    """Return the jobs in the order of their ids; reading the file gives equal jobs.
+    """Return a CSV with the jobs in the order of their ids; reading the file gives equal jobs.
 
     An estimate, in whole seconds, is written only if it differs from the true duration. With
     `all_estimates` every estimate is written, to distinguish jobs without an estimate.

@@ -1,4 +1,5 @@
-"""Input of a simulation: jobs of a trace or of a seed, nodes, quotas, failures of nodes.
+"""Input of a simulation: nodes, quotas, failures of nodes, and jobs from a trace or drawn from a
+seed.
 
 Jobs are numbered by (submission, line), tenants by name, both from 1. Equal input thus gives equal
 ids.
@@ -34,15 +35,18 @@ class SimJob:
     """A job with facts unknown to a policy: how long it runs, whether it fails or is cancelled.
 
     `duration_us` is its work on a GPU type of speed 1; `estimate_us` is the estimate for a policy.
-    `failed`: its work ends in an error, after the same time. `deadline_us` is the first instant of
-    `values`. These are pairs (instant, value of the job until then) with falling values. A single
-    pair is a strict deadline, several are a soft one. `model` names its job type.
+    If `failed`, its work ends in an error after the same time. `model` names its job type.
 
-    `cold_us` and `checkpoint_us` are its own overheads, by default the run's. `spread`: pairs of
-    GPU type (empty: any type) and its speed over several nodes, in thousandths of that on one node.
+    `values` has pairs (time, value of the job until then) with falling values, and `deadline_us` is
+    the first of these times. A single pair is a strict deadline, several pairs are a soft one.
+
+    `cold_us` and `checkpoint_us` are its own overheads, by default the run's. `spread` has pairs of
+    a GPU type (empty: any type) and the job's speed over several nodes, in thousandths of the speed
+    on one node.
+
     `cpus` and `memory_mb` are its needs on all GPUs together; 0 if unknown. `utility` is the value
-    of its completion, if stated. `estimate_error_milli`: the relative standard error of its
-    estimate, in thousandths; 0 if unknown. `is_profiler`: a profiling run.
+    of its completion, if stated. `estimate_error_milli` is the relative standard error of its
+    estimate, in thousandths; 0 if unknown. `is_profiler` marks a profiling run.
     """
 
     id: int
@@ -86,7 +90,8 @@ class SimJob:
         return common_us if self.checkpoint_us is None else self.checkpoint_us
 
     def value_lost(self, end_us: int | None) -> float:
-        """Return the share of its value lost by an end at `end_us`, or by never ending (None).
+        """Return the share of its value that the job loses if it ends at `end_us`, or never ends
+        (None).
 
         Source: UniSched (15), one minus the reward rate.
         """
@@ -99,7 +104,7 @@ class SimJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """A node that offers `gpus` GPUs from `at_us` on (0: it is lost)."""
+    """A change of a node, which offers `gpus` GPUs from `at_us` on (0: it is lost)."""
 
     at_us: int
     node: int
@@ -110,11 +115,15 @@ class NodeChange:
 class Cluster:
     """Nodes, quotas before scaling to live capacity, prices and speeds.
 
-    `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths). `surcharges`:
-    by GPU type, if the queue adds to prices. `speeds`: GPU type -> thousandths of the reference
-    speed of durations, for jobs without a profile; `profiles` are by id. `spread_milli`: a gang's
-    speed over several nodes where one could hold it, in thousandths, unless the job states it.
-    `node_resources`, by node id, and `job_resources`, by job: CPUs and memory, as far as known.
+    `prices` has (base in micro-credits per GPU-hour, theta in thousandths) by GPU type.
+    `surcharges` has the surcharges by GPU type, if the queue adds to prices.
+
+    `speeds` has by GPU type thousandths of the reference speed of durations, for jobs without a
+    profile; `profiles` are by id. `spread_milli` is the speed of a gang over several nodes where
+    one node could hold it, in thousandths, unless the job states it.
+
+    `node_resources` (by node id) and `job_resources` (by job) have CPUs and memory, as far as
+    known.
     """
 
     nodes: tuple[Node, ...]
@@ -166,12 +175,12 @@ class Cluster:
         return max(1, speed * share // ONE_MILLI) if speed else 0
 
     def first_prices(self) -> tuple[PoolPrice, ...]:
-        """Return the price settings of its GPU types, without posted prices."""
+        """Return the price settings of all its GPU types, before any price is posted."""
         types = sorted({node.gpu_type for node in self.nodes})
         return self.as_set(tuple(PoolPrice(name, 0, 0, 0, 0, 0) for name in types))
 
     def as_set(self, prices: tuple[PoolPrice, ...]) -> tuple[PoolPrice, ...]:
-        """Return posted prices with the operator's settings, from which a policy may deviate."""
+        """Return posted prices with the operator's base and theta, which a policy may change."""
         settings = self.prices
         return tuple(
             PoolPrice(
@@ -267,7 +276,7 @@ def _whole(line: TraceLine, name: str) -> int | None:
 
 
 def _values(line: TraceLine) -> tuple[tuple[int, int], ...]:
-    """Return pairs (deadline as an instant, value of the job until then)."""
+    """Return pairs (deadline as a time, value of the job until then)."""
     deadlines, values = line.extra.get("deadline_s"), line.extra.get("values")
     if not isinstance(deadlines, list) or not isinstance(values, list):
         return ()
@@ -320,11 +329,11 @@ def read_partitions(text: Iterable[str]) -> dict[str, int]:
 def read_churn(
     text: Iterable[str], nodes: Sequence[Node], seed: int, *, begin: datetime | None = None
 ) -> tuple[NodeChange, ...]:
-    """Read lines of (time, active, total): from each instant on, that share of the nodes is up.
+    """Read lines of (time, active, total): from each time on, this share of the nodes is up.
 
-    `begin` is the instant of time 0 in the run, by default that of the first line. Earlier lines
-    count from 0 on. The number of nodes that are up is rounded down. The seed determines a single
-    order of losses for the whole run: the node lost last returns first.
+    `begin` is the date and time of time 0 in the run, by default those of the first line. Earlier
+    lines count from 0 on. The number of nodes that are up is rounded down. The seed determines a
+    single order of losses for the whole run: the node lost last returns first.
 
     Raises:
         ValueError: a column is missing, or a line is invalid; the message has its number.
@@ -337,7 +346,7 @@ def read_churn(
         raise ValueError("a history of nodes needs the columns time, active and total")
     changes: list[NodeChange] = []
     up = len(order)
-    # Of several lines for one instant, or before 0, only the last counts.
+    # Of several lines for the same time, or before 0, only the last counts.
     for at_us, now_up in dict(_counts(reader, len(order), begin)).items():
         changes += [NodeChange(at_us, node.id, 0) for node in order[now_up:up]]
         changes += [NodeChange(at_us, node.id, node.gpus) for node in order[up:now_up]]
@@ -348,7 +357,7 @@ def read_churn(
 def _counts(
     rows: csv.DictReader[str], nodes: int, begin: datetime | None
 ) -> Iterator[tuple[int, int]]:
-    """Yield (instant, number of nodes that are up from then on)."""
+    """Yield (time, number of nodes that are up from then on)."""
     last: datetime | None = None
     for row in rows:
         try:
@@ -368,7 +377,9 @@ def _counts(
 
 
 def _moment_of(text: str) -> datetime:
-    """Return an instant, UTC unless it has a time zone; a bare number counts minutes."""
+    """Return a date and time, UTC unless it has a time zone; a bare number counts minutes since
+    1970.
+    """
     if text.isdigit():
         return from_us(int(text) * MINUTE_US)
     at = datetime.fromisoformat(text)
@@ -376,7 +387,7 @@ def _moment_of(text: str) -> datetime:
 
 
 def noisy_estimates(jobs: Sequence[SimJob], seed: int, error: float) -> tuple[SimJob, ...]:
-    """Return jobs with estimates wrong by up to the share `error`, uniformly drawn.
+    """Return the jobs with estimates that deviate by up to the fraction `error`, drawn uniformly.
 
     The standard error of such an estimate is `error` over the root of 3.
     """

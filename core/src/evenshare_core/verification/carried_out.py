@@ -1,8 +1,8 @@
 """Check that a round's decision was applied, or that the records show why not. Pure.
 
-A part that was not applied has a reason of `SupersededReason`. Each reason is compared with the
-records: the round itself, and the next round. A reason that they do not show is not proven, because
-its cause may have come and gone between the two rounds.
+Each part that was not applied has a reason of `SupersededReason`. The reason is compared with two
+records: the round itself and the next round. If neither confirms the reason, it is not proven: its
+cause may have appeared and disappeared between the two rounds.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class _Records:
         )
 
     def _is_spared(self, item: Grant | Renew | Lease) -> bool:
-        """Return whether a part's lease continues, and its beneficiary got nothing."""
+        """Return whether the job's lease was not ended, and the job that needed its GPUs got no
+        grant.
+        """
         ends = {end.lease for end in self._round.decision.ends if end.job == item.job}
         left_out = {(row["item"], row["id"]) for row in self._round.superseded}
         makers = [one for one in self._round.decision.preemptions if one.job == item.job]
@@ -139,7 +141,9 @@ class _Records:
 
 
 def _decided(disclosed: Disclosed) -> dict[tuple[str, int], Grant | Renew | Lease]:
-    """Return parts of a decision by the keys of superseded rows; for an end, its lease."""
+    """Return the grants, renewals and ended leases of a decision by (item, id), as in superseded
+    rows.
+    """
     decision = disclosed.decision
     leases = {lease.id: lease for lease in disclosed.snapshot.leases}
     return {

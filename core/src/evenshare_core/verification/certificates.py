@@ -1,10 +1,12 @@
-"""Comparison of a round's certificate with the one computed here.
+"""Comparison of a round's certificate with the recomputed one.
 
 Every round is certified when it is decided, so a missing certificate is wrong. A certificate's
-version is that of its newest line, so it may differ from round to round. The certificate computed
-here gives the expected version. A certificate of an older version comes from a portal that did not
-measure the newer lines yet. But if an earlier round has such lines already, an older certificate
-was substituted to avoid the comparison.
+version is that of its newest line, so it may differ from round to round. The recomputed certificate
+gives the expected version.
+
+A certificate of an older version comes from a portal that did not measure the newer lines yet. But
+if an earlier round already has such lines, an older certificate was substituted to avoid the
+comparison.
 """
 
 from __future__ import annotations

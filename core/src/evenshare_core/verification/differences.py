@@ -1,4 +1,4 @@
-"""Differences of two values of one type: the first place in each field, for people to read."""
+"""Readable differences between two values of one type: the first differing place of each field."""
 
 from __future__ import annotations
 

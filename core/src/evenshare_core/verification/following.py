@@ -1,14 +1,14 @@
 """Check that a round starts from the state that the previous round left. Pure.
 
 A recomputed round shows that its decision follows from its snapshot. It does not show that the
-snapshot is true: if sums were lowered between two rounds, the later one still replays to the same
+snapshot is true: if sums were lowered between two rounds, the later round still replays to the same
 bytes. So each snapshot is compared with the previous decision. GPU-time sums, the policy's memory,
 posted prices and leases must continue from that decision. All events between the rounds must be
-among the changes, at instants between the rounds.
+among the changes, at times between the rounds.
 
-A pair of rounds cannot show everything. Quotas, credit, nodes, base and theta are set by the
-operator. Jobs arrive, are cancelled, held and released; a process starts, ends or is lost. If all
-nodes of a type were away in the previous round, an earlier round posted its price.
+Two rounds cannot show everything. The operator sets quotas, credit, nodes, base and theta. Jobs
+arrive, are cancelled, held and released; a process starts, ends or is lost. If all nodes of a type
+were away in the previous round, an earlier round posted its price.
 
 Source: docs/adr/0198-sums-are-history.md.
 """
@@ -96,13 +96,16 @@ def _order(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
 def _sums(
     before: FollowedRound, after: FollowedRound, text: RoundText
 ) -> tuple[list[str], Pairing | None]:
-    """Return violations of the sums, and the pairing of ids; None if it is not known."""
+    """Return violations of the sums, and the pairing of ids (None if the pairing is not known)."""
     ids = pairing_of(before, after)
     return list(sum_breaks(before.decision.service, after.snapshot.service, ids, text)), ids
 
 
 def _prices(before: FollowedRound, after: FollowedRound, text: RoundText) -> Iterator[str]:
-    """Check that the posted prices apply; base and theta are those for the next posting."""
+    """Check that the round has the prices and surcharges that the previous round posted.
+
+    Base and theta are not compared, because they are settings for the next posting.
+    """
     number = text.before
     posted = {row.gpu_type: row for row in before.decision.prices}
     held = {row.gpu_type: row for row in after.snapshot.prices}

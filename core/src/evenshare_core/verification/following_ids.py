@@ -16,7 +16,7 @@ from evenshare_core.domain.snapshot import Snapshot
 
 
 class KindNames(Protocol):
-    """The names of the numbers of each kind, starting with number 1."""
+    """The names behind the ids of each kind; the first name belongs to id 1."""
 
     @property
     def tenants(self) -> Sequence[str]: ...
@@ -41,7 +41,7 @@ class FollowedRound(Protocol):
 
     @property
     def names(self) -> KindNames | None:
-        """The names of its numbers.
+        """The names behind its ids.
 
         None if it has the database's ids, which are the same in all rounds.
         """
@@ -119,7 +119,9 @@ def _by_rank(before: Iterable[int], after: Iterable[int]) -> dict[int, int]:
 
 
 class RoundText:
-    """Names of the previous round, and of rows of both rounds, for sentences."""
+    """The text for the previous round, and the names of tenants and jobs of both rounds, for
+    messages.
+    """
 
     def __init__(self, before: FollowedRound, after: FollowedRound) -> None:
         self.before = f"round {before.snapshot.number}"
@@ -133,7 +135,7 @@ class RoundText:
         return f"tenant {_name(None if names is None else names.tenants, abs(id_))}"
 
     def job(self, id_: int) -> str:
-        """Return the name of a job, as `tenant`."""
+        """Return the name of a job, by the same rule as `tenant`."""
         names = self._after if id_ >= 0 else self._before
         return f"job {_name(None if names is None else names.jobs, abs(id_))}"
 

@@ -19,7 +19,7 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, JobService
 from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
-# The time is not known, because the policy that set it no longer exists.
+# A time that is not known, because the policy that set it no longer exists.
 NOT_KNOWN = -1
 
 
@@ -112,7 +112,9 @@ def _of_lease(lease: Lease, renewal: Renew | None, until_us: int, ids: Pairing) 
 
 
 def _protection(before: FollowedRound) -> int:
-    """Return the end of the protection of a round's grants; `NOT_KNOWN` if the policy is gone."""
+    """Return until when a round's new leases are protected; `NOT_KNOWN` if the policy no longer
+    exists.
+    """
     snapshot = before.snapshot
     if snapshot.policy not in registry.POLICIES:
         return NOT_KNOWN

@@ -22,6 +22,9 @@ def memory_breaks(
     """Yield the differences from the memory that the previous round left.
 
     Another policy or version must start with empty memory.
+
+    Raises:
+        UnknownPolicyError: the rounds have names, and the policy is not known here.
     """
     first, second = before.snapshot, after.snapshot
     taken = second.memory

@@ -1,8 +1,8 @@
-"""Heads of a log that a reader keeps, and the proofs that a new head must give.
+"""The log heads that a reader keeps, and the proofs that a new head needs.
 
 A *pin* is the newest head that a reader has checked, with its signatures, and the public keys that
 the reader trusts. A log that was rewritten, forked or shortened cannot prove that it extends the
-pinned head. If no proof joins the pins of two readers, both signed pins are evidence to keep.
+pinned head. If no proof connects the pins of two readers, both signed pins are evidence to keep.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[ProofProb
 
 
 def short_key(vkey: str) -> str:
-    """Return a short form of a key for people: its id of eight hex digits, or its start."""
+    """Return a short form of a key: its id of eight hex digits, or its first characters."""
     parts = vkey.split("+")
     return parts[1] if len(parts) > 1 else vkey[:20]
 
@@ -157,7 +157,7 @@ def read_pin(data: bytes) -> Pin:
 def _refused(
     error: NoteError, note: str, log: str, offered: Sequence[str], trusted: Sequence[str]
 ) -> tuple[HeadCheck, str]:
-    """Distinguish a changed key from a wrong signature."""
+    """Return the failed check, either the key or the signature, and the reason."""
     known = ", ".join(map(short_key, trusted)) or "none"
     others = [key for key in _signers(note, log, offered) if key not in trusted]
     if others:

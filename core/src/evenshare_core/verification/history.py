@@ -1,6 +1,6 @@
-"""Verification of a span of a pool's rounds from the portal's answers, file by file.
+"""Verification of consecutive rounds of a pool from files with the portal's answers.
 
-The files, by name, are those that `evenshare round verify --save-dir` keeps. A reader function is
+The files have the names that `evenshare round verify --save-dir` gives them. A reader function is
 passed in, so this module does not access a disk. The first record is the reference for the second.
 It is verified itself only if it is the log's first record, or the only one.
 """

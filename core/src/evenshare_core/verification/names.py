@@ -11,7 +11,7 @@ from evenshare_core.disclosure.pseudonyms import job_name, profile_name, tenant_
 
 
 class OwnJob(NamedTuple):
-    """A job of the reader, as submitted. `uid` has 32 hex digits; instants are of pool time.
+    """A job of the reader, as submitted. `uid` has 32 hex digits; times are of pool time.
 
     `ended_us` is None if it has not ended. `profile` is the name of its job type, "" if it has
     none.
@@ -28,9 +28,9 @@ class OwnJob(NamedTuple):
 class OwnNames(NamedTuple):
     """The reader's own pseudonyms on one day, and their meaning.
 
-    `tenants` maps pseudonyms to names, `jobs` pseudonyms to jobs. `all_jobs` if these are all jobs
-    that its tenants ever submitted to the pool, so that any other job is not theirs. `profiles`
-    maps a job's pseudonym to the pseudonym of its job type.
+    `tenants` maps pseudonyms to tenants' names, and `jobs` maps pseudonyms to jobs. `all_jobs` is
+    True if these are all jobs that the tenants ever submitted to the pool, so that any other job is
+    not theirs. `profiles` maps a job's pseudonym to the pseudonym of its job type.
     """
 
     tenants: Mapping[str, str]
@@ -42,7 +42,7 @@ class OwnNames(NamedTuple):
 def own_names(
     keys: Mapping[str, bytes], jobs: Iterable[OwnJob] = (), *, all_jobs: bool = False
 ) -> OwnNames:
-    """Return the pseudonyms of a day from its tenant keys, by the tenant's name."""
+    """Return the pseudonyms of a day; `keys` has the tenant keys of the day by tenant name."""
     tenants = {tenant_name(key): tenant for tenant, key in keys.items()}
     named = {job_name(keys[job.tenant], job.uid): job for job in jobs if job.tenant in keys}
     profiles = {
@@ -69,7 +69,7 @@ def own_job_names(disclosed: Disclosed, own: OwnNames) -> list[str]:
 def absent_jobs(disclosed: Disclosed, own: OwnNames, since_us: int) -> list[str]:
     """Return the reader's jobs that are missing in a round, by the first eight digits of their ids.
 
-    A job should be in the round if it was submitted before `since_us`, the instant of the previous
+    A job should be in the round if it was submitted before `since_us`, the time of the previous
     round, and had not ended. Rounds may leave out jobs that cannot start because of a program
     fault.
     """
@@ -89,9 +89,9 @@ def absent_tenants(
 ) -> list[str]:
     """Return the reader's tenants that are missing in a round but should be in it.
 
-    A tenant should be in it with jobs that the round should have (`absent_jobs`), or with quota in
-    the previous round. Its absence may be honest: its quota may be gone, or its jobs may be among
-    those left out.
+    A tenant should be in it if the round should have jobs of the tenant (`absent_jobs`), or if the
+    tenant had quota in the previous round. Its absence may be legitimate: the quota may be gone, or
+    rounds may leave out its jobs.
     """
     present = set(disclosed.names.tenants)
     gone = {tenant for name, tenant in own.tenants.items() if name not in present}

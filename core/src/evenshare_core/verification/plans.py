@@ -25,14 +25,15 @@ TOLERANCE = 1e-6
 # A solver's statement of how far a plan may be below the optimum: "solved, gap 7.2 %", "at most
 # 7.25% below".
 _BELOW = re.compile(r"\b(?:gap|at most) (\d+(?:\.\d+)?) ?%")
-_ROUNDED = 0.1  # the last digit of a stated gap, in percent
+_ROUNDED = 0.1  # a stated gap may be rounded by this, in percent
 
 
 def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) -> Iterator[str]:
-    """Yield the violations that a decision shows without its byte-for-byte replay.
+    """Yield the violations that can be found in a decision without replaying it byte for byte.
 
     `again` is the same policy's decision here; None if it could not be computed. The stored
-    decision must reach its objective and agree in everything that no solver affects.
+    decision must reach the objective of `again`, and agree with it in everything that no solver
+    affects.
     """
     for broken in violations(snapshot, stored):
         yield f"{broken.rule}: {broken.detail}"
@@ -79,7 +80,9 @@ def _against(stored: Decision, again: Decision) -> Iterator[str]:
 
 
 def _below(solve: Solve) -> float:
-    """Return by what fraction a plan may be below the optimum, as the solver stated; else 0."""
+    """Return by what fraction a plan may be below the optimum, as the solver stated; 0 if it did
+    not.
+    """
     match = _BELOW.search(_how(solve))
     return min(1.0, (float(match[1]) + _ROUNDED) / 100) if match else 0.0
 

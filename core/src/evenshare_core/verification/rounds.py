@@ -68,7 +68,8 @@ class RoundCheck(StrEnum):
 
 
 class OwnClaim(NamedTuple):
-    """A tenant of the reader in a round, by GPU type: GPUs after the round, rho before it.
+    """The figures of one of the reader's tenants in a round, on a GPU type; `rho` is before the
+    round.
 
     `own` and `borrowed` are the decided GPUs; `held` has the GPUs after the decision was applied.
     """
@@ -317,9 +318,9 @@ def _following(before: Disclosed, disclosed: Disclosed) -> Iterator[str]:
 def _decide(
     finding: RoundFinding, disclosed: Disclosed, version_here: Callable[[str], str]
 ) -> dict[str, str]:
-    """Decide again, or check only the plan if another version decided.
+    """Decide the round again, and return the versions that differ from those of the portal.
 
-    Return differing versions.
+    If versions differ, and the decision too, check only the plan.
     """
     snapshot, stored = disclosed.snapshot, disclosed.decision
     others = _other_versions(disclosed, version_here)

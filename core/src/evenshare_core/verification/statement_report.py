@@ -42,7 +42,7 @@ class StatementReport:
             self.findings.append(Finding(what, where, _shown(stated), _shown(again)))
 
     def find(self, what: str, where: str, stated: str, again: str) -> None:
-        """Record rows that contradict each other; this counts as no recomputation."""
+        """Record rows that contradict each other; this does not count as a recomputation."""
         self.findings.append(Finding(what, where, stated, again))
 
     def left(self, why: str, gap: Gap | None = None) -> None:

@@ -51,7 +51,7 @@ def verify_with_rounds(
     """Recompute a statement, compare it with rounds, and return the report.
 
     `rounds` has the available rounds by number, `keys` the tenant's keys by day of pool time.
-    `instants` has the instants of all rounds in the statement's time, if the caller knows them.
+    `instants` has the times of all rounds in the statement's time, if the caller knows them.
     """
     report = verify_statement(statement)
     known = {*instants, *(disclosed.at_us for disclosed in rounds.values())}
@@ -80,7 +80,7 @@ class _Comparison:
     rounds: Mapping[int, Disclosed]
     keys: Mapping[str, bytes]
     instants: frozenset[int]
-    # instants of all rounds in the statement's time; empty if some may be missing
+    # times of all rounds in the statement's time; empty if some may be missing
     every: tuple[int, ...]
     report: StatementReport
 

@@ -1,7 +1,7 @@
 """REST answers about a tenant's money in a pool, read from plain dictionaries.
 
-Fields are those of docs/api.md; unused ones are ignored. Money is text with six places and becomes
-whole micro-credits, instants become microseconds of pool time.
+Fields are those of docs/api.md; unused fields are ignored. Money is text with six places and
+becomes whole micro-credits. Times become microseconds of pool time.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ class PriceAnswer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TenantStatement:
-    """A tenant's money in a pool over [since, until) of its time.
+    """A tenant's money in a pool, over a span of the pool's time.
 
-    `steps` has idle quota by GPU type, in order. `prices` are by GPU type, in order of the rounds.
+    `steps` has idle quota by GPU type, in order of time. `prices` are by GPU type, in order of the
+    rounds.
     """
 
     usage: tuple[UsageRow, ...]
@@ -79,7 +80,7 @@ def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
     Each is a list of rows. A row of `idle` or `prices` that several pages repeat counts once.
 
     Raises:
-        StatementError: a row cannot be read, or two rows of one instant or round contradict.
+        StatementError: a row cannot be read, or two rows for the same time or round differ.
     """
     steps: dict[str, dict[int, IdleStep]] = {}
     for index, row in enumerate(_rows(answers, "idle", IdleRow)):

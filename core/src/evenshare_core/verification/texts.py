@@ -18,7 +18,7 @@ from evenshare_core.verification.verdict import (
     combined,
 )
 
-# The number under which `Tally` counts the head, among the numbers of rounds.
+# The number of the head in `Tally`, in place of a round's number.
 HEAD = -1
 
 _DONE = {
@@ -88,7 +88,7 @@ def head_lines(finding: HeadFinding) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of rounds for the last lines: each round's number and verdict.
+    """The results of all rounds, for the last lines of the output; `rows` has (round, verdict).
 
     `accepted` has the gaps that the reader accepts. `gaps` has the unproven texts by gap and round;
     round -1 is the head. `not_decided` and `not_certified` count rounds whose decision or
@@ -148,7 +148,7 @@ def gap_line(gap: Gap, text: str, accepted: Collection[str]) -> str:
 
 
 def summary(tally: Tally) -> str:
-    """Return the last line: how many rounds are proven, out of how many."""
+    """Return the last line, with the number of proven rounds and the total."""
     total = plural(len(tally.rows), "round")
     proven = len(tally.numbers(ProofVerdict.PROVEN))
     wrong, left = tally.numbers(ProofVerdict.WRONG), tally.numbers(ProofVerdict.NOT_PROVEN)

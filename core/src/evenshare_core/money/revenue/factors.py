@@ -160,7 +160,11 @@ def part_of(
 
 
 def integrals_of(steps: Sequence[IdleStep], from_us: int, until_us: int) -> tuple[int, int]:
-    """Return the integrals of own and total idle quota in GPU-microseconds, by the former rule."""
+    """Return the integrals of own and total idle quota in GPU-microseconds, by the former rule.
+
+    Raises:
+        ValueError: the steps do not reach back to `from_us`.
+    """
     own = total = 0
     for at_us, ends_us, step in _intervals(steps, from_us, until_us):
         own += step.own * (ends_us - at_us)
