@@ -56,9 +56,7 @@ def is_ended(world: UsersWorld, job_id: int) -> bool:
 
 class TestHostileJob:
     def test_is_ended_if_it_removes_its_lease_in_slurm(self, world: UsersWorld) -> None:
-        """Otherwise the job could not be stopped, and its lease would count as lost while it
-        runs.
-        """
+        """Otherwise the job could not be stopped, and its running lease would count as lost."""
         other = world.of("b", "/bin/sh", "-c", RUNS)
         world.launch(other)
         drops = "scontrol update JobId=$SLURM_JOB_ID Comment=mine; touch done; " + RUNS

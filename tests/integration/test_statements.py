@@ -1,6 +1,4 @@
-"""Test that an account's statement has the same sum by period, by counterparty, and line by
-line.
-"""
+"""Test that an account's statement has the same sum by period, by counterparty and by line."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ LATER = at(10 * 365 * 24 * 60)
 
 @pytest.fixture
 def story() -> Story:
-    """Write three days with transfers: a borrows from b and c, later b borrows from all, itself
-    included.
-    """
+    """Write three days of transfers: a borrows from b and c, then b from all, itself included."""
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=12)
     story.post_round(0, price="3.000000")
     first = story.run(0, "a", own=4, borrowed=2, price="3.000000")

@@ -1,6 +1,4 @@
-"""Test quotas from a reviewed file: shown first, applied completely or not at all, never in the
-past.
-"""
+"""Test quotas from a reviewed file: shown first, applied fully or not at all, never in the past."""
 
 from __future__ import annotations
 
@@ -140,9 +138,7 @@ class TestApply:
     def test_change_reverted_before_its_start_leaves_no_trace(
         self, place: Cluster, tmp_path: Path
     ) -> None:
-        """The second file is applied at the same pool time, so the first file never had an
-        effect.
-        """
+        """The second file applies at the same pool time, so the first file had no effect."""
         sync(tmp_path, AGREED, *APPLY)
         sync(tmp_path, HEADER + "north,pool-1,v100,4,,,,,\nsouth,pool-1,v100,4,,,,,\n", *APPLY)
         assert [(slug, gpus) for slug, gpus, _, until, _ in stored() if until is None] == [

@@ -73,9 +73,7 @@ class TestTerm:
             assert replay_stored_round(round_).same
 
     def test_does_not_reach_into_maintenance(self) -> None:
-        """The longest possible term would overlap the maintenance, so the node gets no lease of any
-        length.
-        """
+        """The longest term would overlap the maintenance, so the node gets no lease at all."""
         lab = cluster({"a": 8}, nodes=1, policy=POLICY.name, lease_s=LEASE_S, most_lease_s=MOST_S)
         begins = lab.at + timedelta(seconds=LEASE_S + 100)
         window = MaintenanceWindow.objects.create(

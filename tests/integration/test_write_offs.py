@@ -1,6 +1,4 @@
-"""Test that an operator can end a lease that its engine does not end: its GPUs, charge and
-process.
-"""
+"""Test that an operator can end a lease whose engine does not: its GPUs, charge and process."""
 
 from __future__ import annotations
 

@@ -81,9 +81,7 @@ def drop_element(node: cst.Set) -> Iterator[cst.Set]:
 
 
 def drop_argument(node: cst.Call) -> Iterator[cst.Call]:
-    """Replace an argument by None, because a call without it mostly fails before it does
-    anything.
-    """
+    """Replace an argument by None, because a call without it mostly fails at once."""
     for changed in operator_arg_removal(node):
         if len(changed.args) == len(node.args):
             yield changed

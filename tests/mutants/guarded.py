@@ -1,6 +1,4 @@
-"""List the tests that guard the modules of `make mutate`: the fewest that detect changes, fast
-first.
-"""
+"""List the fewest tests, fast first, that detect changes in the modules of `make mutate`."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ CONTRACT = "tests/integration/test_local_executor_contract.py::TestVirtualExecut
 
 @dataclass(frozen=True)
 class Guarded:
-    """The files to change, and the tests of which one must fail; `database` is set if they need
-    one.
-    """
+    """The files to change and the tests of which one must fail; `database` is set if needed."""
 
     name: str
     files: tuple[str, ...]

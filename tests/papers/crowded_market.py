@@ -1,6 +1,4 @@
-"""Draw crowded rounds of the market, in which owners' jobs wait while borrowed leases end one by
-one.
-"""
+"""Draw crowded market rounds: owners' jobs wait while borrowed leases end one by one."""
 
 from __future__ import annotations
 

@@ -118,9 +118,7 @@ def _model(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> pyo.Concre
 
 
 def _place(model: pyo.ConcreteModel, pool: MarketPool) -> None:
-    """Add (3g), (3i), (3j): the PSs are on one server, with the workers if the job is
-    centralised.
-    """
+    """Add (3g), (3i), (3j): the PSs are on one server, as are a centralised job's workers."""
     model.places = pyo.ConstraintList()
     for c in model.c:
         choice, x = model.options[c], model.x[c]

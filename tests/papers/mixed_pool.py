@@ -60,9 +60,7 @@ def rounds(
     pool: Cluster, jobs: Sequence[SimJob], count: int, policy: str = "oef", *,
     round_min: int = 5, lease_min: int = 5, options: Mapping[str, object] | None = None,
 ) -> Iterator[tuple[Snapshot, Decision, SimulationState]]:  # fmt: skip
-    """Yield every round of the grid, including those that could be skipped; the state passes
-    through JSON.
-    """
+    """Yield every round of the grid and skip none; the state passes through JSON."""
     rules = Rules(
         policy, dict(options or {}), round_us=round_min * MINUTE_US, lease_us=lease_min * MINUTE_US
     )

@@ -46,9 +46,7 @@ def jobs_of(
     ends: Mapping[int, int] | None = None,
     **fields: Any,
 ) -> tuple[SimJob, ...]:
-    """Return endless jobs from (tenant, count, GPUs); `ends` has the last quantum of a tenant's
-    jobs.
-    """
+    """Return endless jobs from (tenant, count, GPUs); `ends` maps tenants to their last quanta."""
     rows: list[SimJob] = []
     for tenant, count, gpus in kinds:
         end = (ends or {}).get(tenant)

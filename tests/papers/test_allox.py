@@ -1,6 +1,4 @@
-"""Test AlloX: the matching, by hand and compared with scipy, and which tenants' jobs are
-matched.
-"""
+"""Test AlloX: the matching, by hand and against scipy, and which tenants' jobs are matched."""
 
 from __future__ import annotations
 
@@ -91,9 +89,7 @@ class TestMatching:
         assert found == {1: Times(0, 100), 2: Times(0, 25)}
 
     def test_runs_shorter_job_first(self) -> None:
-        """Both jobs are four times as fast on V100s: 20 + (20 + 25) is less than 20 + 100 and 25 +
-        80.
-        """
+        """V100s are four times as fast for both jobs: 20 + (20 + 25) < 25 + 80 < 20 + 100."""
         speeds = {1: (1000, 4000)}
         jobs = [job(1, 4, 100, profile=1), job(2, 4, 80, profile=1)]
         assert played(jobs, speeds) == {1: Times(20, 45), 2: Times(0, 20)}
@@ -142,9 +138,7 @@ class TestProgress:
         assert (found[2].start_s, found[3].start_s) == (100, 110)
 
     def test_is_relative_to_quota(self) -> None:
-        """At 100 s, tenant 1 has received 150 GPU-seconds with a quota of 3, and tenant 2 has
-        received 100 with a quota of 1.
-        """
+        """At 100 s, tenant 1 (quota 3) has received 150 GPU-seconds, and tenant 2 (quota 1) 100."""
         jobs = [job(1, 1, 100, tenant=2), job(2, 3, 50), job(3, 4, 10, at_s=5),
                 job(4, 4, 9, at_s=6, tenant=2)]  # fmt: skip
         found = played(jobs, quotas={1: 3, 2: 1}, gpus=(4, 0))
@@ -156,9 +150,7 @@ class TestProgress:
         assert (found[1].start_s, found[2].start_s) == (10, 0)
 
     def test_ignores_tenants_with_only_oversized_jobs(self) -> None:
-        """The gang of the tenant with the least progress is too large, so another tenant is
-        served.
-        """
+        """The tenant with the least progress has too large a gang, so another tenant is served."""
         jobs = (job(1, 1, 100), job(2, 99, 10, tenant=2), job(3, 3, 10, tenant=3))
         state = SimulationState(pool(quotas={1: 2, 2: 2}, gpus=(4, 0)), jobs, rules())
         state.advance(0)

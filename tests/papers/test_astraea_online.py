@@ -195,9 +195,7 @@ class TestPaperErrata:
         assert best.ps == (1, 2)
 
     def test_centralised_window_costs_sum_of_slots(self) -> None:
-        """By line 12 of algorithm 5 (d x the price of the first slot), a start at 9 would cost
-        0.
-        """
+        """By line 12 of algorithm 5 (d x the first slot's price), a start at 9 would cost 0."""
         pool = replace(PAPER_POOL, owners=[Owner(1, 8, 4)])
         held = MarketSchedule(
             9, 1, 10, 10, centralised=True, workers=((0, 2),), ps=(0, 1), worker_prices=(0,),

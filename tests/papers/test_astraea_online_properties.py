@@ -238,9 +238,7 @@ class TestBatchSharingIncentive:
                 assert not in_pool.keys() & {job.id for job in mine}
 
     def test_fails_if_no_server_stays_free(self) -> None:
-        """Enough servers are free in each slot, but not the same ones, and a job keeps its
-        servers.
-        """
+        """Each slot has enough free servers, but not the same ones, and a job keeps its servers."""
         pool, jobs, slots = quota_pool(794)
         _, left = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
         (job,) = (job for job in jobs if job.tenant == 3)
@@ -249,8 +247,7 @@ class TestBatchSharingIncentive:
         assert (alone.start, alone.end, alone.worker_count) == (5, 8, 3)
 
     def test_fails_if_others_raise_prices(self) -> None:
-        """The claim of section 4.1 fails: prices are the same for the pool, so a busy neighbour
-        excludes a job.
+        """The claim of section 4.1 fails: prices are shared, so a busy neighbour excludes a job.
 
         In a partition, user 2 would run its job for free, because its quota is idle.
         """

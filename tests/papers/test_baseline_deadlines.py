@@ -1,6 +1,4 @@
-"""Test baselines that order jobs by deadlines: their rules and departures, on small pools by
-hand.
-"""
+"""Test baselines that order jobs by deadlines: rules and departures, on small pools by hand."""
 
 from __future__ import annotations
 

@@ -106,9 +106,7 @@ class TestThemis:
         assert (found[2].start_s, found[3].start_s) == (300, 700)
 
     def test_uses_configured_runtime_without_estimate(self) -> None:
-        """Both jobs arrived at about the same time. 30 s is shorter than 60 s, but an hour is
-        not.
-        """
+        """Both jobs arrived at about the same time; 30 s is shorter than 60 s, an hour is not."""
         fields: dict[str, Any] = {"at_us": 10 * SECOND_US}
         gangs = ((4, 60), (4, None))
         short = first_round("themis", *gangs, options={"unknown_s": 30}, **fields)
@@ -147,9 +145,7 @@ class TestThemis:
 
 class TestOptimus:
     def test_prefers_largest_gain_per_gpu(self) -> None:
-        """A lease of 600 s saves 600 / 1800 on 4 GPUs, which is 1/12 per GPU, and 600 / 6000 on one
-        GPU.
-        """
+        """A lease of 600 s saves 600 / 1800 on 4 GPUs, 1/12 per GPU, and 600 / 6000 on one GPU."""
         jobs = [job(1, 4, 30 * MINUTE_S), job(2, 1, 100 * MINUTE_S)]
         found = run("optimus", jobs, {1: 4}, lease_us=600 * SECOND_US)
         assert found == {1: Times(6000, 7800), 2: Times(0, 6000)}

@@ -1,6 +1,4 @@
-"""Test that every policy keeps its promises in rounds of random pools, measured without the
-policy.
-"""
+"""Test that every policy keeps its promises in rounds of random pools, measured independently."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test Chronus: leases planned by a program on whole cells, its options, and GPUs for other
-jobs.
-"""
+"""Test Chronus: leases planned by a program on whole cells, options, and GPUs for other jobs."""
 
 from __future__ import annotations
 
@@ -76,9 +74,7 @@ class TestChronus:
         assert [(row.job, row.key.note) for row in decision.renewals] == [(1, "planned_lease")]
 
     def test_does_not_move_continuing_leases(self) -> None:
-        """The first job keeps its GPUs until its lease ends, and the second job gets the next
-        lease.
-        """
+        """The first job keeps its GPUs until its lease ends; the second job gets the next lease."""
         goes_on = lease(7, 1, (1, 8), expires_us=NOW_US + 1)
         rows = ((8, 5400, (50_000,)), (8, 600, (1300,)))
         one = self.asked(*rows, leases=[goes_on])
@@ -113,9 +109,7 @@ class TestChronus:
 
     @pytest.mark.parametrize(("is_on", "points"), [(False, 200), (True, 100)])
     def test_adds_expected_interruptions(self, *, is_on: bool, points: int) -> None:
-        """Two leases of three have 1/3 of an interruption on average, so the job needs three
-        leases.
-        """
+        """Two leases of three have 1/3 of an interruption on average, so the job needs three."""
         rows = ((8, 1200, (1900,)), (8, 600, (1900,)))
         known = (JobEstimate(1, EstimateSource.HISTORY, 0, 600 * SECOND_US),)
         one = self.asked(*rows, estimates=known, options={"estimator": is_on})

@@ -103,9 +103,7 @@ class TestGpuOnlySharing:
         assert given_to(decide_round(snap)) == {2: 1}
 
     def test_breaks_ties_by_least_received(self) -> None:
-        """When the lease ends, no tenant holds GPUs, but the first tenant has already received
-        some.
-        """
+        """When the lease ends, no tenant holds GPUs, but the first tenant has received some."""
         jobs = [sim_job(1, 4, 500), sim_job(2, 2, 20, at_s=5, tenant=2)]
         found = run("drf", jobs, {1: 2, 2: 2})
         assert found[2].start_s == 100

@@ -167,9 +167,7 @@ class TestJobWithoutUsableType:
 
 class TestRule4Guarantee:
     def asked(self, sums: tuple[int, int], ran_s: int = 400, **options: Any) -> Decision:
-        """Decide a round: tenant 2 holds all 8 GPUs in two leases, tenant 1 requests its quota of
-        4.
-        """
+        """Decide a round: tenant 2 has all 8 GPUs in two leases, tenant 1 requests its quota, 4."""
         jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2)]
         leases = [running(2, 1, 4, 2, ran_s), running(3, 2, 4, 2, ran_s + 5)]
         asked = pool(

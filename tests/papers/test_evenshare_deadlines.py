@@ -20,9 +20,7 @@ def pool(*rows: tuple[int, int | None, tuple[int, ...]], **fields: Any) -> Snaps
 
 class TestDeadlineOrder:
     def test_least_gpu_time_left_goes_first(self) -> None:
-        """The jobs have 400, 300, 200 and 100 GPU-seconds left, and the first job has the least
-        slack.
-        """
+        """The jobs have 400, 300, 200 and 100 GPU-seconds left; the first has the least slack."""
         rows = ((4, 100, (101,)), (1, 300, ()), (2, 100, (9000,)), (1, 100, ()))
         assert order(pool(*rows)) == [4, 3, 2, 1]
 

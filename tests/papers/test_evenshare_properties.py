@@ -130,9 +130,7 @@ class TestPreemptionInvariants:
     @settings(max_examples=few())
     @given(SEEDS)
     def test_interrupted_jobs_still_progress(self, seed: int) -> None:
-        """There is no livelock, because a job interrupted n times has run for n minimum
-        runtimes.
-        """
+        """Livelock is impossible: a job interrupted n times has run for n minimum runtimes."""
         interrupted: Counter[int] = Counter()
         ended: dict[int, int] = {}
         for asked, decision, state in played(seed, (1, 1, 2, 4, 8), min_runtime_s=100):
@@ -152,9 +150,7 @@ class TestMultiNodeGangs:
     @settings(max_examples=few())
     @given(SEEDS, st.sampled_from(["none", "given"]))
     def test_preempt_only_long_jobs_above_share(self, seed: int, estimates: str) -> None:
-        """The preempted jobs belong to the gang's tenant, or to tenants that keep min(demand,
-        quota).
-        """
+        """Preempted jobs are of the gang's tenant, or their tenants keep min(demand, quota)."""
         for asked, decision, _ in played(seed, (1, 2, 8, 12, 16, 20), estimates=estimates):
             rows = [row for row in decision.preemptions if row.rule is PreemptionRule.GANG]
             leases = {row.id: row for row in asked.leases}
@@ -206,9 +202,7 @@ class TestMultiNodeGangs:
 
     @pytest.mark.parametrize("small", [1, 8])
     def test_share_pool_evenly_with_small_jobs(self, small: int) -> None:
-        """Two tenants each have half of the quota and more work than fits, and each gets its
-        half.
-        """
+        """Two tenants have half of the quota each and too much work, and each gets its half."""
         jobs = [SimJob(number, 1, 16, 0, 50_000 * SECOND_US) for number in (1, 2)]
         jobs += [
             SimJob(number, 2, small, 0, 50_000 * SECOND_US) for number in range(3, 3 + 64 // small)

@@ -255,8 +255,7 @@ class TestPartlyBorrowedLease:
 
 
 def half_clear() -> Snapshot:
-    """Return a round in which job 8 of tenant 2 needs a node within quota; two have borrowed
-    leases.
+    """Return a round: job 8 of tenant 2 needs a node within quota, and two borrowed leases run.
 
     Node 1 is clear in ten minutes. Node 2 is clear in an hour minus a microsecond, and has more
     free GPUs. Job 9 of tenant 1 was submitted later and would borrow four GPUs.

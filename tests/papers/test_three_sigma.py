@@ -134,9 +134,7 @@ class TestThreeSigma:
         assert (exact.status, exact.objective, exact.fallback) == ("optimal", 100.005, "")
 
     def test_uses_configured_error_if_estimate_has_none(self) -> None:
-        """Only one job can be in time: the nearer deadline if both are certain, else the certain
-        job.
-        """
+        """Only one job fits: the nearer deadline if both are certain, else the certain job."""
         rows = ((4, 100, (170,)), (4, 100, (110,)))
         assert started(decide_round(self.asked(*rows))) == [2]
         wide = self.asked(*rows, options={"error": 2.0}, estimates=estimates(0))

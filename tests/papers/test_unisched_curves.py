@@ -220,9 +220,7 @@ class TestDurationErrorAtHalfTraining:
         assert statistics.median(errors(*INSIDE)) < 0.06
 
     def test_exceeds_10_percent_for_power_laws(self) -> None:
-        """Counterexample: the curve is so flat at the end that noise decides when it meets the
-        target.
-        """
+        """Counterexample: the curve's end is so flat that noise decides when it hits the target."""
         assert statistics.mean(errors("pow3")) > 0.10
 
     def test_is_10_to_20_percent_for_other_families(self) -> None:

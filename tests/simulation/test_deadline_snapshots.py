@@ -101,9 +101,7 @@ class TestSnapshot:
 
 class TestEstimates:
     def test_contain_standard_error_of_noise(self) -> None:
-        """Uniform noise of up to 20 % has a standard error of 20 % divided by the root of 3, 11.5
-        %.
-        """
+        """Uniform noise of up to 20 % has a standard error of 20 % / sqrt(3), which is 11.5 %."""
         jobs = noisy_estimates([strict(1), sim(2)], 1, 0.2)
         snapshot = state_of(*jobs).snapshot()
         assert snapshot.estimates == tuple(

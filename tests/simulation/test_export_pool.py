@@ -81,9 +81,7 @@ class TestSeededHour:
 
 class TestRealExecutor:
     def test_exports_work_done_by_leases(self, tmp_path: Path) -> None:
-        """The work of unfinished jobs is unknown, so the export contains an estimate and a
-        remark.
-        """
+        """The work of unfinished jobs is unknown: the export contains an estimate and a remark."""
         lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=ROUND_S, lease_s=LEASE_S)
         over, waits = lab.submit("a", 1, 45), lab.submit("a", 1, 500, estimate_s=300)
         lab.rounds(4, every_s=ROUND_S)

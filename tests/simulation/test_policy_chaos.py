@@ -90,9 +90,7 @@ class Chaos:
             self.meter()
 
     def submit(self) -> None:
-        """Submit a job of one GPU, of a part of a node, or over two nodes; some need a certain
-        type.
-        """
+        """Submit a job of one GPU, of part of a node, or over two nodes; some need a type."""
         tenant, gpus = self.random.choice("aabbc"), self.random.choice((1, 1, 2, 3, 4, 6))
         fields: dict[str, Any] = {}
         if gpus <= 4 and self.random.random() < 0.3:
@@ -231,9 +229,7 @@ class TestPolicySwitch:
     def test_keeps_leases_and_drops_memory_of_other_policy(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each policy decides two rounds, so its memory can be kept and must be dropped at the
-        switch.
-        """
+        """Two rounds per policy: its memory can be kept, and must be dropped at the switch."""
         chaos = Chaos(3, min(POLICIES), monkeypatch)
         otto = Actor(User.objects.create(username="otto", site_role="operator"))
         for policy in sorted(POLICIES):

@@ -302,9 +302,7 @@ class TestOutlook:
         assert told.course[-1]["finished"] == told.row["finished"]
 
     def test_job_without_gpu_time_counts_as_sharing_loss(self, start: Start) -> None:
-        """In a tenth of an hour in a strict queue, waiting jobs get none of the GPU-time that they
-        deserve.
-        """
+        """In six minutes in a strict queue, waiting jobs get none of the GPU-time they deserve."""
         until_us = MIDDLE_US + HOUR_US // 10
         fifo = look_ahead(start, rules("fifo"), until_us=until_us).row
         assert fifo["waiting"] > 0

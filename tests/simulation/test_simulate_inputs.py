@@ -55,9 +55,7 @@ class TestQuotas:
         assert len({row["sha256"] for row in told}) == 1
 
     def test_file_order_breaks_ties(self, runs: Runs) -> None:
-        """Two quotas of one GPU are scaled down to one GPU, which the first quota in the file
-        keeps.
-        """
+        """Two quotas of one GPU are scaled down to one GPU, kept by the first quota in the file."""
         args = (
             *runs.trace("a1,a,1,0,100", "b1,b,1,0,100"), "--nodes", "1", "--gpus-per-node", "1",
             *("--policy", "yarn_cs", "--option", "yarn_cs.oversized=false", "--quotas"),
@@ -192,9 +190,7 @@ class TestMultiNodeGang:
         assert self.ends(runs, *TWO_NODES, *SPREAD, "--spread-penalty", "0.2") == 125
 
     def test_penalty_follows_t1_and_t2_of_profile(self, runs: Runs) -> None:
-        """UniSched (2), two GPUs: 0.4 + 0.1 on one node and 0.4 + 0.6 on two nodes, so half the
-        speed.
-        """
+        """UniSched (2), two GPUs: 0.4 + 0.1 on one node, 0.4 + 0.6 on two, so half the speed."""
         profiles = runs.file("p.csv", "model,iteration_s,t1_s,t2_s", "bert,0.4,0.1,0.6")
         args = (*TWO_NODES, *SPREAD, "--spread-penalty", "0.2", "--profiles", profiles)
         assert self.ends(runs, *args) == 200

@@ -114,9 +114,7 @@ class TestInstants:
         assert (ends(result), result.stranded) == ({1: 100}, (2,))
 
     def test_reports_stranded_gang_soon_with_long_leases(self) -> None:
-        """Regression: the expiry of a lease that had already ended kept the rounds going
-        forever.
-        """
+        """Regression: the expiry of a lease that had already ended kept rounds going forever."""
         jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
         long = replace(GRID, lease_us=9_999 * GRID.round_us)
         result = simulate(small(), jobs, long)

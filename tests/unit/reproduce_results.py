@@ -34,9 +34,7 @@ def philly_result(_: dict[str, Any], step: int) -> dict[str, Any]:
 
 
 def turns_result(arguments: dict[str, Any], _: int) -> dict[str, Any]:
-    """Return a result in the form of `turns.run`, in which each tenant always has one GPU of each
-    type.
-    """
+    """Return a result in the form of `turns.run`: each tenant always has one GPU of each type."""
     quanta = arguments["quanta"]
     keys = [f"{tenant} {name}" for tenant, *_ in arguments["kinds"] for name in arguments["sizes"]]
     row = [0] * quanta

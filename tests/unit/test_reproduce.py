@@ -1,6 +1,4 @@
-"""Test `make reproduce`: each run is made once, interrupted runs continue, and every part can be
-judged.
-"""
+"""Test `make reproduce`: runs are made once and go on if interrupted; each part can be judged."""
 
 from __future__ import annotations
 

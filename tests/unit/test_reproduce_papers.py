@@ -1,6 +1,4 @@
-"""Test what `make reproduce` concludes about each paper, from made-up figures and tiny real
-runs.
-"""
+"""Test what `make reproduce` concludes about papers, from made-up figures and tiny real runs."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ class TestLtgf:
     NAMES = [name for name, _, _ in ltgf.SEVEN]
 
     def rows(self, **figures: float) -> dict[str, dict[str, Any]]:
-        """Return figures of 10 for each policy; `ltgf` and the published ones may have other
-        figures.
-        """
+        """Return figures of 10 for each policy; `ltgf` and the published ones may have others."""
         fields = ("sharing_loss_jobs", "tenant_unfair_intervals", "slowdown", "jct_s")
         rows: dict[str, dict[str, Any]] = {
             name: philly_result({}, 1) | dict.fromkeys(fields, 10.0) for name in self.NAMES

@@ -76,9 +76,7 @@ class Gang:
         program: str = COUNT,
         variables: Mapping[int, dict[str, str]] = MappingProxyType({}),
     ) -> list[subprocess.Popen[bytes]]:
-        """Run source text as every rank under a new lease; `variables` maps ranks to their
-        variables.
-        """
+        """Run source text as every rank under a new lease; `variables` maps ranks to variables."""
         self.job.grant()
         count = size or self.size
         return [
@@ -106,9 +104,7 @@ class Gang:
         return process
 
     def begun_at(self) -> list[int]:
-        """Wait until all ranks of the current lease have started, and return each rank's first
-        step.
-        """
+        """Wait until all ranks of the current lease have started; return each rank's first step."""
         want = self.job.lease * self.size
         pattern = re.compile(r"rank \d+ from (\d+)\n")
         eventually(lambda: len(pattern.findall(self.job.text)) >= want)

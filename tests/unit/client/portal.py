@@ -18,9 +18,7 @@ Answer = tuple[int, Any]
 
 @dataclass
 class Portal:
-    """A portal that keeps jobs in memory; `script` lists faults for the next requests: a status, or
-    "cut".
-    """
+    """A portal with jobs in memory; `script` lists the next requests' faults: a status or "cut"."""
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
     keys: dict[str, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
@@ -180,9 +178,7 @@ def problem(status: int, title: str, **more: Any) -> dict[str, Any]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """A handler that passes requests to the portal, and breaks an answer if the test requests
-    it.
-    """
+    """A handler that passes requests to the portal, and breaks an answer if a test requests it."""
 
     portal: Portal
 

@@ -1,6 +1,4 @@
-"""Test that checkpoint files are whole or absent, that the newest is read, and that an ended lease
-writes none.
-"""
+"""Test that checkpoints are whole or absent, the newest is read, and ended leases write none."""
 
 import os
 from pathlib import Path

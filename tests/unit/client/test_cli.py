@@ -179,9 +179,7 @@ class TestTerminal:
         assert chr(code) not in inert(f"a{chr(code)}b")
 
     def test_survives_closed_pipe(self, portal: Portal) -> None:
-        """The command runs in a separate process, because it closes the file descriptor for
-        good.
-        """
+        """A separate process is used, because the command closes the file descriptor for good."""
         import subprocess
 
         from .job import SOURCE

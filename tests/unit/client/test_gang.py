@@ -98,9 +98,7 @@ class TestPreemptedGang:
         assert gang.begun_at() == [step, step]
 
     def test_at_last_step_finishes_normally(self, make: MakeGang) -> None:
-        """The signal comes after one rank has ended, and the other rank must not wait for that
-        rank.
-        """
+        """The signal comes after one rank has ended, and the other must not wait for that rank."""
         gang = make()
         ranks = gang.start("60", variables={1: {"PAUSE": "0.05"}})
         assert ranks[0].wait(PATIENCE_S) == 0
@@ -123,9 +121,7 @@ def preempt_at(gang: Gang, step: int) -> list[int]:
 
 
 class TestKilledRank:
-    """A rank dies at each moment of the protocol, and all ranks of the next lease start from one
-    step.
-    """
+    """A rank dies at each moment of the protocol; the next lease's ranks start from one step."""
 
     @pytest.mark.parametrize("rank", [0, 1])
     @pytest.mark.parametrize(
@@ -258,9 +254,7 @@ class TestCheckpointSet:
 
 class TestRestartedProgram:
     def test_ranks_rejoin_within_same_lease(self, make: MakeGang) -> None:
-        """Each rank runs two programs, one after the other: the first prepares, the second
-        trains.
-        """
+        """Each rank runs two programs in sequence: the first prepares, the second trains."""
         gang = make()
         first = gang.start("3")
         assert [process.wait(PATIENCE_S) for process in first] == [0, 0]

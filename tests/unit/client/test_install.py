@@ -1,6 +1,4 @@
-"""Test that the client installs without the library and without an index, also in the oldest
-Python.
-"""
+"""Test that the client installs without the library or an index, also in the oldest Python."""
 
 import ast
 import email

@@ -110,9 +110,7 @@ print("never reached", flush=True)
         assert "never reached" not in job.text
 
     def test_writes_while_native_code_blocks_main_thread(self, job: Job) -> None:
-        """Python's signal handlers wait for the main thread, but the wake-up descriptor does
-        not.
-        """
+        """Python's signal handlers wait for the main thread; the wake-up descriptor does not."""
         job.grace_s = 2.0
         process = job.start(
             """

@@ -1,6 +1,4 @@
-"""Test the rounds to which a statement refers: before the log's start, after its head, or
-withheld.
-"""
+"""Test rounds to which a statement refers: before the log's start, after its head, or withheld."""
 
 from __future__ import annotations
 

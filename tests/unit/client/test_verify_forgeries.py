@@ -30,9 +30,7 @@ def names_withheld(_: StagedPool) -> Mapping[str, Any]:
 
 
 def unknown_policy_version(pool: StagedPool) -> Mapping[str, Any]:
-    """Return answers with other decisions, which claim to come from another version of the
-    policy.
-    """
+    """Return answers with other decisions that claim to be of another policy version."""
     pool.seal(worse_plan(lambda document: document["snapshot"].update(policy_version="99")))
     return {}
 
@@ -101,9 +99,7 @@ def worse_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[int, byt
 
 
 def forge_answers(portal: Portal, pool: StagedPool, answers: Mapping[str, Any]) -> None:
-    """Make the portal return these answers, selected by the last word of the path, instead of the
-    pool's.
-    """
+    """Make the portal return these answers, by the path's last word, instead of the pool's."""
     portal.rounds = lambda words, query: answers.get(words[-1]) or pool.answer(words, query)
     portal.jobs = pool.jobs()
 

@@ -104,9 +104,7 @@ class TestFalsification:
     def test_detects_withheld_newest_record(
         self, run: Run, portal: Portal, pool: StagedPool, words: tuple[str, ...]
     ) -> None:
-        """The portal presents an older round as the newest, although its head covers more
-        rounds.
-        """
+        """The portal calls an older round the newest, although its head covers more rounds."""
 
         def answer(path: list[str], query: dict[str, str]) -> tuple[int, Any]:
             status, body = pool.answer(path, query)

@@ -1,6 +1,4 @@
-"""Test the report that the client sends to the portal after a verification: by default, only
-documented data.
-"""
+"""Test the client's report to the portal after a verification: by default, only documented data."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ def two_types(
     policy: str = "oef",
     **rest: Any,
 ) -> Snapshot:
-    """Return a pool with `gpus` slow and as many fast GPUs; `speeds` has the fast type's speed by
-    tenant.
+    """Return a pool with `gpus` slow and as many fast GPUs; `speeds` has the fast speed by tenant.
 
     The tenant's profile and its first job have the same id as the tenant. The first job is at most
     as large as a type. Jobs of one GPU each fill up the `demand`.

@@ -96,9 +96,7 @@ def next_round(
 
 
 def history(policy: str = "ltgf") -> list[StoredRound]:
-    """Return four rounds: jobs start, one arrives, one ends, one lease is renewed and others
-    start.
-    """
+    """Return four rounds: jobs start, one arrives, one ends, a lease is renewed, others start."""
     one = first_round(policy)
     decided = decide_round(one)
     at_us = one.at_us + 3 * SECOND_US

@@ -46,9 +46,7 @@ def ids_of_round(snapshot: Snapshot) -> dict[IdKind, tuple[int, ...]]:
 
 
 def renamed_snapshot(snapshot: Snapshot, ids: Ids) -> Snapshot:
-    """Return the snapshot with other ids, encoded and decoded, which sorts the keys of a memory as
-    text.
-    """
+    """Return the snapshot with other ids, encoded and decoded to sort a memory's keys as text."""
     plan = shapes.snapshot_plan(snapshot.policy)
     new = msgspec.convert(renamed(msgspec.to_builtins(snapshot), plan, ids), Snapshot)
     return decode(canonical_bytes(new), Snapshot)
@@ -94,9 +92,7 @@ class TestRenamedIds:
     def test_rounds_and_certificates_are_identical(
         self, policy: str, options: dict[str, Any], seed: int
     ) -> None:
-        """The new ids start at 1, as in a disclosed round, or are further apart; the round may be
-        redacted.
-        """
+        """The ids start at 1, as in a disclosed round, or are spread; the round may be redacted."""
         for snapshot, decision in some_rounds(policy, seed, ROUNDS, options):
             ids = ids_of_round(snapshot)
             certificate = is_same_under(snapshot, decision, ranks(ids), spread(ids))
@@ -127,9 +123,7 @@ class TestRenamedIds:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_random_pool_decision_is_independent_of_ids(policy: str) -> None:
-    """The pool has random options, protected leases and lost nodes, and is in the disclosed
-    form.
-    """
+    """The pool has random options, protected leases and lost nodes, in the disclosed form."""
     for seed in range(12):
         asked = drawn(policy, seed, SLOW)
         decision = decode(canonical_bytes(decide_round(asked)), Decision)
@@ -139,8 +133,7 @@ def test_random_pool_decision_is_independent_of_ids(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_crowded_priced_pool_decision_is_independent_of_ids(policy: str) -> None:
-    """A job that does not fit excludes equal waiting jobs; limits that do not apply must not make
-    jobs unequal.
+    """A job that does not fit excludes equal jobs; irrelevant limits must not make jobs unequal.
 
     Regression: a maximum price above every price made jobs unequal, and changed the order under
     `evenshare`.

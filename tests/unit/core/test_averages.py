@@ -19,9 +19,7 @@ from evenshare_core.domain.averages import (
 
 
 def fed(values: Iterable[int]) -> tuple[Average, list[int]]:
-    """Return the average of the reports, and the numbers (from 1) of reports detected as
-    changes.
-    """
+    """Return the average of the reports, and the numbers (from 1) of the detected changes."""
     average, changes = Average(), []
     for number, value in enumerate(values, 1):
         average, is_changed = add_report(average, value)

@@ -121,9 +121,7 @@ class TestSnapshotBytes:
 
 
 class TestSimulation:
-    """Simulations from a pool's current state, with the policy's kept queues or with
-    `decide_round`.
-    """
+    """Simulations from a pool's current state, with the policy's kept queues or `decide_round`."""
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     @pytest.mark.parametrize("fast_forward", [True, False])

@@ -123,9 +123,7 @@ SHOWN: tuple[tuple[str, Why, Bend], ...] = (
 
 
 def item_of(decision: Decision, item: str) -> tuple[int, int]:
-    """Return the id that a `superseded` row gives to the first item of this kind, and the item's
-    job.
-    """
+    """Return the id that a `superseded` row gives to the first item of this kind, and its job."""
     if item == "grant":
         return decision.grants[0].job, decision.grants[0].job
     rows = decision.renewals if item == "renewal" else decision.ends

@@ -1,6 +1,4 @@
-"""Test consolidated placement: fewest nodes, best fit, and free GPUs before those of ended
-leases.
-"""
+"""Test consolidated placement: fewest nodes, best fit, and free GPUs before ended leases' GPUs."""
 
 from __future__ import annotations
 

@@ -67,9 +67,7 @@ class TestOwnAndBorrowed:
         assert (skip.reason, skip.numbers["withdrawn"]) == (Reason.PRICE_ABOVE_MAX, True)
 
     def test_lists_withdrawn_picks_in_arrival_order(self) -> None:
-        """The numbers of a reason belong to the job that arrived first, not to the first pick or
-        the lowest id.
-        """
+        """A reason's numbers are those of the first arrival, not of the first pick or lowest id."""
         late, early = job(1, 3, max_price_micro=1), job(4, 1, max_price_micro=2)
         round_ = snapshot(
             [replace(late, submitted_us=9), replace(early, submitted_us=2), job(3, 4)],

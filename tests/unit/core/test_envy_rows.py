@@ -73,9 +73,7 @@ class Watched(EnvyModel):
         return super().violated(values)
 
     def drop(self, values: Array) -> None:
-        """Drop rows, and compare them with those that a row-by-row computation of the slack
-        finds.
-        """
+        """Drop rows, and compare them with those found by computing the slack row by row."""
         self.dropped_at.append(self.program.objective())
         binds_nothing = self.program.basic_rows()[self.fixed :]
         before = list(zip(*(side.tolist() for side in self.pairs), strict=True))
@@ -100,9 +98,7 @@ class Watched(EnvyModel):
 
 
 def begin(asked: EnvyFree) -> Watched:
-    """Start with only one row per tenant, towards the next tenant, so that most rows are
-    missing.
-    """
+    """Start with only one row per tenant, towards the next tenant: most rows are missing."""
     model = Watched(asked)
     model.add((np.arange(model.tenants - 1), np.arange(1, model.tenants)))
     return model

@@ -173,9 +173,7 @@ def checked(asked: Snapshot) -> Decision:
 @every_policy
 class TestRound:
     def test_overfills_no_node_and_gives_one_reason_per_job(self, policy: str) -> None:
-        """The test counts each node's used GPUs itself, in addition to the checks of
-        `decide_round`.
-        """
+        """The test counts each node's used GPUs itself, besides the checks of `decide_round`."""
         waits = 0
         for seed in SEEDS:
             asked, decision = decided(policy, seed)
@@ -353,9 +351,7 @@ class TestUnusualPool:
 
 @every_policy
 class TestConsecutiveRounds:
-    """Consecutive rounds while nodes are lost and return; the state is stored as JSON in
-    between.
-    """
+    """Consecutive rounds while nodes are lost and return; the state becomes JSON in between."""
 
     def test_state_through_json_gives_same_decisions(self, policy: str) -> None:
         plain, stored = self.state(policy), self.state(policy)

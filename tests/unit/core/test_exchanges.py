@@ -1,6 +1,4 @@
-"""Test that an exchange of leases is applied in full or cancelled in full if a limit refuses a
-part.
-"""
+"""Test that a lease exchange is applied in full, or cancelled in full if a limit refuses a part."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test that every round starts from the state after the previous round, and that manipulations are
-reported.
-"""
+"""Test that rounds start from the state after the previous round; manipulations are reported."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test consecutive rounds in the disclosed form, matched by name, also when the day changes in
-between.
-"""
+"""Test consecutive rounds in the disclosed form, matched by name, also over a change of day."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ class TestHistory:
 
 @pytest.mark.parametrize("days", [("", ""), ("one", "two")])
 class TestManipulation:
-    """Manipulations are reported whether the names of the two rounds are of one day or of two
-    days.
-    """
+    """Manipulations are reported whether both rounds' names are of one day or of two days."""
 
     def pair(self, days: tuple[str, str], number: int = 2) -> tuple[Disclosed, Disclosed]:
         rounds = history()
@@ -70,9 +66,7 @@ class TestManipulation:
         assert found.startswith(f"The sums of tenant {days[1]}t2 for v100 are not those that")
 
     def test_reports_swapped_sums_of_two_jobs(self, days: tuple[str, str]) -> None:
-        """The sums of two jobs are exchanged, so that both rounds have the same rows except for
-        their ids.
-        """
+        """The sums of two jobs are exchanged, so both rounds have the same rows except for ids."""
         before, after = self.pair(days)
         one, two, *rest = after.snapshot.service.jobs
         jobs = (replace(two, job=one.job), replace(one, job=two.job), *rest)

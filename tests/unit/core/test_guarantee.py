@@ -40,9 +40,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crowded(gpus: int = 4, **fields: Any) -> Snapshot:
-    """Return a round in which tenant 1 holds all eight GPUs in two leases, and a job of tenant 2
-    waits for `gpus`.
-    """
+    """Return a round: tenant 1 holds all 8 GPUs in two leases, tenant 2's job waits for `gpus`."""
     jobs = [job(1, 4), job(2, 4), job(3, gpus, tenant=2)]
     leases = fields.pop("leases", [running(1, 1, 4), running(2, 1, 4)])
     return pool(jobs, leases, **{"nodes": {1: 8}, "quotas": HALVES, "sums": OWED, **fields})
@@ -132,9 +130,7 @@ class TestUnpreemptibleLeases:
         self.assert_holds(asked)
 
     def test_largest_preemptible_lease_ends_first(self) -> None:
-        """Tenant 1 has leases of 4, 3 and 1 GPUs and may lose 4, so the largest ends and a gang of
-        4 fits.
-        """
+        """Tenant 1 may lose 4 of 4 + 3 + 1 GPUs, so its largest lease ends and a gang of 4 fits."""
         jobs = [job(1, 4), job(2, 3), job(3, 1), job(4, 4, tenant=2)]
         leases = [running(1, 1, 4), running(2, 1, 3), running(3, 1, 1)]
         asked = pool(jobs, leases, nodes={1: 8}, quotas=HALVES, sums=OWED)

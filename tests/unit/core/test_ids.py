@@ -1,6 +1,4 @@
-"""Test that every field, and every key in a policy's memory, declares whether its integers are
-ids.
-"""
+"""Test that each field and each key of a policy's memory declares whether its integers are ids."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test policies that other packages install: entry points list them, and a faulty one does not
-affect others.
-"""
+"""Test policies of other packages: entry points list them, and a faulty one affects no others."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ HERE = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Add a folder to the path as if its content were installed, and forget its modules
-    afterwards.
-    """
+    """Add a folder to the path as if its content were installed; forget its modules afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("acme_policies", "other_policies"):
         monkeypatch.delitem(sys.modules, name, raising=False)

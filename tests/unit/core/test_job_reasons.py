@@ -89,9 +89,7 @@ class TestEvenshareTurn:
     QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
 
     def turn(self, waits: int = 1, **options: Any) -> dict[str, Any]:
-        """Return a round in which tenant 2 received less, so its job of 8 GPUs is first unless held
-        GPUs decide.
-        """
+        """Return a reason's numbers; tenant 2 has less, so is first unless held GPUs decide."""
         round_ = pool(
             [job(1, 8), job(2, 8, tenant=2)], nodes={1: 8}, quotas=self.QUOTAS,
             sums={1: (9_000, 10_000), 2: (5_000, 10_000)}, attained={1: 600}, options=options,

@@ -29,9 +29,7 @@ every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
 
 
 def drawn(seed: int, policy: str) -> Snapshot:
-    """Return a random pool with three owners, some of which reserve quota, and two tenants without
-    quota.
-    """
+    """Return a random pool of three owners (some reserve quota) and two tenants without quota."""
     rng = random.Random(seed)  # noqa: S311 - a reproducible case, no secret
     nodes = {node: rng.choice((2, 4, 8)) for node in range(1, rng.randint(3, 5))}
     free, ids = dict(nodes), iter(range(1, 200))

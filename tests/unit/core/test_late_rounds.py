@@ -160,9 +160,7 @@ class TestChargeForFullTime:
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
     def test_applies_until_protection_ends(self) -> None:
-        """A minimum runtime counts from the lease's start, and no round may end the lease
-        earlier.
-        """
+        """A minimum runtime counts from the lease's start; no round may end the lease earlier."""
         story = LeaseEvents([])
         story.add("granted", 0, protected_us=1800 * SECOND_US)
         story.round(0)

@@ -1,6 +1,4 @@
-"""Test the value and price at which the market refuses a job, compared with a search of all
-starts.
-"""
+"""Compare the value and price at which the market refuses a job with a search of all starts."""
 
 from __future__ import annotations
 

@@ -59,9 +59,7 @@ MOST = 130
 
 
 class Tree:
-    """A tree that keeps its complete subtrees in memory, and to which leaves are added one by
-    one.
-    """
+    """A tree that keeps its complete subtrees in memory; leaves are added one by one."""
 
     def __init__(self, entries: Sequence[bytes]) -> None:
         self.nodes: dict[Place, bytes] = {}

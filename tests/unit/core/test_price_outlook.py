@@ -27,9 +27,7 @@ QUARTER_US = 15 * MINUTE_US
 
 
 def asked(**rest: Any) -> Snapshot:
-    """Return a round in which tenant 1 with a quota of 4 holds all 8 GPUs, and tenant 2 waits for
-    as many.
-    """
+    """Return a round: tenant 1 (quota 4) holds all 8 GPUs, and tenant 2 waits for as many."""
     jobs = [job(1, 8), job(2, 8, tenant=2)]
     held = lease(1, 1, (1, 8), own=4, borrowed=4, expires_us=AT_US + HOUR_US)
     quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))

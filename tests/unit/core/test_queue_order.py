@@ -49,9 +49,7 @@ DRIFTS = {"themis", "allox", "market"}
 
 
 def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
-    """Return a round of three tenants with waiting jobs and leases that end now, and enough GPUs
-    for all.
-    """
+    """Return a round with waiting jobs of three tenants, leases that end now, and GPUs for all."""
     rng = Random(seed)  # noqa: S311 - a test's seed
     jobs: list[Job] = []
     for number in range(1, 25):
@@ -67,8 +65,7 @@ def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
 
 
 def with_hopeless(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
-    """Return the round of `with_room` plus jobs of every tenant that no round may start, early and
-    late.
+    """Return `with_room` plus early and late jobs of every tenant that no round may start.
 
     They are larger than the pool, or than the 280 GPUs that the third tenant may hold. Some other
     gangs were skipped for days.

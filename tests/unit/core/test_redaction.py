@@ -116,9 +116,7 @@ class TestPrivateJobData:
 
 
 def limited(most_micro: int | None, **fields: Any) -> Snapshot:
-    """Return a round in which a job has a maximum price, and both GPU types of the pool have a
-    price.
-    """
+    """Return a round in which a job has a maximum price; both GPU types of the pool have prices."""
     asked = private_round("ltgf", **fields)
     first, other = asked.jobs
     return replace(asked, jobs=(replace(first, max_price_micro=most_micro), other))
@@ -183,9 +181,7 @@ class TestCredit:
         assert not tells(bundle_of(asked), CREDIT)
 
     def test_is_removed_if_it_covers_whole_pool(self) -> None:
-        """A long queue would cost more than all GPUs of the pool, and queued jobs change
-        surcharges.
-        """
+        """A long queue would cost more than the pool's GPUs, and queued jobs change surcharges."""
         jobs = tuple(Job(number, 1, 2, number, ("v100",)) for number in range(1, 100))
         asked = replace(
             private_round("ltgf"), jobs=jobs, deadlines=(), lease_us=HOUR_US, profiles=(),

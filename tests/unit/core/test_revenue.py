@@ -1,6 +1,4 @@
-"""Test parts and integrals of idle quota against a slot-by-slot model, and exact splits of
-amounts.
-"""
+"""Test parts and integrals of idle quota against a model by slots, and exact splits of amounts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test that the sweep over lease events gives the same terms for any order of reports and any
-batches.
-"""
+"""Test that the sweep over lease events gives equal terms for any order and batches of reports."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def quotas(number: int, at_us: int, rows: dict[str, list[int | None]]) -> Event:
 
 
 def run(events: list[Event], *, cut: int = 10**9) -> tuple[list[ClosedTerm], Sweep]:
-    """Feed the events; the sweep is stored as JSON and restored after each number of events in
-    `cut`.
-    """
+    """Feed the events; the sweep is stored as JSON and restored after every `cut` events."""
     sweep, closed = Sweep(), []
     for index, one in enumerate(events, start=1):
         closed += sweep.feed(one)

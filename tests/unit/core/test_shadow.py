@@ -230,9 +230,7 @@ class TestReport:
 
 
 class TestIdenticalScheduler:
-    """All jobs end during the observation, so no duration is estimated and the schedules must be
-    equal.
-    """
+    """All jobs end while observed, so no duration is estimated and schedules must be equal."""
 
     @pytest.mark.parametrize("hours", [0, 2, 3.5])
     @pytest.mark.parametrize("seed", [1, 2])

@@ -1,6 +1,4 @@
-"""Test shares under all rules: formulations agree, promises hold, and errors name the invalid
-field.
-"""
+"""Test shares under all rules: formulations agree, promises hold, errors name the invalid field."""
 
 from __future__ import annotations
 
@@ -213,17 +211,13 @@ class TestCaps:
             assert (found.throughputs[free] >= split[free] * (1 - 1e-6)).all()
 
     def test_capped_tenant_gets_usable_part_of_equal_split(self) -> None:
-        """Without this minimum, the most efficient shares would leave the slowest tenant
-        nothing.
-        """
+        """Without this minimum, the most efficient shares would give the slowest tenant nothing."""
         asked = ask([[1, 1.1], [1, 9]], [4, 4], caps=[1, np.inf])
         found = solve_shares(asked, ShareRule.COOPERATIVE)
         assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
 
     def test_gavel_raises_lowest_level_up_to_caps(self) -> None:
-        """The cap does not change the equal split, because the second tenant gets all that it can
-        use.
-        """
+        """The cap does not change the equal split: the second tenant gets all that it can use."""
         found = solve_shares(
             ask(
                 [[0, 800, 0], [0, 1, 0], [1, 75, 0], [1, 0, 1]],
@@ -263,9 +257,7 @@ class TestFailingBackend:
         assert found.shares.tobytes() == split.shares.tobytes()
 
     def test_rejects_shares_that_break_constraints(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """OR-Tools has returned zeros without an error, and other backends may exceed the
-        capacity.
-        """
+        """OR-Tools has returned zeros without an error; other backends may exceed the capacity."""
         honest = shares._max_efficiency
 
         def twice(*given_: Any) -> Any:

@@ -1,6 +1,4 @@
-"""Test correction factors of start estimates: quantiles of past ratios, including those of waiting
-jobs.
-"""
+"""Test correction factors of start estimates: quantiles of past ratios, also of waiting jobs."""
 
 from __future__ import annotations
 

@@ -65,9 +65,7 @@ class TestRemainingTime:
         assert drawn == {5, 15, 25}
 
     def test_counts_running_jobs_as_longer(self) -> None:
-        """Five of ten jobs ended at 10, and five have run for 90, so most jobs last longer than
-        10.
-        """
+        """Of 11 jobs, 5 ended at 10, 1 at 100, and 5 have run for 90: most last longer than 10."""
         chance = draws()
         of = Survival([10] * 5 + [100], [90] * 5)
         lasted = [of.draw_left(0, chance, least=1) for _ in range(2000)]
@@ -185,9 +183,7 @@ class TestNoEstimate:
 
     @pytest.mark.parametrize("is_cut", [False, True])
     def test_reports_price_above_maximum(self, is_cut: bool) -> None:
-        """Regression: the reason was the length of the queue, but a shorter queue would not have
-        helped.
-        """
+        """Regression: the reason was the queue's length, but a shorter queue would not help."""
         asked = busy(job(1, 1), job(2, 1, max_price_micro=5), job(3, 1, max_price_micro=5))
         asked = replace(asked, prices=(PoolPrice("v100", 6, 1, 1, 6, 2000),))
         asked = replace(asked, entitlements=())

@@ -1,5 +1,4 @@
-"""Test that rows of a statement that contradict each other are found, even if each row is
-consistent.
+"""Test that contradicting rows of a statement are found, even if each row is consistent.
 
 The cases change each field of valid statements. If a change is accepted, it must be irrelevant.
 """

@@ -191,8 +191,7 @@ class TestGpusQueuedForBorrowing:
 
 
 def asked(price_micro: int = 0, surcharges: tuple[Surcharge, ...] = (ON,), **rest: Any) -> Snapshot:
-    """Return a round with two nodes of 4 GPUs, all held by tenant 1; tenants 1 and 2 each wait for
-    8.
+    """Return a round: tenant 1 holds two nodes of 4 GPUs, and tenants 1 and 2 each wait for 8.
 
     The previous round was one round interval ago.
     """
@@ -268,8 +267,7 @@ class TestRound:
 
 class TestConsecutiveRounds:
     def test_price_settles_within_one_step_of_maximum_price(self) -> None:
-        """A job with a maximum price leaves the queue when the price is above it, and returns when
-        it falls.
+        """A job leaves the queue while the price exceeds its maximum, and returns afterwards.
 
         So the surcharge moves by one step around the price up to which the job would queue.
         """

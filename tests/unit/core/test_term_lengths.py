@@ -52,11 +52,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pool(credit_micro: int | None = None) -> Snapshot:
-    """Return a round in which jobs 1 to 3 of 1, 2 and 3 GPUs wait, and the lease of job 4 (1 GPU)
-    is due.
-
-    No tenant has quota.
-    """
+    """Return a round without quota: jobs of 1, 2 and 3 GPUs wait, the lease of job 4 is due."""
     plain = snapshot(
         [job(1, 1), job(2, 2), job(3, 3), job(4, 1)],
         [lease(4, 4, (2, 1), expires_us=AT_US)],

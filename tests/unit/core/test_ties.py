@@ -25,9 +25,7 @@ TIED = [
 
 
 def tied_problem(seed: int) -> ShareProblem:
-    """Return a problem with few different speedups, some of them 0, so that many shares are
-    optimal.
-    """
+    """Return a problem with few different speedups, some 0, so that many shares are optimal."""
     chance = np.random.default_rng(seed)
     tenants, types = int(chance.integers(2, 5)), int(chance.integers(1, 4))
     faster = 1 + np.cumsum(chance.integers(0, 3, (tenants, types - 1)), axis=1)

@@ -1,6 +1,4 @@
-"""Test rounds that another version of the policy or of a solver decided: their plans are
-checked.
-"""
+"""Test rounds decided by another version of the policy or of a solver: their plans are checked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test the remaining work of a job with an uncertain estimate: the truncated normal
-distribution.
-"""
+"""Test the remaining work of a job with an uncertain estimate: a truncated normal distribution."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def test_work_left_is_constant_beyond_four_errors() -> None:
 def test_expected_end_never_moves_earlier(
     whole_us: int, shares: list[int], error_milli: int
 ) -> None:
-    """If a job runs on, its expected end does not move earlier by more than a microsecond of
-    rounding.
-    """
+    """If a job runs on, its expected end does not move earlier, apart from small errors."""
     first, second = (whole_us * share // 1000 for share in shares)
     before, after = (
         work_left(whole_us, first, error_milli),

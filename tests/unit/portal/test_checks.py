@@ -1,6 +1,4 @@
-"""Test that production refuses unsafe settings with one line per problem; the demo is not
-checked.
-"""
+"""Test that production refuses unsafe settings, one line per problem; the demo is not checked."""
 
 from __future__ import annotations
 

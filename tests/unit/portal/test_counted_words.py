@@ -1,6 +1,4 @@
-"""Test words that follow a count, such as "2 tokens act" and "1 token acts", wherever they are
-written.
-"""
+"""Test words after a count, as in "2 tokens act" and "1 token acts", wherever they are written."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ class TestPoolWithSeveralTypes:
         assert said == "Aspen gets 11 GPUs of k80 fewer; Aspen gets 2 GPUs of v100 more."
 
     def test_counts_other_lines_instead_of_tenants(self) -> None:
-        """Regression: four lines of two tenants gave "1 other tenant", and ten lines of five
-        tenants gave 7.
-        """
+        """Regression: 4 lines of 2 tenants gave "1 other tenant", and 10 lines of 5 gave 7."""
         said = sentence((1, "k80", -9), (2, "k80", 8), (1, "v100", 2), (2, "v100", -1))
         assert said.endswith("Aspen gets 2 GPUs of v100 more; 1 other line moves as well.")
 

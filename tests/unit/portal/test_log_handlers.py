@@ -1,6 +1,4 @@
-"""Test a full disk: log lines are lost, the terminal reports this once, and the process
-continues.
-"""
+"""Test a full disk: log lines are lost, the terminal says so once, and the process continues."""
 
 from __future__ import annotations
 

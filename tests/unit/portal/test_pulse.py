@@ -53,9 +53,7 @@ class Watched:
         self.why: list[str] = []
 
     def passes(self, seconds: float, *alive: str, step_s: float = PULSE_EVERY_S) -> list[str]:
-        """Pass time while the processes in `alive` report that they are idle; return the
-        restarts.
-        """
+        """Pass time while the `alive` processes report that they are idle; return the restarts."""
         return self.passes_with(seconds, dict.fromkeys(alive, IDLE), step_s=step_s)
 
     def passes_with(

@@ -52,9 +52,7 @@ class TestSite:
 
 
 def size_of(name: str) -> int:
-    """Return the size of a package with its compiled modules in bytes, or 0 if it is not
-    installed.
-    """
+    """Return a package's size with compiled modules in bytes, or 0 if it is not installed."""
     try:
         listed = metadata.files(name) or []
     except metadata.PackageNotFoundError:

@@ -13,9 +13,7 @@ ME, OTHER = 1, 2
 
 
 def pool(setting: str, other: str | None, *, all_names: bool = False) -> Visibility:
-    """Return a pool's visibility; `other` is its name for the other tenant if that tenant has
-    quota.
-    """
+    """Return a pool's visibility; `other` names the other tenant if that tenant has quota."""
     names = {ME: "north", OTHER: other}
     known = {
         key: VisibleTenant(key, key, name, "", 0) for key, name in names.items() if name is not None

@@ -25,9 +25,7 @@ def rules_of(script: str) -> list[tuple[str, str]]:
 
 
 def sheet_of(script: str) -> str:
-    """Return the rules in the order of `addStyleRule`, which puts each rule before the earlier
-    ones.
-    """
+    """Return the rules in the order of `addStyleRule`, which puts each new rule first."""
     return "".join(f"{selector}{{{said}}}\n" for selector, said in reversed(rules_of(script)))
 
 

@@ -1,6 +1,4 @@
-"""Test that the limits of a request's fields fit the columns, because Postgres would fail with a
-500.
-"""
+"""Test that limits of a request's fields fit the columns: otherwise Postgres fails with a 500."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test that a local job's metric is read as untrusted text, and that virtual jobs report their own
-values.
-"""
+"""Test that local jobs' metrics are read as untrusted text; virtual jobs report own values."""
 
 from __future__ import annotations
 

@@ -282,9 +282,7 @@ class TestSharedFolder:
 
 class TestChangedJobUser:
     def former(self, root: Path, *names: str) -> Path:
-        """Return a job with a lease that ran as the former user, and the files that this lease
-        left.
-        """
+        """Return a job whose lease ran as the former user and left files with these names."""
         job = lease_folder(root, TOKEN).parents[1]
         portal(prepare, root)
 

@@ -104,9 +104,7 @@ def line(**cells: str) -> str:
 
 
 class NarrowSqueue:
-    """A squeue that prints one job; it cuts the fields of --Format to their widths, and no
-    others.
-    """
+    """A squeue that prints one job; only the fields of --Format are cut to their widths."""
 
     options = SlurmOptions(partition="gpu")
 

@@ -1,6 +1,4 @@
-"""Test the credit that a tenant may still promise: the lower of what its credit limit and its
-budget leave.
-"""
+"""Test the credit a tenant may still promise: the lower of what credit limit and budget leave."""
 
 from __future__ import annotations
 

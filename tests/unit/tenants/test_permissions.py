@@ -1,6 +1,4 @@
-"""Test permissions against a second table: every role and action, in the own tenant and in
-others.
-"""
+"""Test permissions against a second table: every role and action, in own and other tenants."""
 
 from __future__ import annotations
 
