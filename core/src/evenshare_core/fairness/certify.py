@@ -91,9 +91,7 @@ def certify(
 
 
 def _sampled(snapshot: Snapshot, measured: Measured, ideals_of: IdealsOf) -> TriedMisreports | None:
-    """Probe one row, chosen by the round's number, with other speeds; None if there is no row to
-    probe.
-    """
+    """Probe one row, chosen by the round's number, with other speeds; None without such a row."""
     rows = measured.judged.rows
     known = [place for place, (_, profile) in enumerate(rows) if profile]
     if not measured.has_ideals or not known:
