@@ -1,5 +1,4 @@
-"""Benchmark of UniSched's estimator: errors of its speeds and iterations, and the cost of an
-estimate.
+"""Benchmark of UniSched's estimator: errors of its speeds and iterations, and an estimate's cost.
 
 Speeds: Gavel's throughputs are predicted from a profile of at most two GPUs, and each one from all
 others of its job. Iterations: runs drawn from 20 seeds per family are estimated after half of their

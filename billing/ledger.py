@@ -77,9 +77,7 @@ class Posting:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def merged(self) -> list[tuple[int, int]]:
-        """Return an entry per account and side, without zeros, so that paid and earned stay
-        separate.
-        """
+        """Return an entry per account and side, without zeros, so paid and earned stay separate."""
         sums: dict[tuple[int, bool], int] = defaultdict(int)
         for account, micro in self.entries:
             sums[account, micro > 0] += micro
@@ -181,9 +179,7 @@ def post_gift(
 
 
 def open_book(slug: str) -> Book:
-    """Return the book of this name, created if missing: `main` for pools at scale 1, others for
-    scaled pools.
-    """
+    """Return or create the book of this name: `main` at scale 1, others for scaled pools."""
     real = slug == "main"
     book, _ = Book.objects.get_or_create(
         slug=slug,
@@ -320,8 +316,7 @@ def _move(postings: Sequence[Posting]) -> None:
 def _hold_limits(
     accounts: Sequence[Account], change: Mapping[int, int], settled: Mapping[int, int]
 ) -> list[Account]:
-    """Refuse transfers that would exceed a credit limit, except settlements of GPU-time already
-    used.
+    """Refuse transfers beyond a credit limit, except settlements of GPU-time already used.
 
     Return the accounts whose overrun shrinks, with the new overrun set but not saved.
     """

@@ -28,9 +28,7 @@ BATCHES = 4
 
 @shared_task(name="billing.meter", ignore_result=True, acks_late=True)
 def meter(*_: Any, **__: Any) -> int:
-    """Meter and settle all pools, count hits of price forecasts; return the number of usage lines
-    written.
-    """
+    """Meter and settle all pools, count forecast hits; return the number of usage lines written."""
     lines = 0
     for pool in Pool.objects.order_by("id"):
         try:

@@ -134,9 +134,7 @@ def rounds_as_logged() -> CheckReport:
 
 
 def prices_equal_decisions() -> CheckReport:
-    """Check that each posted price equals the price in its event and in the round's stored
-    decision.
-    """
+    """Check that each posted price equals the price in its event and in the stored decision."""
     report = report_of(
         count("billing_postedprice"),
         [

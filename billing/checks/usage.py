@@ -140,8 +140,7 @@ def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm
 
 
 def _steps(rests: Sequence[list[int]], since: list[int] | None) -> dict[int, list[int | None]]:
-    """Return the additional steps of the sweep by event number: times until which it goes on after
-    that event.
+    """Return, by event number, the times until which the sweep goes on after that event.
 
     None switches to the present rule.
     """

@@ -48,8 +48,7 @@ FROM judged WHERE f.id = judged.id AND f.points = judged.points
 
 
 def count_forecasts(pool_id: int) -> int:
-    """Count hits of a pool's price forecasts at times that have passed; return how many forecasts
-    changed.
+    """Count hits of a pool's price forecasts for past times; return how many forecasts changed.
 
     Source: ADR 0176.
     """

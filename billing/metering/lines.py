@@ -125,9 +125,7 @@ def _charged_until(term: ClosedTerm) -> datetime | None:
 
 
 def _hour(cursor: MeterCursor, term: ClosedTerm) -> datetime:
-    """Return the settlement hour of a term: the hour of its end, or the first open hour if that one
-    is settled.
-    """
+    """Return the term's settlement hour: the hour of its end, or the first open hour if later."""
     hour = hour_of(from_us(term.ends_us))
     return hour if cursor.settled_until is None else max(hour, cursor.settled_until)
 

@@ -73,11 +73,10 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
 
 
 def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[int]]:
-    """Return the last event and the number of rests read when the meter began to split terms by the
-    present rule.
+    """Return the last event and the number of rests before terms were split by the present rule.
 
-    The result is empty if it always did. A sweep of version 1 used the former rule, and continues
-    with the present one.
+    The result is empty if that rule always applied. A sweep of version 1 used the former rule, and
+    continues with the present one.
     """
     if cursor.state.get("sweep", {}).get("version") == 1:
         return {"rule_since": [cursor.event_number, len(rests)]}

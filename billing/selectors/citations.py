@@ -45,9 +45,7 @@ def cited_from(pool: Pool) -> int:
 
 
 def open_since(pool: Pool) -> datetime | None:
-    """Return the start (pool time) of the first open period of a pool's book, or None if all rounds
-    are still needed.
-    """
+    """Return the start (pool time) of a book's first open period; None if all rounds are needed."""
     settled = MeterCursor.objects.filter(pool=pool).values_list("settled_until", flat=True).first()
     now = book_now(pool.book)
     if settled is None:

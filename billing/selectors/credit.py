@@ -1,6 +1,4 @@
-"""Queries of credit for pages and the API: terms, budgets, the date when a budget runs out,
-requests.
-"""
+"""Queries of credit for pages and the API: terms, budgets and when they run out, requests."""
 
 from __future__ import annotations
 

@@ -143,9 +143,7 @@ def _swept(pool_id: int, lines: Sequence[IncomeLine], late: timedelta | None) ->
 
 
 def _metered(pool_id: int) -> tuple[int, list[tuple[int, int]]]:
-    """Return the number of the pool's last metered event, and the checks without rounds that the
-    meter used.
-    """
+    """Return the number of the last metered event, and the checks without rounds that were used."""
     cursor = MeterCursor.objects.filter(pool_id=pool_id)
     row = cursor.values_list("event_number", "state__rests").first()
     return (row[0], [(number, us) for number, us in row[1] or ()]) if row else (0, [])

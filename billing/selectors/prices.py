@@ -18,9 +18,7 @@ Factor = Annotated[Decimal, formatted_as(str, type="string")]
 
 
 class PriceRow(Answer, frozen=True):
-    """The price of a borrowed GPU-hour of a type from a round on, and the GPU use from which it was
-    computed.
-    """
+    """The price of a borrowed GPU-hour of a type from a round on, and the GPU use behind it."""
 
     pool: str
     gpu_type: str

@@ -71,9 +71,7 @@ class RevenuePeriod:
 
 
 class AlphaItem(Answer, frozen=True, rename={"unreadable": "unreadable_jobs"}):
-    """A tenant's income and quota; `tenant` is null for the operator, which owns unallocated
-    capacity.
-    """
+    """A tenant's income and quota; `tenant` is null for the operator's unallocated capacity."""
 
     tenant: str | None
     earned: Decimal

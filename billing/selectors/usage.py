@@ -103,9 +103,7 @@ def usage_rows(lines: QuerySet[UsageLine], limit: int) -> list[tuple[int, UsageR
 
 
 def stated(kind: type[Row], row: object = None, /, **more: object) -> Row:
-    """Return a row of `evenshare_core.money.rows`, with the fields of `more`, and others from
-    `row`.
-    """
+    """Return a row of `evenshare_core.money.rows`: fields of `more`, and others from `row`."""
     names = more if row is None else kind.__struct_fields__
     return kind(
         **{name: _stated(more[name] if name in more else getattr(row, name)) for name in names}

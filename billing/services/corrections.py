@@ -72,9 +72,7 @@ def _corrected(charge: Transfer) -> CorrectedCharge | None:
 
 
 def _count(before: CorrectedCharge | None, after: CorrectedCharge) -> None:
-    """Add the change to the day of the charge; a correction that is already posted is not added
-    again.
-    """
+    """Add the change to the day of the charge; a posted correction is not added again."""
     change_micro = before.change_micro if before else 0
     if after.change_micro < min(-after.charged_micro, change_micro):
         raise OverCorrectedError(

@@ -76,9 +76,7 @@ def lock_budget(tenant: Tenant, book: Book) -> Budget:
 
 
 def _terms(request: CreditTermsRequest) -> dict[str, Any]:
-    """Return the values of the budget's columns; without a budget, its other fields get their
-    defaults.
-    """
+    """Return the values of the budget's columns; without a budget, other fields get defaults."""
     errors = FieldErrors()
     kind = BudgetPeriod(request.budget_period)
     begins, ends = request.budget_from, request.budget_until

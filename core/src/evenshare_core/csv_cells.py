@@ -1,5 +1,4 @@
-"""CSV files for spreadsheets, written so that no cell is a formula and readers get back the
-original text.
+"""CSV files for spreadsheets: no cell is a formula, and readers get back the original text.
 
 A spreadsheet interprets a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return as a
 formula. Such a cell gets a leading apostrophe, unless it is a number. A cell that already has

@@ -10,9 +10,7 @@ from .terminal import inert, when
 
 
 def standing_line(row: Any, before: str = "") -> str:
-    """Return the state of a job's deadline, prefixed with `before`; empty if the job has no
-    deadline.
-    """
+    """Return the state of a job's deadline after `before`; empty if the job has no deadline."""
     if not isinstance(row, Mapping):
         return ""
     standing, answer = inert(row.get("standing", "")), row.get("answer")

@@ -89,9 +89,7 @@ def _expected(estimate: Any) -> str:
 
 
 def _stop(stop: Any) -> str:
-    """Return after how many iterations the job's metric is expected to meet its criterion, and the
-    basis.
-    """
+    """Return the expected iterations until the job's metric meets its criterion, and the basis."""
     if not isinstance(stop, Mapping):
         return ""
     note = stop.get("note")

@@ -141,9 +141,7 @@ def _plan(row: Any) -> str:
 
 
 def _overclaim(row: Mapping[str, Any]) -> str:
-    """Return the GPU type on which the job type was declared faster than measured, with both
-    speeds.
-    """
+    """Return the GPU type with a declared speed above the measured speed, and both speeds."""
     return (
         f"declared faster than measured on {inert(row.get('gpu_type'))}:"
         f" {inert(row.get('declared'))}, measured {inert(row.get('measured'))}; rounds use the"

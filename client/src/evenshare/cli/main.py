@@ -68,9 +68,7 @@ def _run(options: argparse.Namespace, screen: Terminal) -> int:
 
 
 def is_conflict(refused: ApiError) -> bool:
-    """Return whether the error is a conflict: 409, or 422 because the key was used with another
-    body.
-    """
+    """Return whether the error is a conflict: 409, or 422 for a key used with another body."""
     code = str(refused.problem.get("reason_code", ""))
     return refused.status == 409 or (refused.status == 422 and code.startswith("idempotency"))
 

@@ -29,9 +29,7 @@ def round_pin(options: argparse.Namespace, client: Client, screen: Terminal) -> 
 
 
 def with_core(module: str) -> ModuleType:
-    """Import a module of this package that needs evenshare-core; if that is missing, explain how to
-    install it.
-    """
+    """Import a module that needs evenshare-core; if that is missing, say how to install it."""
     if sys.version_info < NEEDS:
         here = ".".join(map(str, sys.version_info[:2]))
         raise UsageError(f"verifying needs Python 3.11 or newer, this is {here}; there: {INSTALL}")

@@ -66,9 +66,7 @@ class Files:
 
 @contextmanager
 def to_save(folder: str | None) -> Iterator[Files]:
-    """Yield the named folder, and create it if it is missing; without a name, yield a temporary
-    folder.
-    """
+    """Yield the named folder, created if missing; without a name, yield a temporary folder."""
     if folder is not None:
         yield Files(Path(folder))
         return
@@ -118,8 +116,7 @@ def fetch_records(client: Client, pool: str, first: int, last: int) -> list[dict
 
 
 def fetch_bundle(client: Client, files: Files, pool: str, number: int, sha256: str = "") -> bool:
-    """Return whether the bundle of a round could be fetched, or is in the folder already with this
-    hash.
+    """Return whether a round's bundle could be fetched, or is in the folder with this hash.
 
     False means that the portal keeps only the bundle's hashes and proofs.
     """

@@ -75,9 +75,7 @@ def keep_newer(path: Path, new: Pin) -> None:
 
 
 def proof_of(client: Client, pool: str, first: int, second: int) -> Proof | None:
-    """Fetch the portal's proof that its log of the second size starts with its log of the first
-    size.
-    """
+    """Fetch the portal's proof that its log of size `second` starts with that of size `first`."""
     if not 0 < first < second:
         return None
     answer = client.get(f"/chain/{part(pool)}/consistency", first=first, second=second)

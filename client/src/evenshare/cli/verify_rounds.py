@@ -50,9 +50,7 @@ Wanted = Callable[[RoundRecord], bool]
 
 
 def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """Return exit code 0 if everything is proven, 3 if something is wrong, 5 if something is not
-    proven.
-    """
+    """Return exit code 0 if all is proven, 3 if something is wrong, 5 if something is unproven."""
     if sum(value is not None for value in (options.round, options.last, options.since)) > 1:
         raise UsageError("give only one of a round number, --last and --since")
     since_us = None if options.since is None else to_us(read_instant("--since", options.since))
@@ -125,8 +123,7 @@ def _download(
 def _guard_span(
     files: Files, records: list[RoundRecord], first: int, newest: int, since_us: int | None
 ) -> None:
-    """Refuse a response without the first or the last round, because fewer rounds would be
-    verified.
+    """Refuse a response without the first or the last round.
 
     The positions in the records are verified, so no round in between can be missing.
     """
@@ -161,9 +158,7 @@ def _first(options: argparse.Namespace, client: Client, newest: int, since_us: i
 
 
 def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], int]:
-    """Return a function that marks one of the reader's jobs as found, and counts those of the
-    rounds that are still missing.
-    """
+    """Return a function that marks a job of the reader as found, and counts those still missing."""
     history = RoundHistory(files.read)
     days: dict[str, set[str]] = {}
     for record in records:

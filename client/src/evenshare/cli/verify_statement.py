@@ -1,5 +1,4 @@
-"""`evenshare statement verify`: download charges and incomes with their factors, and recompute
-them.
+"""`evenshare statement verify`: download charges and incomes, and recompute them from factors.
 
 Imported only by `statement`, with evenshare-core.
 """
@@ -55,9 +54,7 @@ NO_LOG = "the portal has no log of the pool's rounds, or none in it yet; see --w
 
 
 def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """Return exit code 0 if everything is proven, 3 if something is wrong, 5 if something is not
-    proven.
-    """
+    """Return exit code 0 if all is proven, 3 if something is wrong, 5 if something is unproven."""
     if options.from_dir is not None:
         if options.save_dir is not None:
             raise UsageError("give --from-dir or --save-dir, not both")

@@ -28,8 +28,7 @@ AFTER_HEAD = "a round that is not in the pool's log yet"
 
 
 class StatementRounds:
-    """The rounds in a folder, with records proven by the head and bundles proven by the records'
-    hashes.
+    """The rounds in a folder: the head proves the records, whose hashes prove the bundles.
 
     `head` is None if no log was read. Decisions are not recomputed; `evenshare round verify` does
     that.
@@ -51,9 +50,7 @@ class StatementRounds:
         self.head: HeadFinding | None = None
 
     def read(self, tenants: Collection[str], named: Collection[int]) -> None:
-        """Read and check the files with the keys of `tenants`, for the rounds that rows name
-        (`named`).
-        """
+        """Read and check the files of the rounds `named` by rows, with the keys of `tenants`."""
         if not named:
             return
         try:

@@ -116,9 +116,7 @@ class Folder:
         return None
 
     def newest_of_all(self) -> list[Checkpoint]:
-        """Return the files of the newest complete set by rank, whatever the number of ranks; empty
-        if none.
-        """
+        """Return the newest complete set's files by rank, for any count of ranks; empty if none."""
         for one in self._begin():
             parts = read_parts(self.path, one)
             if parts:

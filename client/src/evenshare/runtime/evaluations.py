@@ -22,9 +22,7 @@ ROOM = 1000
 
 
 class Criterion(NamedTuple):
-    """The criterion that ends the job: its metric is at least `value` if `at_least`, otherwise at
-    most `value`.
-    """
+    """The criterion that ends the job: a metric of at least (`at_least`) or at most `value`."""
 
     metric: str
     at_least: bool
@@ -46,9 +44,7 @@ class EvaluationLog:
         self._written: tuple[int, float] | None = None
 
     def add(self, iteration: int, metric: float) -> None:
-        """Add the metric's value after `iteration` iterations, if that is later than the last
-        point.
-        """
+        """Add the metric's value after `iteration` iterations, if later than the last point."""
         if iteration < 1 or (self._points and iteration <= self._points[-1][0]):
             return
         points = [*self._points, (iteration, metric)]
@@ -65,9 +61,7 @@ class EvaluationLog:
         return bool(self._points) and self._points[-1] != self._written
 
     def write(self) -> None:
-        """Write the file without flushing it to disk: a program that restarts repeats lost
-        evaluations.
-        """
+        """Write the file without a flush to disk: a restarted program repeats lost evaluations."""
         points = self._points
         if not points or points[-1] == self._written:
             return

@@ -217,9 +217,7 @@ class GangKeeper(Keeper):
             self._board.say()
 
     def _decide_beginning(self) -> list[int]:
-        """As rank 0, publish the common start once all ranks are known; return the ranks that are
-        missing.
-        """
+        """As rank 0, publish the common start once all ranks are known; return missing ranks."""
         heard = self._board.hear_all()
         missing = [rank for rank, facts in enumerate(heard) if "whole" not in facts]
         if not missing:
@@ -238,8 +236,9 @@ class GangKeeper(Keeper):
         return missing
 
     def _is_last(self, number: int) -> bool:
-        """Wait until the number of the last store is known; return whether this is the last store,
-        once its set is complete.
+        """Return whether this store is the last, once its set is complete.
+
+        Wait until the number of the last store is known.
         """
         self._wake()
         while not self._released:
@@ -326,9 +325,7 @@ class GangKeeper(Keeper):
         self._board.say(**facts)
 
     def _name_due(self, now: float) -> dict[str, int]:
-        """Return the number of the next store that all ranks should write, further ahead if they
-        missed one.
-        """
+        """Return the number of the next store for all ranks, further ahead after a missed one."""
         if self._stored < self._due or now < self._due_again_at or self._stored == self._first:
             return {}
         if self._due > self._complete:

@@ -69,9 +69,7 @@ class IterationLog:
         return self._sums is not self._written
 
     def write(self) -> None:
-        """Write the file without flushing it to disk: a report that is lost with the machine is
-        harmless.
-        """
+        """Write the file without a flush to disk: a report lost with the machine is harmless."""
         sums = self._sums
         if sums is self._written:
             return

@@ -186,9 +186,7 @@ class Keeper:
             self._write_patiently(0.0)
 
     def _write_patiently(self, patience_s: float) -> None:
-        """Write the snapshot, unless the program's own thread holds the lock for longer than
-        `patience_s`.
-        """
+        """Write the snapshot, unless the program's thread holds the lock beyond `patience_s`."""
         if not self._writing.acquire(timeout=patience_s):
             return
         try:
@@ -210,9 +208,7 @@ class Keeper:
         self._written_at = time.monotonic()
 
     def _cut(self) -> NoReturn:
-        """Exit at the end of the grace, in the middle of an iteration; only earlier stores are
-        kept.
-        """
+        """Exit at the end of the grace, inside an iteration; only earlier stores are kept."""
         code = CHECKPOINTED if self._failure is None else NOT_WRITTEN
         say(f"lease {self.contract.lease} ends inside an iteration: {self._position()}")
         self._note_suspended()
@@ -254,9 +250,7 @@ class Keeper:
                 self.flush()
 
     def _forget(self) -> None:
-        """Disable the keeper in a forked child, such as a data loader, which must neither write nor
-        yield.
-        """
+        """Disable the keeper in a fork, such as a data loader, which must not write or yield."""
         self._forked = True
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)

@@ -39,9 +39,7 @@ class Progress:
         return self._newest is not self._written
 
     def write(self) -> None:
-        """Write the file without flushing it to disk: a report that is lost with the machine is
-        harmless.
-        """
+        """Write the file without a flush to disk: a report lost with the machine is harmless."""
         newest = self._newest
         if newest is None or newest is self._written:
             return

@@ -73,9 +73,7 @@ def complete_sets(folder: Path) -> list[CheckpointSet]:
 
 
 def highest_sequence(folder: Path, lease: int) -> int:
-    """Return the highest number that a lease has used, whether or not its set is complete; 0 if
-    none.
-    """
+    """Return the highest number that a lease has used, even in an incomplete set; 0 if none."""
     sets = (set_of(path.name) for path in folder.iterdir())
     return max((one.sequence for one in sets if one and one.lease == lease), default=0)
 

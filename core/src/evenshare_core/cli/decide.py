@@ -79,9 +79,7 @@ def _read(path: Path) -> Snapshot:
 
 
 def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
-    """Yield each condition that the portal's snapshots always meet, and whether this snapshot meets
-    it.
-    """
+    """Yield each condition that portal snapshots always meet, and whether this one meets it."""
     yield "lease_us must be at least 1", snapshot.lease_us >= 1
     bounds = snapshot.lease_bounds_us
     least, most = bounds if len(bounds) == 2 else (1, snapshot.lease_us)

@@ -167,9 +167,7 @@ def _check_checkpoints(options: Options, workload: Workload) -> None:
 
 
 def _check_history(changes: Sequence[NodeChange], workload: Workload) -> None:
-    """Reject a node history that ends before the first job, because its start time is probably
-    wrong.
-    """
+    """Reject a node history that ends before the first job: its start time is probably wrong."""
     last_us = max((change.at_us for change in changes), default=0)
     if 0 < last_us < min(job.submitted_us for job in workload.jobs):
         raise InputError(

@@ -55,8 +55,7 @@ class QuotaLimit:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
-    """The answer to an admission request: leases and their option, or the limit that prevents the
-    promise.
+    """The answer to a request: leases and their option, or the limit that prevents the promise.
 
     `blocked` has the SLO leases before the deadline in which the closest option does not fit. Each
     comes with the level that has too few cells, or QUOTA_LEVEL if the quota is too small.
@@ -174,18 +173,14 @@ class _OptionRoom:
 
     @property
     def cells_end(self) -> int | None:
-        """The first deadline by which all leases would fit without the quota; None if they never
-        fit.
-        """
+        """The first deadline by which all leases fit without the quota; None if they never fit."""
         return _end(self.room.fitting(self.option.units), self.leases)
 
     def first(self) -> tuple[int, ...]:
         return tuple(np.flatnonzero(self.fits)[: self.leases].tolist())
 
     def blocked(self, deadline: int) -> tuple[tuple[int, int], ...]:
-        """Return the leases before a deadline in which the option does not fit, with the highest
-        level that is short.
-        """
+        """Return leases without room before a deadline, each with the highest short level."""
         rows = np.flatnonzero(~self.fits[:deadline])
         short = self.room.free[rows] < np.array(self.option.units)
         highest = short.shape[1] - 1 - short[:, ::-1].argmax(axis=1)
@@ -194,9 +189,7 @@ class _OptionRoom:
 
 
 def _end(fits: NDArray[np.bool_], leases: int) -> int | None:
-    """Return the first deadline by which `leases` of these leases fit; the last entry of `fits`
-    holds for later ones.
-    """
+    """Return the first deadline by which `leases` fit; `fits[-1]` holds for later leases."""
     places = np.flatnonzero(fits)
     if len(places) >= leases:
         return int(places[leases - 1]) + 1
@@ -222,9 +215,7 @@ def _refusal(rows: Sequence[_OptionRoom], deadline: int, earliest: int | None) -
 
 
 def free_after(problem: SelectorProblem, plan: SelectorPlan, leases: int) -> Counts:
-    """Return the units that a plan leaves free, by lease and level; the last row holds for later
-    leases.
-    """
+    """Return a plan's free units by lease and level; the last row holds for later leases."""
     now, planned = free_units(problem, plan)
     if problem.is_slo_cycle:
         planned[0] = np.minimum(planned[0], now)

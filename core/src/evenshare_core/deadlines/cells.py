@@ -128,15 +128,11 @@ class _FreeNodes:
         row[node] = row.get(node, 0) + gpus
 
     def _waste(self, node: int, gpus: int) -> tuple[bool, int, int]:
-        """Return a sort key that prefers nodes on which no larger cell is split, then the fewest
-        free GPUs.
-        """
+        """Return a sort key: first nodes where no larger cell is split, then fewest free GPUs."""
         count, larger = self.free[node], 1 << gpus.bit_length()
         return count // larger != (count - gpus) // larger, count, node
 
     def _nearness(self, node: int, need: int) -> tuple[bool, int, int]:
-        """Return a sort key that prefers the smallest node with room for all GPUs, or else the
-        largest node.
-        """
+        """Return a sort key: the smallest node with room for all GPUs, or else the largest node."""
         count = self.free[node]
         return count < need, count if count >= need else -count, node

@@ -30,9 +30,7 @@ _POINTS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
 
 
 class DeclaredStep(NamedTuple):
-    """A percentage of the time from submission to the deadline, and the reward for a job that ends
-    by then.
-    """
+    """A percentage of the time from submission to deadline, and the reward for an end by then."""
 
     percent: Decimal
     reward_micro: int

@@ -138,8 +138,7 @@ class SelectorProblem:
         return free
 
     def fits(self, step: RewardStep, option: CellOption, ready: int = 0) -> tuple[int, int] | None:
-        """Return (leases to plan, their deadline) for a step and an option; None if there is too
-        little time.
+        """Return (leases to plan, their deadline) for a step and option; None if time is too short.
 
         Leases that can run after the horizon are not planned. `ready` is as in `SelectorJob`.
         """

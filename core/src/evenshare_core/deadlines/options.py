@@ -81,9 +81,7 @@ def units_of(cells: Cells) -> Cells:
 
 
 def one_node_units(gpus: int) -> Cells:
-    """Return the units of `gpus` on one node: a block of the next power of two, minus its unused
-    GPUs.
-    """
+    """Return the units of `gpus` on one node: the next power of two, minus its unused GPUs."""
     highest = (gpus - 1).bit_length()
     if highest >= LEVELS:
         raise ValueError(f"gpus: {gpus} do not fit one cell of {NODE_GPUS}")
@@ -92,9 +90,7 @@ def one_node_units(gpus: int) -> Cells:
 
 
 def free_cells(free_gpus: Iterable[int]) -> Cells:
-    """Return the free cells of nodes with these free GPUs; for example, 6 GPUs are a cell of 4 and
-    one of 2.
-    """
+    """Return the free cells of nodes; for example, 6 free GPUs are a cell of 4 and one of 2."""
     total = [0] * LEVELS
     for gpus in free_gpus:
         total[3] += gpus // NODE_GPUS

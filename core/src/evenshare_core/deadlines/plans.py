@@ -75,9 +75,7 @@ def free_units(problem: SelectorProblem, plan: SelectorPlan) -> tuple[Counts, Co
 
 
 def faults(problem: SelectorProblem, plan: SelectorPlan) -> list[str]:
-    """Return what is wrong with a plan, as sentences; empty if it is feasible and its bound is
-    valid.
-    """
+    """Return a plan's faults as sentences; empty if it is feasible and its bound is valid."""
     wrong = [
         fault
         for job in problem.jobs

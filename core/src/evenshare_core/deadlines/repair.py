@@ -168,9 +168,7 @@ class Repair:
             self._shift(number, to, slot)
 
     def _trade(self, number: int, order: Sequence[int]) -> bool:
-        """Replace another job by this column and fill the freed room; undo both unless the reward
-        rises.
-        """
+        """Replace another job by this column and fill the freed room, if the reward rises."""
         state = self.reservations
         gain = self._gain(number)
         if gain <= 0 or self.effort <= 0:

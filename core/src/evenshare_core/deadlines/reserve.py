@@ -122,8 +122,7 @@ def _fits(row: Row, units: Cells) -> bool:
 
 
 def lay(reservations: SlotReservations, chosen: Sequence[int]) -> list[int]:
-    """Lay out chosen columns, one per job, with the least slack first; return those that did not
-    fit.
+    """Lay out chosen columns, one per job, least slack first; return those that did not fit.
 
     At equal slack, the column with more GPUs goes first, then the one that comes first in `chosen`.
     """

@@ -1,3 +1,1 @@
-"""The disclosed form of a round: ids become numbers, unread data is left out, and fields have
-names.
-"""
+"""The disclosed form of a round: numbers for ids, no unread data, and names for fields."""

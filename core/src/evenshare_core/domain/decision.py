@@ -121,8 +121,7 @@ class TermLength(Value, frozen=True, array_like=True):
 
 
 class Trade(Value, frozen=True, array_like=True):
-    """An exchange of quota between two tenants and two GPU types, in micro-GPUs, from this round
-    on.
+    """An exchange of quota of two GPU types between two tenants, in micro-GPUs, from this round on.
 
     `buyer` receives `bought_micro` of the faster type from `seller`, which receives `sold_micro` of
     the slower one. `rate_micro` is in millionths of a slow GPU per fast one. A negative rate undoes
@@ -153,9 +152,7 @@ class Swap(Value, frozen=True, array_like=True):
 
 
 class Skip(Value, frozen=True, array_like=True):
-    """Jobs of one tenant that wait for the same reason, in arrival order, with the numbers of the
-    reason.
-    """
+    """A tenant's jobs that wait for the same reason, in arrival order, and the reason's numbers."""
 
     reason: Reason
     tenant: TenantId

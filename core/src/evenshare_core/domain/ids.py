@@ -94,9 +94,7 @@ def shape_of(value_type: Any) -> Shape:
 
 
 def is_row(value_type: Any) -> bool:
-    """Return whether the type is a value or a named tuple; both become lists of fields as plain
-    data.
-    """
+    """Return whether plain data of the type is a list of fields: a value or a named tuple."""
     if not isinstance(value_type, type):
         return False
     return issubclass(value_type, Value) or (

@@ -40,9 +40,7 @@ class IterationTime(NamedTuple):
 
 
 class MeasuredSpeed(NamedTuple):
-    """A measured speed in thousandths of the slowest measured type's, with its spread and number of
-    reports.
-    """
+    """A speed in thousandths of the slowest measured type's, with its spread and report count."""
 
     speed_milli: int
     spread_milli: int
@@ -82,9 +80,7 @@ class Comparison(NamedTuple):
 
 
 def is_settled(average: Average) -> bool:
-    """Return whether an average has enough reports, close enough together, to derive speeds from
-    it.
-    """
+    """Return whether an average has enough and close enough reports to derive speeds from it."""
     return average.reports >= LEAST_REPORTS and average.spread_milli <= MOST_SPREAD_MILLI
 
 

@@ -25,9 +25,7 @@ class Profile(Value, frozen=True, array_like=True):
     priority: int = 1
 
     def speed_milli(self, gpu_type: str) -> int:
-        """Return thousandths of the slowest type's speed; 0 if the job type cannot run on this GPU
-        type.
-        """
+        """Return thousandths of the slowest type's speed; 0 if this type cannot run the job."""
         return dict(self.speedups).get(gpu_type, 0)
 
 

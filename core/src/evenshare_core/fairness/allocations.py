@@ -80,8 +80,7 @@ class Allocation:
 
     @property
     def noise(self) -> Array:
-        """The tolerance of each row's throughput, for the solver's accuracy and rounding to
-        micro-GPUs.
+        """The tolerance of each row's throughput, for the solver's accuracy and rounding.
 
         Rounding to micro-GPUs changes each share by up to half a micro-GPU. For each row, it may
         also take half a micro-GPU from the largest share of a type.

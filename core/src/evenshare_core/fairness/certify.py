@@ -91,11 +91,7 @@ def certify(
 
 
 def _sampled(snapshot: Snapshot, measured: Measured, ideals_of: IdealsOf) -> TriedMisreports | None:
-    """Try misreports of one row with speeds, chosen by the round's number.
-
-    Return None if no row has speeds, the decision has no ideals, or there are too many rows or
-    jobs.
-    """
+    """Probe one row, chosen by the round's number, with other speeds; None without such a row."""
     rows = measured.judged.rows
     known = [place for place, (_, profile) in enumerate(rows) if profile]
     if not measured.has_ideals or not known:

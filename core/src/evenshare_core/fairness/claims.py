@@ -84,10 +84,10 @@ def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> list[int]:
 
 
 def _better(sums: Sums, kind: _Kind, at_us: int) -> str | None:
-    """Return the type on which the job increases its tenant's deserved GPUs most; among equal
-    types, the one with the lowest rho.
+    """Return the type on which the job increases its tenant's deserved GPUs most.
 
-    Return None if no type is better than the claimed one.
+    Among equal types, the one with the lowest rho is taken. Return None if no type is better than
+    the claimed one.
     """
     tenant, claimed, gpus, types = kind
     demand, quota = _standing(sums, tenant, claimed)

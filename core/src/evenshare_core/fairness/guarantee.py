@@ -182,9 +182,7 @@ def _share(claim: ClaimService | None) -> int:
 
 
 def _losable(leases: list[int], spare: int) -> int:
-    """Return the GPUs that a tenant can lose on a node: whole leases, larger ones first, that fit
-    in its spare GPUs.
-    """
+    """Return the GPUs a tenant can lose on a node: whole leases in its spare, larger first."""
     left = spare
     for gpus in sorted(leases, reverse=True):
         if gpus <= left:

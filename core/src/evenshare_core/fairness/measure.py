@@ -39,9 +39,7 @@ RATIONALITY = Property.INDIVIDUAL_RATIONALITY
 
 
 class TriedMisreports(NamedTuple):
-    """The misreports of a row that were tried, above and below the truth, and how many are
-    possible.
-    """
+    """A row's tried misreports, above and below the truth, and how many are possible."""
 
     over: Sequence[Probe]
     of_over: int
@@ -196,9 +194,7 @@ class Measured:
         return self._counted(name, count)
 
     def _owners(self, name: Property) -> CertificateItem:
-        """Check that no borrowing lease delays an owner, and that no tenant pays for GPUs within
-        its quota.
-        """
+        """Check that borrowing delays no owner, and that no tenant pays for GPUs of its quota."""
         check = check_owners(self.snapshot, self.decision)
         if not check.owed and not check.borrowed:
             why = "nobody waits for GPUs of its quota, and nothing was borrowed in this round"
@@ -258,9 +254,7 @@ class Measured:
     # ---- between rows ----
 
     def _idle(self, name: Property) -> CertificateItem | None:
-        """Return a property's line without a comparison, if there are too few or too many rows to
-        compare.
-        """
+        """Return a property's line without a comparison, if rows are too few or too many."""
         rows = len(self.judged.rows)
         if rows < 2:
             why = "nobody with quota has jobs" if not rows else "only one has jobs"
@@ -309,9 +303,7 @@ class Measured:
         )
 
     def _margins(self, allocation: Allocation) -> tuple[Array, Array]:
-        """Return each row's ratio to the equal split (inf if capped), and whether it is below that
-        split.
-        """
+        """Return each row's ratio to the equal split (inf if capped), and whether it is less."""
         each, alone = properties.sharing_incentive(
             allocation.speedups,
             allocation.shares,

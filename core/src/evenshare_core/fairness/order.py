@@ -278,8 +278,7 @@ class _Order:
         return moment
 
     def _may_come_later(self, kind: _Kind, gpu_type: str) -> bool:
-        """Return whether this type may have been the last one tried for a job that accepts several
-        types.
+        """Return whether this type may have been the last one tried for a job with several types.
 
         A running job stays on its type. A job does not borrow on any type while its tenant's quota
         of another type has room for it.
@@ -299,9 +298,7 @@ class _Order:
         )
 
     def _served_elsewhere(self, first_unfit: dict[ClaimKey, int]) -> None:
-        """Apply line 17 to jobs that may have been first on this type before another type served
-        them.
-        """
+        """Apply line 17 to jobs that may have been first on this type until another served them."""
         for term in self._terms:
             job = self._jobs.get(term.job)
             for name in self._types(job.gpu_types) if job is not None else ():

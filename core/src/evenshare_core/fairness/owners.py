@@ -86,8 +86,7 @@ class _Shape(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """The GPUs of a node that are not held within quota, and the ends of the terms on its borrowed
-    GPUs.
+    """A node's GPUs that are not held within quota, and the ends of terms on borrowed GPUs.
 
     `fresh` has the terms that the round starts.
     """
@@ -168,9 +167,7 @@ class _OwnersRound:
                 self._nodes[node_id] = node._replace(gpus=node.gpus - gpus)
 
     def _add_jobs(self, decision: Decision) -> None:
-        """Collect the waiting jobs that held no lease before the round, and the jobs for which a
-        node may be kept.
-        """
+        """Collect waiting jobs that held no lease before, and jobs for which a node may be kept."""
         held = {lease.job for lease in self._snapshot.leases}
         given = {row.job: row for row in decision.grants}
         for job in self._snapshot.jobs:

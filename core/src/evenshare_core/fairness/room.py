@@ -136,9 +136,7 @@ class Room:
 
 
 def _surely_free(free: Iterable[int], withdrawn: int) -> int:
-    """Return the most GPUs that are surely free on one node, wherever the `withdrawn` GPUs were
-    taken.
-    """
+    """Return the most GPUs surely free on one node, wherever the `withdrawn` GPUs were taken."""
     if not withdrawn:
         return max(free, default=0)
     rows = sorted(free, reverse=True)
@@ -149,8 +147,7 @@ def _surely_free(free: Iterable[int], withdrawn: int) -> int:
 
 
 def _unclear(terms: Sequence[PickedTerm]) -> list[int]:
-    """Return the largest possible error of a node's free GPUs, at each moment from the end back to
-    the start.
+    """Return the largest error of a node's free GPUs at each moment, from the end to the start.
 
     An exchange swaps a renewal with the grants that had taken its GPUs. It matters at a moment only
     if some of these were picked before that moment and others after it. So the error is at most the

@@ -30,9 +30,7 @@ class TradeSide(NamedTuple):
 
     @property
     def gain(self) -> Fraction:
-        """Value received over value given, for example 1.2 for a fifth more; 0 if nothing was
-        given.
-        """
+        """Value received over value given, such as 1.2 for a fifth more; 0 if nothing was given."""
         return self.received / self.gave if self.gave else Fraction(0)
 
     @property

@@ -9,8 +9,7 @@ from evenshare_core.formulations.programs import Efficiency, SolverResult
 
 
 def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -> Array:
-    """Return the part of each GPU type that a tenant gets by its weight, if it can use the type;
-    shape n x k.
+    """Return each tenant's part of each GPU type by weight; shape n x k.
 
     A type is split among the tenants that can run on it. A tenant whose cap is below its part gets
     the same mix, scaled down to the cap, and the rest is split again.

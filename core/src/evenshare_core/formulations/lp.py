@@ -172,8 +172,7 @@ class LinearProgram:
         self.highs.setBasis(kept)
 
     def hold_optimum(self) -> bool:
-        """Fix columns and rows with a dual at their bounds, so that all remaining points are
-        optimal.
+        """Fix columns and rows with a dual at their bounds, so all remaining points are optimal.
 
         By complementary slackness, columns with a reduced cost keep their value, and rows with a
         dual stay at their bound. Return whether a nonbasic column or row without a dual is left, so

@@ -28,9 +28,7 @@ LARGEST = 1e12
 
 
 class ShareRule(StrEnum):
-    """The rule by which GPUs are shared: its objective and its guarantee; see
-    `docs/policies/oef.md`.
-    """
+    """The rule of sharing GPUs: its objective and guarantee; see `docs/policies/oef.md`."""
 
     COOPERATIVE = "cooperative"
     NONCOOPERATIVE = "noncooperative"

@@ -120,9 +120,7 @@ def _laid(program: CompactProgram, chosen: Sequence[int], order: Sequence[int]) 
 
 
 def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
-    """Return the columns of the last plan: the same option for each job, and the same step if
-    possible.
-    """
+    """Return the last plan's columns: the same option per job, and the same step if possible."""
     places = {job.id: place for place, job in enumerate(program.problem.jobs)}
     rows = {places[row.job]: row for row in jobs.values() if row.job in places}
     kept: dict[int, int] = {}

@@ -165,8 +165,7 @@ def round_ideals(snapshot: Snapshot) -> tuple[Ideal, ...]:
 
 
 def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
-    """Return the promises of the pool's policy, or the minimum promises if the policy is not
-    installed.
+    """Return the promises of the pool's policy, or the minimum if the policy is not installed.
 
     Raises:
         OptionError: the pool's policy setting is wrong.

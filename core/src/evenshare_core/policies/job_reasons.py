@@ -97,8 +97,7 @@ def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[s
 
 
 def _term_cost(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> int | None:
-    """Return the maximum cost of a term of the job, or None if the stored cost cannot be
-    reproduced.
+    """Return the maximum cost of the job's term; None if the stored cost is not reproducible.
 
     The tenant would borrow the GPUs that exceed its quota, given its use after the round. The
     stored cost is that of one job of the group.

@@ -1,5 +1,4 @@
-"""The interface of a policy: one pure function, and the facts that other code needs about the
-policy.
+"""The interface of a policy: one pure function, and the facts that other code needs.
 
 A policy is a class in its own package and one line of `evenshare_core.policies.registry.POLICIES`.
 Pages, forms, the API, the simulator and certificates use this interface; none of them checks a
@@ -89,8 +88,7 @@ class PricedStart(NamedTuple):
 
 
 class Policy(ABC):
-    """A scheduling policy: a pure function with no clock, no I/O, and no state except
-    `snapshot.memory`.
+    """A scheduling policy: a pure function with no clock, I/O or state except `snapshot.memory`.
 
     `version` changes whenever the same snapshot may give a different decision, or the memory gets
     different fields. The engine then drops the memory. `title` and `promise` (one sentence)
@@ -214,10 +212,10 @@ class Policy(ABC):
         snapshot: Snapshot,  # noqa: ARG002 - the same; as the round found it
         decision: Decision,  # noqa: ARG002 - the same
     ) -> OrderRule | None:
-        """Return the rule that tenants with the lowest ratio of received to deserved GPU-time go
-        first, or None.
+        """Return the rule that orders tenants by received over deserved GPU-time, or None.
 
-        Certificates check the rule if `Property.LONG_TERM_ORDER` is promised.
+        The tenant with the lowest ratio goes first. Certificates check the rule if
+        `Property.LONG_TERM_ORDER` is promised.
         """
         return None
 
@@ -225,17 +223,14 @@ class Policy(ABC):
         self,
         options: Options,  # noqa: ARG002 - for policies that ask what jobs are worth
     ) -> ValueRule | None:
-        """Return how jobs without a declared value are valued, or None if the policy reads no
-        values.
+        """Return how jobs without a declared value are valued, or None if no value is read.
 
         Certificates use this rule if `Property.INDIVIDUAL_RATIONALITY` is promised.
         """
         return None
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return the private data of jobs that the policy, and the certificates of its rounds,
-        read.
-        """
+        """Return the jobs' private data that the policy and its rounds' certificates read."""
         asks = {
             Private.ESTIMATE: self.traits.needs_estimates,
             Private.UTILITIES: self.value_rule(options) is not None,

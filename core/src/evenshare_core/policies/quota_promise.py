@@ -55,7 +55,5 @@ class QuotaPromise(NamedTuple):
 
     @property
     def within_us(self) -> int | None:
-        """Return the longest wait for GPUs within quota, in us of pool time, or None if it is
-        unbounded.
-        """
+        """Return the longest wait for GPUs within quota, in us of pool time; None if unbounded."""
         return sum(part.length_us for part in self.parts) if self.parts else None

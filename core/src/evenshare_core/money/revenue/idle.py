@@ -365,9 +365,7 @@ def _totals(rates: Mapping[str, int], steps: Iterable[Mapping[str, int]]) -> set
 
 
 def weights_between(before: Mark, after: Mark) -> dict[int, int]:
-    """Return the weights of a term from the marks at its start and end (without zeros), in
-    1/`after.scale`.
-    """
+    """Return a term's nonzero weights from the marks at its start and end, in 1/`after.scale`."""
     factor = after.scale // before.scale
     sums = before.sums
     if factor > 1:

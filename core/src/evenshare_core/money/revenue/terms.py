@@ -106,9 +106,7 @@ class Sweep:
                 term.round_us = self.watermark_us
 
     def _await_round(self, lease: int, term: OpenTerm) -> None:
-        """Record that a term waits for the first round at or after its due time, which may be this
-        one.
-        """
+        """Record that a term waits for the first round, maybe this one, from its due time on."""
         term.round_us = None
         if term.due_us is None:
             return

@@ -45,9 +45,7 @@ class Calm(NamedTuple):
     beyond: Mapping[ClaimKey, int]
 
     def only_renews(self, view: KeptRound) -> bool:
-        """Return whether a round renews all due leases, if nothing happens except that leases come
-        due.
-        """
+        """Return whether a round renews all due leases, if nothing else happens."""
         if view.is_limited or view.at_us >= self.until_us:
             return False
         of_claim: dict[ClaimKey, int] = {}
@@ -62,8 +60,7 @@ class Calm(NamedTuple):
 def calm_of(
     progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
 ) -> Calm | None:
-    """Return the facts that hold after a round that only renewed leases, or None if no facts are
-    known.
+    """Return the facts that hold after a round that only renewed leases; None if unknown.
 
     `claims`: the sums at the round, by (tenant, GPU type).
     """

@@ -62,9 +62,7 @@ class GangRoom:
     def _search(
         self, one: EvenCandidate, gpu_type: str, free: FreeCapacity, before: Rank | None
     ) -> list[NodePart] | None:
-        """Search for nodes to clear: by rule 6 for a gang of rank `before`, or by rule 4 (a) if
-        `before` is None.
-        """
+        """Search for nodes to clear: by rule 6 for a gang of rank `before`, else by rule 4 (a)."""
         by_node = self._index(gpu_type).by_node
         spare: dict[int, int | None] = {}
         leases: dict[int, list[Ranked]] = {}
@@ -170,8 +168,7 @@ def overtaken_from(
     progress: RoundProgress, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
     may_lose: bool,
 ) -> int | None:  # fmt: skip # rows of what belongs together
-    """Return a time before which rule 6 cannot start to end the lease for a gang, or None if it
-    never can.
+    """Return a time before which rule 6 cannot start to end the lease for a gang; None if never.
 
     `free_us`: the time from which the lease may be preempted. `claim`: its tenant's claim.
     `may_lose`: whether the tenant keeps min(D, Q) without the lease. While nothing happens, ranks

@@ -1,6 +1,4 @@
-"""The state of a round: an entry for each job that had its turn, with the leases that end for the
-job.
-"""
+"""The state of a round: an entry for each job that had its turn, with the leases ended for it."""
 
 from __future__ import annotations
 
@@ -206,9 +204,7 @@ class RoundProgress:
         return Key(None if value == float("inf") else value, None, note)
 
     def _charge(self, standing: TenantStanding, gpus: int, gpu_type: str) -> None:
-        """Charge the tenant for one lease of GPU-time; the charge counts for the rest of this round
-        (rule 1).
-        """
+        """Charge the tenant for one lease of GPU-time, until this round ends (rule 1)."""
         self.admission.take(standing.tenant, gpu_type, gpus)
         standing.given += gpus
         standing.granted_us += gpus * self.pool.lease_us

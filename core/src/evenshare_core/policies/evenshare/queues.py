@@ -117,17 +117,13 @@ class JobOrder(ABC):
         classes: Mapping[tuple[int, str, int, int], ClassService] | None,
         at_us: int,
     ) -> None:
-        """`classes`: the sums of job classes at the time of the round, or None if `claims` must be
-        advanced first.
-        """
+        """`classes`: job classes' sums at the round, or None if `claims` must be advanced first."""
         self._claims, self._classes, self.at_us = claims, classes, at_us
         self._fair: dict[JobClass, int] = {}
 
     @abstractmethod
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """Return the rank that sorts the job in its list; for a renewal, its rank at the time of
-        the round.
-        """
+        """Return the job's sort rank in its list; for a renewal, the rank at the round's time."""
 
     def now(self, candidate: EvenCandidate) -> Rank:
         """Return the rank at the time of the round, which is comparable between all jobs."""
@@ -147,9 +143,7 @@ class JobOrder(ABC):
         return (tier, (kept - self.fair_us(*job_class)) / job_class[1]), submitted_us, job
 
     def fair_us(self, claim: ClaimKey, demand: int, weight: int) -> int:
-        """Return FairTime (14) of a class of jobs, from the creation of the class to the time of
-        the round.
-        """
+        """Return FairTime (14) of a class of jobs, from the class's creation to the round."""
         if self._classes is not None:
             return self._classes[*claim, demand, weight].fair_gpu_us
         key = (claim, demand, weight)
@@ -217,9 +211,7 @@ def remaining_us(job: Job, done_us: float) -> float:
 
 
 class EstimateOrder(JobOrder):
-    """The order with estimates: the job that its fair share would have finished earliest comes
-    first.
-    """
+    """The order with estimates: first the job that its fair share would have finished earliest."""
 
     def rank(self, candidate: EvenCandidate) -> Rank:
         """Return (d E - FairTime) / min(d, FairShare), in us; inf if FairShare is 0."""
@@ -301,9 +293,7 @@ _NO_LIST = KindList([])
 
 
 class JobLine:
-    """The jobs of one or more claims in the order of rule 2: the first job of each kind, and
-    renewals.
-    """
+    """Jobs of one or more claims in the order of rule 2: the first of each kind, and renewals."""
 
     __slots__ = ("_heap", "_is_waiting", "_order")
 

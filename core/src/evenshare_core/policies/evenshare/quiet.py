@@ -51,8 +51,7 @@ class _Rules(NamedTuple):
 def stays_until(
     progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
 ) -> int:
-    """Return the time in us before which all rounds decide the same as this round, which granted
-    nothing.
+    """Return until when, in us, rounds decide the same as this round, which granted nothing.
 
     `claims`: the sums at the time of the round, by (tenant, GPU type). Return the round's own time
     if nothing is known about later rounds:
@@ -105,9 +104,7 @@ def has_choice_of_types(progress: RoundProgress) -> bool:
 
 
 def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
-    """Return when rule 4 (a) starts to owe a tenant GPUs (`TenantStanding.is_owed`), or None if
-    never.
-    """
+    """Return when rule 4 (a) first owes a tenant GPUs (`TenantStanding.is_owed`); None if never."""
     falls = 19 * mine.share - 20 * claim.held
     if falls <= 0:
         return None
@@ -117,9 +114,7 @@ def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
 def _until_victims(
     progress: RoundProgress, rules: _Rules, until_us: int, claims: Mapping[ClaimKey, ClaimSums]
 ) -> int:
-    """Return when a lease could first end or move for a waiting job, though it could not in this
-    round.
-    """
+    """Return when a lease that cannot end or move for a waiting job now could first do so."""
     if not (rules.guarantee or rules.defragment or rules.pays or rules.gangs):
         return until_us
     pool, least_us = progress.pool, progress.options.min_runtime_us

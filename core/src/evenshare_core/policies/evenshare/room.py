@@ -85,9 +85,7 @@ class RoomMaker:
         return self._take(one, gpu_type, choice[1], PreemptionRule.GUARANTEE, numbers)
 
     def _owed(self, job: Job, gpu_type: str) -> dict[str, int] | None:
-        """Return the numbers that show that the tenant is owed the job's GPUs, or None if it is
-        not.
-        """
+        """Return numbers that show that the tenant is owed the job's GPUs; None if it is not."""
         if not self._options.guarantee:
             return None
         mine = self._progress.standings[job.tenant, gpu_type]
@@ -191,9 +189,7 @@ class RoomMaker:
         return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved), rule)
 
     def _movable(self, gpu_type: str, free: FreeCapacity, gpus: int) -> dict[int, list[Lease]]:
-        """Return the movable leases of each node that would have room if all its preemptible leases
-        ended.
-        """
+        """Return movable leases by node, for nodes with room if all preemptible leases left."""
         index, available = self._index(gpu_type), free.available.free
         movable = {}
         for node, rows in index.by_node.items():
@@ -204,9 +200,7 @@ class RoomMaker:
         return movable
 
     def _may_move(self, lease: Lease) -> bool:
-        """Return whether the lease is small, and whether the limits of its job allow a new term
-        elsewhere.
-        """
+        """Return whether the lease is small, and its job's limits allow a new term elsewhere."""
         if lease.placement[0][1] > MOVABLE_GPUS:
             return False
         progress = self._progress

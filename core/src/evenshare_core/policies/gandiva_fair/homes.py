@@ -93,9 +93,7 @@ class TypeHomes:
         self._room = None
 
     def find(self, gpus: int) -> Placement:
-        """Return a home for a new job without reserving it, or an empty home if the type has too
-        few GPUs.
-        """
+        """Return a home for a new job, not reserved; empty if the type has too few GPUs."""
         if self._room is None:
             rooms = {node: max(0, count - self.asked[node]) for node, count in self.gpus.items()}
             self._room = FreeGpus(rooms, self.size)
@@ -108,9 +106,7 @@ class TypeHomes:
         return self._least_loaded(gpus)
 
     def _least_loaded(self, gpus: int) -> Placement:
-        """Return as few nodes as possible: of the nodes that are large enough, the least loaded
-        ones.
-        """
+        """Return as few nodes as possible: the least loaded of the nodes that are large enough."""
         kept, chosen, left, seen = [], [], gpus, set[int]()
         while self._heap and left:
             load, node = heappop(self._heap)
@@ -345,8 +341,7 @@ class Placer:
     def _best_change(
         self, claim: Claim, rows: Iterable[StrideJob], percent: int
     ) -> tuple[float, str, StrideJob] | None:
-        """Return the largest gain of a tenant's jobs on a type, the target type, and the job to
-        move.
+        """Return the largest gain of a tenant's jobs on a type, the target type, and the job.
 
         On a tie, the first job of `rows` is chosen: the latest job, and one without a lease if
         possible.
@@ -389,9 +384,7 @@ def least_pass_us(row: TypeHomes, one: StrideJob) -> int:
 
 
 def least_passes(jobs: Iterable[StrideJob], nodes: Set[int]) -> dict[int, int]:
-    """Return for each of these nodes the least pass of its jobs with tickets, or 0 without such
-    jobs.
-    """
+    """Return for each of these nodes the least pass of its jobs with tickets, or 0 if none."""
     least: dict[int, int] = {}
     for one in jobs:
         passes = one.passes

@@ -1,5 +1,4 @@
-"""Attainable rates of placed jobs: max-min fair over tenants, by progressive filling of their
-totals.
+"""Attainable rates of placed jobs: max-min fair over tenants, by progressive filling.
 
 Source: Gandiva_fair (EuroSys 2020), 3.2. The paper divides tickets by all GPUs of a tenant's jobs
 (1). On an unbalanced placement, tenants then get less than their share. Here, the rates x raise the

@@ -148,9 +148,7 @@ class Turns:
         return all(self._free[node] >= gpus and self._ends_in_time(node) for node, gpus in one.home)
 
     def _ends_in_time(self, node: int) -> bool:
-        """Return whether a term that starts now ends before the job that the node is kept for needs
-        it.
-        """
+        """Return whether a term from now ends before the job that the node is kept for needs it."""
         return node not in self.held or self.at_us + self.term_us <= self._frees_us.get(node, 0)
 
     def _keep_out(self, one: StrideJob) -> None:

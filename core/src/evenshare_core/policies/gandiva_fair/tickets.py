@@ -53,9 +53,7 @@ class GpuTypes:
         return ONE_MILLI if profile is None else profile.speed_milli(gpu_type)
 
     def usable(self, job: Job) -> tuple[str, ...]:
-        """Return the accepted types that the job can run on and that are large enough, slowest
-        first.
-        """
+        """Return the accepted types that can run the job and are large enough, slowest first."""
         key = (job.gpu_types, job.profile, job.gpus)
         types = self._usable.get(key)
         if types is None:
@@ -93,9 +91,7 @@ class _Uncovered:
         return sum(micro for usable, micro in self._left.items() if gpu_type in usable)
 
     def cover(self, gpu_type: str, micro: int, rank: Mapping[str, int]) -> None:
-        """Give micro-GPUs of a type to jobs that still request some, those with the fewest slower
-        types first.
-        """
+        """Give micro-GPUs of a type to jobs that still request some, fewest slower types first."""
         here = [usable for usable in self._left if gpu_type in usable]
         for usable in sorted(here, key=lambda row: (_slower(row, gpu_type, rank), row)):
             part = min(micro, self._left[usable])

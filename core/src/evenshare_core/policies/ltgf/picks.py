@@ -35,9 +35,7 @@ OTHER_TYPE_TEXTS = {
 def select(
     tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations, options: LtgfOptions
 ) -> None:
-    """Run Algorithm 1 on queues that are in the order of Algorithm 2, and store the picks in
-    `pick`.
-    """
+    """Run Algorithm 1 on queues in the order of Algorithm 2, and store the picks in `pick`."""
     pick.homes = {(claim.tenant, claim.gpu_type): claim for claim in tenants}
     _serve_reserved(tenants, pick, reservations)
     _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
@@ -160,8 +158,7 @@ class LtgfPicks:
         return self.admission.check(job, gpu_type) is None
 
     def reported_type(self, one: LtgfCandidate) -> str:
-        """Return the type for which a waiting job's reason is shown: the first on which no limit
-        refuses the job.
+        """Return the type of a waiting job's shown reason: the first on which no limit refuses it.
 
         A limit on one type does not explain why the job waits for room on another.
         """

@@ -233,8 +233,7 @@ class IncrementalLtgf:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Return until when rounds would grant nothing, in us, or None if passing time never
-        changes that.
+        """Return until when rounds grant nothing, in us, or None if passing time changes nothing.
 
         Time only changes which job is first in line, and only reservations depend on this. While
         nothing fits, the order makes no difference, except for line 17.

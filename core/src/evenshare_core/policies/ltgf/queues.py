@@ -99,9 +99,7 @@ class TenantClaim:
         return rho_of(job_received(row, at_us), self._job_fair_us(row, at_us))
 
     def score(self, row: JobService, at_us: int) -> tuple[float, float]:
-        """Return (-reward, 0) for a job that ran, or (inf, GPU-time / weight) if its rho is
-        undefined.
-        """
+        """Return (-reward, 0) for a job that ran, (inf, GPU-time / weight) if rho is undefined."""
         # Hot path, run for each waiting job in each round, so calls are inlined.
         if self._sums is None:
             fair_us = self.classes[row.demand, row.weight].fair_gpu_us - row.baseline_gpu_us

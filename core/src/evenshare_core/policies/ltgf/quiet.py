@@ -63,8 +63,7 @@ class _Rival(NamedTuple):
 
 
 def stays_until(last: EmptyRound) -> int:
-    """Return the time in us before which all rounds decide the same as this round, which granted
-    nothing.
+    """Return until when, in us, rounds decide the same as this round, which granted nothing.
 
     Return the round's own time if this is unknown. It is unknown with several GPU types, or with
     rewards that depend on the clock. It is also unknown if a limit refused a job, so that another

@@ -66,9 +66,7 @@ class MarketMemory:
         self.is_batch = is_over or not round_us
 
     def stays_until(self) -> int:
-        """Return when the next batch is due or theta forgets a day, assuming that no job comes or
-        goes.
-        """
+        """Return when the next batch is due or theta forgets a day, if no job comes or goes."""
         if self.batch_us is None:
             return self.at_us
         until_us, forgets_us = self.batch_us + self._options.interval_us, self.tops.stays_until()

@@ -163,8 +163,7 @@ class MarketPicks:
         return False
 
     def _clear_for(self, job: Job, gpu_type: str) -> None:
-        """Keep a node's GPUs for a job within quota until the borrowed leases on the node have
-        ended.
+        """Keep a node's GPUs for a job within quota until the node's borrowed leases have ended.
 
         If nothing were kept, other jobs would take the node's GPUs as these leases end one by one.
         """

@@ -114,8 +114,7 @@ class Search:
         return PriceRefusal(price_micro - value_micro, needed, price_micro)
 
     def best(self, use: SlotUse) -> PlannedStart | None:
-        """Return the start with the largest gain, on a tie the earliest, or None if no start has a
-        gain.
+        """Return the start with the largest gain, the earliest on a tie; None without a gain.
 
         The value of a bid does not depend on the end, so a bid gets its earliest start with a gain.
         """

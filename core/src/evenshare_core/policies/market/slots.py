@@ -99,9 +99,7 @@ class SlotUse:
         return lowest
 
     def cheapest_micro(self, gpus: int) -> list[tuple[int, int]]:
-        """Return the current slot and the slot with the least use, with prices for `gpus` more
-        GPUs.
-        """
+        """Return the current slot and the least used slot, with prices for `gpus` more GPUs."""
         slots = self.kept.get(gpus)
         if slots is None:
             slots = [(0, self.price_now_micro(gpus))]
@@ -119,9 +117,7 @@ class SlotUse:
         return int(self.curve[min(int(self.held[slot]) + gpus, self.capacity)])
 
     def own_start(self, tenant: int, quota: int, gpus: int, slots: int, first: int) -> int | None:
-        """Return the first slot, not before `first`, from which a gang fits its quota until its
-        end.
-        """
+        """Return the first slot from `first` on from which a gang fits its quota until its end."""
         if gpus > quota:
             return None
         key, kept = (tenant, quota, gpus, slots, first, "own"), self.kept

@@ -96,8 +96,7 @@ class Windows:
         return self._records
 
     def losing(self) -> tuple[list[int], list[int]]:
-        """Return the starts whose hourly price is lower than at all earlier starts, and these
-        prices.
+        """Return the starts with a lower hourly price than all earlier starts, and these prices.
 
         An hourly price is the price of the first hour, or the mean price if that is higher. Prices
         of 0 are left out, because they keep no job waiting.

@@ -130,9 +130,7 @@ class Admission:
         return new
 
     def copy(self, limits: Limits) -> Admission:
-        """Return a copy with these limits, in which the same GPUs are held, for example for a
-        trial.
-        """
+        """Return a copy with these limits, in which the same GPUs are held, such as for a trial."""
         new = Admission(limits, self._lease_us)
         for key, account in self._accounts.items():
             new._account(*key).hold(account.own, account.borrowed)
@@ -217,9 +215,7 @@ class Admission:
         return not self._limits.are_none or job.max_price_micro is not None
 
     def price_may_refuse(self, most_micro: int, gpu_types: Collection[str]) -> bool:
-        """Return whether any posted price of these types (all types if empty) is above
-        `most_micro`.
-        """
+        """Return whether a posted price of these types (all if empty) is above `most_micro`."""
         prices = self._prices
         return any(prices.get(name, 0) > most_micro for name in gpu_types or prices)
 

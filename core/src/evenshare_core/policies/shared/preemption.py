@@ -208,8 +208,7 @@ def _fewest(
 def fewest(
     needed: int, rows: list[RankedLease], spare: Mapping[int, int | None]
 ) -> list[RankedLease]:
-    """Return the fewest leases that free `needed` GPUs, or no lease if all of them together free
-    too few.
+    """Return the fewest leases that free `needed` GPUs, or none if all together free too few.
 
     Larger leases are taken first, until a single lease can free the rest. The smallest lease that
     can is taken then. `rows`: sorted; no lease has more GPUs than its tenant may lose. `spare`:
