@@ -2,6 +2,14 @@
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C. Departures: docs/unisched-paper.md.
 
+| paper | here | unit |
+|---|---|---|
+| V_f | `RewardStep.reward_micro` | millionths of a point; at most 100 points |
+| Q_f | `RewardStep.deadline` | SLO leases from the first that can begin |
+| L | `RewardStep.leases` | SLO leases at full speed; one per step, as T_sr differs |
+| A, phi-bar (8) | `SelectorJob.options` | cells, thousandths |
+| N^cell | `SelectorProblem.free` | free cells by slot of one best-effort lease |
+
 A slot is a best-effort lease (5 minutes), and slot 0 begins now. An SLO lease is two slots. Outside
 an SLO cycle, the first SLO lease begins in slot 1. Best-effort jobs and profilers compete only for
 slot 0.

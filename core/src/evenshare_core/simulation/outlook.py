@@ -70,6 +70,10 @@ def look_ahead(
 
     `progress` is called with the current time after each round. If it raises an exception, the run
     ends.
+
+    Raises:
+        KeyError: a job of the snapshot has no work.
+        InvariantViolation: the policy broke an invariant.
     """
     state = PresentState(start, rules)
     result = go_on(state, until_us=until_us, progress=progress)

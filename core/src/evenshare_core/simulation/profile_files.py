@@ -94,7 +94,11 @@ class ProfiledModel:
 
 
 def read_profiles(text: str) -> list[ProfiledModel]:
-    """Read job types in the order of their first rows."""
+    """Read job types in the order of their first rows.
+
+    Raises:
+        TableError: a row is invalid, or contradicts others of its job type.
+    """
     groups: dict[tuple[str, str], list[TableRow]] = {}
     for row in read_table(text, "profiles", required=("model",), optional=COLUMNS[1:]):
         groups.setdefault((row.text("tenant"), row.name("model")), []).append(row)
