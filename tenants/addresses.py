@@ -10,8 +10,7 @@ LENGTH_MAX = 45
 
 
 def client_prefix(address: str) -> str:
-    """Return the client that an IP address belongs to: the IPv4 address itself, or the /64 of an
-    IPv6 address.
+    """Return the client of an IP address: the IPv4 address itself, or the /64 of an IPv6 address.
 
     An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) is the IPv4 address. Other text (a socket's
     name, or empty) is returned unchanged, cut to `LENGTH_MAX` characters.

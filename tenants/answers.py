@@ -142,8 +142,7 @@ def answer_fields(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def meta_of(kind: inspect.Type) -> inspect.Metadata:
-    """Return the annotations of a field's type, including those of an optional field's non-null
-    part.
+    """Return a field type's annotations, including those of an optional field's non-null part.
 
     The result's `type` has no annotations; that of an optional field is the type without None.
     """

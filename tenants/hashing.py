@@ -32,8 +32,7 @@ class HashingGate:
 
     @contextmanager
     def turn(self, wait_s: float = WAIT_S) -> Iterator[None]:
-        """Return the thread's database connection to the pool, and wait for one of the hashing
-        slots.
+        """Return the thread's database connection to the pool, and wait for a hashing slot.
 
         Raises:
             HashingBusyError: no slot became free within `wait_s`.

@@ -66,8 +66,7 @@ ON CONFLICT (tenant_id, user_id, route, key) DO NOTHING RETURNING id
 
 
 def begin_reply(request: KeyedRequest, made: list[str]) -> list[str] | None:
-    """Claim the key for the objects in `made`; return the objects of an earlier request with this
-    key, or None.
+    """Claim the key for the objects in `made`; return an earlier request's objects, or None.
 
     Call it inside the transaction of the work. If a concurrent request holds the key, this returns
     after its commit, or claims the key after its rollback.

@@ -116,8 +116,7 @@ def find_dilutions(
     capacity: Mapping[int, int],
     since: datetime,
 ) -> tuple[Dilution, ...]:
-    """Return the dilution that a change causes for each GPU type, at the instant with the largest
-    sum of quotas.
+    """Return each GPU type's dilution by a change, at the instant with the largest sum of quotas.
 
     `before` and `after`: all quotas of a pool, from `since` on; `capacity`: GPUs by type.
     """

@@ -135,9 +135,7 @@ def _twice(names: Sequence[str]) -> list[str]:
 
 
 def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a YAML list, at the top level or under `quotas`; each value is kept as
-    typed.
-    """
+    """Return the rows of a YAML list, at the top or under `quotas`; each value stays as typed."""
     try:
         top = yaml.compose(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError) as error:

@@ -67,9 +67,7 @@ def site_scope() -> AbstractContextManager[None]:
 
 @contextmanager
 def site_reading() -> Iterator[None]:
-    """Read rows of all tenants within a tenant's scope, without a savepoint; the scope is restored
-    afterwards.
-    """
+    """Read rows of all tenants in a tenant's scope, without a savepoint; then restore the scope."""
     if not connection.in_atomic_block:
         with site_scope():
             yield

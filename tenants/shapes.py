@@ -196,9 +196,7 @@ def hold_condition(table: str, name: str, condition: str) -> migrations.RunPytho
 
 
 def within_reach(*columns: str) -> str:
-    """Return the SQL condition that instants are within the years that the pages' calculations
-    support.
-    """
+    """Return the SQL condition that instants are in years that the pages can calculate with."""
     return " AND ".join(
         f'("{one}" IS NULL OR "{one}" >= \'1900-01-01\' AND "{one}" < \'9000-01-01\')'
         for one in columns

@@ -1,6 +1,4 @@
-"""Tokens: secrets with which a program acts for a person in the API, for a limited time and within
-scopes.
-"""
+"""Tokens: secrets with which a program acts for a person in the API, limited in time and scope."""
 
 from __future__ import annotations
 

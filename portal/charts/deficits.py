@@ -17,9 +17,7 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class DayDeficit:
-    """The GPU-seconds deserved on the last day, and how many of them were not received within their
-    hour.
-    """
+    """The GPU-seconds deserved on the last day, and those not received within their hour."""
 
     short_gpu_s: float
     deserved_gpu_s: float

@@ -168,8 +168,7 @@ def visible_pool_names(request: HttpRequest) -> list[str]:
 
 
 def book_pool(request: HttpRequest, tenant: Tenant, book: str, name: str = "") -> PoolFacts:
-    """Return the tenant's pool of this name if it charges to the book, else its first pool that
-    does.
+    """Return the tenant's pool of this name if it charges to the book, else its first such pool.
 
     If the tenant has no such pool, viewers who may see every pool get the book's first pool.
 

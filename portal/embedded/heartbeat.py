@@ -24,8 +24,7 @@ STALE_S = 10.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A worker's state at the instant `at`: idle if `task` is empty, else busy with it since
-    `since`.
+    """A worker's state at `at`: idle if `task` is empty, else busy with `task` since `since`.
 
     `waits_since`: since when the worker has been idle although its queue holds messages.
     """

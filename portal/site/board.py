@@ -53,9 +53,7 @@ class Reading:
     people: Mapping[str, Access | None] = field(default_factory=dict)
 
     def knows(self, pool: str, session: str, asked: float) -> bool:
-        """Return whether the reading has the pool and the session, and is new enough for a poll at
-        `asked`.
-        """
+        """Return whether the reading has pool and session, and is fresh for a poll at `asked`."""
         fresh = asked - self.begun <= FRESH_S
         return fresh and pool in self.pools and session in self.people
 

@@ -54,9 +54,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def trusted(request: HttpRequest) -> bool:
-    """Return whether the client is a monitor: it has the token, or is on this machine without a
-    proxy.
-    """
+    """Return whether the client is a monitor: with the token, or local without a proxy."""
     token: str = settings.METRICS_TOKEN
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     if token and scheme.lower() == "bearer":

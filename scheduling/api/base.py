@@ -41,9 +41,7 @@ class SchedulingView(ApiView):
         return seen_tenants(self.access)
 
     def asked_tenants(self) -> Collection[int] | None:
-        """Return a list with the tenant that the query names, or all tenants of the caller
-        (`tenants()`).
-        """
+        """Return the queried tenant as a list, or all tenants of the caller (`tenants()`)."""
         tenant = self.filtered_tenant()
         return self.tenants() if tenant is None else [tenant.pk]
 

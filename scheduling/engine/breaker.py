@@ -1,5 +1,4 @@
-"""A circuit breaker around each pool's executor, so that rounds do not wait for an engine that does
-not answer.
+"""A circuit breaker around each pool's executor: rounds do not wait for a silent engine.
 
 Five failed calls in a row open it. A successful `extend` or `forget` does not close it, since these
 calls may send nothing to the engine. An open breaker refuses calls at once until a cool-down has

@@ -1,5 +1,4 @@
-"""Pool time, read from the database's clock; it never runs backwards, and a change of its speed
-makes no jump.
+"""Pool time, from the database's clock; it never runs backwards or jumps when its speed changes.
 
 Only this module reads a pool's clock: rounds, services and pages receive a `PoolNow` or a time.
 `wall_now` returns the database's wall time. A reader of pages may select the wall time in the same

@@ -55,9 +55,7 @@ class EventLog:
         self.drafts.append(draft)
 
     def write(self, fence: PoolFence) -> None:
-        """Number the drafts and insert them; the caller has locked the fence, which holds the
-        counter.
-        """
+        """Number the drafts and insert them; the caller has locked the fence with the counter."""
         insert_rows(
             "scheduling_leaseevent",
             (

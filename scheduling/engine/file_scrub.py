@@ -19,8 +19,7 @@ PROBLEM_MAX = 255
 
 
 def scrub_files(*, files: int = FILES_AT_ONCE, size: int = BYTES_AT_ONCE) -> int:
-    """Compare the least recently checked files with their hashes; return the number of checked
-    files.
+    """Compare the least recently checked files with their hashes; return their number.
 
     It checks at least one file, and at most `files` files or `size` bytes.
     """

@@ -187,9 +187,7 @@ def _shape_of(row: Measurement) -> _MeasuredShape:
 
 
 def _take(measured: _Measured, lease: Lease, report: Report, limits: _TimeLimits) -> None:
-    """Add the difference to the last reading to the averages, or note once per lease why it cannot
-    be used.
-    """
+    """Add the difference to the last reading to the averages, or note once per lease why not."""
     reading = _reading(lease)
     profile = measured.profiles[lease.job.profile_id or 0]
     measured.readings[lease.pk] = reading

@@ -1,5 +1,4 @@
-"""Synchronises node states: stores the engine's states in the portal, and sends the portal's drains
-to the engine.
+"""Synchronise node states: store the engine's in the portal, send portal drains to the engine.
 
 Each check compares the operators' states with the engine's and requests the difference. So the next
 check repairs a lost call, a crash or a manual change in the engine. The portal never undoes a drain

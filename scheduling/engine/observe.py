@@ -190,9 +190,7 @@ class _ReportBounds:
             self._closed |= dict(orders.values_list("lease_id", "at"))
 
     def hold(self, report: Report, leases: Mapping[str, Lease]) -> Report:
-        """Return the report with its times moved into the bounds; unchanged if it belongs to no
-        lease.
-        """
+        """Return the report with its times in the bounds; unchanged if it belongs to no lease."""
         lease = leases.get(report.token)
         if lease is None or (report.state in OVER and report.ended_us is None):
             return report

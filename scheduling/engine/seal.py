@@ -100,8 +100,7 @@ def seal_rounds(pool_id: int, *, limit: int = ROUNDS_AT_ONCE) -> int:
 
 
 def retry_sealing() -> int:
-    """Seal the next rounds of every pool, including pools whose sealing failed; return the number
-    of rounds.
+    """Seal the next rounds of every pool, also after failures; return the number of rounds.
 
     The hourly housekeeping calls it, because a pool whose sealing failed does not retry by itself.
     """

@@ -1,5 +1,4 @@
-"""Leases that an operator wrote off, because the engine does not end them, and processes without a
-lease.
+"""Leases written off because the engine does not end them, and processes without a lease.
 
 The operator declares that a process is gone, so the engine is not queried here. The lease ends at
 the time at which its stop was due, with the reason of the stop. An end that an engine reports late
@@ -62,8 +61,7 @@ def end_written_off(
 def note_orphans(
     pool: Pool, health: ExecutorHealth | None, token: int, orphans: Collection[str]
 ) -> None:
-    """Record the processes that still run after the end of their lease, and when each was first
-    noticed.
+    """Record the processes that run after their lease's end, and when each was first noticed.
 
     Raises:
         FencedError: another holder has taken the pool.

@@ -135,9 +135,10 @@ class LeaseTerm(models.Model):
 
 
 class IterationReading(models.Model):
-    """The part of a live lease's reports that is already included in averages, as sums in pool
-    time. `is_resumed`: the time to the first iteration is included. `is_refused`: a report of
-    this lease could not be used, and a note states this.
+    """The part of a live lease's reports that averages already include, as sums in pool time.
+
+    `is_resumed`: the time to the first iteration is included. `is_refused`: a report of this lease
+    could not be used, and a note states this.
     """
 
     lease = models.OneToOneField(

@@ -1,6 +1,4 @@
-"""Plans that policies publish for jobs: start, price and gain, or the price at which a job would be
-admitted.
-"""
+"""Plans that policies publish for jobs: start, price and gain, or the price of admission."""
 
 from __future__ import annotations
 

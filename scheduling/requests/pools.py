@@ -131,8 +131,7 @@ def _read_step(given: Mapping[str, object], errors: FieldErrors) -> Decimal | No
 
 
 class PriceRequest(Request, frozen=True, kw_only=True):
-    """The price of a pool's GPU type: base x (theta^(used / GPUs) - 1), plus a surcharge for the
-    queue.
+    """The price of a pool's GPU type: base x (theta^(used / GPUs) - 1) plus a queue surcharge.
 
     A surcharge field that is null stays unchanged.
     """

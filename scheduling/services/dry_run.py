@@ -156,9 +156,7 @@ def _with_next_round(
 
 
 def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
-    """Return the answer changed to agree with the round, which knows more than quotas and free
-    GPUs.
-    """
+    """Return the answer in agreement with the round, which knows more than quotas and free GPUs."""
     if not preview.starts:
         code = preview.reason_code
         if code in {"", Reason.TOO_LARGE.value}:

@@ -231,9 +231,7 @@ def _row(
 
 
 def _facts(snapshot: Snapshot, history: History, forecast: Forecast) -> dict[str, Any]:
-    """Return the assumptions that the page shows: counts of the whole pool, never of a single
-    tenant.
-    """
+    """Return the assumptions on the page: counts of the whole pool, never of a single tenant."""
     reasons = Counter(row.reason.value for row in forecast.starts.values() if row.reason)
     return {
         "runs": forecast.runs,
@@ -275,9 +273,7 @@ class _Watch:
         self._began_s, self._budget_s = self._cpu(), budget_s
 
     def stop(self, number: int) -> bool:
-        """Return whether the run of this number has used its part of the budget and earlier
-        leftovers.
-        """
+        """Return whether run `number` has used its part of the budget and earlier leftovers."""
         now_s = self._timer()
         if now_s - self._last_s >= BEAT_S:
             self._last_s = now_s

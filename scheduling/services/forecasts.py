@@ -82,8 +82,9 @@ def claim_forecast() -> tuple[int, str] | None:
 
 
 def _is_due(pool: Any) -> bool:
-    """Return whether a round was decided since the last forecast; without a queue, whether the last
-    forecast is old.
+    """Return whether a round was decided since the last forecast.
+
+    Without a queue, return whether the last forecast is old.
     """
     if pool.has_queue or pool.seen_at is None:
         return bool(pool.seen != pool.last)

@@ -58,8 +58,7 @@ def engine_nodes(pool: Pool) -> list[EngineNode]:
 
 
 def pools_beside(pool: Pool) -> list[Pool]:
-    """Return other pools that may have nodes of the same engine; call it outside of any
-    transaction.
+    """Return other pools that may have nodes of the same engine; call it outside a transaction.
 
     Paused pools are left out. A pool whose engine does not answer is included.
     """

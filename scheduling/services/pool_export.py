@@ -175,9 +175,7 @@ def _quotas(
 
 
 def _start(pool: Pool, jobs: PastJobs) -> datetime:
-    """Return the earliest time known in a pool: of its first job, its first round, or the start of
-    that round's sums.
-    """
+    """Return a pool's earliest known time: of its first job, first round, or that round's sums."""
     first = Round.objects.filter(pool=pool).order_by("number").first()
     starts_us = [job.submitted_us for job in jobs.jobs]
     if first is not None:

@@ -98,9 +98,7 @@ def lengths_of(pool: Pool) -> dict[str, int]:
 def check_lengths(
     lengths: Mapping[str, int | None], present: Mapping[str, int], errors: FieldErrors
 ) -> None:
-    """Add the errors of fields to `errors`, but only for fields that differ from their `present`
-    value.
-    """
+    """Add the errors of fields that differ from their `present` value to `errors`."""
     for name, (least, most) in LENGTHS.items():
         value = lengths.get(name)
         if value is None or not least <= value <= most:

@@ -57,9 +57,7 @@ class Impact:
 
     @property
     def warnings(self) -> list[str]:
-        """Return a warning for each set of quotas above the pool's GPUs: the tenants that lose, and
-        how much.
-        """
+        """Return a warning per set of quotas above the pool's GPUs: which tenants lose how much."""
         return [dilution_text(row) for row in self.dilutes]
 
 

@@ -307,9 +307,7 @@ class _Replay:
     first_us: int
 
     def write(self, batch: Sequence[_Row]) -> int:
-        """Insert arrivals; return the time from the first submission to that of the last row, in
-        us.
-        """
+        """Insert arrivals; return the time from the first submission to the last row's, in us."""
         begin_us = to_us(self.at.pool_at) - self.first_us
         common = Arrival(pool=self.pool, tenant_id=0)
         _insert(

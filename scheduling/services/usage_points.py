@@ -176,8 +176,7 @@ def idle_since_us(points: Sequence[UsagePoint], scale: int, gpus: int) -> int | 
 
 
 class _HeldLevel(NamedTuple):
-    """The memory level of a node or GPU in a stretch of a lease, during which its node ran for
-    `ms`.
+    """A node's or GPU's memory level in a stretch of a lease, during which the node ran for `ms`.
 
     `level` is the mean over the known part, `most` the peak. `said`: the level was reported in this
     stretch, not carried over from an earlier one.

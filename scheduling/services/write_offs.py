@@ -30,8 +30,7 @@ NOT_YET = "Its engine may end it until {until} UTC, pool time: wait until then."
 def end_lease(
     *, actor: Actor, pool: Pool, job: UUID, number: int, request: EndLeaseRequest
 ) -> bool:
-    """Have the next round end a lease whose process should have ended; return False if that was
-    requested before.
+    """Have the next round end an overdue lease; return False if that was requested before.
 
     The lease then ends at the time when its stop was due, for the reason of that stop. A process
     that still runs is stopped when it is listed again. If it is unknown whether the process ended,

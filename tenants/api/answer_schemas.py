@@ -25,9 +25,7 @@ def answer_serializer(answer: type[msgspec.Struct]) -> type[s.Serializer[object]
 
 
 def _field(kind: inspect.Type) -> _Field:
-    """Return the serializer field for a field of a struct: its description and the parts of its
-    type.
-    """
+    """Return the serializer field of a struct's field: its description and its type's parts."""
     meta = meta_of(kind)
     schema = meta.extra_json_schema or {}
     more: dict[str, Any] = {}

@@ -115,9 +115,7 @@ class ApiView(APIView):
         return tenant
 
     def own_tenant(self, slug: object, action: Action) -> Tenant:
-        """Return a tenant named in a body like `tenant`, but raise 400 instead of 404 if it is not
-        visible.
-        """
+        """Return a tenant named in a body like `tenant`, but raise 400, not 404, if not visible."""
         try:
             return self.tenant(slug, action)
         except Problem as problem:

@@ -79,8 +79,7 @@ def query_number(request: Request, name: str, default: int | None = None) -> int
 
 @contextmanager
 def log_scope() -> Iterator[None]:
-    """Run code that reads a transparency log; if the log is damaged, refuse the request and record
-    the error.
+    """Run code on a transparency log; if it is damaged, refuse the request and record the error.
 
     Raises:
         Problem: 503 if a key or hashes are missing.

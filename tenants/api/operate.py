@@ -91,9 +91,7 @@ class OperateView(ApiView):
             raise Problem("if_match_required")
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Return the response to a refused change: the errors by field, or the present ETag for a
-        stale edit.
-        """
+        """Return a refused change's response: errors by field, or the present ETag if stale."""
         problem = refusal(exc) if isinstance(exc, InvalidInputError) else exc
         if isinstance(exc, PermissionDenied):
             record_refusal(self.actor, f"{self.request.method} {self.request.path}", ROLE_GONE)

@@ -27,9 +27,7 @@ def editor_lines(text: str) -> list[int]:
 
 
 def error_line(text: str, error: yaml.YAMLError) -> int | None:
-    """Return the editor's line with the mistake, counted from 1, or None if the error has no
-    position.
-    """
+    """Return the mistake's line in the editor, counted from 1, or None if it has no position."""
     lines = editor_lines(text)
     if not isinstance(error, yaml.MarkedYAMLError):
         match = _FORBIDDEN.search(text)

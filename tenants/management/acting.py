@@ -14,9 +14,7 @@ from tenants.models import User
 
 @contextmanager
 def acting_as(username: str | None, *, refused: str = "is not an operator") -> Iterator[Actor]:
-    """Provide the actor for a user; `refused` is the error's text if the user's role does not allow
-    the change.
-    """
+    """Provide the actor for a user; `refused`: the error's text if the role forbids the change."""
     if not username:
         raise CommandError("name an operator with --user NAME, for the audit log")
     user = User.objects.filter(username=username).first()

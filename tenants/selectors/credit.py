@@ -1,5 +1,4 @@
-"""The credits that rounds may still promise, by the credit limit and the period's budget; the
-stricter one applies.
+"""The credits that rounds may still promise: the stricter of credit limit and period's budget.
 
 Rounds, dry runs and pages call the same function, so that they agree.
 """
@@ -163,9 +162,7 @@ class PeriodCharges:
 def charges_of_periods(
     book: str, periods: dict[int, tuple[datetime, datetime]]
 ) -> dict[int, PeriodCharges]:
-    """Return the charges in the period of each tenant, and its unsettled charges from earlier days,
-    by tenant.
-    """
+    """Return each tenant's charges in its period, and its unsettled charges from earlier days."""
     if not periods:
         return {}
     charges: dict[int, PeriodCharges] = defaultdict(PeriodCharges)

@@ -1,5 +1,4 @@
-"""Periods of quotas as data for the audit log: with names, so that records are readable without row
-numbers.
+"""Periods of quotas as data for the audit log, with names in place of row numbers.
 
 Old records have row numbers in `tenant` and `gpu_type`, and the slug in `name`.
 """

@@ -147,9 +147,7 @@ def _lock_person(actor: Actor, username: str) -> User:
 
 
 def _end_sessions(person: User) -> int:
-    """Delete a person's sessions, which would otherwise become valid again when the account is
-    reactivated.
-    """
+    """Delete a person's sessions, which would be valid again when the account is reactivated."""
     key = str(person.pk)
     rows = Session.objects.filter(expire_date__gt=Now()).iterator()
     theirs = [row.pk for row in rows if row.get_decoded().get(SESSION_KEY) == key]

@@ -44,9 +44,7 @@ class PoolToday:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSum:
-    """The sum of all quotas of a type in a pool: GPUs now, the maximum (from `at` on), and the GPUs
-    that are up.
-    """
+    """The sum of a pool's quotas of a type: now, the maximum (from `at` on), and the GPUs up."""
 
     pool: str
     gpu_type: str
@@ -74,8 +72,7 @@ class SyncPlan:
 def plan_quota_sync(
     lines: Sequence[QuotaLine], pools: Mapping[str, PoolToday], types: Mapping[str, int]
 ) -> SyncPlan:
-    """Return the changes that a file's rows cause; `pools` must contain all pools that the file
-    names.
+    """Return the changes that a file's rows cause; `pools` must contain all pools of the file.
 
     A quota that these pools have, but the file does not, ends now. `types` are ids by name.
 

@@ -75,8 +75,7 @@ def basis_of(pool_id: int, now: datetime) -> str:
 def plan_quotas(
     pool_id: int, edits: Iterable[QuotaEdit], *, since: datetime, now: datetime
 ) -> QuotaPlan:
-    """Return the pool's quotas after `edits` that apply from `since` on (pool time, not in the
-    past).
+    """Return the pool's quotas after `edits` from `since` on (pool time, not in the past).
 
     Raises:
         InvalidInputError: by field, as `quotas[2].until` of the third edit, or on `since`.

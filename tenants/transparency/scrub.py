@@ -83,9 +83,7 @@ def root_or_nothing(origin: str, at: int) -> str:
 
 
 def _broken_growth(origin: str, scrub: LogScrub, there: int) -> LogFault | None:
-    """Return a fault if the log does not extend its last seen state; the stored state is then not
-    updated.
-    """
+    """Return a fault if the log does not extend its last seen state, which then is not updated."""
     if there < scrub.size:
         return LogFault(there, f"the log ends here; it had {scrub.size} entries")
     if scrub.root and root_or_nothing(origin, scrub.size) != scrub.root:

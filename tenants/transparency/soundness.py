@@ -32,8 +32,7 @@ class _StoredEntry(NamedTuple):
 
 
 def entry_faults(log: str, first: int, count: int) -> list[LogFault]:
-    """Return the faults of `count` entries of a log from `first` on, and of hashes that end at
-    these entries.
+    """Return the faults of `count` entries of a log from `first`, and of hashes that end there.
 
     Each entry must exist, match its leaf hash, name its predecessor, and continue where its
     predecessor ended. Each complete subtree must have the hash of its halves, and only cover

@@ -307,9 +307,7 @@ class TestConfigurationDocument:
 
 
 def variables_read() -> Iterator[str]:
-    """Yield the environment variables that the portal's own code reads, except Django's and
-    Python's.
-    """
+    """Yield environment variables that the portal's own code reads, not Django's or Python's."""
     for path in [*python_files("portal/"), ROOT / "tests" / "tools.py"]:
         for node in ast.walk(tree(path)):
             asked = list(ast.iter_child_nodes(node))

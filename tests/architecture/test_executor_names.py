@@ -1,6 +1,4 @@
-"""Test that an executor's name occurs only in its module and the registry; other code reads its
-traits.
-"""
+"""Test that only an executor's module and the registry name it; other code reads its traits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test that skips have reasons, migrations are complete, locks have no URLs, and documents are
-true.
-"""
+"""Test reasons of skips, complete migrations, locks without URLs, and true documents."""
 
 import ast
 import re

@@ -1,6 +1,4 @@
-"""Test that prose is plain English: short sentences, without phrases that readers had to read
-twice.
-"""
+"""Test that prose is plain English: short sentences, no phrases that readers had to reread."""
 
 from __future__ import annotations
 

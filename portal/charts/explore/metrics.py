@@ -18,9 +18,7 @@ CHANCES = ("10 %", "50 %", "90 %")
 
 
 def metric_chart(view: MetricView, *, title: str, criterion_text: str, file: str) -> PageChart:
-    """Draw the evaluations as a line, the target as a dashed line, and the range of its expected
-    iteration.
-    """
+    """Draw the evaluations as a line, a dashed target, and the range of its expected iteration."""
     target = view.criterion.target
     values = [point.metric for point in view.points]
     stop = view.forecast

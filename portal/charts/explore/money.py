@@ -44,10 +44,9 @@ def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageC
 
 
 def _with_ends(hours: Sequence[AccountHour]) -> list[AccountHour]:
-    """Return the hours, and an empty hour after each unbroken series, where the net line drops to
-    zero.
+    """Return the hours, and an empty hour after each unbroken series.
 
-    A gap is one row of the table, whatever its length.
+    There the net line drops to zero. A gap is one row of the table, whatever its length.
     """
     after = {row.hour + timedelta(hours=1) for row in hours} - {row.hour for row in hours}
     ends = [AccountHour(hour, Decimal(0), Decimal(0)) for hour in after]

@@ -97,9 +97,7 @@ def _charge_row(
 
 
 def _price_note(group: list[TermCharge], pool: str) -> Note:
-    """Return links to the posted prices of the terms; of many terms, only the last ones have a
-    link.
-    """
+    """Return links to the posted prices of the terms; if many, only of the last ones."""
     known = [charge for charge in group if charge.round is not None]
     links = [
         Link(

@@ -197,9 +197,7 @@ class Headline(NamedTuple):
 
     @property
     def rest(self) -> str:
-        """Return the end without its first character, a punctuation mark that is printed with the
-        place.
-        """
+        """Return the end without its first character, a punctuation mark printed with the place."""
         return self.end[1:]
 
 

@@ -16,9 +16,7 @@ LEAST_WEIGHT_MILLI = 100
 
 
 def metric_context(job: Job) -> dict[str, Any]:
-    """Return the sentence, the chart and the unusable reports; `metric` is None if the job has
-    none.
-    """
+    """Return the sentence, chart and unusable reports; `metric` is None if the job has none."""
     view = read_metric(job)
     if view is None:
         return {"metric": None}

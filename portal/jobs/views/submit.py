@@ -290,9 +290,7 @@ def _opened(offer: PoolOffer | None) -> tuple[str, ...]:
 
 
 def _shell(tenant: Tenant, form: JobForm) -> dict[str, Any]:
-    """Return the equivalent command line; empty if the job has no command, which `evenshare`
-    requires.
-    """
+    """Return the equivalent command line; empty without a command, which `evenshare` requires."""
     if not form.spec:
         return {"cli": "", "needs_command": False}
     if not form.spec.get("command"):

@@ -139,9 +139,7 @@ def preview(
 
 
 def _matters(row: ImpactRow) -> bool:
-    """Return whether a row differs before and after; differences of rho below its rounding are
-    ignored.
-    """
+    """Return whether a row changes; differences of rho below its rounding are ignored."""
     before, after = row.before, row.after
     if (before.quota, before.deserved, before.got) != (after.quota, after.deserved, after.got):
         return True

@@ -94,9 +94,7 @@ def _damaged(row: operate.DamagedRounds) -> Alert:
 
 
 def _chained() -> list[Alert]:
-    """Return the alerts of sealed rounds, starting with rounds that do not follow from the one
-    before.
-    """
+    """Return alerts of sealed rounds, first of those that do not follow from the one before."""
     failures, findings = sealing_problems()
     return [
         *(_broken(row) for row in findings if row.kind == BREAK),

@@ -15,8 +15,7 @@ from portal.common.clocks import Clocks
 
 
 def posted_context(point: PriceRow, before: Sequence[PriceRow], times: Clocks) -> dict[str, Any]:
-    """Return the data of a posted price's page; `before` is the price posted before this one, if
-    any.
+    """Return the data of a posted price's page; `before`: the price posted before, if any.
 
     `again` is recomputed from the row's numbers and must equal the price.
     """

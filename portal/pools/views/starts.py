@@ -18,9 +18,7 @@ DEFAULT = "day"
 @signed_in
 @require_safe
 def starts(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show how many jobs of past estimates started before p90 and before p50, for all tenants
-    together.
-    """
+    """Show how many jobs of all tenants' past estimates started before p90 and before p50."""
     facts = pool_or_404(request, name)
     times = clocks(facts)
     asked = request.GET.get("window", DEFAULT)

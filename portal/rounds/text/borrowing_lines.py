@@ -22,9 +22,7 @@ def owners_sentence(row: CertificateItemView) -> str:
 
 
 def value_sentence(row: CertificateItemView) -> str:
-    """Return the smallest margin between a borrower's value and its price; the tenant stays
-    private.
-    """
+    """Return the least margin between a borrower's value and price; the tenant stays private."""
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"{who} borrowed above the value of a GPU-hour to the job."

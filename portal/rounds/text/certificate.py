@@ -207,9 +207,7 @@ def _guarantee(row: CertificateItemView) -> str:
 
 
 def _trades(row: CertificateItemView) -> str:
-    """Return a sentence on a round's trades: their smallest gain, and the quota that open trades
-    move.
-    """
+    """Return a sentence on a round's trades: the least gain, and the quota that open ones move."""
     if row.count:
         who = names_of(row) or plural(row.count, "tenant")
         return f"The trades or quotas of {who} break a rule."

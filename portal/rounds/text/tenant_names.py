@@ -12,9 +12,7 @@ def name_of(seen: VisibleTenant | None, nobody: str = "a tenant") -> str:
 
 
 def names_of(row: CertificateItemView) -> str:
-    """Return up to three tenants that violate a line; empty if there are more, or if some are
-    hidden.
-    """
+    """Return up to three tenants that violate a line; empty if more, or if some are hidden."""
     names = [seen.name for seen in row.named]
     if not names or len(names) < row.count or len(names) > 3:
         return ""

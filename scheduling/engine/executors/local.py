@@ -114,9 +114,7 @@ class LocalExecutor(ShimExecutor):
         return shims.of(lease_folder(self._root, token), self._span(token), claim)
 
     def _span(self, token: str) -> dict[str, Any] | None:
-        """Return the start, and later the end, from a record of the shim that the job cannot
-        change.
-        """
+        """Return the start, later the end, from a record of the shim that the job cannot change."""
         return read_json(self._note(token, "span"))
 
     def _seen(self, tokens: Iterable[str], shims: LivingShims) -> dict[str, EngineWord]:

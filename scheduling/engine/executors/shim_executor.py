@@ -111,8 +111,7 @@ class ShimExecutor(ABC):
     def _settle(
         self, pool_id: int, tokens: Sequence[str]
     ) -> tuple[set[str], dict[str, EngineWord]]:
-        """Record ends that shims failed to record; return unknown tokens and the engine's
-        observations.
+        """Record ends that shims missed; return unknown tokens and the engine's observations.
 
         Also end processes that still run in the engine although their folder records an end.
         """

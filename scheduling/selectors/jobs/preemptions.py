@@ -128,9 +128,7 @@ def _views(
 
 
 def _used(events: Sequence[LeaseEvent]) -> set[tuple[int, int | None]]:
-    """Return (job, round) of the beneficiaries that used the GPUs: their lease of that round
-    started, or may still start.
-    """
+    """Return (job, round) of beneficiaries whose lease of that round started or may still start."""
     if not events:
         return set()
     with site_reading():

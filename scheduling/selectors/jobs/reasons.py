@@ -62,8 +62,7 @@ class _ShownNumber(str):
 
 
 def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = False) -> ReasonText:
-    """Return the text of a reason, with its numbers if they are known; an unknown code is returned
-    unchanged.
+    """Return a reason's text, with its numbers if known; an unknown code stays unchanged.
 
     `now`: the numbers are current, not those of a round.
     """

@@ -234,8 +234,7 @@ FROM counted GROUP BY 1 ORDER BY 1
 
 
 def read_calibration(pool_id: int, until: datetime, window: timedelta) -> Calibration:
-    """Return how often a pool's estimates were right, for those whose p50 or p90 passed in a
-    window.
+    """Return how often a pool's estimates whose p50 or p90 passed in a window were right.
 
     Jobs that did not start are counted too: otherwise the misses would be left out. The counts
     cover all tenants. Two queries.

@@ -417,9 +417,7 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
 
 
 def _waits_for(job: Job) -> CurrentWait | None:
-    """Return why the job is queued, by the last round; None if it is not queued or the reason is
-    unknown.
-    """
+    """Return why the job is queued, by the last round; None if not queued or unknown."""
     if not is_queued(job):
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()

@@ -60,9 +60,7 @@ class OverdueLease(Answer, frozen=True, rename=_NAMES):
 
 @dataclass(frozen=True, slots=True)
 class OverduePool:
-    """The overdue leases of a pool: their number, the first due time (pool time), and how many were
-    written off.
-    """
+    """A pool's overdue leases: number, first due time (pool time), and number written off."""
 
     pool: str
     count: int
@@ -166,9 +164,7 @@ def _overdue(
 
 
 def _said(stop: Intent, health: ExecutorHealth) -> tuple[StopAnswer, datetime | None, str]:
-    """Return the last answer about a process, the start of that state (wall time) if known, and the
-    error.
-    """
+    """Return the last answer about a process, since when (wall time, if known), and the error."""
     if health.failures:
         word = StopAnswer.REFUSES if is_refusal(health.error) else StopAnswer.SILENT
         return word, health.failing_since, health.error

@@ -75,9 +75,7 @@ class PoolFacts:
 
     @property
     def unit(self) -> str:
-        """Return the unit in which pages count: a slot if the pool's machines have no GPUs,
-        otherwise a GPU.
-        """
+        """Return the unit of counts: a slot if the pool's machines have no GPUs, else a GPU."""
         return "slot" if self.cpus_only else "GPU"
 
 

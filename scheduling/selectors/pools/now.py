@@ -54,9 +54,7 @@ class NodeUse:
 
     @property
     def phase(self) -> str:
-        """Return the node's state, "draining" while leases remain on it, or "in maintenance" if it
-        is up but kept free.
-        """
+        """Return the state, "draining" with leases, or "in maintenance" if up but kept free."""
         if self.state == Node.State.DRAINED and self.held:
             return "draining"
         return "in maintenance" if self.state == Node.State.UP and self.away else self.state
@@ -184,9 +182,7 @@ class RoundSummary:
 
 @dataclass(frozen=True, slots=True)
 class PriceNow:
-    """The price of a GPU-hour in the next round's terms, and the GPU use from which it was
-    computed.
-    """
+    """The price of a GPU-hour in the next round's terms, and the GPU use that it is based on."""
 
     gpu_type: str
     price: Decimal

@@ -45,8 +45,7 @@ WHERE p.name = %s
 
 @dataclass(frozen=True, slots=True)
 class PoolOffer:
-    """The facts of a pool that a submitter needs; `gpus` counts all GPUs by type, including drained
-    ones.
+    """A pool's facts that a submitter needs; `gpus` counts all GPUs by type, even drained ones.
 
     `profiles`: the tenant's job types with their speeds, {name: {GPU type: thousandths}}.
     `at_most`: the maximum number of GPUs that the tenant may hold at once, quota plus borrowing

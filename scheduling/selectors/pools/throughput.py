@@ -1,6 +1,4 @@
-"""The throughput of a mixed pool by round: GPUs times speed, where 1 is a GPU of the job's slowest
-type.
-"""
+"""Throughput of a mixed pool by round: GPUs times speed, where the job's slowest type is 1."""
 
 from __future__ import annotations
 

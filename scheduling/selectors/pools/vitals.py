@@ -269,8 +269,7 @@ def gpu_counts() -> list[GpuCount]:
 
 
 def rounds_since(after: Mapping[int, int], *, limit: int) -> list[RoundsSince]:
-    """Return each pool's totals over the rounds after the given number, at most `limit` rounds per
-    pool.
+    """Return each pool's totals over the rounds after a given number, at most `limit` per pool.
 
     A single query.
     """

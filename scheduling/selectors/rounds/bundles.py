@@ -215,9 +215,7 @@ def _is_named(row: VisibleTenant, visibility: Visibility) -> bool:
 
 
 def _keys(pool_id: int, day: date, visibility: Visibility) -> list[TenantKeyRow]:
-    """Return the pseudonym keys of the viewer's own tenants; no other user gets them, not even
-    operators.
-    """
+    """Return the pseudonym keys of the viewer's own tenants; others, even operators, get none."""
     secret = _secret(pool_id, day)
     if secret is None:
         return []

@@ -91,8 +91,7 @@ _NAMES = {"profile": "job_type"} | {
 
 
 class OverclaimView(Answer, frozen=True, rename=_NAMES):
-    """A job type whose declared speed on a GPU type is above the measured one, times a common
-    factor.
+    """A job type whose declared speed on a GPU type exceeds the measured one times a common factor.
 
     `excess`: the fraction by which it is above. The spread of the reports cannot explain that much.
     """

@@ -62,8 +62,7 @@ class Replay:
 
 
 def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) -> list[Round]:
-    """Return the named rounds of a pool; with `every`, all rounds whose bytes are or should be
-    kept.
+    """Return the named rounds of a pool, or with `every` all whose bytes are or should be kept.
 
     Raises:
         ReplayError: the pool or a round of it is unknown, or no round was named.

@@ -22,8 +22,7 @@ class PlacedGpus:
 
 @dataclass(frozen=True, slots=True)
 class PickRow:
-    """A grant or renewal with the numbers on which its order is based; `lost` is why it was not
-    applied.
+    """A grant or renewal with the numbers that decide its order; `lost`: why it was not applied.
 
     `lasts_s`: the length of the term in pool seconds, if it is not the pool's lease length.
     """

@@ -82,9 +82,7 @@ class RoundSpace:
         return self.days[-1].day if self.days else None
 
     def projected(self, keep_days: int) -> int | None:
-        """Return the bytes of `keep_days` days at the present mean, or None if there is no mean
-        yet.
-        """
+        """Return the bytes of `keep_days` days at the present mean, or None without a mean."""
         return None if self.a_day is None else self.a_day * keep_days
 
 

@@ -188,9 +188,7 @@ def byte_damages(round_: Round) -> tuple[Damage, ...]:
 def _unpack(
     part: str, packed: bytes, expected: str, damages: list[Damage], where: str = ""
 ) -> bytes:
-    """Return the decompressed bytes of a part; if they are damaged, append a `Damage` whose text
-    ends in `where`.
-    """
+    """Return a part's decompressed bytes; if damaged, append a `Damage` that ends in `where`."""
     data = unpacked(packed)
     if data is None:
         why = f"cannot be unpacked from the {len(packed):,} bytes that are there{where}"

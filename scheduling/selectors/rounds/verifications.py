@@ -17,9 +17,7 @@ from tenants.transparency.log import newest_root
 
 @dataclass(frozen=True, slots=True)
 class ShownHead:
-    """The number of records in a pool's log, and their root in hex; the root is "" if it cannot be
-    computed.
-    """
+    """The number of records in a pool's log, and their root in hex, or "" if not computable."""
 
     size: int
     root: str

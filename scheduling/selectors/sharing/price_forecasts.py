@@ -57,9 +57,7 @@ class PriceForecastRow(Answer, frozen=True):
 
     @property
     def hit_rate(self) -> float | None:
-        """The fraction of later posted prices that were between p10 and p90; None if none was
-        posted yet.
-        """
+        """The fraction of later posted prices between p10 and p90; None if none was posted yet."""
         return self.hits / self.counted if self.counted else None
 
 

@@ -20,9 +20,7 @@ class ProfileRow:
     active: int
 
     def speed_milli(self, gpu_type: str) -> int | None:
-        """Return thousandths of the speed on its slowest type, or None if it cannot run on
-        `gpu_type`.
-        """
+        """Return thousandths of the slowest type's speed, or None if `gpu_type` is unsuitable."""
         speed: int | None = self.profile.speedups.get(gpu_type)
         return speed
 

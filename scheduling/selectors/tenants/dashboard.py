@@ -33,8 +33,7 @@ HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class LastRoundClaim:
-    """A tenant's row of the last round for one GPU type; GPU-time in seconds since the pool
-    started.
+    """A tenant's row of the last round for a GPU type; GPU-seconds are since the pool's start.
 
     `quota` includes trades: `swapped` GPUs of it were bought, or sold if negative.
     """

@@ -59,9 +59,7 @@ class StartProspect:
 
 
 class _LeasedGpus(NamedTuple):
-    """GPUs of one type that leases hold: the tenant's own and borrowed ones, and those of all
-    tenants.
-    """
+    """GPUs of one type in leases: the tenant's own and borrowed ones, and those of all tenants."""
 
     own: int
     borrowed: int
@@ -136,16 +134,12 @@ def spendable(tenant_id: int, book: str, at: datetime) -> Decimal | None:
 
 
 def _base(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """Return the base of the posted price, or that of the operator's setting if the price has no
-    base.
-    """
+    """Return the base of the posted price, or of the operator's setting if the price has none."""
     return to_credits(posted["base_micro"]) if "base_micro" in posted else setting.base
 
 
 def _theta(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
-    """Return the theta of the posted price, or that of the operator's setting; some policies set
-    their own.
-    """
+    """Return the theta of the posted price (some policies set it), or of the operator's setting."""
     milli = posted.get("theta_milli")
     return setting.theta if milli is None else Decimal(milli) / ONE_MILLI
 

@@ -144,9 +144,7 @@ class Books:
         self._borrow(at_us, lease.gpu_type, -lease.borrowed)
 
     def contributed(self) -> dict[tuple[str, int], int]:
-        """Return the quota that was idle while its type was borrowed, in GPU-us by (GPU type,
-        lender).
-        """
+        """Return quota that was idle while its type was borrowed, in GPU-us by (type, lender)."""
         contributed = dict(self._lent)
         for gpu_type, before in self._lent_since.items():
             idle = self._idle[gpu_type]
@@ -193,9 +191,7 @@ class Books:
                 incomes[lender] = incomes.get(lender, 0) + amount
 
     def _mark(self, at_us: int, gpu_type: str) -> Mark:
-        """Return idle quota by lender up to now; cached, because repeated calls at the same time
-        add nothing.
-        """
+        """Return idle quota by lender up to now; a repeated call at the same time is cached."""
         known = self._marks.get(gpu_type)
         if known is None or known[0] != at_us:
             known = self._marks[gpu_type] = (at_us, self._idle[gpu_type].mark(at_us))

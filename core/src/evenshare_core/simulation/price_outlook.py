@@ -88,9 +88,7 @@ def estimate_prices(
 
 
 def quantiles(values: Sequence[int]) -> tuple[int, int, int]:
-    """Return p10, p50 and p90 of the next draw: for each q, the ceil(q (n + 1))-th smallest of n
-    values.
-    """
+    """Return p10, p50 and p90 of the next draw: the ceil(q (n + 1))-th smallest of n values."""
     ordered, more = sorted(values), len(values) + 1
     first, middle, last = (ordered[ceil(tenths * more / 10) - 1] for tenths in (1, 5, 9))
     return first, middle, last

@@ -213,9 +213,7 @@ def _fitted(
 
 
 def _accepted(job: SimJob, able: set[str], types: Collection[str]) -> tuple[str, ...]:
-    """Return the nodes' GPU types that may run a job; empty if the job accepts and can use all of
-    them.
-    """
+    """Return the nodes' GPU types that may run a job; empty if it names none and can use all."""
     if not job.gpu_types and able >= set(types):
         return ()
     accepted = able.intersection(job.gpu_types or types)

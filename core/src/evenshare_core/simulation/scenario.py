@@ -188,7 +188,5 @@ def _alone(books: Books, job: SimJob, round_us: int, gpu_type: str, speed_milli:
 
 
 def _round_at(at_us: int, round_us: int) -> int:
-    """Return the time of the first round at or after a given time; the given time itself if
-    `round_us` is 0.
-    """
+    """Return the first round's time at or after a given time, or this time if `round_us` is 0."""
     return -(-at_us // round_us) * round_us if round_us else at_us

@@ -193,9 +193,7 @@ def _is_whole(job: ObservedJob, types: Mapping[str, str]) -> bool:
 
 
 def _unplaced(watch: Watch, jobs: Iterable[ObservedJob]) -> set[str]:
-    """Return jobs whose observed nodes lack the GPUs, so that a policy could not continue them
-    there.
-    """
+    """Return jobs whose observed nodes lack GPUs, so a policy could not continue them there."""
     out: set[str] = set()
     rows = list(jobs)
     for at_us in (watch.from_us, watch.until_us):

@@ -144,9 +144,7 @@ def _posting_text(row: PoolPrice) -> str:
 
 
 def _times(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
-    """Check that changes lie between both rounds and are in order, and that quotas agree with the
-    sums.
-    """
+    """Check that changes lie in order between both rounds, and that quotas agree with the sums."""
     since_us, at_us = before.snapshot.at_us, after.snapshot.at_us
     last_us = since_us
     for change in after.snapshot.changes:

@@ -128,9 +128,7 @@ class RoundText:
         self._before, self._after = before.names, after.names
 
     def tenant(self, id_: int) -> str:
-        """Return the name of a tenant of the later round; a negative id belongs to the previous
-        round.
-        """
+        """Return a tenant's name in the later round, or in the previous round for a negative id."""
         names = self._after if id_ >= 0 else self._before
         return f"tenant {_name(None if names is None else names.tenants, abs(id_))}"
 

@@ -26,9 +26,7 @@ NOT_KNOWN = -1
 def lease_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
-    """Yield the leases that started, ended or changed in another way than the previous decision
-    states.
-    """
+    """Yield leases that started, ended or changed otherwise than the previous decision states."""
     number = before.snapshot.number
     left, over = _left(before, ids)
     known = {ids.lease(lease.id) for lease in before.snapshot.leases}

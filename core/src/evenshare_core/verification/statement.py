@@ -108,9 +108,7 @@ def _again(gpus: int, price: int, held_us: int, carried: int | None) -> Amount |
 
 
 def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
-    """Check that each term carries the remainder of the lease's previous term, and the first term
-    carries 0.
-    """
+    """Check, by lease, that each term carries the previous remainder, and the first term 0."""
     for terms in _leases(rows, report):
         _follow(terms, report)
         # (term, the remainder that it left); None if unknown
@@ -148,9 +146,7 @@ def _leases(rows: Iterable[UsageRow], report: StatementReport) -> Iterable[Terms
 
 
 def _follow(terms: Terms, report: StatementReport) -> None:
-    """Check that terms are consecutive, and that the rows for own and borrowed GPUs of a term have
-    the same times.
-    """
+    """Check that terms are consecutive, with the same times for own and borrowed GPUs."""
     for term, meters in terms.items():
         first = next(iter(meters.values()))
         for row in meters.values():
@@ -245,9 +241,7 @@ def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
 
 
 def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> None:
-    """Check what the operator paid because rounds were late, for a term and its income
-    (docs/adr/0232).
-    """
+    """Check what the operator paid for a term and its income because of late rounds (ADR 0232)."""
     if row.borne is None or row.earned_borne is None:
         return
     until_us = row.ends_at if row.charged_until is None else row.charged_until
@@ -287,9 +281,7 @@ def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
 
 
 def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
-    """Return whether weights of 18 places may give a unit to another lender than exact weights
-    would.
-    """
+    """Return whether weights of 18 places may give a unit to another lender than exact ones."""
     if row.weights != WEIGHT_LIMIT:
         return False
     share = Fraction(row.charge * row.weight, row.weights)

@@ -154,9 +154,7 @@ class _Comparison:
     # ---- late rounds ----
 
     def _late(self, rows: TermRows, following: TermRows) -> None:
-        """Check that a term is charged only until it was due, if the next round was late (ADR
-        0232).
-        """
+        """Check that a term before a late round is charged only until its due time (ADR 0232)."""
         row = rows.get(BORROWED)
         disclosed = None if row is None or row.round is None else self.rounds.get(row.round)
         if row is None or disclosed is None:
@@ -199,9 +197,7 @@ class _Comparison:
         return index < len(self.every) and self.every[index] > due_us + late_us
 
     def _is_renewed(self, row: IncomeRow) -> bool:
-        """Return whether the next term begins when this one ends; other end times cannot be
-        checked.
-        """
+        """Return whether the next term begins when this one ends; other ends cannot be checked."""
         return row.ends_at in self.every and any(
             (after.gpu_type, after.starts_at) == (row.gpu_type, row.ends_at)
             and (row.lease, row.term) in {(None, None), (after.lease, (after.term or 0) - 1)}

@@ -88,9 +88,7 @@ class _Plan:
         self._place(model, pool, count, is_central)
 
     def _place(self, model: Any, pool: MarketPool, count: Any, is_central: Any) -> None:
-        """Choose the home server of a centralised job's workers, or of a job's PSs (3g), (3i),
-        (3j).
-        """
+        """Choose the home server of a centralised job's workers or a job's PSs (3g), (3i), (3j)."""
         homes = [model.NewBoolVar("") for _ in pool.servers]
         # With all-reduce, a distributed job has no home server.
         model.Add(sum(homes) == (self.is_scheduled if pool.ps else is_central))

@@ -1,3 +1,1 @@
-"""Astraea-online's scheduler: jobs with utilities, posted prices, own quota first, then shared
-GPUs.
-"""
+"""Astraea-online's scheduler: utilities, posted prices, own quota before shared GPUs."""

@@ -39,9 +39,7 @@ class WindowMinima:
         return least
 
     def take(self, start: int, end: int, columns: list[int], counts: list[int]) -> None:
-        """Subtract from the rows from `start` to before `end` of some columns, and update the
-        minima.
-        """
+        """Subtract from some columns' rows from `start` to before `end`, and update the minima."""
         self.levels[0][start:end, columns] -= np.array(counts, dtype=np.int32)
         for level in range(1, len(self.levels)):
             half = 1 << (level - 1)

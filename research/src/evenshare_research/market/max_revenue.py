@@ -99,8 +99,7 @@ def schedule_jobs(
 def best_schedule(
     book: MarketBook, job: MarketJob, *, shared: bool, reference: float | None = None
 ) -> MarketSchedule | None:
-    """Return the schedule with the largest f - cost at the posted prices, or None if no f - cost is
-    above 0.
+    """Return the schedule with the largest positive f - cost at the posted prices, or None.
 
     The utility f is measured from `reference`, or from the job's arrival if `reference` is None.
 

@@ -23,8 +23,7 @@ LEAST_THETA_MILLI = 2 * ONE_MILLI
 
 @lru_cache(maxsize=64)
 def price_table(theta_milli: int, capacity: int) -> tuple[int, ...]:
-    """Return the price of a unit per slot while h of `capacity` units are allocated, for each h
-    from 0.
+    """Return a unit's price per slot while h of `capacity` units are allocated, for each h from 0.
 
     Raises:
         ValueError: a negative capacity, or theta below 1.

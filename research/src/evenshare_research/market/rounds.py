@@ -1,5 +1,4 @@
-"""A_round (algorithm 2) and Astraea (algorithm 1): batches of jobs, on own quota first, then on
-shared resources.
+"""A_round (algorithm 2) and Astraea (algorithm 1): job batches, own quota before shared resources.
 
 `interval = geometric` is the paper's mode. Jobs that arrived in [2^(l-1), 2^l), and jobs that are
 left over, are scheduled in (lambda 2^l, lambda 2^(l+1)] by lambda rounds. Each schedule is within

@@ -121,8 +121,7 @@ class BatchSche(Policy):
 
 
 def _without_sharing(snapshot: Snapshot, *, oversized: bool) -> Snapshot:
-    """Return the snapshot without borrowing, and with a quota (0 if none was set) for every tenant
-    that has jobs.
+    """Return the snapshot without borrowing, with a quota (0 if unset) for every tenant with jobs.
 
     `oversized`: a tenant may borrow what its largest gang needs above the quota, within its limit.
     """
@@ -229,8 +228,7 @@ class PartitionPlans:
         return bool(self._types_of(self._jobs[job_id]))
 
     def _types_of(self, job: Job) -> list[str]:
-        """Return the types whose quota has room for the job's gang, or else the types for an
-        oversized run.
+        """Return the types whose quota has room for the gang, or else those for an oversized run.
 
         The claimed type comes first.
         """

@@ -229,9 +229,7 @@ class CellUse:
         return one.job.id in self.assigned
 
     def _run_on(self, snapshot: Snapshot) -> None:
-        """Count running leases on their GPUs, and on the cells of their tenant that contain these
-        GPUs.
-        """
+        """Count running leases on their GPUs, and on their tenant's cells with these GPUs."""
         for lease in sorted(snapshot.leases, key=lambda row: (row.started_us, row.id)):
             if lease.ends_by(snapshot.at_us):
                 continue

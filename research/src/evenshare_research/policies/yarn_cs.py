@@ -122,8 +122,9 @@ class _TenantGpus:
         return Refusal(Reason.QUOTA_LIMIT, quota=quota, needed=one.job.gpus)
 
     def admits(self, one: QueuedJob) -> bool:
-        """Return whether the job has a lease, stays within the quota, or is oversized and its
-        tenant holds nothing.
+        """Return whether the job has a lease or stays within the quota.
+
+        An oversized job is also admitted while its tenant holds nothing.
         """
         key = (one.job.tenant, one.gpu_type)
         held = self._use.held(*key) + self._given.get(key, 0)

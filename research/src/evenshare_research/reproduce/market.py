@@ -214,9 +214,7 @@ def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list
 
 
 def _makespans(results: Results) -> tuple[dict[str, float], float]:
-    """Return the ratio of Astraea's makespan to others' (linear f, 80 jobs), and its fraction of
-    jobs run.
-    """
+    """Return Astraea's makespan over others' (linear f, 80 jobs), and its fraction of jobs run."""
     rows = [results[ASTRAEA["linear", MANY, "fixed", seed]] for seed in SEEDS]
     mine = fmean(row["makespan"] for row in rows)
     ratios = {

@@ -1,5 +1,4 @@
-"""The workload of Astraea-online's section 5.1: servers and jobs are drawn from seeds, and arrivals
-are Philly's.
+"""The workload of Astraea-online's section 5.1: servers and jobs by seed, Philly's arrivals.
 
 Bandwidths are drawn once per pool, all other values per job, uniformly within the paper's bounds. A
 slot is an hour.

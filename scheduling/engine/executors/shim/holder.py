@@ -172,9 +172,10 @@ class Shim:
                 self._usage.tick()
 
     def _recognise_the_engine(self) -> None:
-        """Detect whether the engine ends the whole job, by signalling both the program and this
-        process. In this case the program did not end by itself, even if our own signal arrives a
-        moment later.
+        """Detect whether the engine ends the whole job: it signals the program and this process.
+
+        In this case the program did not end by itself, even if our own signal arrives a moment
+        later.
         """
         status = self._status
         if self._asked or status is None or os.waitstatus_to_exitcode(status) not in TERMINATED:

@@ -1,6 +1,4 @@
-"""Checks whether a real cluster meets a pool's requirements: queries its tools, and applies
-`findings`.
-"""
+"""Check a real cluster against a pool's requirements: query its tools, and apply `findings`."""
 
 from __future__ import annotations
 

@@ -119,8 +119,7 @@ def victims_on(
     rule: VictimRule,
     most_leases: int | None = None,
 ) -> Choice | None:
-    """Return the fewest leases of a node that must end for the gang, or None if no choice is
-    possible.
+    """Return the fewest leases of a node that must end for the gang, or None if impossible.
 
     `free`: GPUs available to the gang, by node; the gang does not fit on this node yet.
     `most_leases`: choices of more leases are not needed; None if there is no limit.

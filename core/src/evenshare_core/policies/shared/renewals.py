@@ -17,8 +17,9 @@ Least = tuple[int, int]  # the smallest gang that fits on one node, and the smal
 
 
 def least_of(gangs: Iterable[int], size: int) -> Least:
-    """Return the smallest gang of at most `size` GPUs (the largest node), and the smallest larger
-    gang.
+    """Return the smallest gang of at most `size` GPUs, and the smallest larger gang.
+
+    `size`: the GPUs of the largest node.
     """
     small = large = NONE
     for gpus in gangs:

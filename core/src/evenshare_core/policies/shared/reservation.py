@@ -166,10 +166,10 @@ class Reservations:
 
 
 def _soonest(snapshot: ReservationView, gpu_type: str, gpus: int) -> Placement:
-    """Return the nodes on which GPUs for a gang will be free soonest; on a tie, those with the
-    lowest ids.
+    """Return the nodes on which GPUs for a gang will be free soonest.
 
-    The result is empty if the type has too few GPUs.
+    Of equal nodes, those with the lowest ids are chosen. The result is empty if the type has too
+    few GPUs.
     """
     nodes = [node for node in snapshot.nodes if node.gpu_type == gpu_type and node.gpus > 0]
     frees = _free_times(snapshot, nodes)

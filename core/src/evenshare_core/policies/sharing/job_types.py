@@ -195,9 +195,7 @@ def _queue(
     *,
     by_starvation: bool,
 ) -> None:
-    """Add the jobs that may get GPUs now to the queues of their job types, the longest-starved
-    first.
-    """
+    """Queue the jobs that may get GPUs now by job type, the longest-starved first."""
     at_us = snapshot.at_us
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
@@ -236,8 +234,7 @@ class SolvedShares(NamedTuple):
 
 
 class RoundProgram:
-    """The program of a round: the job types that have weight and can run, and the program's
-    identity.
+    """The program of a round: its identity, and the job types that have weight and can run.
 
     `keys`: the job types, in order. `key`: a hash of all other inputs, without ids, so that the
     memory does not depend on ids (ADR 0195).

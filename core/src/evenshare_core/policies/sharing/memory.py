@@ -96,7 +96,5 @@ def write_memory(
 
 
 def bound_of(job_types: Iterable[JobType], lease_us: int) -> int:
-    """Return the bound of deviations: the largest gang for one lease, the most that a gang may cost
-    others.
-    """
+    """Return the bound of deviations: the most that the largest gang's lease may cost others."""
     return max((job_type.largest for job_type in job_types), default=0) * GPU_MICRO * lease_us

@@ -150,12 +150,11 @@ class AnswerBook:
     def _chance(
         self, demand: DeadlineDemand, slack_us: int, leases: int, until: int, phi_milli: int
     ) -> int | None:
-        """Return the chance, in thousandths, that the job ends in time, for normally distributed
-        errors.
+        """Return the chance, in thousandths, that the job ends in time.
 
-        The errors are those of the remaining work, whose relative error does not depend on speed,
-        and of the number of interruptions. The chance is rounded down, so 100 % means that the job
-        certainly ends in time.
+        The normally distributed errors are those of the remaining work, whose relative error does
+        not depend on speed, and of the number of interruptions. The chance is rounded down, so
+        100 % means that the job certainly ends in time.
         """
         row = self._pool.estimates.get(demand.job.id)
         if row is None or demand.job.estimate_us is None:

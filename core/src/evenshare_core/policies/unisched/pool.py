@@ -59,9 +59,7 @@ class DeadlinePool:
                 self.ended[lease.job] = lease
 
     def _goes_on(self, lease: Lease) -> bool:
-        """Return whether the lease is a term within an SLO lease that continues, on GPUs that still
-        exist.
-        """
+        """Return whether the lease is a term of an SLO lease that continues, on GPUs that exist."""
         answer = self.memory.answers.get(lease.job)
         if answer is None or lease.job not in self.jobs:
             return False
