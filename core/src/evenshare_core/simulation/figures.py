@@ -1,5 +1,20 @@
 """Figures of a run, computed only from its records with the same definitions for every policy.
 
+| figure | here |
+|---|---|
+| rho of a job | gang x work done / deserved, eq. (14)(15) of LTGF; cold starts are not work |
+| sharing loss | share of finished jobs with rho < 0.95 |
+| unfair interval | (tenant, hour) with rho < 0.99; without hours in which nothing is deserved |
+| deficit | sum over (tenant, hour) of deserved GPU-time not received / all deserved |
+| daily deficit | the same by days: GPU-time received later on the same day makes up for it |
+| late | ends over a second later than in the fair reference (`reference`) |
+| utilisation | GPUs at useful work / GPUs, between the first and the last submission |
+| waste | (idle GPUs that waiting jobs could use + overhead) / GPUs, in the same span |
+| queue | time between submission and end in which a job held no GPUs |
+| slowdown | (end - submission) / work |
+| deadlines | `deadline_figures` |
+| revenue | `lenders`: how closely incomes follow contributions |
+
 Formulas: docs/metrics.md. Deserved and received GPU-time: `deserved`. GPU types and the sets that
 jobs accept: `type_flow`.
 
