@@ -1,6 +1,4 @@
-"""Test that each sentence occurs once, and that each reason and refusal has its text in one
-table.
-"""
+"""Test that each sentence occurs once, and each reason and refusal has its text in one table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test that rows of tests/rest.py name existing tests, and that `make test` kills nearly all
-mutants.
-"""
+"""Test that rows of tests/rest.py name real tests, and `make test` kills nearly all mutants."""
 
 from __future__ import annotations
 

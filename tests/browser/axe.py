@@ -36,9 +36,7 @@ def serious(page: Page) -> list[str]:
 
 
 def on_a_phone(page: Page) -> list[str]:
-    """Return a narrow page's serious violations, except those of colours, which were checked
-    before.
-    """
+    """Return a narrow page's serious violations, except of colours, which were checked before."""
     return findings(page, without=["color-contrast"])
 
 

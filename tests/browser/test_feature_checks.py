@@ -40,8 +40,7 @@ def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
 
 
 class TestFormAndYaml:
-    """1. Change the GPU count in either, the other follows; submitting lands on /jobs/<id> as
-    queued."""
+    """1. A GPU count changed in one changes in both; submitting lands on /jobs/<id> as queued."""
 
     def test_stay_in_sync_and_submit_queued_job(self, there: Town, page: Page) -> None:
         page.goto("/t/north/jobs/new/")
@@ -60,8 +59,10 @@ class TestFormAndYaml:
 
 
 class TestOpenPage:
-    """16. A job starts and the open page shows it without reload within one round; with the
-    server stopped it says "stale since hh:mm"."""
+    """16. Without reload, an open page shows a job's start within one round.
+
+    With the server stopped, the page says "stale since hh:mm".
+    """
 
     def test_shows_start_within_one_round_and_server_outage(self, there: Town, page: Page) -> None:
         job = there.submit()

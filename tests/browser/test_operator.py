@@ -1,6 +1,4 @@
-"""Test the operator's console in a real browser: quotas by keyboard, a drained node, a paused
-pool.
-"""
+"""Test the operator's console in a browser: quotas by keyboard, a drained node, a paused pool."""
 
 from __future__ import annotations
 

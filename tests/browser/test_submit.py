@@ -1,6 +1,4 @@
-"""Test submission in a real browser by form, by YAML, by keyboard and on a phone; watch, read,
-cancel.
-"""
+"""Test submission in a browser: form, YAML, keyboard and phone; watch, read and cancel a job."""
 
 from __future__ import annotations
 

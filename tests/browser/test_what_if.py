@@ -1,6 +1,4 @@
-"""Test a simulation in a real browser: requested, watched, read; another is cancelled by
-keyboard.
-"""
+"""Test simulations in a browser: requested, watched, read; another is cancelled by keyboard."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Send requests to every URL of the site, with values for its placeholders; changes are rolled
-back.
-"""
+"""Send requests to every URL of the site, with values for placeholders; roll changes back."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ def plant(there: Stage, change: Change) -> Round:
 
 
 def envious(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """Change to a cooperative policy that divides GPUs by quota, except that the first tenant gets
-    half a GPU.
-    """
+    """Change to a cooperative policy: GPUs follow quotas, but the first tenant gets half a GPU."""
     weights = {row.tenant: row.gpus for row in snapshot.entitlements}
     first = min(weights)
     jobs = tuple(replace(job, gpus=8) for job in snapshot.jobs)
@@ -95,9 +93,7 @@ def partial(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]
 
 
 def overpriced(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """Change to a market that posts nine credits, while alpha's job, which bids the base rate,
-    borrows.
-    """
+    """Change to a market at nine credits, where alpha's job borrows but bids only the base rate."""
     prices = tuple(replace(row, price_micro=9 * CREDIT_MICRO) for row in snapshot.prices)
     grants = tuple(replace(row, price_micro=9 * CREDIT_MICRO) for row in decision.grants)
     market = replace(snapshot, policy="market", options={}, prices=prices)

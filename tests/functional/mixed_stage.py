@@ -1,6 +1,4 @@
-"""Provide a pool of two GPU types under OEF, with a job type per tenant, and all kinds of
-requesters.
-"""
+"""Provide an OEF pool of two GPU types, with a job type per tenant, and all requesters."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ SPEEDS = {"alpha": 2000, "beta": 5000, "gamma": 3000}
 
 
 def mixed_stage(environment: str = "cooperative", rounds: int = 1) -> Stage:
-    """Create a pool with four GPUs of each of two types; its three tenants have more jobs than
-    GPUs.
-    """
+    """Create a pool with four GPUs of each of two types; three tenants have more jobs than GPUs."""
     lab = cluster(
         {"alpha": 2, "beta": 1, "gamma": 1}, nodes=1, gpus=4, policy="oef",
         options={"environment": environment},

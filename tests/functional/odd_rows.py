@@ -67,9 +67,7 @@ class Asker:
                 self._find(look.address, look.path)
 
     def _find(self, address: str, path: str) -> None:
-        """Store a user who gets 200 (alternately a member and an operator), and the words of the
-        SQL.
-        """
+        """Store a user who gets 200, and the words of the SQL; alternate member and operator."""
         sides = (self._pair.operator, self._pair.one)
         for side in sides if len(self._clients) % 2 else sides[::-1]:
             client = bearer(side.secret) if is_api(address) else session(side.session)
@@ -139,9 +137,7 @@ def edges_of(field: models.Field[Any, Any]) -> tuple[str, ...]:
 
 
 def together(numbers: Mapping[str, tuple[str, ...]]) -> list[Mapping[str, str]]:
-    """Return all columns at the lowest, highest or empty value, and alternately, such as an end
-    before its start.
-    """
+    """Return columns at the lowest, highest or empty value, and mixed (an end before its start)."""
     alike = [{name: values[place] for name, values in numbers.items()} for place in range(3)]
     by_turns = {
         name: values[place % 2 == 0] for place, (name, values) in enumerate(numbers.items())
@@ -182,9 +178,7 @@ ROWS = ("true", '"{column}" IS NOT NULL', "ctid = (SELECT max(ctid) FROM {table}
 
 
 def is_written(table: str, change: Mapping[str, str]) -> bool:
-    """Write to rows in the running transaction; return False if the database refuses every
-    change.
-    """
+    """Write to rows in the running transaction; return whether the database accepts a change."""
     written = [
         any(_is_written(table, column, value, rows) for rows in ROWS)
         for column, value in change.items()

@@ -42,9 +42,7 @@ def edit(
 
 
 def overdue_lease(stage: ApiStage) -> Lease:
-    """Return a lease that should have ended an hour ago and is still listed; create it only
-    once.
-    """
+    """Return a listed lease that should have ended an hour ago; create it only once."""
     made = Lease.objects.filter(state="stopping").first()
     if made is not None:
         return made

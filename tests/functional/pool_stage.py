@@ -61,9 +61,7 @@ class Stage:
 
 
 def stage(**pool_fields: Any) -> Stage:
-    """Create a pool and run two rounds: alpha borrows, beta runs a small job, and a gang of gamma
-    waits.
-    """
+    """Create a pool after two rounds: alpha borrows, beta runs a small job, gamma's gang waits."""
     lab = cluster({"alpha": 3, "beta": 4, "gamma": 1}, nodes=2, gpus=4, **pool_fields)
     lab.submit("alpha", 4, 40_000)
     lab.submit("beta", 1, 40_000)

@@ -12,9 +12,7 @@ from tests.functional.visitors import Town, town
 
 
 def queue_stage() -> ApiStage:
-    """Create a pool in which bb holds all eight GPUs; aa's jobs come first among five queued
-    jobs.
-    """
+    """Create a pool whose eight GPUs bb holds; aa's jobs come first among five in the queue."""
     stage = api_stage(lease_s=3600)
     stage.person("eve", site_role="operator")
     for _ in range(2):

@@ -1,6 +1,4 @@
-"""Provide a site with stopped clocks and ids from a seed, whose answers are the same in each
-run.
-"""
+"""Provide a site with stopped clocks and seeded ids, so its answers are equal in each run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test that a key creates a single job, with concurrent requests, cut connections, and other
-bodies.
-"""
+"""Test that a key creates one job, with concurrent requests, cut connections and other bodies."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class Wire:
         return response.status, read
 
     def post_and_hang_up(self, key: str) -> None:
-        """Submit, wait until the job is committed, and reset the connection without reading the
-        answer.
-        """
+        """Submit, wait for the job's commit, and reset the connection with the answer unread."""
         before = Job.objects.count()
         body = json.dumps(self.stage.spec()).encode()
         head = "".join(f"{name}: {value}\r\n" for name, value in self.headers(key).items())

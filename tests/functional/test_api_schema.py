@@ -1,6 +1,4 @@
-"""Test that the published schema is complete and matches the answers, and attack it with its
-examples.
-"""
+"""Test that the schema is complete and matches the answers, and attack it with its examples."""
 
 from __future__ import annotations
 

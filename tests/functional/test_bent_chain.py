@@ -118,9 +118,7 @@ def certificate_line(page: str, name: str) -> str:
 
 
 def assert_everybody_says_so(owner: Owner, number: int, why: str) -> None:
-    """Check that replay, readiness, check_ledger, the page and REST name the round and the
-    reason.
-    """
+    """Check that replay, readiness, check_ledger, page and REST name the round and the reason."""
     there = owner.there
     said = replay()
     assert f"DOES NOT FOLLOW from round {number - 1}:" in said
@@ -323,9 +321,7 @@ class TestHousekeeping:
     def test_keeps_state_that_next_round_starts_from(
         self, owner: Owner, settings: Any, tmp_path: Path
     ) -> None:
-        """After idle weeks, the day of the pool's last state is dropped, but the state itself is
-        kept.
-        """
+        """After idle weeks, the day of the pool's last state is dropped; the state is kept."""
         files_in(settings, tmp_path)
         owner.there.lab.seal()
         pool = owner.there.lab.pool

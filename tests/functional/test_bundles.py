@@ -27,9 +27,7 @@ GZIP = {"Accept-Encoding": "gzip, deflate"}
 
 
 def sealed_stage() -> ApiStage:
-    """Create a pool with three sealed rounds, of which `ada` and `bob` each see half of the
-    rows.
-    """
+    """Create a pool with three sealed rounds; `ada` and `bob` each see half of the rows."""
     stage = api_stage()
     stage.person("otto", site_role="operator")
     stage.person("fin", site_role="finance")

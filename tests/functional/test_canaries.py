@@ -1,6 +1,4 @@
-"""Test that no URL shows another tenant's data, with two tenants that each have rows of every
-kind.
-"""
+"""Test that no URL shows another tenant's data; two tenants each have rows of every kind."""
 
 from __future__ import annotations
 
@@ -74,8 +72,7 @@ def ask(asker: Side, method: str, address: str, route: Route, words: Mapping[str
 def own_words(
     side: Side, address: str, route: Route, labs: Sequence[Cluster]
 ) -> list[dict[str, str]]:
-    """Return a tenant's values for a URL's placeholders, for each of `labs` if the URL is about a
-    pool.
+    """Return a tenant's values for a URL's placeholders, for each of `labs` if the URL has a pool.
 
     Simulations, windows and named nodes belong to the pool that only this tenant has.
     """
@@ -185,8 +182,7 @@ def leaks(text: str, other: Side, hidden: Collection[str], visibility: str) -> l
 
 
 def strangers(address: str, route: Route, *, is_operator: bool) -> Iterator[set[str]]:
-    """Return the sets of placeholders to replace by the other tenant's values: each one, and all
-    together.
+    """Return the sets of placeholders for the other tenant's values: each one, and all together.
 
     Operators may see both tenants' objects, but not an object of one as part of the other.
     """
@@ -227,9 +223,7 @@ class Mixed:
         return answer, state
 
     def complaints(self, hidden: Collection[str], state: list[Any]) -> list[str]:
-        """Return the faults of the answer; `hidden` is empty if the requester may see both
-        tenants.
-        """
+        """Return the answer's faults; `hidden` is empty if the requester may see both tenants."""
         answer, after = self.ask(self.theirs)
         nothing, _ = self.ask({name: NOTHING[name] for name in self.strange})
         about = f"{self.method} /{self.address} {self.route.query} as {self.asker.word}"

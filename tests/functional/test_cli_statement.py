@@ -139,9 +139,7 @@ class TestStatementVerification:
         assert (answer["tenant"], answer["since"]) == ("bb", "2029-12-01T00:00:00.000000Z")
 
     def test_empty_statement_is_not_proven(self, run: Run) -> None:
-        """All rows may have been withheld, so an empty statement does not prove that nothing is
-        due.
-        """
+        """An empty statement cannot prove that nothing is due: rows may have been withheld."""
         words = ("--from", "2028-01-01", "--to", "2028-01-02")
         done = run("bob", *words)
         assert done.code == 5

@@ -37,9 +37,7 @@ def earned(slug: str) -> Decimal:
 
 
 class TestCreditRows:
-    """Each credit row is GPU-hours x price, with its round and lease; the total is that of the
-    ledger.
-    """
+    """A credit row is GPU-hours x price, with its round and lease; the total is the ledger's."""
 
     def test_each_row_and_the_total_recompute_from_sources(self, there: Stage) -> None:
         self.every_row_is_recomputed_from_its_factors(there)

@@ -88,9 +88,7 @@ class TestAlternativeReport:
 
 
 class TestTruthfulness:
-    """No report gains more than the truth, unless the page states that the policy is not
-    truthful.
-    """
+    """No report gains more than the truth, unless the page says that the policy is untruthful."""
 
     @pytest.mark.parametrize("environment", ["cooperative", "noncooperative"])
     def test_gain_over_truth_is_always_stated_on_page(

@@ -103,9 +103,7 @@ class TestOverview:
 
 @pytest.fixture
 def there() -> Stage:
-    """Yield a stage with planned jobs of alpha and beta; beta's name is hidden from other
-    tenants.
-    """
+    """Return a stage with planned jobs of alpha and beta; other tenants cannot see beta's name."""
     made = pool_stage(policy="fifo")
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()

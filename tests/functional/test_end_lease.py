@@ -1,6 +1,4 @@
-"""Test that an operator can end a lease that its engine does not end, by the form, REST and the
-command.
-"""
+"""Test that operators can end a lease that its engine does not end: form, REST and command."""
 
 from __future__ import annotations
 

@@ -81,9 +81,7 @@ class TestPendingReason:
     """
 
     def full(self, limit: int | None) -> tuple[ApiStage, Job]:
-        """Create a pool without free GPUs, in which one more job of aa waits; aa may borrow
-        `limit`.
-        """
+        """Create a full pool in which a job of aa waits; aa may borrow `limit` GPUs."""
         made = api_stage()
         Quota.objects.filter(tenant=made.cluster.tenants["aa"]).update(borrow_limit=limit)
         for tenant, gpus in (("aa", 3), ("bb", 4), ("bb", 1)):
@@ -159,8 +157,7 @@ def rows(shown: str) -> Iterator[tuple[str, list[int | None]]]:
 
 
 class TestQuotas:
-    """17. Nominal quota + borrow limit + lend limit + mode; a RESERVE tenant's idle GPUs are
-    never lent."""
+    """17. Nominal quota, borrow/lend limits, mode; a RESERVE tenant's idle GPUs are never lent."""
 
     def save(self, there: Town, **cells: str) -> None:
         """Change north's cells in the operator's grid, request the preview, and save."""
@@ -270,8 +267,10 @@ class TestDrainAndMaintenance:
 
 
 class TestRoles:
-    """31. Tenant viewer, member, manager; finance, operator, auditor. Another tenant's id is 404
-    in UI and API, for every route in the schema."""
+    """31. Tenant viewer, member, manager; finance, operator, auditor.
+
+    Another tenant's id is 404 in UI and API, for every route in the schema.
+    """
 
     def test_follow_access_matrix_and_hide_other_tenants(self, matrix: Stage) -> None:
         closed = [

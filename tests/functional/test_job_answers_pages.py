@@ -1,6 +1,4 @@
-"""Test the answers of rounds to a deadline: on the job's page, over REST, by the command, in dry
-runs.
-"""
+"""Test rounds' answers to a deadline: on the job's page, over REST, by command, in dry runs."""
 
 from __future__ import annotations
 

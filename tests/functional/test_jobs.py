@@ -364,9 +364,7 @@ class TestReasons:
         assert "{" not in full.sentence + full.next_step
 
     def test_show_numbers_at_start_of_round(self) -> None:
-        """The numbers include leases that the round renewed later, so the current numbers
-        differ.
-        """
+        """The numbers include leases that the round renewed later, so current ones differ."""
         numbers = {"needed": 4, "free": 34, "largest_hole": 2}
         for reason in (Reason.FRAGMENTED, Reason.NO_FREE_GPUS):
             told = why(reason.value, numbers)

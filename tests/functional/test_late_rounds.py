@@ -104,9 +104,7 @@ class TestAlteredUsage:
         assert "late rounds" in {one.what for one in compared(live, stated).findings}
 
     def test_row_without_late_round_data_is_not_proven(self, live: ApiStage) -> None:
-        """Older terms, which have no data on late rounds, look the same, so the change cannot be
-        proven.
-        """
+        """Older terms lack data on late rounds and look the same, so no change is proven."""
         stated = copy.deepcopy(answers(live, "ada"))
         row, line = late_row(stated), the_line()
         row |= {"charged_until": None, "borne": "0.000000"}
@@ -205,9 +203,7 @@ class TestAlteredIncome:
         assert {one.what for one in compared(live, stated, "bb").findings} == {"charged until"}
 
     def test_row_claiming_borrower_paid_is_not_proven(self, live: ApiStage) -> None:
-        """Older terms, which have no data on late rounds, look the same, so the change cannot be
-        proven.
-        """
+        """Older terms lack data on late rounds and look the same, so no change is proven."""
         stated = copy.deepcopy(answers(live, "bob"))
         bend(stated, None)
         report = compared(live, stated, "bb")

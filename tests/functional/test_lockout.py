@@ -1,6 +1,4 @@
-"""Test the lockout after wrong passwords by pair, client and account, each with a separate
-limit.
-"""
+"""Test the lockout after wrong passwords, with separate limits by pair, client and account."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ NEIGHBOUR = "2001:db8:1:3::1"
 
 
 class Case(NamedTuple):
-    """Earlier wrong passwords as (number, user, address), the user who signs in, and whether that
-    user is locked out.
-    """
+    """Wrong passwords as (number, user, address), then a sign-in, and whether it is locked out."""
 
     before: list[tuple[int, str, str]]
     who: str

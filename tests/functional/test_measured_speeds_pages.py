@@ -26,9 +26,7 @@ def place(committed_db: str) -> Town:  # noqa: ARG001 - the fixture is what is w
 
 @pytest.fixture
 def profile(place: Town) -> Profile:
-    """Return a job type declared at nine times the speed of the slowest type, and measured at four
-    times.
-    """
+    """Return a job type declared at 9 times the slowest type's speed, and measured at 4 times."""
     row = place.cluster.profile("north", "gru", k80=1000, v100=4000)
     row.declared = {"k80": 1000, "v100": 9000}
     row.measured = {

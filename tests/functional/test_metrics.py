@@ -146,9 +146,7 @@ class TestPool:
         assert ("evenshare_round_age_seconds", frozenset({("pool", place.pool.name)})) not in found
 
     def test_round_count_continues_after_restore(self, place: Cluster) -> None:
-        """The pool has fewer rounds than this process has counted, so the count starts again
-        there.
-        """
+        """If the pool has fewer rounds than this process counted, the sums start again there."""
         totals = RoundTotals()
         for after_s in (0, 10, 10):
             place.submit("north", 1, 3600)

@@ -20,9 +20,7 @@ there = staged(mixed_stage)
 
 @pytest.fixture
 def planted(there: Stage) -> Round:
-    """Store a round in which alpha-net declared 4 and measured 2, and beta-net declared 7.5 and
-    measured 5.
-    """
+    """Store a round: alpha-net declared 4 and measured 2, beta-net declared 7.5 and measured 5."""
     return plant(there, overclaimed)
 
 

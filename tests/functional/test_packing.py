@@ -1,6 +1,4 @@
-"""Test that answers are small: compressed pages, one style sheet, few scripts, and reduced
-fonts.
-"""
+"""Test that answers are small: compressed pages, one style sheet, few scripts, reduced fonts."""
 
 from __future__ import annotations
 

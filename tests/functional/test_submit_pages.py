@@ -1,6 +1,4 @@
-"""Test the submit page: form and YAML in sync, dry runs, errors, keys, clones, roles,
-cancelling.
-"""
+"""Test the submit page: form and YAML in sync, dry runs, errors, keys, clones, roles, cancels."""
 
 from __future__ import annotations
 

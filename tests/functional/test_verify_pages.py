@@ -1,6 +1,4 @@
-"""Test the instructions to verify a page: the client's command, the head, the viewer's last
-verification.
-"""
+"""Test instructions to verify a page: client's command, head, viewer's last verification."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Provide the requesters of pages: owner, team-mate, outsider, operator, auditor, and one not
-signed in.
-"""
+"""Provide requesters: owner, team-mate, outsider, operator, auditor, and one not signed in."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ def visitor(
 
 
 def signed_in(user: User) -> Client:
-    """Return a client with a session, which is written directly because `force_login` writes three
-    times.
-    """
+    """Return a client with a session, written directly because `force_login` writes three times."""
     session = SessionStore()
     session[SESSION_KEY] = str(user.pk)
     session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]

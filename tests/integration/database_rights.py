@@ -86,9 +86,7 @@ def _expected(table: str, *, is_partition: bool) -> tuple[set[str], set[str]]:
 
 
 def unguarded_tables() -> list[str]:
-    """Return append-only tables or partitions that lack a guard or seal, and other tables that have
-    one.
-    """
+    """Return append-only tables and partitions without guard or seal, and other tables with one."""
     with connections["owner"].cursor() as cursor:
         cursor.execute(_REFUSING)
         refusing = set(cursor.fetchall())

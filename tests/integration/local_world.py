@@ -1,6 +1,4 @@
-"""Provide a pool on the `local` executor whose leases a test creates and ends itself, without
-rounds.
-"""
+"""Provide a pool on the `local` executor; a test creates and ends leases, without rounds."""
 
 from __future__ import annotations
 

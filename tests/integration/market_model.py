@@ -191,9 +191,7 @@ class Model:
         return [term for terms in self.terms.values() for term in terms.values()]
 
     def idle(self, at: int) -> dict[int, int]:
-        """Return each lender's idle GPUs on offer at a time; the operator's are the unallocated
-        ones.
-        """
+        """Return lenders' idle GPUs on offer at a time; the operator's are in no quota."""
         rows = [row for since, row in self.lendable if since <= at]
         most = rows[-1] if rows else dict.fromkeys(self.parties, 0)
         idle = {OPERATOR: self.capacity - sum(one.quota for one in self.parties.values())}

@@ -87,9 +87,7 @@ class SlurmRounds:
         return True
 
     def turn_that_is_killed(self, point: str) -> bool:
-        """Run a round in a process that is killed at a point, and return whether it reached the
-        point.
-        """
+        """Run a round in a process that is killed at a point; return whether it got there."""
         at = read_clock(self.lab.pool.pk).pool_at
         command = [sys.executable, str(CHILD), str(self.root), str(self.lab.pool.pk)]
         victim = subprocess.Popen(

@@ -206,9 +206,7 @@ class TestOwnerChange:
         assert check_seals() == []
 
     def test_is_detected_in_columns_added_later(self, history: History) -> None:
-        """The migration fills the column of old rows and seals the rows again, in one
-        transaction.
-        """
+        """The migration fills old rows' new column and seals them again, in one transaction."""
         for table in rights.SEALED:
             with transaction.atomic(using="owner"), connections["owner"].cursor() as cursor:
                 cursor.execute(f"ALTER TABLE {table} ADD COLUMN later int")

@@ -1,6 +1,4 @@
-"""Test that whole days of rounds move from the database to files, and that interruptions lose
-nothing.
-"""
+"""Test that whole days of rounds move from the database to files; interruptions lose nothing."""
 
 from __future__ import annotations
 

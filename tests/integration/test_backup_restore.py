@@ -136,9 +136,7 @@ def rows() -> dict[str, int]:
 
 
 def story() -> Cluster:
-    """Play two settled hours, in which one of two tenants borrows from the other; some leases still
-    run.
-    """
+    """Play two settled hours, in which one of two tenants borrows; some leases still run."""
     lab = cluster({"a": 6, "b": 2}, nodes=2, gpus=4)
     for hours in range(4):
         lab.submit("b", 4, 4000, after_s=hours * 1200)

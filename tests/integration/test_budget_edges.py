@@ -1,6 +1,4 @@
-"""Test that a budget counts the costs of the days in its period, also at its edges and before
-settlement.
-"""
+"""Test that a budget counts its period's daily costs, also at edges and before settlement."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test that a contribution statement has the same sums as the ledger, and covers the whole
-quota.
-"""
+"""Test that a contribution statement has the ledger's sums and covers the whole quota."""
 
 from __future__ import annotations
 
@@ -121,9 +119,7 @@ class TestContributionTotal:
         assert [row.key.day for row in days if isinstance(row.key, datetime)] == [4, 5, 6]
 
     def test_matches_plain_sql_over_lines_and_weights(self, story: Story) -> None:
-        """The test computes every share again from GPUs, price, time and weights, to a
-        micro-credit.
-        """
+        """SQL computes shares again from GPUs, price, time and weights, to a micro-credit."""
         with connection.cursor() as cursor:
             cursor.execute(
                 """

@@ -22,9 +22,7 @@ DURATIONS_S = (560, 600, 660)
 
 @pytest.fixture
 def lab() -> Cluster:
-    """Return a pool in which three jobs of a type have run, each with a declared duration of
-    600 s.
-    """
+    """Return a pool in which three jobs of a type have run, each declared to take 600 s."""
     lab = cluster({"a": 8, "b": 8}, nodes=2, gpus=8, round_s=10, lease_s=60, policy="unisched")
     profile = lab.profile("a", "nightly", v100=1000)
     VirtualSpeeds.objects.create(

@@ -1,6 +1,4 @@
-"""Test wake-ups of the meter that are delivered several times, in any order, to four workers at
-once.
-"""
+"""Test wake-ups of the meter delivered repeatedly, in any order, to four workers at once."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def busy_hours() -> Story:
-    """Write two hours with 24 leases of three tenants, some of them renewed, and a round in the
-    third hour.
-    """
+    """Write 24 leases of three tenants in two hours, some renewed; a round in the third hour."""
     story = Story({"a": 1, "b": 3, "c": 4})
     story.limit("a", 50)
     running = []

@@ -68,9 +68,7 @@ def wait_for_rounds(demo: RunningTree, more: int) -> None:
 
 
 def wait_for_pulses(demo: RunningTree) -> None:
-    """Wait until each queue was consumed twice, because the first message may have been sent
-    earlier.
-    """
+    """Wait until each queue was consumed twice: the first message may have been sent earlier."""
     for queue in QUEUES:
         stamp = demo.data / "run" / f"pulse-{queue}"
         for _ in range(2):

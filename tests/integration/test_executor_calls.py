@@ -64,9 +64,7 @@ class WatchedExecutor(VirtualExecutor):
 
 
 class Stage:
-    """A running job with a stop intent, and two launch intents, one of which is for an ended
-    lease.
-    """
+    """A running job with a stop intent, and two launch intents, one for an ended lease."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lab: Cluster = cluster({"a": 8}, grace_s=7)

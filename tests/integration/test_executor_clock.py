@@ -113,9 +113,7 @@ def test_end_reported_after_renewal_is_not_before_renewal(
 def test_start_reported_after_renewal_or_stop_is_charged_as_recorded(
     monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
 ) -> None:
-    """The engine accepted a launch, and did not answer while the lease was renewed or taken
-    back.
-    """
+    """The engine accepted a launch, then was silent while the lease was renewed or taken back."""
     lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
     job = lab.submit("a", 8, 15)
     launch = VirtualExecutor.launch

@@ -1,5 +1,4 @@
-"""Test that each fault (exception, kill -9, database cut) at each point is repaired within two
-rounds.
+"""Test that each fault (exception, kill -9, database cut) at each point heals within two rounds.
 
 A test fails if its point is not reached, so the list of points stays correct.
 """
@@ -44,9 +43,7 @@ BY_METRIC: dict[str, Any] = {
 
 
 def eventful_cluster() -> Cluster:
-    """Return a pool whose round reaches every point: leases end, wait, are renewed and
-    cancelled.
-    """
+    """Return a pool whose round reaches every point: leases end, wait, are renewed or cancelled."""
     lab = cluster(
         {"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf", profiling_s=20, begin=LONG_AGO
     )

@@ -1,6 +1,4 @@
-"""Test that a pool has a single writer, with contenders, stale holders and crashes in real
-processes.
-"""
+"""Test that a pool has one writer: contenders, stale holders and crashes in real processes."""
 
 from __future__ import annotations
 

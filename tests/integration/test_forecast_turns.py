@@ -1,6 +1,4 @@
-"""Test the order of pools in start forecasts, the pause between forecasts, and the rows that they
-read.
-"""
+"""Test start forecasts: the order of pools, the pauses in between, and the rows read."""
 
 from __future__ import annotations
 

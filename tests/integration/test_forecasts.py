@@ -299,9 +299,7 @@ class TestForecastOutcome:
 
 class TestHistory:
     def test_includes_cancelled_jobs_only_if_started(self, lab: Cluster) -> None:
-        """Forecasts include jobs that were cancelled while they ran, but not those cancelled in the
-        queue.
-        """
+        """Forecasts include jobs cancelled while they ran, but not those cancelled in the queue."""
         before = {job.id for job in read_history(lab.pool.pk, lab.at).arrivals}
         ran, waited = min(before), max(before)
         Job.objects.filter(pk__in=[ran, waited]).update(state="cancelled", ended_at=lab.at)

@@ -23,9 +23,7 @@ def frozen(services: Services) -> Iterator[None]:
 
 
 def processes(services: Services) -> list[int]:
-    """Return the server's process first, which starts no more children once it is paused, then its
-    children.
-    """
+    """Return the server's process, then its children; a paused server starts no more of them."""
     server = int((services.postgres.cluster / "postmaster.pid").read_text().split()[0])
     entries = (entry for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return [server, *(int(entry.name) for entry in entries if parent(entry) == server)]

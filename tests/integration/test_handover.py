@@ -1,6 +1,4 @@
-"""Test leases that wait for GPUs until another process has saved its checkpoint and released
-them.
-"""
+"""Test leases that wait until another process has saved its checkpoint and released the GPUs."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ def decide_with(monkeypatch: pytest.MonkeyPatch, change: Callable[[Decision], De
 
 
 def move(lab: Cluster, job: Job, monkeypatch: pytest.MonkeyPatch) -> Lease:
-    """Run a round that ends the job's lease and grants the other node to the job; return the old
-    lease.
-    """
+    """Run a round that ends the job's lease and grants it the other node; return the old lease."""
     old = Lease.objects.get(job=job)
     (home, gpus), *_ = old.placement
     away = lab.pool.nodes.exclude(pk=home).get().pk

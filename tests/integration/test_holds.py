@@ -41,9 +41,7 @@ def two_pools() -> tuple[Cluster, Cluster]:
 
 
 def limit_to_one_term(lab: Cluster) -> int:
-    """Give `a` credit for one and a half terms; return the highest cost of a term in
-    micro-credits.
-    """
+    """Give `a` credit for 1.5 terms; return the highest cost of a term in micro-credits."""
     (price,) = left_by(lab.pool).prices
     micro = worst_case_micro(2, price["price_micro"], lab.pool.lease_s * SECOND_US)
     assert micro > 0
@@ -233,9 +231,7 @@ class TestHolds:
 
 class TestUnstorablePromise:
     def test_is_not_made_and_others_still_borrow(self) -> None:
-        """The next term would overflow the reservation's column, but other tenants can still
-        borrow.
-        """
+        """The next term would overflow the reservation's column, but other tenants can borrow."""
         lab = cluster({"a": 0, "b": 4, "c": 0}, nodes=1, gpus=8, lease_s=30 * 86_400)
         most = Decimal(10) ** 14 - Decimal("0.000001")
         Budget.objects.filter(tenant=lab.tenants["a"]).update(reserved=most)

@@ -34,9 +34,7 @@ def lines_of(story: Story, tenant: str) -> list[IncomeLine]:
 
 
 def check(story: Story) -> int:
-    """Compare each share's weight with its intervals, which are read singly and together; return
-    how many shares there are.
-    """
+    """Compare shares' weights with their intervals, read singly and together; count the shares."""
     count = 0
     for name, tenant in story.tenants.items():
         lines = lines_of(story, name)
@@ -85,9 +83,7 @@ class TestIdleIntervals:
         assert int(after) > 60
 
     def test_count_lease_until_late_end_was_reported(self) -> None:
-        """The end at minute 5 is reported after minute 20, so b's lease counts until the change at
-        minute 10.
-        """
+        """The end at minute 5 is reported after minute 20; b's lease counts until minute 10."""
         story = Story({"a": 0, "b": 4})
         busy = story.run(0, "b", own=4)
         story.post_round(1)
@@ -166,9 +162,7 @@ class TestRandomStory:
 
 
 def play(data: st.DataObject) -> Story:
-    """Draw terms of three tenants, whose reports arrive in any order, early or late, between
-    rounds.
-    """
+    """Draw terms of three tenants; reports arrive in any order, early or late, between rounds."""
     quota = st.integers(0, 4)
     story = Story({name: data.draw(quota) for name in "abc"}, capacity=10)
     minute = 0

@@ -26,9 +26,7 @@ def violations() -> list[str]:
 
 
 def outage(*, renewed: bool = False) -> Story:
-    """Tenant a borrows 2 of b's GPUs for half an hour, and the next round comes only after 4.5
-    hours.
-    """
+    """Tenant a borrows 2 of b's GPUs for half an hour; the next round comes after 4.5 hours."""
     story = Story({"a": 0, "b": 8}, late_min=LATE_MIN)
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", borrowed=2, price="3.000000")

@@ -149,9 +149,7 @@ class TestPosting:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """A machine that posts, repeats and contradicts transfers, compared with a dictionary of
-    balances.
-    """
+    """A machine that posts, repeats and contradicts transfers, compared with a dict of balances."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -303,9 +301,7 @@ class TestConcurrency:
         assert lines_and_shares() == swept_at_once(story.pool.pk)
 
     def test_rereading_events_writes_nothing_twice(self, committed_db: str) -> None:
-        """If the cursor is lost, repeated lines violate a unique constraint, and all is rolled
-        back.
-        """
+        """If the cursor is lost, repeated lines break a unique constraint; all is rolled back."""
         story = eventful()
         story.meter()
         before = lines_and_shares()

@@ -31,9 +31,7 @@ def plain(*amounts: Decimal) -> list[str]:
 
 @pytest.fixture
 def story() -> Story:
-    """Write a settled hour in which a pays 3 credits to b and c, and half of the next, open
-    hour.
-    """
+    """Write a settled hour in which a pays 3 credits to b and c, and half of the open next hour."""
     story = Story({"a": 4, "b": 4, "c": 2}, capacity=10)
     story.post_round(0, price="3.000000")
     lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")

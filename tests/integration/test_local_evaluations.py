@@ -1,6 +1,4 @@
-"""Test that real processes report their metric in files, and that rounds estimate when they
-stop.
-"""
+"""Test real processes that report their metric in files, and the ends that rounds estimate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test the limits of a local job: its time without orders, the portal's life, and the size of its
-output.
-"""
+"""Test a local job's limits: time without orders, the portal's life, and the output's size."""
 
 from __future__ import annotations
 

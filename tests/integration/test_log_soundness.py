@@ -172,9 +172,7 @@ class TestAlteredLog:
         assert any(f"{LOG}, entry " in one for one in broken["logs_are_sound"])
 
     def test_consistent_forgery_differs_from_remembered_root(self, session: Session) -> None:
-        """A shorter or different log may be consistent, but its root differs from the remembered
-        one.
-        """
+        """A shorter or different log may be consistent, but its root is not the remembered one."""
         assert faults() == set()
         session.execute("DELETE FROM tenants_logentry WHERE log_id = 1 AND index >= 15")
         session.execute(

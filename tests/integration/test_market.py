@@ -1,5 +1,4 @@
-"""Test the market on the portal: a job is refused at a high price, and admitted when the price
-falls.
+"""Test a market: a job is refused at a high price, and admitted when the price falls.
 
 The tests also cover every way to declare a job's utility, and every place that shows its plan.
 """

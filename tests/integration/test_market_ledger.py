@@ -45,9 +45,7 @@ class TwoKinds(Story):
 
 @pytest.fixture
 def story() -> TwoKinds:
-    """Write the paper's schedule: j11 in (8, 10], j21 in (10, 12]; j12 borrows in two 2-hour
-    terms.
-    """
+    """Write the paper's schedule: j11 in (8, 10], j21 in (10, 12]; j12 borrows twice for 2 h."""
     story = TwoKinds({"a": 4, "b": 4}, capacity=8)
     GpuType.objects.create(name="ps")
     with story.of("ps"):

@@ -1,6 +1,4 @@
-"""Test the demo pool `market`: prices rise and fall, jobs are refused with a price, a tenant
-earns.
-"""
+"""Test demo pool `market`: prices rise and fall, jobs are refused with a price, a tenant earns."""
 
 from __future__ import annotations
 

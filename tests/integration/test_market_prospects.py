@@ -1,6 +1,4 @@
-"""Test that the cost of a start that pages show equals the price posted later, if the policy sets
-theta.
-"""
+"""Test that the start's cost on pages equals the price posted later, if the policy sets theta."""
 
 from __future__ import annotations
 

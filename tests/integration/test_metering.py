@@ -229,9 +229,7 @@ class TestMeterTask:
 
 
 def full_hours() -> Story:
-    """Write two hours in which a borrows 2 GPUs from b at 1 credit, and a later check of the
-    pool.
-    """
+    """Write two hours in which a borrows 2 GPUs from b at 1 credit, then a check of the pool."""
     story = Story({"a": 0, "b": 8})
     lease = story.run(0, "a", borrowed=2, price="1.000000")
     story.post_round(59)
@@ -399,9 +397,7 @@ class TestHour:
 
 
 def eventful() -> Story:
-    """Write two borrowers, two lenders, ends reported out of order or late, a renewal, a
-    remainder.
-    """
+    """Write two borrowers and two lenders, ends out of order or late, a renewal, a remainder."""
     story = Story({"a": 1, "b": 3, "c": 4})
     story.post_round(0, price="1.234567")
     first = story.run(0, "a", own=1, borrowed=2, price="1.234567")

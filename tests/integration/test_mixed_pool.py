@@ -143,9 +143,7 @@ class TestMeasuring:
 
 
 class TestTrades:
-    """Trades under gandiva_fair, in the three minutes of wall time after an operator selected
-    it.
-    """
+    """Trades under gandiva_fair, in three minutes of wall time after operators selected it."""
 
     def test_are_made_at_once_and_undone_when_team_leaves(self, pool: Pool) -> None:
         lab = lab_of(pool)

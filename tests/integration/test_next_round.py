@@ -18,8 +18,7 @@ LONG_S = 100_000
 
 
 def full(**fields: Any) -> Cluster:
-    """Return a pool of 16 GPUs, all held by one-GPU jobs of `a` and `c`; half of the GPUs are the
-    quota of `b`.
+    """Return a pool of 16 GPUs that one-GPU jobs of `a` and `c` hold; half are the quota of `b`.
 
     The pool has the default policy. The leases are older than the minimum runtime, and none ends
     soon.

@@ -1,6 +1,4 @@
-"""Test that node states are synchronised in both directions, with a Slurm whose answers the test
-sets.
-"""
+"""Test that node states are synchronised both ways, with a Slurm whose answers the test sets."""
 
 from __future__ import annotations
 

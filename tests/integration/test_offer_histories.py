@@ -51,9 +51,7 @@ class ModelOffer:
 
 
 class Histories(RuleBasedStateMachine):
-    """A machine in which `north` lends and `south` borrows; the model is a few plain fields and
-    `lent`.
-    """
+    """`north` lends and `south` borrows; the model is a few plain fields and `lent`."""
 
     number = 0
 

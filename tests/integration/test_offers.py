@@ -252,9 +252,7 @@ class TestRevoking:
 
     @pytest.mark.parametrize("policy", ["evenshare", "fifo", "ltgf"])
     def test_returns_gpus_by_promised_round(self, policy: str) -> None:
-        """Lent GPUs return within minutes if there is a guarantee, otherwise when the last lease
-        ends.
-        """
+        """Lent GPUs return within minutes if guaranteed, otherwise when the last lease ends."""
         lab = Lab(policy=policy, grace_s=60, lease_s=900, round_s=30)
         lab.set(by_offer=True)
         offer = lab.offer(4)

@@ -1,6 +1,4 @@
-"""Test operators' actions on pools, nodes, people and jobs: checked, recorded, and used by
-rounds.
-"""
+"""Test operators' actions on pools, nodes, people and jobs: checked, recorded, used by rounds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test quotas as periods: shortened, saved in one transaction, previewed by the next round,
-undone.
-"""
+"""Test quota periods: shortened, saved in one transaction, previewed by the next round, undone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test that PostgreSQL does not run as root, and that `nobody` runs it if namespaces are
-forbidden.
-"""
+"""Test that PostgreSQL never runs as root, and runs as `nobody` if namespaces are forbidden."""
 
 import os
 import shutil

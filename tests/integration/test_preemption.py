@@ -56,9 +56,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> SlowExecutor:
 
 
 def full(*, gpus: int = 8, nodes: int = 1, size: int = 4, **fields: Any) -> tuple[Cluster, Job]:
-    """Return a pool in which `a` holds all GPUs, half of them borrowed; a minute later `b` needs
-    its quota.
-    """
+    """Return a pool whose GPUs `a` holds, half borrowed; a minute later `b` needs its quota."""
     half = gpus * nodes // 2
     lab = cluster({"a": half, "b": half}, nodes=nodes, gpus=gpus, policy=POLICY.name, **fields)
     for _ in range(2 * half // size):
@@ -245,9 +243,7 @@ class TestProtectedLease:
         assert lab.pool.lease_s == 60
 
     def test_is_not_granted_into_maintenance_window(self) -> None:
-        """The lease's minimum runtime is longer than a lease length, and would overlap the
-        maintenance.
-        """
+        """The lease's minimum runtime exceeds a lease length and would overlap the maintenance."""
         lab = cluster(
             {"a": 4}, nodes=1, policy=POLICY.name, lease_s=60, options={"min_runtime_s": 1800}
         )

@@ -1,5 +1,4 @@
-"""Test that a round that preempts gives notice once or never, even if it is killed at any of its
-points.
+"""Test that a preempting round gives notice once or never, even if it is killed at any point.
 
 tests/integration/test_fault_matrix.py tests all points with all faults. Here the round ends a lease
 before its expiry, in a pool whose borrowers pay.
@@ -45,9 +44,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crowded() -> tuple[Cluster, Job]:
-    """Return a pool in which two jobs of `a` hold all GPUs, one of them borrowed; `b` needs its
-    quota now.
-    """
+    """Return a pool whose GPUs two jobs of `a` hold, one borrowed; `b` needs its quota now."""
     lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, policy=POLICY.name, lease_s=900)
     Budget.objects.filter(tenant=lab.tenants["a"]).update(credit_limit=10_000)
     lab.submit("a", 4, LONG_S)

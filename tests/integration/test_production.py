@@ -257,9 +257,7 @@ class TestProduction:
 
 
 def over_tls(port: int, root: Path, path: str, **headers: str) -> tuple[int, str]:
-    """Return an answer's status and body after a check of the certificate; status 0 without an
-    answer.
-    """
+    """Return an answer's status and body over checked TLS, or status 0 without an answer."""
     context = ssl.create_default_context(cafile=str(root))
     with (
         contextlib.suppress(ssl.SSLError),
@@ -275,9 +273,7 @@ def over_tls(port: int, root: Path, path: str, **headers: str) -> tuple[int, str
 
 
 def documented(title: str) -> str:
-    """Return the shell block after a title of docs/operations.md, with this checkout's entry
-    point.
-    """
+    """Return a shell block of docs/operations.md by title, with this checkout's entry point."""
     text = (ROOT / "docs" / "operations.md").read_text()
     block = re.search(rf"(?i){title}.*?```sh\n(.*?)```", text, re.DOTALL)
     assert block is not None

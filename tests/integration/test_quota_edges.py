@@ -1,6 +1,4 @@
-"""Test that a changed quota is valid from the round that applies it, for deserved GPU-time and
-income.
-"""
+"""Test that a quota is valid from the round that applies it, for deserved GPU-time and income."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def entitled_by_events(until_us: int) -> dict[int, int]:
 
 
 def story() -> Cluster:
-    """Write that a borrows a GPU from 10 s to 110 s; b's quota ends at 33 s as planned, c's at 47
-    s.
-    """
+    """Let a borrow a GPU from 10 s to 110 s; b's quota ends at 33 s as planned, c's at 47 s."""
     lab = cluster({"a": 4, "b": 2, "c": 2})
     change(lab, "b", 1, 33)
     lab.submit("a", 4, 1000)

@@ -1,6 +1,4 @@
-"""Test that files of rounds are kept for a set time, longer while they are cited, and proofs for
-ever.
-"""
+"""Test that round files are kept for a set time, longer while cited, and proofs for ever."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ def folder(committed_db: str, settings: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lab(folder: Path) -> Cluster:
-    """Return a pool with rounds of two days in files, metered and settled; only the last hour is
-    open.
-    """
+    """Return a pool with two days of rounds in files, metered and settled but for the last hour."""
     assert not folder.exists()
     lab = old_lab()
     put_away()

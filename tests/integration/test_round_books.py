@@ -19,9 +19,7 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 def played() -> Cluster:
-    """Play rounds with grants, renewals, ends and moves; a has several borrowed terms in one
-    round.
-    """
+    """Play grants, renewals, ends and moves; a has several borrowed terms in one round."""
     made = cluster({"a": 2, "b": 6}, lease_s=20, policy="ltgf")
     made.submit("a", 2, 1000)
     made.round()

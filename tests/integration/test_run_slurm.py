@@ -1,6 +1,4 @@
-"""Test `make run-slurm`, the portal with a real Slurm cluster: its start, its faults and its
-end.
-"""
+"""Test `make run-slurm`, the portal with a real Slurm cluster: its start, faults and end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test that rounds are sealed once each and in order, whatever happens to workers, messages and
-bytes.
-"""
+"""Test that rounds are sealed once and in order, despite faults of workers, messages and bytes."""
 
 from __future__ import annotations
 

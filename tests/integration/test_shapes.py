@@ -1,6 +1,4 @@
-"""Test that JSON columns accept only shapes that the code reads, and choice columns only their
-choices.
-"""
+"""Test that JSON columns accept only shapes that code reads, and choice columns only choices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Test simulations of a pool's next hours: their limits, their ends, and that they change
-nothing.
-"""
+"""Test simulations of a pool's next hours: limits, ends, and that they change nothing."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ from tests.tools import eventually
 
 
 def crowded_lab() -> Cluster:
-    """Return a pool of eight GPUs; both tenants need more than their quota of four, and one job has
-    ended.
-    """
+    """Return a pool of 8 GPUs; both tenants need more than their quota of 4, one job has ended."""
     made = cluster({"north": 4, "south": 4}, round_s=30)
     made.submit("north", 1, 90)
     made.round()

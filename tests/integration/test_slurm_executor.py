@@ -1,6 +1,4 @@
-"""Test the `slurm` executor on a real cluster: ends are exact and starts single, even if Slurm
-forgets.
-"""
+"""Test the `slurm` executor on real Slurm: exact ends, single starts, even if Slurm forgets."""
 
 from __future__ import annotations
 
@@ -375,9 +373,7 @@ class TestKilledController:
         assert world.ended(token).state is STOPPED
 
     def test_lost_submission_is_repeated(self, own_world: SlurmWorld) -> None:
-        """The controller gives the lost job's id to another job, so an id does not identify a
-        job.
-        """
+        """The controller gives a lost job's id to another job, so an id identifies no job."""
         world = own_world
         other = world.lease("/bin/sh", "-c", "sleep 6000")
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
@@ -416,9 +412,7 @@ class TestLostNode:
         assert (report.state, report.exit_code) == (STOPPED, None)
 
     def test_returning_node_ends_its_old_job(self, own_world: SlurmWorld) -> None:
-        """Only the node's network failed, so the program runs until its shim reads the request to
-        stop.
-        """
+        """Only a node's network failed; the program runs until its shim reads the stop request."""
         world = own_world
         token = world.shell("echo ready; sleep 6000")
         world.says(token, "ready")

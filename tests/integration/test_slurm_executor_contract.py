@@ -53,9 +53,7 @@ class TestSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContr
 
 
 class TestSlurmExecutorOverSlurmrestd(CallsContract):
-    """Only the basic contract runs, because call orders and wrong reports do not depend on the
-    interface.
-    """
+    """Only the basic contract runs; the interface changes neither call orders nor wrong reports."""
 
     @pytest.fixture
     def stage(self, tmp_path: Path, slurm_restd: RealRestd) -> Iterator[Stage]:

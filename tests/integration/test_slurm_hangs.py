@@ -24,9 +24,7 @@ from tests.tools import eventually
 
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put tools that never answer first in the search path, and return the file that lists their
-    processes.
-    """
+    """Put tools that never answer first in PATH; return the file that lists their processes."""
     pids = tmp_path / "pids"
     for tool in ("squeue", "sbatch", "scancel", "scontrol"):
         program = tmp_path / tool
@@ -51,9 +49,7 @@ class TestHangingTool:
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
     def test_is_not_called_for_each_job_of_batch(self, hanging: Path) -> None:
-        """If each call waited for its timeout, the pool's fence would expire before the last
-        call.
-        """
+        """If each call waited for its timeout, the fence would expire before the last call."""
         slurm = Slurm(SlurmOptions(partition="gpu"))
         group = NodeGroup(("node-1",), "gpu:a100:1", 0, 0)
         batch = [

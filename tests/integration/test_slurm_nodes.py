@@ -1,6 +1,4 @@
-"""Test the nodes of a real Slurm: found by `sync_nodes`, with states synchronised in both
-directions.
-"""
+"""Test the nodes of a real Slurm: `sync_nodes` finds them, states are synchronised both ways."""
 
 from __future__ import annotations
 

@@ -301,9 +301,7 @@ class TestSlurmrestd:
             slurm_restd.start()
 
     def test_signals_every_process_of_job(self, slurm: RestdSlurm, tmp_path: Path) -> None:
-        """If this test fails, slurmrestd was improved: `RestdSlurm.cancel` could then send
-        signals.
-        """
+        """If this test fails, slurmrestd has improved: `RestdSlurm.cancel` could send signals."""
         said, child = tmp_path / "said", tmp_path / "child"
         child.write_text(
             f"trap 'echo child >> {said}' TERM; echo up >> {said}; while :; do sleep 0.1; done"

@@ -130,9 +130,7 @@ def no_tool(_slurm: Slurm, tool: str, *_arguments: str) -> None:
 
 @contextmanager
 def loses_answers(behind: Path) -> Iterator[tuple[Path, threading.Event]]:
-    """Yield a socket that forwards requests, but drops the answers to submissions until the event
-    is set.
-    """
+    """Yield a forwarding socket that drops answers to submissions until the event is set."""
     path, lost = behind.with_name("loses"), threading.Event()
 
     def serve(listener: socket.socket) -> None:

@@ -1,6 +1,4 @@
-"""Test real jobs on a real Slurm cluster, round by round: shared, moved, lost, found, charged
-once.
-"""
+"""Test real jobs on a real Slurm, round by round: shared, moved, lost, found, charged once."""
 
 from __future__ import annotations
 

@@ -23,9 +23,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmRounds]:
 
 
 def _phases(job: Job) -> dict[str, list[str]]:
-    """Return the phases that lists show for a tenant's jobs, by the filter that selects the
-    jobs.
-    """
+    """Return the phases in lists of a tenant's jobs, by the filter that selects the jobs."""
     return {
         state: [row.phase for row in jobs_page(job.tenant_id, JobFilter(state=state)).rows]
         for state in ("", "starting", "running")

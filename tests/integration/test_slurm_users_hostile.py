@@ -1,6 +1,4 @@
-"""Test jobs of a tenant's user that falsify data, to run without charge or at another tenant's
-cost.
-"""
+"""Test a tenant's jobs that falsify data to run without charge or at another tenant's cost."""
 
 from __future__ import annotations
 
