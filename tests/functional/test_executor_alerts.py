@@ -92,7 +92,7 @@ class TestExecutorAlert:
                 assert [one for one in LABELS if one in shown] == [label]
                 assert shown.count(label) == 1
                 assert error in shown
-        assert "1 call waits for it" in " ".join(health.split())
+        assert "1 call waits until it answers" in " ".join(health.split())
 
     def test_tenants_see_outage_without_its_error(self, there: Town) -> None:
         pool = there.cluster.pool
@@ -143,7 +143,7 @@ class TestExecutorAlert:
             pool=other.pool, failures=7, failing_since=wall_now(), open_until=wall_now()
         )
         shown = " ".join(page(there.owner, "/t/north/jobs/").split())
-        assert f"That of <b>{other.pool.name}</b>, since" in shown
+        assert f"The cluster of <b>{other.pool.name}</b> has not answered since" in shown
         narrowed = f"/t/north/jobs/?pool={there.cluster.pool.name}"
         assert "Cluster does not answer" not in page(there.owner, narrowed)
 

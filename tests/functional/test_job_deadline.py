@@ -225,7 +225,7 @@ class TestPage:
         assert "Soft deadline: 1 h 59 min" in page or "Soft deadline: 2 h" in page
         assert "100 points" in page
         assert "60.5 points" in page
-        assert "at most 800 iterations, fewer once accuracy>=0.93" in page
+        assert "It runs at most 800 iterations, and ends earlier once accuracy>=0.93." in page
         assert "1 h 30 min" in page
 
     def test_states_that_deadline_is_over(self, place: Town) -> None:

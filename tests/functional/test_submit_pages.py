@@ -281,7 +281,7 @@ class TestDryRunAnswer:
         page = place.owner.post(ASK, form(place, gpus="3", changed="gpus")).content.decode()
         assert "gpus: 3\n" in field(page, "yaml")
         assert re.search(r'<span\s+class="hot"\s*>3</span>', page)
-        assert "Line 3 follows" in page
+        assert "Line 3 now has the value of" in page
         assert 'id="form-side"' not in page  # the user's input is not replaced
         assert "It fits now, on 3 own GPUs." in says(page)
         assert "a snapshot of this moment, not a reservation" in page.lower()
