@@ -79,9 +79,7 @@ def unserved(
 
 
 class _Round:
-    """The leases after the round, and the waiting jobs that could hold GPUs of these leases
-    instead.
-    """
+    """The leases after the round, and the waiting jobs that could use their GPUs instead."""
 
     def __init__(
         self, snapshot: Snapshot, decision: Decision, held: list[HeldLease], guarantee: Guarantee

@@ -309,8 +309,7 @@ class _Order:
     # ---- the order of picks ----
 
     def _is_judged(self, term: PickedTerm) -> bool:
-        """Return whether a pick must be in order; a pick whose note gives a valid excuse need not
-        be.
+        """Return whether a pick must be in order: its note gives no valid excuse.
 
         A job is excused if it waited too long, or if it accepts several types and came after all
         picks that are in order.

@@ -103,9 +103,7 @@ def run(
     timer: Callable[[], float] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Run the rounds of a state up to and including `until_us`; the options are those of
-    `simulate`.
-    """
+    """Run the rounds of a state up to and including `until_us`, with the options of `simulate`."""
     rounds = Rounds(state, fast_forward=fast_forward, timer=timer)
     last_us: int | None = None
     idle_rounds = 0
@@ -138,8 +136,7 @@ def run(
 
 
 def _until(state: SimulationState, until_us: int | None) -> int:
-    """Return the time of the next event, but at most 1 us after `until_us`; rounds before it may be
-    skipped.
+    """Return the next event's time, at most 1 us after `until_us`; earlier rounds may be skipped.
 
     Return the current time if no event is left.
     """

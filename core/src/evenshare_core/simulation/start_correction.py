@@ -65,9 +65,7 @@ class Factors(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """The factors `short` for estimates whose p50 is less than a lease length away, and `long` for
-    all others.
-    """
+    """Factors: `short` for estimates with a p50 less than a lease length away, else `long`."""
 
     lease_us: int = 0
     short: Factors = Factors()

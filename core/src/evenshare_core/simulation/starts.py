@@ -307,9 +307,7 @@ def _without_estimate(snapshot: Snapshot) -> dict[int, NoEstimate]:
 
 
 def _priced_out(snapshot: Snapshot, wanted: Collection[int]) -> set[int]:
-    """Return the jobs that their maximum price currently blocks on every type with enough GPUs for
-    them.
-    """
+    """Return the jobs whose maximum price blocks them on every type with enough GPUs."""
     capacity, admission = capacity_by_type(snapshot.nodes), Admission.of(snapshot)
     blocked: set[int] = set()
     for job in snapshot.jobs:

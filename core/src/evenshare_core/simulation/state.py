@@ -326,9 +326,7 @@ class SimulationState:
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:
-        """Return the quotas scaled to live capacity, and record their changes in the sums and the
-        books.
-        """
+        """Return quotas scaled to live capacity; record their changes in the sums and the books."""
         if self.quotas is not None:
             return self.quotas
         capacity = self.occupancy.capacity

@@ -68,9 +68,7 @@ class Speeds:
         return tuple((name, round(value * ONE_MILLI / slowest)) for name, value in by_type.items())
 
     def spread(self, model: str, scale: int) -> tuple[tuple[str, int], ...]:
-        """Return by type the speed over several nodes, in thousandths of the speed on one node, at
-        most 1000.
-        """
+        """Return by type the speed over several nodes, at most 1000 thousandths of one node's."""
         on_one = self.rows[model][scale]
         over_nodes = self.over_nodes.get(model, {}).get(scale, {}) if scale > 1 else {}
         return tuple(

@@ -69,9 +69,7 @@ def seconds(text: str, name: str) -> int:
 
 
 def submission(text: str) -> int:
-    """Return a submission in us, from seconds or from a date and time (UTC unless it has a time
-    zone).
-    """
+    """Return a submission in us, from seconds or a date and time (UTC by default)."""
     if _SECONDS.fullmatch(text):
         return seconds(text, "submit")
     try:

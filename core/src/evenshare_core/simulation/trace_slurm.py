@@ -193,9 +193,7 @@ class _SacctRow:
         self.word = state_word(self.cell("=state") or self.cell("state"))
 
     def cell(self, name: str) -> str:
-        """Return the cell of a column, named in lower case, or of a mapped field, named `=field`;
-        empty if there is none.
-        """
+        """Return the cell of a column (in lower case) or of a mapped field (`=field`), or ""."""
         place = self.at.get(name)
         return "" if place is None else self.cells[place]
 
@@ -239,9 +237,7 @@ class _SacctRow:
         return "start" in self.at and not _is_instant(self.cell("start"))
 
     def _length_us(self) -> int | None:
-        """Return the job's run time, or its run time so far if it still runs; None if no column has
-        it.
-        """
+        """Return the job's run time, so far if it still runs; None if no column has it."""
         if mapped := self.cell("=duration"):
             return seconds(mapped, "duration")
         if raw := self.cell("elapsedraw"):

@@ -60,9 +60,7 @@ def is_swf(head: bytes) -> bool:
 def swf_lines(
     numbered: Iterator[tuple[int, str] | BadLine], mapping: Mapping[str, str]
 ) -> tuple[Columns, Iterator[Read]]:
-    """Return the columns, and an iterator over jobs; `mapping` maps the name of a number to a
-    field.
-    """
+    """Return the columns, and an iterator over jobs; `mapping` has a field by a number's name."""
     at = _AT | {name: SWF_FIELDS.index(column) for column, name in mapping.items()}
     columns = Columns("swf", len(SWF_FIELDS), at)
     return columns, _reads(numbered, columns)

@@ -1,5 +1,4 @@
-"""Input of a simulation: nodes, quotas, failures of nodes, and jobs from a trace or drawn from a
-seed.
+"""Input of a simulation: nodes, quotas, failures of nodes, and jobs of a trace or a seed.
 
 Jobs are numbered by (submission, line), tenants by name, both from 1. Equal input thus gives equal
 ids.
@@ -90,8 +89,7 @@ class SimJob:
         return common_us if self.checkpoint_us is None else self.checkpoint_us
 
     def value_lost(self, end_us: int | None) -> float:
-        """Return the share of its value that the job loses if it ends at `end_us`, or never ends
-        (None).
+        """Return the share of its value that the job loses by ending at `end_us`; None: never.
 
         Source: UniSched (15), one minus the reward rate.
         """
@@ -377,9 +375,7 @@ def _counts(
 
 
 def _moment_of(text: str) -> datetime:
-    """Return a date and time, UTC unless it has a time zone; a bare number counts minutes since
-    1970.
-    """
+    """Return a date and time, UTC by default; a bare number counts minutes since 1970."""
     if text.isdigit():
         return from_us(int(text) * MINUTE_US)
     at = datetime.fromisoformat(text)

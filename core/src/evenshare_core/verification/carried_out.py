@@ -109,9 +109,7 @@ class _Records:
         )
 
     def _is_spared(self, item: Grant | Renew | Lease) -> bool:
-        """Return whether the job's lease was not ended, and the job that needed its GPUs got no
-        grant.
-        """
+        """Return whether the job's lease continues, without a grant for the job that needed it."""
         ends = {end.lease for end in self._round.decision.ends if end.job == item.job}
         left_out = {(row["item"], row["id"]) for row in self._round.superseded}
         makers = [one for one in self._round.decision.preemptions if one.job == item.job]
@@ -141,9 +139,7 @@ class _Records:
 
 
 def _decided(disclosed: Disclosed) -> dict[tuple[str, int], Grant | Renew | Lease]:
-    """Return the grants, renewals and ended leases of a decision by (item, id), as in superseded
-    rows.
-    """
+    """Return a decision's grants, renewals and ended leases by (item, id)."""
     decision = disclosed.decision
     leases = {lease.id: lease for lease in disclosed.snapshot.leases}
     return {

@@ -119,9 +119,7 @@ def _by_rank(before: Iterable[int], after: Iterable[int]) -> dict[int, int]:
 
 
 class RoundText:
-    """The text for the previous round, and the names of tenants and jobs of both rounds, for
-    messages.
-    """
+    """Texts for messages: the previous round, and names of tenants and jobs of both rounds."""
 
     def __init__(self, before: FollowedRound, after: FollowedRound) -> None:
         self.before = f"round {before.snapshot.number}"

@@ -110,9 +110,7 @@ def _of_lease(lease: Lease, renewal: Renew | None, until_us: int, ids: Pairing) 
 
 
 def _protection(before: FollowedRound) -> int:
-    """Return until when a round's new leases are protected; `NOT_KNOWN` if the policy no longer
-    exists.
-    """
+    """Return until when a round's new leases are protected; `NOT_KNOWN` without the policy."""
     snapshot = before.snapshot
     if snapshot.policy not in registry.POLICIES:
         return NOT_KNOWN

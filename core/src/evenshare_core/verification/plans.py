@@ -80,9 +80,7 @@ def _against(stored: Decision, again: Decision) -> Iterator[str]:
 
 
 def _below(solve: Solve) -> float:
-    """Return by what fraction a plan may be below the optimum, as the solver stated; 0 if it did
-    not.
-    """
+    """Return the fraction by which a plan may be below the optimum, by the solver; default 0."""
     match = _BELOW.search(_how(solve))
     return min(1.0, (float(match[1]) + _ROUNDED) / 100) if match else 0.0
 

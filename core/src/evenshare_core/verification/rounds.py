@@ -68,8 +68,7 @@ class RoundCheck(StrEnum):
 
 
 class OwnClaim(NamedTuple):
-    """The figures of one of the reader's tenants in a round, on a GPU type; `rho` is before the
-    round.
+    """Figures of one of the reader's tenants in a round, by GPU type; `rho` is before the round.
 
     `own` and `borrowed` are the decided GPUs; `held` has the GPUs after the decision was applied.
     """
