@@ -1,4 +1,5 @@
-"""Astraea-online, eq. (2), at every instant: an owner's part of a charge, from the paper's text.
+"""Equation (2) of Astraea-online at every moment: an owner's part of a charge, from the paper's
+text.
 
 `incomes_by_slot` computes the equation in fractions, slot by slot (a slot is one microsecond). It
 shares no code with the product except the input values. A slot costs about a credit, so that
@@ -53,7 +54,7 @@ class Term:
 
 @dataclass
 class History:
-    """The history of a pool, for the equation and as lease events."""
+    """The history of a pool, both as input of the equation and as lease events."""
 
     entitled: list[tuple[int, int, Quotas]] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
@@ -107,7 +108,9 @@ def idle_at(history: History, slot: int) -> dict[int, int]:
 
 
 def incomes_by_slot(history: History, term: Term) -> dict[int, Fraction]:
-    """Compute (2): rho(t) = idle_u(t) / a(t) x c(t), summed over the slots of a term."""
+    """Return each owner's income by (2), rho(t) = idle_u(t) / a(t) x c(t), summed over a term's
+    slots.
+    """
     earned: dict[int, Fraction] = {}
     for slot in range(term.starts_us, term.ends_us):
         idle = idle_at(history, slot)
@@ -220,7 +223,8 @@ class TestTermIncome:
 
 
 class TestGoldenCase:
-    """A borrowed GPU, charge 4; A and B lend (1, 0), then (2, 2), for half a term each."""
+    """One GPU is borrowed for 4 credits. A and B lend 1 and 0 GPUs in the first half, then 2 each.
+    """
 
     @staticmethod
     def halves() -> IdleSums:
@@ -271,7 +275,9 @@ class TestGoldenCase:
 
 class TestShortTerms:
     def test_cost_as_much_as_one_long_term(self) -> None:
-        """At 0.00036 credits an hour, a second costs 0.1 micro-credits, and 20,000 cost 2,000."""
+        """At 0.00036 credits an hour, one second costs 0.1 micro-credits; 20,000 seconds cost
+        2,000.
+        """
         history, sweep, charged, count = History(), Sweep(), 0, 20_000
         history.entitle(0, 1, {A: (1, None)})
         for number in range(1, count + 1):
