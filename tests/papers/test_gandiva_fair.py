@@ -134,8 +134,7 @@ def _worst(values: Sequence[float], fair: float) -> float:
 
 class TestTwoNodes:
     def test_rates_match_figure_1d(self) -> None:
-        """Figure 1 (d): node 1 has jobs of A, B and C of 2 GPUs each, node 2 has jobs of A and B.
-        """
+        """Figure 1 (d): each job has 2 GPUs; A, B and C are on node 1, A and B on node 2."""
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {1: 2, 2: 2, 3: 2}, 2: {1: 2, 2: 2}}, {}, {1: 1, 2: 1, 3: 1}
         )
@@ -173,8 +172,7 @@ class TestTwoNodes:
         assert by_tenant(rows[91:], jobs) == pytest.approx({1: 0, 2: 4, 3: 4})
 
     def test_small_jobs_use_leftovers_of_spanning_job(self) -> None:
-        """A job of 6 GPUs uses two nodes. While it runs, a job of 2 GPUs uses the other two GPUs.
-        """
+        """A job of 6 GPUs uses two nodes. While it runs, a job of 2 GPUs uses the other two."""
         jobs = jobs_of((1, 1, 6), (2, 4, 2))
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 60)
         assert all(sum(row.gpus.values()) == 8 for row in rows)

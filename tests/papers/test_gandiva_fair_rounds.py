@@ -86,8 +86,7 @@ def _of_profile(tenant: int, profile: int, first: int) -> tuple[SimJob, ...]:
 
 class TestIdleGpus:
     def test_waiting_job_moves_to_node_with_room(self) -> None:
-        """When the job on one node ends, a job that shared the other node moves to the free node.
-        """
+        """When the job on one node ends, a job that shared the other node moves there."""
         jobs = list(jobs_of((1, 4, 2)))
         leaving = SimJob(5, 2, 4, 0, 10 * QUANTUM_US)
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), [*jobs, leaving], 14)
@@ -232,8 +231,7 @@ class TestGangTooLargeForOneType:
         assert ("v100", 1) in bought_by(2, rows[-1])
 
     def test_does_not_buy_type_not_accepted_by_jobs(self) -> None:
-        """The tenant's profile has a speed on V100s, but its jobs accept only the two other types.
-        """
+        """The tenant's profile has a speed on V100s, but its jobs accept only two other types."""
         rows = self.rows((2, 30, 1), accepted=("k80", "p100"))
         assert {name for name, _ in bought_by(2, rows[-1])} == {"k80", "p100"}
 

@@ -43,8 +43,7 @@ TABLE_3 = [trader(1, 1.25, 20, 4), trader(2, 5, 20, 4), trader(3, 6.25, 20, 4)]
 
 
 class TestTable3:
-    """With 12 V100s and 60 K80s, the throughputs 25, 40 and 45 of the tenants become 40, 40 and 50.
-    """
+    """On 12 V100s and 60 K80s, the tenants' throughputs of 25, 40 and 45 become 40, 40 and 50."""
 
     def test_trades_at_the_second_price(self) -> None:
         trades = quanta(TABLE_3, 10)

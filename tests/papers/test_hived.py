@@ -106,8 +106,7 @@ class TestOwners:
         assert sorted(row.end_s for row in found.values()) == [60, *[500] * 4, *[550] * 4]
 
     def test_wait_for_minimum_runtime_with_gpus_held(self) -> None:
-        """A spot job ends at 20 s. Its GPU is kept free for the gang, although another job waits.
-        """
+        """A spot job ends at 20 s. Its GPU is kept for the gang, although another job waits."""
         jobs = [*self.SPOTS[:7], job(8, 1, 20, tenant=2), job(9, 4, 50, at_s=10),
                 job(10, 1, 5, at_s=11, tenant=2)]  # fmt: skip
         found = run("hived", jobs, {1: 4, 2: 4}, nodes=2, min_runtime_s=60)
@@ -115,8 +114,7 @@ class TestOwners:
         assert found[10].start_s >= 100
 
     def test_preempt_fewest_leases(self) -> None:
-        """The first tenant's node runs spot jobs of 1 and 3 GPUs; first 1, then 2 GPUs are needed.
-        """
+        """The first tenant's node runs spot jobs of 1 and 3 GPUs; it needs 1 GPU, then 2."""
         leases = [spot(1, 1, 1), spot(2, 1, 3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 1)]
         decision = decide_round(asked(jobs, leases, (4, 4), nodes_={1: 4, 2: 4}))
@@ -139,7 +137,7 @@ class TestOwners:
     def test_clear_several_nodes_for_a_gang(self) -> None:
         """The gang needs 8 GPUs, on two nodes of 4.
 
-        One spot lease is on both nodes, another on one.
+        A spot lease is on both nodes, another on one.
         """
         leases = [spot(1, 1, 1), replace(spot(2, 1, 1), placement=((1, 1), (2, 2)), borrowed=3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 8)]

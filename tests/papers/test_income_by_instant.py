@@ -223,8 +223,7 @@ class TestTermIncome:
 
 
 class TestGoldenCase:
-    """One GPU is borrowed for 4 credits. A and B lend 1 and 0 GPUs in the first half, then 2 each.
-    """
+    """A GPU is borrowed for 4 credits. A and B lend 1 and 0 GPUs for half a term, then 2 each."""
 
     @staticmethod
     def halves() -> IdleSums:

@@ -120,8 +120,7 @@ class TestRoundInvariants:
 
     @given(rounds())
     def test_certificate_holds(self, snapshot: Snapshot) -> None:
-        """The certificate also checks the order by rho for jobs that were tried on several types.
-        """
+        """The certificate also checks the order by rho of jobs that were tried on several types."""
         decision = decide_round(snapshot)
         items = certify_round(snapshot, decision).findings
         assert not [item for item in items if item.verdict is Verdict.VIOLATED]

@@ -194,8 +194,7 @@ class TestBorrower:
         assert reasons(decision) == {2: Reason.PLANNED_LATER}
 
     def test_decaying_job_starts_now_at_higher_price(self) -> None:
-        """f = 10 - 4 t: a start now gains at least 6 - 2 x 0.681793, a start in an hour at most 2.
-        """
+        """f = 10 - 4 t: a start now gains at least 6 - 2 x 0.681793, one in an hour at most 2."""
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         asked = market([job(1, 4), job(2, 2, tenant=3)], [*self.RUNNING], quotas=quotas)
         hasty = read_utility(2, "linear k=-4 g=10")
@@ -237,8 +236,7 @@ class TestBorrower:
         )))) == {7}  # fmt: skip
 
     def test_picks_gpu_type_with_largest_gain(self) -> None:
-        """Both types have room. A job with decaying value prefers the empty type, which is cheaper.
-        """
+        """Both types have room. A job with decaying value prefers the empty, cheaper type."""
         quotas = (
             Entitlement(1, "k80", 4), Entitlement(1, "v100", 4), Entitlement(3, "k80", 0),
             Entitlement(3, "v100", 0),

@@ -128,8 +128,7 @@ class TestAdditionalJob:
 
 
 class TestMaxPrice:
-    """Job 2 values an hour at 5 and pays at most 0.6. With its GPUs counted, the price is eta(6).
-    """
+    """Job 2 values an hour at 5 and pays at most 0.6. Its own GPUs raise the price to eta(6)."""
 
     def beside(self, estimate_us: int | None, **options: object) -> Snapshot:
         jobs = [job(1, 4, estimate_us=estimate_us), job(2, 2, max_price_micro=600_000)]
@@ -229,8 +228,7 @@ class TestUnusableGpuType:
         assert [(row.job, row.borrowed) for row in decision.renewals] == [(1, 0)]
 
     def test_reserves_no_node(self) -> None:
-        """If a node were reserved, job 3 of tenant 2 would wait for a type on which it cannot run.
-        """
+        """With a reserved node, job 3 of tenant 2 would wait for a type on which it cannot run."""
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         jobs = [job(1, 4), job(3, 8, tenant=2, profile=7), job(4, 2)]
         running = [lease(1, 1, (1, 4), own=0, borrowed=4, expires_us=AT_US + HOUR_US)]

@@ -65,8 +65,7 @@ def random_rows(seed: int, tenants: int, types: int) -> Array:
 
 
 def ordered_rows(seed: int, tenants: int, types: int) -> Array:
-    """Draw speedups whose ratios between neighbouring types never fall from one tenant to the next.
-    """
+    """Draw speedups; ratios of neighbouring types never fall from one tenant to the next."""
     chance = np.random.default_rng(seed)
     ratios = np.sort(chance.uniform(1, 2.5, (tenants, types - 1)), axis=0)
     return np.hstack([np.ones((tenants, 1)), np.cumprod(ratios, axis=1)])
