@@ -161,10 +161,7 @@ class TestContinuingLeases:
 
 class TestJobBlockedByPriceLimit:
     def test_does_not_catch_up_missed_turns(self) -> None:
-        """The job needs 2 borrowed GPUs besides 2 of its own.
-
-        For 20 quanta its maximum price is too low.
-        """
+        """The job must borrow 2 of 4 GPUs. For 20 quanta its maximum price is too low."""
 
         def change(snapshot: Snapshot) -> Snapshot:
             pays = snapshot.at_us >= 20 * QUANTUM_US
