@@ -112,7 +112,8 @@ def _quotas(
 def odd_rounds(seed: int, count: int) -> Iterator[Snapshot]:
     """Yield rounds of a small pool in which nodes come and go, with every limit and option.
 
-    Granted jobs keep running. All leases start and end at rounds. Therefore many leases end together.
+    Granted jobs keep running. All leases start and end at rounds, so that many
+    leases end together.
     """
     rng = random.Random(seed)  # noqa: S311 - a pool, not a secret
     names = TYPES[: rng.choice((1, 2, 3))]
