@@ -99,7 +99,7 @@ class TestOneNode:
         assert by_tenant(rows, jobs) == pytest.approx({1: 4 / 3, 2: 4 / 3, 3: 4 / 3})
 
     def test_job_with_least_pass_always_runs(self) -> None:
-        """The job of 4 GPUs is skipped at times, but is never a quantum late."""
+        """The job of 4 GPUs is skipped at times, but never runs a quantum late."""
         jobs = jobs_of((1, 1, 2), (2, 1, 1), (2, 1, 4))
         rows = quanta(pool({"v100": [4]}), equal(1, 2), jobs, 400)
         for row in rows:

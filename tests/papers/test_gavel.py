@@ -40,13 +40,14 @@ class Golden(NamedTuple):
 
 
 GOLDEN = [
-    # X = (2/3, 2/3) is scaled down to (1/2, 1/2): 3/2, 2 and 5/2. With f_l of the fast GPUs and 1 -
-    # f_l of the slow ones, 1 + (w_l - 1) f_l = t (1 + w_l) / 2. As sum f_l = 2, t = 23/20.
+    # X = (2/3, 2/3) is scaled down to (1/2, 1/2), which gives 3/2, 2 and 5/2. With f_l of the fast
+    # GPUs and 1 - f_l of the slow ones, 1 + (w_l - 1) f_l = t (1 + w_l) / 2. As sum f_l = 2, t =
+    # 23/20.
     Golden(
         "more GPUs than jobs", [[1, 2], [1, 3], [1, 4]], [2, 2], [1, 1, 1], [1, 1, 1],
         [[F(11, 40), F(29, 40)], [F(7, 20), F(13, 20)], [F(3, 8), F(5, 8)]],
     ),
-    # X = (5, 1/2): 10 and 15. The first can use one GPU, with y of the fast one: (1 + 9 y) / 10 =
+    # X = (5, 1/2) gives 10 and 15. The first can use one GPU, of which y is fast: (1 + 9 y) / 10 =
     # (29 - 19 y) / 15 = 56/65.
     Golden(
         "one job beside many", [[1, 10], [1, 20]], [10, 1], [1, 1], [1, INF],

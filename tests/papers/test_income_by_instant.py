@@ -94,7 +94,7 @@ class History:
 
 
 def idle_at(history: History, slot: int) -> dict[int, int]:
-    """Return lent GPUs by owner in [slot, slot + 1): q_u - own use_u, and unallocated GPUs."""
+    """Return the lent GPUs in [slot, slot + 1) by owner: q_u - own use_u, and unallocated GPUs."""
     capacity, quotas = [row[1:] for row in history.entitled if row[0] <= slot][-1]
     used: dict[int, int] = {}
     for term in history.terms:
@@ -123,7 +123,10 @@ def incomes_by_slot(history: History, term: Term) -> dict[int, Fraction]:
 
 
 def rounded(exact: dict[int, Fraction], amount: int) -> dict[int, int]:
-    """Split the amount by largest remainder. Ties go to the lowest tenant, the operator last."""
+    """Split the amount by largest remainder.
+
+    Ties go to the lowest tenant id, and last to the operator.
+    """
     total = sum(exact.values())
     owners = sorted(exact, key=lambda owner: (owner == OPERATOR, owner))
     due = {owner: amount * exact[owner] / total for owner in owners}

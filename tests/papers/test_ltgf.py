@@ -101,7 +101,7 @@ class TestGoldenCases:
 
     @pytest.mark.parametrize(("by_quota", "deserved"), [(False, 1), (True, 2)])
     def test_3_demand_bounds_share_of_tenant(self, by_quota: bool, deserved: int) -> None:
-        """Quotas 6 and 2; B demands 1: it deserves 1 by (8), 2 by (16)."""
+        """With quotas of 6 and 2, B demands 1 GPU. It deserves 1 by (8) and 2 by (16)."""
         changes = [
             Change(0, QUOTA, 1, gpus=6, gpu_types=("v100",)),
             Change(0, QUOTA, 2, gpus=2, gpu_types=("v100",)),

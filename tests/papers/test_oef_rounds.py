@@ -1,4 +1,4 @@
-"""OEF from fractions to leases: worked examples, long runs, and departures from the paper."""
+"""OEF from fractions to leases: worked examples, long runs, and differences from the paper."""
 
 from __future__ import annotations
 

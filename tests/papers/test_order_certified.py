@@ -138,7 +138,7 @@ def served_tenants(seeds: range) -> Iterator[tuple[Snapshot, Decision, int]]:
 
 class TestManipulatedRounds:
     def test_detects_tenant_without_picks(self) -> None:
-        """GPUs stay idle that would fit the jobs of the tenant."""
+        """The jobs of the tenant would fit on GPUs that stay idle."""
         cases = 0
         for snapshot, decision, tenant in served_tenants(range(20)):
             row = order(snapshot, without(decision, tenant))

@@ -185,9 +185,7 @@ class TestThreeSigma:
         assert started(decide_round(self.asked(*rows, options={"unknown_s": 99}))) == [1]
 
     def test_ranks_soft_deadlines_by_reward(self) -> None:
-        """If it ends two minutes late, the job with a soft deadline still gets 80 points, the other
-        job 0.
-        """
+        """Two minutes late, the job with a soft deadline still gets 80 points, the other job 0."""
         rows = ((4, 100, (110, 230)), (4, 100, (115,)))
         assert started(decide_round(self.asked(*rows))) == [2]
 

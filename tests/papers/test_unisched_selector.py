@@ -38,8 +38,7 @@ from .selector_cases import best_effort, nodes, options, small_case, strict
 from .selector_solvers import reward_by_ortools, reward_by_pyomo
 
 SMALL = range(24)
-# The largest differences of 24 small cases from the optimum of the printed program, as fractions of
-# it.
+# The largest distances of 24 small plans from the optimum of the printed program, relative to it.
 MOST_ABOVE, MOST_LOST = 0.002, 0.0303
 
 
