@@ -28,7 +28,7 @@ class LiteralLtgf:
         self.view = ServiceView(snapshot.service)
         self.types = {node.id: node.gpu_type for node in snapshot.nodes}
         self.sizes = {node.id: node.gpus for node in snapshot.nodes}
-        # M: free GPUs, including those of ended leases that were not renewed yet
+        # M: free GPUs, including those of ended leases whose jobs were not picked yet
         self.free = dict(self.sizes)
         self.ended: dict[int, Lease] = {}  # ended leases by job
         self.jobs: dict[Claim, list[Job]] = {}

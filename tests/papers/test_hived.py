@@ -114,7 +114,7 @@ class TestOwners:
         assert found[10].start_s >= 100
 
     def test_preempt_fewest_leases(self) -> None:
-        """The first tenant's node runs spot jobs of 1 and 3 GPUs; it needs 1 GPU, then 2."""
+        """The first tenant's node runs spot jobs of 1 and 3 GPUs; its job needs 1, then 2."""
         leases = [spot(1, 1, 1), spot(2, 1, 3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 1)]
         decision = decide_round(asked(jobs, leases, (4, 4), nodes_={1: 4, 2: 4}))

@@ -325,7 +325,7 @@ class TestBigGangReservation:
 
 class TestRefusedRenewal:
     def test_frees_gpus_for_best_fitting_gang(self) -> None:
-        """Job 1 may not borrow at this price. Job 2 gets its node, not the larger node."""
+        """Job 1 may not borrow at this price. Job 2 gets the node of job 1, not the larger node."""
         jobs = [job(1, 4, terms=1, max_price_micro=0), job(2, 4), job(3, 4)]
         held = [lease(1, 1, (1, 4)), lease(2, 3, (3, 4), expires_us=AT_US + 1)]
         round_ = snapshot(

@@ -98,7 +98,7 @@ class TestAdditionalJob:
         assert raised > 10
 
     def test_owner_may_lower_price(self) -> None:
-        """A borrowed lease of eight GPUs ends, because an owner's job needs one GPU of its quota."""
+        """A borrowed lease of eight GPUs ends because an owner's job needs one GPU of its quota."""
         row = lease(1, 1, (1, 8), own=0, borrowed=8)
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         asked = market([job(1, 8)], [row], quotas=quotas)

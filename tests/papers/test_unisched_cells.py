@@ -81,9 +81,7 @@ def by_brute_force(demand: list[int], free: list[int]) -> bool:
 
 class TestPropositionOne:
     def test_matches_brute_force_on_two_nodes(self) -> None:
-        """Compare all states of two nodes of 8 GPUs, with up to 3, 2, 2 and 2 cells of the four
-        sizes.
-        """
+        """Compare all states of two nodes of 8 GPUs, with up to 3, 2, 2, 2 cells of each size."""
         for free in product(range(0, 9, 1), repeat=2):
             for demand in product(range(4), range(3), range(3), range(3)):
                 sizes = [1 << level for level in (3, 2, 1, 0) for _ in range(demand[level])]
