@@ -74,7 +74,7 @@ class PoolTimes:
 
 
 def watch(tree: RunningTree, minutes: float) -> tuple[PoolTimes, list[float], int]:
-    """Return the times between the pools' checks, the times of the front page, and the number of unanswered requests."""
+    """Return the times of checks and of the front page, and the number of unanswered requests."""
     times, pages, failed = PoolTimes(), list[float](), 0
     end, next_page = time.monotonic() + minutes * 60, 0.0
     while (now := time.monotonic()) < end:

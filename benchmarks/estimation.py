@@ -5,8 +5,8 @@ Speeds: Gavel's throughputs are predicted from a profile of at most two GPUs. Ea
 also predicted from all others of its job. Iterations: runs drawn from 20 seeds per family are
 estimated after half of their iterations. The weights of the ensemble were chosen with other seeds.
 The last part is a training run of examples/train.py on this machine: its loss, averaged over 20
-steps, must reach each of four targets. Errors of iterations are compared with those of the user's cap, the
-estimate in a scheduler without an estimator.
+steps, must reach each of four targets. The errors of iterations are compared with those of the
+user's cap, the estimate in a scheduler without an estimator.
 
     python -m benchmarks.estimation
 """

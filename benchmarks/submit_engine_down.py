@@ -2,7 +2,8 @@
 
 Run `python -m benchmarks.submit_engine_down`. A real Slurm cluster, a process that runs the pool's
 rounds each second, and the clients of `submit_http` share the machine. The cluster's controller is
-killed and started alternately. A submission does not call Slurm. The benchmark measures the same server with successful rounds, and with rounds that wait for failing calls.
+killed and started alternately. A submission makes no call to Slurm. The benchmark measures the same
+server with successful rounds, and with rounds that wait for failing calls.
 """
 
 from __future__ import annotations

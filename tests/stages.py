@@ -149,7 +149,7 @@ def staged_by(module: str, name: str) -> Any:
     return made
 
 
-# Two pools on clocks years apart.
+# two pools whose clocks are years apart
 clocks = staged_by("two_clocks", "two_clocks")
 # A pool with settled hours and all kinds of viewers.
 settled = staged_by("pool_stage", "settled_stage")
@@ -159,7 +159,7 @@ matrix = staged_by("matrix_stage", "matrix_stage")
 
 @contextmanager
 def kept_database(kind: str, template: str, services: Services) -> Iterator[str]:
-    """Yield the name of a copy of a database that has no connections yet."""
+    """Yield the name of a new copy of a database; the copy has no connections yet."""
     name = f"evenshare_{kind}_{os.getpid()}"
     with services.postgres.connect() as connection:
         create_database(connection, name, template=template)

@@ -2,7 +2,7 @@
 
 `make test` runs all tests outside of the table. `make test-fast` runs those of them that need no
 server. `make test-rest` runs the tests of the table, `make lint` the architecture tests, `make
-soak` the tests that are marked `soak`. Paths on the command line win: `make test
+soak` the tests that are marked `soak`. Paths on the command line take precedence: `make test
 ARGS=tests/simulation/test_loop.py` runs all of that file.
 """
 

@@ -26,7 +26,7 @@ POOL_SIZE = 7
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response and its connection."""
+    """A response: its status, headers and body."""
 
     status: int
     headers: dict[str, str]
