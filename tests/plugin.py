@@ -182,7 +182,7 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Stop the servers also if the run ended before its session; such a run has a folder, too."""
+    """Stop the servers and remove their folder, also if the run ended before its session."""
     SERVICES.stop()
 
 
