@@ -1,9 +1,9 @@
-"""Benchmark of the archive: a day of rounds with 1,000 jobs is moved to files and read from them.
+"""Benchmark of the archive: move a day of rounds with 1,000 jobs to files, and read them.
 
 Run `python -m benchmarks.archive`. The pool has 125 nodes x 8 GPUs and 10 tenants. The rows of a
 decided and sealed round are copied to 1,000 rounds of one day in 2020. As in the worker, they are
-written to files, read back, compared, and dropped from the database. Parts of a round are read from
-the database before and from the file after.
+written to files, read back, compared, and dropped from the database. The benchmark reads parts of a
+round from the database before the move, and from the file after it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def compare(lab: Any) -> None:
 
 
 def clocked(read: Callable[[], Any]) -> tuple[float, float]:
-    """Return the median and the longest time in ms. The first reads the directory too."""
+    """Return the median and the longest time of a read, in ms.
+
+    The first read also reads the directory.
+    """
     times = []
     for _ in range(TURNS):
         began = time.perf_counter()

@@ -1,11 +1,11 @@
-"""Benchmark of bundles of rounds with 10,000 jobs over the HTTP stack: stored, and rebuilt.
+"""Benchmark of bundles of rounds with 10,000 jobs over the HTTP stack: stored and rebuilt bundles.
 
 Run `python -m benchmarks.bundles`. The pool is that of `benchmarks.round_postgres`: 1,000 nodes x 8
 GPUs, 100 tenants, 10,000 jobs behind 1,000 leases. A member of a tenant gets the bundle in-process
-over one connection. The bundle is requested compressed, uncompressed, unmodified (304), and with
-own rows only. The same run measures a rebuild of the bundle from the round's stored bytes, which a
-portal without stored bundles would do for each reader. It also measures the sealing of a round, and
-the part for which the round waits.
+over one connection. It requests the bundle compressed, uncompressed, unmodified (304), and with the
+tenant's own rows only. The same run measures a rebuild of the bundle from the round's stored bytes,
+which a portal without stored bundles would do for each reader. It also measures the sealing of a
+round, and the part of sealing that delays the round.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def compare(lab: Any) -> None:
 
 
 def make_anew(lab: Any) -> bytes:
-    """Rebuild the bundle, as for each reader if bundles were not stored."""
+    """Rebuild the bundle, as a portal without stored bundles would for each reader."""
     from datetime import date
 
     from evenshare_core.disclosure.bundle import ids_of, make_bundle
@@ -95,7 +95,7 @@ def member(lab: Any) -> Any:
 
 
 def show(label: str, call: Callable[[], Any]) -> float:
-    """Print the median and the longest of several turns; return the median."""
+    """Print the median and the longest time of several turns; return the median."""
     call()
     times = sorted(clocked(call) for _ in range(TURNS))
     median = statistics.median(times)

@@ -1,11 +1,11 @@
 """Benchmark of the demo on a busy machine: it may become slow, but must not fail.
 
-Run `python -m benchmarks.busy_machine [BUSY] [MINUTES]`. It starts endless loops, each in a
+Run `python -m benchmarks.busy_machine [BUSY] [MINUTES]`. It starts BUSY endless loops, each in a
 separate session, and then `manage.py up` in an empty data folder. It prints the time until the
-portal was ready, the restarts of processes in the minutes after, and the times of the front page.
+portal was ready, the restarts of processes in the next MINUTES, and the times of the front page.
 For each pool it prints the median time between two checks, as a multiple of the pool's interval. A
-check that finds nothing to decide stores no round, and counts. The goals are no restart, and no
-pool's multiple above three times another's.
+check counts even if it finds nothing to decide and stores no round. The goals are no restart, and
+multiples that differ by a factor of at most three between pools.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RESTART = re.compile(r" starts anew: | ended \(")
 
 
 class PoolTimes:
-    """The instants at which each pool's fence changed, by this process's clock."""
+    """The times at which each pool's fence changed, by this process's clock."""
 
     def __init__(self) -> None:
         self.round_s: dict[str, int] = {}
@@ -62,9 +62,9 @@ class PoolTimes:
             self._last[name] = checked
 
     def waits(self) -> dict[str, list[float]]:
-        """Return the seconds between two checks, by pool.
+        """Return the seconds between consecutive checks of each pool.
 
-        A pool without two checks has waited at least as long as the watch.
+        For a pool with fewer than two checks, return the length of the watch.
         """
         watched_s = time.monotonic() - self._began
         return {
@@ -74,7 +74,7 @@ class PoolTimes:
 
 
 def watch(tree: RunningTree, minutes: float) -> tuple[PoolTimes, list[float], int]:
-    """Return the pools' times, the times of the front page, and how many requests had no answer."""
+    """Return the times of checks and of the front page, and the number of unanswered requests."""
     times, pages, failed = PoolTimes(), list[float](), 0
     end, next_page = time.monotonic() + minutes * 60, 0.0
     while (now := time.monotonic()) < end:
@@ -90,12 +90,12 @@ def watch(tree: RunningTree, minutes: float) -> tuple[PoolTimes, list[float], in
 
 
 def main(processes: int = BUSY, minutes: float = MINUTES) -> int:
-    """Print the figures; return 1 if a goal was missed."""
+    """Print the figures; return 1 if the run misses a goal."""
     with tempfile.TemporaryDirectory() as folder, busy(processes):
         began = time.monotonic()
         tree = RunningTree(Path(folder) / "data", free_port())
         try:
-            # The supervisor exits by itself if a process hangs.
+            # If a process hangs, the supervisor exits by itself.
             while "ready in" not in tree.text() and not tree.ended():
                 time.sleep(EVERY_S)
             ready_s = time.monotonic() - began

@@ -1,8 +1,8 @@
 """Benchmark of `evenshare`, the default policy: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
 
 It is compared with LTGF, which does not preempt, on the same pools. It is also compared with a
-plain search of victims (`benchmarks.literal_evenshare`), which must make the same decision. Figures
-are CPU time of one process, median of several runs.
+plain search of leases to preempt (`benchmarks.literal_evenshare`), which must make the same
+decision. Figures are CPU time of one process, median of several runs.
 
     python -m benchmarks.decide_evenshare
 """
@@ -26,7 +26,7 @@ PLAIN_RUNS = 3
 
 
 def measure(name: str, snapshot: Snapshot) -> float:
-    """Print the times of a pool; return that of `evenshare` in ms."""
+    """Print the times in a pool; return the time of `evenshare` in ms."""
     ready = advanced(replace(snapshot, policy="evenshare", options={}))
     fast_ms, decision = cpu_ms(lambda: POLICY.decide(ready))
     with literal_search():

@@ -1,8 +1,8 @@
-"""Benchmark of decisions of gandiva_fair: 10,000 jobs on 1,000 nodes x 8, 100 tenants.
+"""Benchmark of the decisions of gandiva_fair: 10,000 jobs on 1,000 nodes x 8, 100 tenants.
 
-It times the first round, in which all jobs are placed; quanta after it, in which all leases end;
-and a round between two quanta. Figures are CPU time of one process; the goal is 50 ms. A loop of
-ten million additions shows the machine's current speed (0.3 s on an idle core of 2024).
+It times the first round, in which all jobs are placed, later quanta, in which all leases end, and a
+round between two quanta. Figures are CPU time of one process; the goal is 50 ms. A loop of ten
+million additions shows the machine's current speed (0.3 s on an idle core built in 2024).
 
     python -m benchmarks.decide_gandiva_fair
 """
@@ -27,7 +27,7 @@ GOAL_MS, QUANTA = 50, 9
 
 
 class Quanta:
-    """A pool whose jobs never end."""
+    """Return a pool whose jobs never end."""
 
     def __init__(self) -> None:
         raw = pool(seed=1, nodes=1_000, tenants=100, pending=10_000, fill=0.0, expired=1.0)

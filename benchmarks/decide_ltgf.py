@@ -1,8 +1,8 @@
 """Benchmark of LTGF and the literal Algorithm 1: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
 
 Both decide the same snapshots and must make the same picks in the same order. `decide` also does
-work that the literal form does not: limits, reservations and a reason for every waiting job.
-Figures are CPU time of one process, median of several runs.
+work that the literal form does not: limits, reservations and a reason for each waiting job. Figures
+are CPU time of one process, median of several runs.
 
     python -m benchmarks.decide_ltgf
 """
@@ -27,7 +27,7 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.ltgf.policy import POLICY
 
 PENDING, NODES, TENANTS = 10_000, 1_000, 100
-# goal: the speed relative to the literal Algorithm 1, with the pools' variant of the rule
+# goal: the speed relative to the literal Algorithm 1, for each pool with its variant of the rule
 GOAL = 25
 RUNS = 9
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def cpu_ms(call: Callable[[], T], runs: int = RUNS) -> tuple[float, T]:
 
 
 def picks(snapshot: Snapshot) -> list[Pick]:
-    """Return the picks in order, in the literal form's terms (before jobs exchange places)."""
+    """Return the picks in order, as the literal form gives them: before jobs exchange places."""
     _, picked, _ = POLICY.picks(snapshot)
     held = {lease.job: lease.placement for lease in snapshot.leases}
     rows = [(row.order, (row.job, row.placement, False)) for row in picked.grants]
@@ -57,7 +57,7 @@ def sized(pending: int, *, fill: float, expired: float) -> Snapshot:
 
 
 def compare(name: str, snapshot: Snapshot, *, work_conserving: bool) -> float:
-    """Print both times for a pool and a rule; return the ratio."""
+    """Print both times for a pool and a rule; return their ratio."""
     options = {"work_conserving": work_conserving, "reserve_after_leases": 0}
     ready = advanced(replace(snapshot, options=options))
     fast_ms, _ = cpu_ms(lambda: POLICY.decide(ready))
@@ -106,7 +106,7 @@ def renewals(snapshot: Snapshot, count: int) -> Snapshot:
 
 
 def main() -> int:
-    """Print all figures; return 1 if the goal is missed."""
+    """Print all figures; return 1 if the run misses the goal."""
     empty = sized(PENDING, fill=0.0, expired=0.0)
     busy = sized(PENDING, fill=0.97, expired=0.02)
     print(f"{PENDING} pending, {NODES} nodes x 8 GPUs, {TENANTS} tenants; CPU time, median")
@@ -117,8 +117,8 @@ def main() -> int:
     compare("empty pool", empty, work_conserving=False)
     compare("busy pool", busy, work_conserving=False)
     for name, snapshot in (("empty pool", empty), ("busy pool", busy)):
-        # Start with the sums of the last round, like the engine: a round does not process all
-        # history.
+        # The engine also starts with the sums of the last round, so that a round need not process
+        # all history.
         whole_round(name, replace(advanced(snapshot), options={}))
     full = renewals(sized(0, fill=0.97, expired=0.0), 1000)
     whole_round("1,000 leases end", replace(advanced(full), options={}))

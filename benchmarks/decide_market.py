@@ -1,9 +1,9 @@
 """Benchmark of a batch of the market: 1,000 new jobs, 1,000 nodes x 8 of three GPU types.
 
-2,000 earlier jobs hold the pool's GPUs, with leases expired in this round or not. The new jobs have
-bids, linear or convex utilities, or none. All have estimates, up to 100 hours; half of them accept
-more than one type. Figures are CPU time of one process, median of several runs, and the ratio to
-`fifo`, which decides the same pool in turns.
+2,000 earlier jobs hold the pool's GPUs; in this round their leases end or continue. Of the new
+jobs, some have bids, some linear or convex utilities, and some neither. All have estimates, up to
+100 hours; half of them accept more than one type. Figures are CPU time of one process, median of
+several runs, and the ratio to `fifo`, which decides the same pool alternately.
 
     python -m benchmarks.decide_market
 """
@@ -45,7 +45,7 @@ def utility(rng: random.Random, job: int) -> Utility | None:
 
 
 def jobs(rng: random.Random) -> tuple[SimJob, ...]:
-    """Return earlier jobs, and those of the batch, submitted half a lease length later."""
+    """Return the earlier jobs and the new jobs, which were submitted half a lease length later."""
     rows = []
     for number in range(1, BEFORE + NEW + 1):
         job = draw_job(rng, number, 0 if number <= BEFORE else LEASE_US // 2)

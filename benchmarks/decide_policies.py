@@ -1,10 +1,10 @@
 """Benchmark of one decision of each policy: 10,000 jobs, 1,000 nodes x 8 of three GPU types.
 
-There are 100 tenants with quotas, and jobs with estimates. Half of the jobs have speeds by type,
-and half accept more than one type. In the first round the pool is empty. In a later round it is
-full, and all leases of the policy end or are renewed at once, for the second time. Figures are CPU
-time of one process, median of several runs, and the ratio to `fifo`, measured alternately on the
-same pools. Times depend on the machine, but ratios hardly do.
+There are 100 tenants with quotas, and jobs with estimates. Half of the jobs have a speed for each
+type, and half accept more than one type. In the first round the pool is empty. In a later round the
+pool is full, and all leases end or are renewed together, for the second time. Figures are CPU time
+of one process, median of several runs, and the ratio to `fifo`, measured alternately on the same
+pools. Times depend on the machine, but ratios hardly do.
 
     python -m benchmarks.decide_policies [POLICY ...]
 """
@@ -36,7 +36,9 @@ ENDLESS_US = 10_000 * HOUR_US
 
 
 def cluster(rng: random.Random) -> Cluster:
-    """Return three types in equal parts, quotas of all GPUs, and a job type per tenant."""
+    """Return three types with equal numbers of nodes, quotas of all GPUs, and a job type per
+    tenant.
+    """
     sizes = {name: NODES // len(TYPES) for name in TYPES}
     sizes[TYPES[0]] += NODES % len(TYPES)
     quotas = [
@@ -74,7 +76,9 @@ def draw_job(rng: random.Random, number: int, submitted_us: int = 0) -> SimJob:
 
 
 def cpu_ms(names: Sequence[str], snapshot: Snapshot) -> list[float]:
-    """Return each policy's median CPU time of a decision in the same pool, in turns, in ms."""
+    """Return each policy's median CPU time of a decision, in ms; the policies take turns on the
+    same pool.
+    """
     ready = advanced(snapshot)
     took: list[list[float]] = [[] for _ in names]
     for _ in range(RUNS):
@@ -91,9 +95,9 @@ def cpu_ms(names: Sequence[str], snapshot: Snapshot) -> list[float]:
 
 
 def measure(name: str) -> list[list[float]]:
-    """Return the ms of a decision of a policy and of `fifo`, in a first and a later round.
+    """Return the times in ms of a policy and of `fifo`, in a first and in a later round.
 
-    Both decide in the pool created by the policy's own decisions.
+    Both policies decide the pool that results from the decisions of the first.
     """
     rng = random.Random(SEED)  # noqa: S311 - a seeded workload, not a secret
     rules = Rules(name, {}, round_us=ROUND_US, lease_us=LEASE_US)

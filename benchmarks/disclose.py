@@ -1,9 +1,9 @@
 """Benchmark of bundles of two rounds: with 10,000 waiting jobs on 1,000 nodes, and with 60 jobs.
 
-The bundle is made (ids renamed, unread fields left out, fields named, canonical JSON). Then it is
-read back to values that are decided again. The plain method makes a new value with other ids for
-each row, then uses the recursive `evenshare_core.domain.values.named` and JSON. It must give the
-same rows. Figures are CPU time of one process, median of several runs.
+Each bundle is built: ids are renamed, unread fields left out, and fields named, in canonical JSON.
+Then it is read back into values that can be decided again. The plain method makes a new value with
+other ids for each row. Then it uses the recursive `evenshare_core.domain.values.named` and JSON. It
+must give the same rows. Figures are CPU time of one process, median of several runs.
 
     python -m benchmarks.disclose
 """
@@ -38,7 +38,7 @@ TABLES = {"tenants", "jobs", "leases", "profiles"}
 
 
 def plain_way(value: Any, numbers: Mapping[str, Mapping[int, int]], table: str = "") -> Any:
-    """Return plain data with field names, in which ids are numbers, row by row."""
+    """Return plain data with field names, with ids replaced by numbers row by row."""
     if isinstance(value, dict):
         return {
             key: numbers[KINDS[key]][row]
@@ -66,7 +66,7 @@ def plain_bundle(snapshot: Snapshot, decision: Decision) -> tuple[bytes, bytes]:
 
 
 def measure(title: str, snapshot: Snapshot, goal_ms: float) -> bool:
-    """Print a round's figures; return False if the goal is missed."""
+    """Print a round's figures; return False if the run misses the goal."""
     decision = decide_round(snapshot)
     naming = Naming(*({id_: f"{id_:016x}" for id_ in rows} for rows in ids_of(snapshot)))
 
@@ -95,7 +95,7 @@ def measure(title: str, snapshot: Snapshot, goal_ms: float) -> bool:
 
 
 def main() -> int:
-    """Print the times of both rounds; return 1 if a goal is missed."""
+    """Print the times of both rounds; return 1 if the run misses a goal."""
     print("CPU time, median; ltgf")
     busy = replace(advanced(sized(JOBS, fill=0.97, expired=0.02)), options={})
     small = pool(seed=1, nodes=8, tenants=5, pending=SMALL, fill=0.9, expired=0.2)

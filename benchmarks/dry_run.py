@@ -2,8 +2,8 @@
 
 Run `python -m benchmarks.dry_run`. The pool has 1,000 nodes x 8 GPUs, 300 tenants, 1,000 leases of
 8 GPUs each and 2,000 queued jobs, all with an estimate. A dry run normally omits the next round if
-the last round took 1.5 s. The benchmark disables this, so it is the worst case. The plain method
-simulates all runs to their end, which takes minutes.
+the last round took 1.5 s. The benchmark disables this limit to measure the worst case. The plain
+method simulates each run to its end, which takes minutes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def filled() -> Any:
-    """Return the pool after a round."""
+    """Return the pool after one round."""
     from evenshare_core.units import SECOND_US
     from scheduling.models import Job, Lease, VirtualWork
     from tests.factories import BEGIN, cluster
@@ -79,7 +79,7 @@ def _compare(lab: Any, *, is_plain: bool) -> None:
 
 
 def _ask(lab: Any, timer: Callable[[], float], *, is_bounded: bool = True) -> tuple[float, str]:
-    """Measure by `timer`, which also limits the dry run unless `is_bounded` is False."""
+    """Measure a dry run by `timer`, which also limits the run unless `is_bounded` is False."""
     from scheduling.services import dry_run_job
 
     spec = {"pool": lab.pool.name, "gpus": GPUS, "command": ["true"], "estimate_s": 3600}

@@ -1,10 +1,11 @@
 """Benchmark of UniSched's estimator: errors of its speeds and iterations, and an estimate's cost.
 
-Speeds: Gavel's throughputs are predicted from a profile of at most two GPUs, and each one from all
-others of its job. Iterations: runs drawn from 20 seeds per family are estimated after half of their
-iterations. The weights of the ensemble were chosen with other seeds. The last part is a training
-run of examples/train.py on this machine: its loss, averaged over 20 steps, until each of four
-targets. For comparison, the estimate is the user's cap, as in a scheduler without an estimator.
+Speeds: Gavel's throughputs are predicted from a profile of at most two GPUs. Each throughput is
+also predicted from all others of its job. Iterations: runs drawn from 20 seeds per family are
+estimated after half of their iterations. The weights of the ensemble were chosen with other seeds.
+The last part is a training run of examples/train.py on this machine: its loss, averaged over 20
+steps, must reach each of four targets. The errors of iterations are compared with those of the
+user's cap, the estimate in a scheduler without an estimator.
 
     python -m benchmarks.estimation
 """
@@ -17,8 +18,8 @@ import statistics
 import time
 from pathlib import Path
 
-# Use one thread; examples/train.py sets it too late for this process. On a busy machine, threads of
-# small products wait for each other longer than they compute.
+# Use one thread. examples/train.py sets this too late for this process. On a busy machine, the
+# threads of small matrix products wait for each other longer than they compute.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
@@ -64,7 +65,9 @@ def speeds() -> None:
 
 
 def iterations() -> list[float]:
-    """Print the error of iterations by family; return it for all families except `drop`."""
+    """Print the errors of estimated iterations by family; return the errors of all families except
+    `drop`.
+    """
     together: list[float] = []
     spent_s, count = 0.0, 0
     for family in (*INSIDE, *OUTSIDE, UNFORESEEN):
@@ -87,7 +90,7 @@ def iterations() -> list[float]:
 
 
 def training_run() -> None:
-    """Train the example; print estimates at half of the steps to each target."""
+    """Train the example; for each target, print the estimate at half of the steps."""
     spec = importlib.util.spec_from_file_location("example_train", EXAMPLE)
     assert spec is not None  # noqa: S101 - the file is a part of the checkout
     assert spec.loader is not None  # noqa: S101 - the same

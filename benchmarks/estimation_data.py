@@ -1,6 +1,6 @@
 """Data to measure the estimator: Gavel's throughputs, and learning curves drawn from seeds.
 
-Measured throughputs count the iterations of all workers, so an iteration takes GPUs / throughput.
+Measured throughputs count the iterations of all workers. So an iteration takes GPUs / throughput.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evenshare_core.units import SECOND_US
 
 GAVEL = Path(__file__).resolve().parents[1] / "tests" / "data" / "gavel_scales.csv"
 GPU_TYPES = ("k80", "p100", "v100")
-# Families of curves: those of the ensemble, and others.
+# Families of curves: first those of the ensemble, then others.
 INSIDE = ("pow3", "pow4", "exp3", "weibull", "mmf", "log_power")
 OUTSIDE = ("two_exponentials", "gompertz", "vapor_drift")
 UNFORESEEN = "rate_drop"
@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SpeedError:
-    """A prediction's signed relative error to the measured time."""
+    """The signed relative error of a predicted time, compared with the measured time."""
 
     job: str
     gpu_type: str
@@ -58,7 +58,9 @@ def gavel_jobs() -> dict[tuple[str, str], list[MeasuredIteration]]:
 
 
 def profiled_errors(law: Law) -> Iterator[SpeedError]:
-    """Predict 4 and 8 GPUs from a profile: one GPU, two on one node, two on two nodes."""
+    """Predict the speeds on 4 and 8 GPUs from a profile of one GPU, two on one node, and two on two
+    nodes.
+    """
     for key, rows in gavel_jobs().items():
         profile = [row for row in rows if row.gpus <= 2]
         have = {(row.gpus, row.several_nodes) for row in profile}
@@ -69,7 +71,7 @@ def profiled_errors(law: Law) -> Iterator[SpeedError]:
 
 
 def held_out_errors(law: Law) -> Iterator[SpeedError]:
-    """Predict each (GPUs, shape) of at least 2 GPUs from all others of its job."""
+    """Predict each measurement of at least 2 GPUs from all other measurements of its job."""
     for key, rows in gavel_jobs().items():
         for row in rows:
             others = [other for other in rows if other is not row]
@@ -94,7 +96,9 @@ def _error(
 
 @dataclass(frozen=True, slots=True)
 class DrawnRun:
-    """A job that stops at a metric: all its evaluations, and the iterations until its stop."""
+    """A job that stops at a value of its metric, with all its evaluations and the iterations until
+    its stop.
+    """
 
     family: str
     points: tuple[MetricPoint, ...]
@@ -102,20 +106,21 @@ class DrawnRun:
     stopped: int
 
     def at_half(self) -> StopEstimate:
-        """Return the estimate after half of its iterations."""
+        """Return the estimate after half of the iterations."""
         seen = [point for point in self.points if 2 * point.iteration <= self.stopped]
         return estimate_stop(seen, self.criterion)
 
     def error(self) -> float:
-        """Return the signed relative error of that estimate."""
+        """Return the signed relative error of the estimate after half of the iterations."""
         return self.at_half().iterations.amount / self.stopped - 1
 
 
 def drawn_runs(family: str, seeds: range) -> Iterator[DrawnRun]:
-    """Yield runs whose target is 98, 99 or 99.5 % of the best metric of 200 evaluations, their cap.
+    """Yield runs whose target is 98, 99 or 99.5 % of the best metric in 200 evaluations.
 
-    For half of them a lower metric is better. Noise is 0.002 or 0.005, at a metric that ends
-    between 0.7 and 0.95. Runs that stop within 24 evaluations, or never, are left out.
+    The cap of a run is 200 evaluations. For half of the runs a lower metric is better. The noise is
+    0.002 or 0.005, and the final metric is between 0.7 and 0.95. Runs that stop within 24
+    evaluations, or never, are left out.
     """
     for seed in seeds:
         draw = np.random.default_rng(seed)

@@ -1,9 +1,9 @@
 """Benchmark of a price forecast under `market`: the demo's pool, from the middle of its trace.
 
-It makes 19 runs of 24 hours each, the span of start estimates. They use the policy's session, and a
-snapshot with `decide_round` in every round; both must give the same books. The demo's clock has a
-round every ten minutes of pool time. The clock of a live pool has one every ten seconds; that takes
-minutes, so it makes only three runs.
+It makes 19 runs of 24 hours, the span of start estimates. Each run is made by the policy's session,
+and by `decide_round` on a snapshot in every round. Both must give the same history. The demo's
+clock has a round every ten minutes of pool time. A live pool has a round every ten seconds, which
+takes minutes to simulate, so only three runs are made.
 
     python -m benchmarks.forecast_market
 """
@@ -33,7 +33,7 @@ CLOCKS = ((600, RUNS), (10, 3))  # (seconds between rounds, number of runs)
 
 
 def jobs() -> tuple[SimJob, ...]:
-    """Return the demo's trace; a job has an estimate if it has a utility."""
+    """Return the demo's trace; jobs have an estimate if they have a utility."""
     tenants = {team.tenant: number for number, team in enumerate(TEAMS, start=1)}
     rows = []
     for job, tenant, submit_s, duration_s, gpus, text in market_rows():
@@ -67,7 +67,7 @@ def middle(round_s: int) -> tuple[Start, History]:
 
 
 def _history(state: SimulationState) -> History:
-    """Return ended jobs and arrivals so far."""
+    """Return the jobs that have ended, and the arrivals so far."""
     by_id = state.sim_jobs
     ended = tuple(
         EndedJob(by_id[row.job].tenant, row.useful_us, by_id[row.job].estimate_us)

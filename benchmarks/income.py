@@ -1,9 +1,10 @@
 """Benchmark of the sweep over lease events: CPU time per event of metering, without writing rows.
 
-Jobs of all tenants arrive, are renewed at every expiry and end; half of their GPUs are borrowed.
-The pools have 480 GPUs of 14 tenants, and 8,000 of 100. Every closed term is split over its
-lenders. The state goes through JSON at every 500 events, as between two batches of the meter. The
-same run measures the former rule, by integrals of idle quota; figures are medians of several turns.
+Jobs of all tenants arrive, are renewed at each expiry, and end; half of their GPUs are borrowed.
+The first pool has 480 GPUs and 14 tenants, the second 8,000 and 100. The charge of each
+closed term is split over its lenders. After each 500 events the state is written to JSON and read,
+as between two batches of the meter. The same run measures the former rule, which used integrals of
+idle quota. Figures are medians of several turns.
 
     python -m benchmarks.income
 """
@@ -28,7 +29,7 @@ TURNS = 3
 
 
 def history(gpus: int, tenants: int, leases: int) -> list[Event]:
-    """Return events in order of pool time: about `gpus` GPUs in use after the first hour."""
+    """Return events in order of pool time, with about `gpus` GPUs in use after the first hour."""
     draw = random.Random(7)  # noqa: S311 - a seeded story, not a secret
     events: list[Event] = []
 
@@ -40,7 +41,7 @@ def history(gpus: int, tenants: int, leases: int) -> list[Event]:
     quotas = dict.fromkeys(range(1, tenants + 1), (gpus // tenants, None))
     tell("entitled", 0, 0, 0, {"capacity": gpus, "quotas": quotas})
     gap_us = 3 * LEASE_US * 4 // gpus  # a lease has three terms and four GPUs on average
-    due: list[tuple[int, int, int, int]] = []  # (instant, lease, term, terms left)
+    due: list[tuple[int, int, int, int]] = []  # (time, lease, term, terms left)
     for lease in range(1, leases + 1):
         heapq.heappush(due, (lease * gap_us, lease, 1, draw.randrange(6)))
     while due:
@@ -75,7 +76,7 @@ def swept(events: list[Event], make: Callable[[], Sweep]) -> tuple[float, int, i
 
 
 def main() -> None:
-    """Print both rules' time per event for each pool, and their ratio."""
+    """Print the time per event of both rules for each pool, and their ratio."""
     for gpus, tenants, leases in POOLS:
         events = history(gpus, tenants, leases)
         former, present = [], []

@@ -1,6 +1,7 @@
-"""Rule 4 of `evenshare` in its literal form: it ranks the leases of every node each time.
+"""Rule 4 of `evenshare` in its literal form, which ranks all leases of each node each time.
 
-The baseline of `benchmarks.decide_evenshare`. Tests compare the search of victims with it.
+It is the baseline of `benchmarks.decide_evenshare`. Tests compare the policy's search of leases to
+preempt with it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Ranked = tuple[float, Lease]
 def literal_victims(
     node: int, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule
 ) -> Choice | None:
-    """Return the fewest leases of a node that must end for the gang; None if impossible."""
+    """Return the fewest leases of a node that must end for the gang, or None if none suffice."""
     needed = rule.gpus - free.get(node, 0)
     if needed <= 0:
         return None
@@ -40,7 +41,9 @@ def literal_victims(
 
 
 def _fewest(needed: int, rows: Sequence[Ranked], spare: dict[int, int | None]) -> list[Ranked]:
-    """Take larger leases first. The last one is the smallest lease that frees the missing GPUs."""
+    """Choose the largest leases first, and as the last lease the smallest one that frees enough
+    GPUs.
+    """
     chosen: list[Ranked] = []
     rest = list(rows)
     while needed > 0:
@@ -71,16 +74,18 @@ def literal_fewest_victims(
     rule: VictimRule,
     known: Choice | None = None,
 ) -> Choice | None:
-    """Return the best of the known choice and those on these nodes; None without a choice."""
+    """Return the best of the known choice and the choices on these nodes, or None if there is no
+    choice.
+    """
     of_nodes = [literal_victims(node, free, index, rule) for node in nodes]
     choices = [one for one in (known, *of_nodes) if one is not None]
     return min(choices, key=lambda one: one[0], default=None)
 
 
 class LiteralSearch:
-    """The best choice among nodes, found by checking again each node that had one.
+    """The search for the best choice among nodes, which checks again each node that had a choice.
 
-    If a node's choice becomes worse, it is ranked by its new value.
+    If a node's choice becomes worse, its new value counts.
     """
 
     def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule) -> None:
@@ -92,7 +97,7 @@ class LiteralSearch:
         }
 
     def best(self) -> Choice | None:
-        """Return the best choice now; None if there is no choice."""
+        """Return the best choice now, or None if there is no choice."""
         now = {
             node: literal_victims(node, self._free, self._index, self._rule) for node in self._known
         }

@@ -1,7 +1,7 @@
-"""Algorithms 1 and 2 of LTGF (TPDS 2021) as printed: scans, no heaps and no buckets.
+"""Algorithms 1 and 2 of LTGF (TPDS 2021) as printed, with scans instead of heaps and buckets.
 
-The baseline of `benchmarks.decide_ltgf` and the oracle of `TestFastImplementation`. It supports
-only plain pools: no borrowing limits, prices, reservations or reward hooks.
+It is the baseline of `benchmarks.decide_ltgf` and the oracle of `TestFastImplementation`. It
+supports only plain pools: no borrowing limits, prices, reservations or reward hooks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Pick = tuple[int, Placement, bool]  # (job, placement, whether it was renewed)
 
 
 class LiteralLtgf:
-    """A round. `snapshot.service` must be at the round's instant."""
+    """A round, whose `snapshot.service` must be up to date at the round's time."""
 
     def __init__(self, snapshot: Snapshot, *, work_conserving: bool) -> None:
         self.work_conserving = work_conserving
@@ -28,14 +28,14 @@ class LiteralLtgf:
         self.view = ServiceView(snapshot.service)
         self.types = {node.id: node.gpu_type for node in snapshot.nodes}
         self.sizes = {node.id: node.gpus for node in snapshot.nodes}
-        # M: free GPUs, including those of ended leases that were not selected yet
+        # M: free GPUs, including those of ended leases whose jobs were not picked yet
         self.free = dict(self.sizes)
         self.ended: dict[int, Lease] = {}  # ended leases by job
         self.jobs: dict[Claim, list[Job]] = {}
         self.alloc = {key: row.alloc_gpu_us for key, row in self.view.claims.items()}
         self.quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
-        self.used: dict[Claim, int] = {}  # GPUs in running leases and in picks
-        self.leased: dict[int, str] = {}  # GPU type of each job with an ended lease
+        self.used: dict[Claim, int] = {}  # GPUs of running leases and of picks
+        self.leased: dict[int, str] = {}  # the GPU type of each job whose lease ended
         self.job_rank: dict[int, Rank] = {}
         self._read(snapshot)
 
@@ -61,12 +61,13 @@ class LiteralLtgf:
             alloc, fair = job_received(row, snapshot.at_us), self.view.job_deserved(job.id)
             self.job_rank[job.id] = _rank(alloc, fair, row.weight)  # line 3
             for gpu_type in job.gpu_types or tuple(capacity):
-                # a job that is larger than the type must not remove its tenant
+                # a job too large for this type is left out, so that it cannot remove its tenant
+                # from the queue
                 if job.gpus <= capacity.get(gpu_type, 0):
                     self.jobs.setdefault((job.tenant, gpu_type), []).append(job)
 
     def picks(self) -> list[Pick]:
-        """Run Algorithm 1; a job of several GPU types is in the queue of each."""
+        """Run Algorithm 1. A job that accepts several GPU types is in the queue of each."""
         picks: list[Pick] = []
         later: list[tuple[Claim, Job]] = []
         out: set[Claim] = set()
@@ -77,7 +78,7 @@ class LiteralLtgf:
                 later.append((tenant, job))
             elif (pick := self._pick(tenant, job)) is not None:
                 picks.append(pick)
-                for jobs in self.jobs.values():  # line 13, on all types
+                for jobs in self.jobs.values():  # line 13, for all types
                     if job in jobs:
                         jobs.remove(job)
                 continue
@@ -108,7 +109,11 @@ class LiteralLtgf:
         return (job.id, placement, bool(renewed))
 
     def _comes_later(self, gpu_type: str, job: Job) -> bool:
-        """Prefer the type on which it runs, and own quota to borrowing (not in the paper)."""
+        """Return whether another type is preferred: the type on which the job runs, else a type of
+        own quota.
+
+        The paper has no such rule.
+        """
         others = [
             name for name in job.gpu_types or tuple(set(self.types.values())) if name != gpu_type
         ]
@@ -155,7 +160,7 @@ class LiteralLtgf:
         return all(self.free[node] >= gpus for node, gpus in placement)
 
     def _place(self, gpu_type: str, gpus: int) -> Placement | None:
-        """Consolidate on free GPUs first, then also on those of ended leases."""
+        """Place the gang on as few nodes as possible; use GPUs of ended leases only if needed."""
         held = gpus_by_node(lease.placement for lease in self.ended.values())
         nodes = [node for node, name in self.types.items() if name == gpu_type]
         truly_free = {node: max(0, self.free[node] - held.get(node, 0)) for node in nodes}
@@ -165,7 +170,9 @@ class LiteralLtgf:
 
 
 def _rank(alloc: int, fair: int, weight: int) -> Rank:
-    """Return rho; while FairTime is 0: first without GPU-time, then last by GPU-time / weight."""
+    """Return the rank by rho; with FairTime = 0, first if it has no GPU-time, else last, by
+    GPU-time / weight.
+    """
     if fair:
         return alloc / fair, 0.0
     if not alloc:

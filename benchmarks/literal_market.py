@@ -1,8 +1,8 @@
 """Astraea-online's algorithms 2 to 5 as printed, in plain loops: the reference of the fast form.
 
-Errors in print are corrected. A window ends at start + d - 1 (line 3 of 4 and 5). PSs are limited
-by q_p and a_p (4, line 8; 5, line 7), and servers with too few PSs for (3i) are left out. A
-centralised schedule costs the sum over its window (5, line 12).
+Errors in print are corrected. A window ends at start + d - 1 (line 3 of algorithms 4 and 5). PSs
+are limited by q_p and a_p (line 8 of 4, line 7 of 5), and servers with too few PSs for (3i) are
+left out. A centralised schedule costs the sum over its window (line 12 of 5).
 
 The paper does not describe a pool without PSs. Here, a centralised job is on one server, and a
 distributed job on at least two. Servers with the fewest free workers are filled first.
@@ -24,7 +24,9 @@ Counts = dict[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LiteralSchedule:
-    """A job's schedule: y and z by server; `cost_micro` by the prices before it."""
+    """A job's schedule: `workers` (y) and `ps` (z) by server, and the cost at the prices before the
+    job.
+    """
 
     job: int
     start: int
@@ -36,7 +38,9 @@ class LiteralSchedule:
 
 
 class LiteralRound:
-    """A round: allocations h by server and slot, prices (8), own use by user."""
+    """A round: allocations `h` by server and slot, prices by (8), and each user's use of its own
+    quota.
+    """
 
     def __init__(self, pool: MarketPool, after: int, slots: int) -> None:
         self.pool, self.after, self.until = pool, after, after + slots
@@ -59,7 +63,7 @@ class LiteralRound:
     def run(
         self, jobs: Sequence[MarketJob], reference: float | None
     ) -> tuple[list[LiteralSchedule], list[LiteralSchedule]]:
-        """Run a round of algorithm 2: own quotas, then unused resources."""
+        """Run a round of algorithm 2: users' own quotas first, then unused resources."""
         own = self.max_irev(jobs, reference, is_own=True)
         total_w, total_p = self.pool.workers, self.pool.ps
         for t in self.window:
@@ -82,7 +86,7 @@ class LiteralRound:
         return schedules
 
     def best(self, job: MarketJob, reference: float | None) -> LiteralSchedule | None:
-        """Run lines 3 to 13 of algorithm 3: the largest f - cost, if it is above 0."""
+        """Run lines 3 to 13 of algorithm 3: find the schedule with the largest f - cost above 0."""
         best, most = None, 0
         for start in self.window:
             if start - 1 < job.arrival:
@@ -100,7 +104,7 @@ class LiteralRound:
         return best
 
     def commit(self, job: MarketJob, schedule: LiteralSchedule, *, is_own: bool) -> None:
-        """Update h, and thus the prices."""
+        """Add the schedule to `h`, which also changes the prices."""
         for t in range(schedule.start, schedule.end + 1):
             for s, count in schedule.workers.items():
                 self.h_w[s][t] += count
@@ -120,7 +124,7 @@ class LiteralRound:
         return max(1, ceil(job.epochs * job.chunks * job.batches * per_batch / workers))
 
     def shares(self, job: MarketJob, start: int, end: int) -> tuple[int, int]:
-        """Return the minimum over the window of max(q - own use, a), for workers and for PSs."""
+        """Return the minimum of max(q - own use, a) over the window, for workers and for PSs."""
         quota = next(row for row in self.pool.owners if row.tenant == job.tenant)
         own_w, own_p = self.own_w[job.tenant], self.own_p[job.tenant]
         slots = range(start, end + 1)
@@ -130,7 +134,7 @@ class LiteralRound:
         )
 
     def free(self, start: int, end: int) -> tuple[list[int], list[int]]:
-        """Return the minimum over the window of C - h, by server, for workers and for PSs."""
+        """Return the minimum of C - h over the window for each server, for workers and for PSs."""
         slots = range(start, end + 1)
         rows = self.pool.servers
         return (
@@ -196,7 +200,7 @@ class LiteralRound:
     def schedule(
         self, job: MarketJob, window: tuple[int, int], y: Counts, z: Counts, since: float | None
     ) -> LiteralSchedule:
-        """Return the schedule with its cost over the window (8), and f."""
+        """Return the schedule with its cost over the window by (8), and its value f."""
         start, end = window
         cost = 0
         for t in range(start, end + 1):

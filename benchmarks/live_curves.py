@@ -1,9 +1,9 @@
-"""Errors of the estimated iterations of a live job, until its metric is met.
+"""Errors of the estimated iterations of a live job until it reaches its target metric.
 
     .venv/bin/python benchmarks/live_curves.py
 
-It measures virtual jobs, with the executor's curves, and `examples/train.py`, by its accuracy. It
-prints the figures of docs/estimation.md.
+It measures virtual jobs, by the curves of the virtual executor, and `examples/train.py`, by its
+accuracy. It prints the figures of docs/estimation.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def main() -> None:
 
 
 def virtual(part: float) -> str:
-    """Return the mean and median absolute error, and counts of hits in the band and of caps."""
+    """Return the mean and median absolute error, and the numbers of estimates in the band and from
+    the cap.
+    """
     off, inside, caps = [], 0, 0
     for job in range(1, JOBS + 1):
         rng = random.Random(f"m{job}")  # noqa: S311 - a workload, not a secret
@@ -71,7 +73,7 @@ def training() -> list[MetricPoint]:
 
 
 def real(points: list[MetricPoint], target: float, part: float) -> str:
-    """Return the error of the example's estimated stop after a part of its run."""
+    """Return the error of the estimated stop of the example after this part of its run."""
     stops_at = next(point.iteration for point in points if point.metric >= target)
     seen = [point for point in points if point.iteration <= part * stops_at]
     stop = estimate_stop(seen, StopCriterion(target, CAP))

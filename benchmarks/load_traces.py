@@ -1,8 +1,8 @@
 """Benchmark of reading 82,247 jobs, as many as in Philly's log, in each format of `simulate`.
 
-Each file is made from the seed, and read in a separate process. Figures are CPU time, and peak
-memory with the memory before the read. The sacct file has two steps a job. The plain method for the
-CSV is `csv.DictReader` and numbers, without checks.
+Each file is made from a seed, and read in a separate process. Figures are CPU time, peak memory,
+and the memory before the read. The sacct file has two steps per job. The plain method for the CSV
+reads numbers with `csv.DictReader`, without checks.
 
     python -m benchmarks.load_traces
 """
@@ -34,7 +34,7 @@ SACCT_HEADER = "JobID|Account|User|State|Submit|Start|End|ElapsedRaw|NNodes|ReqT
 
 
 class Drawn(NamedTuple):
-    """A job to write in every format."""
+    """A job, to be written in each format."""
 
     number: int
     tenant: str
@@ -44,7 +44,7 @@ class Drawn(NamedTuple):
     failed: bool
 
     def instant(self, after_s: int = 0) -> str:
-        """Return its submission, or an instant after it."""
+        """Return the time of submission, or a time `after_s` later."""
         return f"{self.at + timedelta(seconds=after_s):%Y-%m-%d %H:%M:%S}"
 
 
@@ -73,7 +73,7 @@ def helios(job: Drawn) -> str:
 
 
 def sacct(job: Drawn) -> str:
-    """Return a job and its two steps."""
+    """Return the lines of a job and of its two steps."""
     state = "FAILED" if job.failed else "COMPLETED"
     times = f"{job.instant()}|{job.instant(10)}|{job.instant(10 + job.length_s)}|{job.length_s}"
     times = times.replace(" ", "T")
@@ -86,7 +86,7 @@ def sacct(job: Drawn) -> str:
 
 
 def swf(job: Drawn) -> str:
-    """Return a line of 18 numbers."""
+    """Return a line of 18 numbers, in the Standard Workload Format."""
     at_s = int((job.at - BEGIN).total_seconds())
     status, group = int(not job.failed), int(job.tenant[2:])
     return (
@@ -96,7 +96,7 @@ def swf(job: Drawn) -> str:
 
 
 def philly_json(job: Drawn) -> str:
-    """Return a job of the list, on separate lines, with the separator before it."""
+    """Return an entry of the JSON list, on several lines, with the separator before it."""
     detail = [{"ip": "m1", "gpus": [f"gpu{n}" for n in range(job.gpus)]}]
     attempt = {"start_time": job.instant(10), "end_time": job.instant(10 + job.length_s)}
     value = {
@@ -131,7 +131,7 @@ def peak_mb() -> float:
 
 
 def load(path: Path, form: str) -> None:
-    """Read a file; print jobs, CPU seconds, and the peak of memory before and after."""
+    """Read a file; print the number of jobs, CPU seconds, and the peak memory before and after."""
     before_mb, began = peak_mb(), time.process_time()
     if form == PLAIN:
         with path.open(encoding="utf-8", newline="") as text:
@@ -155,7 +155,7 @@ def measured(path: Path, form: str) -> tuple[int, float, float, float]:
 
 
 def main() -> int:
-    """Measure each format; return 1 if a goal is missed."""
+    """Measure each format; return 1 if the run misses a goal."""
     print(f"{JOBS:,} jobs; CPU time, and peak of memory of a process that reads the file")
     missed = False
     with TemporaryDirectory() as folder:

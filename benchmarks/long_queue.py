@@ -1,9 +1,9 @@
 """Benchmark of pages with a very long queue: a list of jobs, a waiting job, the queue.
 
-Run `python -m benchmarks.long_queue [jobs]`, by default with 100,000 jobs. There are one pool and
-two tenants; requests are in-process over one connection. The plain method reads and orders the
-whole queue for each page, as for short queues. Its order stays in memory from the second page until
-the next round.
+Run `python -m benchmarks.long_queue [jobs]`, by default with 100,000 jobs. The database has one
+pool and two tenants; requests are in-process over one connection. The plain method reads and orders
+the whole queue for each page, as for short queues. The order stays in memory from the second page
+until the next round.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Seeded pools for the LTGF benchmark and tests: tenants with history, jobs and leases."""
+"""Random pools for the LTGF benchmark and tests: tenants with history, jobs and leases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEASE_US = 900 * SECOND_US
 ROUND_US = 10 * SECOND_US
 AT_US = 12 * HOUR_US
 NODE_GPUS = 8
-# Gangs as in the Philly trace: mostly one GPU, few over one node.
+# Gang sizes as in the Philly trace: mostly one GPU, few larger than a node.
 GANGS, SHARES = (1, 2, 4, 8, 16, 32), (70, 8, 10, 9, 2, 1)
 
 
@@ -34,11 +34,12 @@ def pool(
     limits: bool = False,
     several: float = 0.0,
 ) -> Snapshot:
-    """Return a pool `fill` full of leases, a share `expired` of which ends now, and `pending` jobs.
+    """Return a pool with a part `fill` of its GPUs in leases, and with `pending` waiting jobs.
 
-    The GPU-time sums come from changes over the last hours, so tenants differ in rho. `limits` adds
-    sharing modes, borrow and lend limits, credit, maximum prices and deadlines. A share `several`
-    of the jobs accepts more than one GPU type, or all.
+    A part `expired` of the leases ends now. The GPU-time sums come from changes over the last
+    hours, so tenants differ in rho. `limits` adds sharing modes, borrow and lend limits, credit,
+    maximum prices and deadlines. A part `several` of the jobs accepts more than one GPU type, or
+    all.
     """
     maker = _Maker(seed, limits=limits, gpu_types=gpu_types, several=several)
     maker.quotas(tenants, gpu_types, nodes)
@@ -47,7 +48,7 @@ def pool(
         maker.fill(node, fill, expired)
     for _ in range(pending):
         maker.wait(maker.rng.choice(gpu_types))
-    # a stable sort keeps a job's changes in order
+    # the sort is stable, so it keeps the order of changes at the same time
     maker.changes.sort(key=lambda change: change.at_us)
     return Snapshot(
         schema=1,
@@ -72,7 +73,7 @@ def pool(
 
 
 def advanced(snapshot: Snapshot) -> Snapshot:
-    """Return the pool with the sums at the round's instant, as policies see it."""
+    """Return the pool with GPU-time sums at the round's time, as policies see it."""
     service = advance(snapshot.service, snapshot.changes, snapshot.at_us)
     return msgspec.structs.replace(snapshot, service=service, changes=())
 
@@ -142,7 +143,7 @@ class _Maker:
         )
 
     def fill(self, node: Node, fill: float, expired: float) -> None:
-        """Add running jobs to a node, with random use of quota."""
+        """Fill a part of a node with running jobs, which use own quota at random."""
         free = node.gpus
         while free and self.rng.random() < fill:
             gpus = min(free, self.rng.choice((1, 1, 2, 4, 8)))
@@ -168,7 +169,7 @@ class _Maker:
             )
 
     def wait(self, gpu_type: str) -> None:
-        """Add a pending job; some ran before."""
+        """Add a pending job; some of these jobs ran before."""
         job = self._submit(self.rng.choices(GANGS, SHARES)[0], gpu_type)
         if self.rng.random() < 0.3:
             from_us = self.rng.randrange(job.submitted_us, AT_US)

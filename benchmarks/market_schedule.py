@@ -1,8 +1,8 @@
 """Benchmark of Astraea-online's A_maxIrev: a job in the fast and the printed form, and a batch.
 
 The pool has 100 servers of 4 workers and 2 parameter servers; half of them are taken by other
-schedules. A job is scheduled on 64, 128 and 256 slots, in the fast form and in the literal one
-(`benchmarks/literal_market.py`). The answers must be equal. Then follows a batch of 1,000 jobs on
+schedules. A job is scheduled on 64, 128 and 256 slots, by the fast form and by the literal one
+(`benchmarks/literal_market.py`). Both answers must be equal. Then follows a batch of 1,000 jobs on
 128 slots. Figures are CPU time.
 
     python -m benchmarks.market_schedule
@@ -43,7 +43,7 @@ def pool() -> MarketPool:
 
 
 def jobs(count: int, seed: int) -> list[MarketJob]:
-    """Return jobs of 4 to 16 chunks that take 5 to 60 slots on as many workers."""
+    """Return jobs of 4 to 16 chunks that take 5 to 60 slots with one worker per chunk."""
     draw = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     return [
         MarketJob(
@@ -56,7 +56,7 @@ def jobs(count: int, seed: int) -> list[MarketJob]:
 
 
 def one_job(slots: int) -> tuple[float, float]:
-    """Return the CPU seconds of a job in both forms, on a half-filled pool."""
+    """Return the CPU seconds of both forms to schedule a job on a half-filled pool."""
     book, literal = MarketBook(pool(), 0, slots), LiteralRound(pool(), 0, slots)
     short = [
         MarketJob(number, 1, 0, 1, 8, slots // 4, 1.0, 0.0, 0.5, LinearUtility(-0.1, 1e4))

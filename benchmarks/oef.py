@@ -1,4 +1,5 @@
-"""Benchmark of shares of mixed GPU types: the methods of rounds, and the same programs in cvxpy.
+"""Benchmark of shares of mixed GPU types: the solvers that rounds use, and the same programs in
+cvxpy.
 
 Both sides solve the same instance in the same run; cvxpy gets matrices instead of single rows, and
 uses ECOS. Figures are CPU time of this process, for building, solving and checking. For (10), ECOS
@@ -19,7 +20,7 @@ import numpy as np
 from evenshare_core.formulations.shares import ShareProblem, ShareRule, ShareSolution, solve_shares
 
 TYPES = 10
-# (rule, kind of speedups, tenants, runs of ours, whether ECOS runs, goal).
+# (rule, kind of speedups, tenants, runs of our solver, whether ECOS runs, goal)
 CASES = (
     (ShareRule.NONCOOPERATIVE, "ordered", 1000, 15, True, "50x"),
     (ShareRule.NONCOOPERATIVE, "ordered", 3000, 15, True, ""),
@@ -39,7 +40,7 @@ def instance(kind: str, tenants: int) -> ShareProblem:
     """Draw speedups over ten types; the number of GPUs equals the number of tenants."""
     chance = np.random.default_rng(1)
     if kind == "ordered":
-        # The ratio of neighbouring types rises from tenant to tenant.
+        # Ratios of neighbouring types rise from one tenant to the next.
         ratios = np.sort(chance.uniform(1, 1.6, (tenants, TYPES - 1)), axis=0)
         faster = np.cumprod(ratios, axis=1)
     else:
@@ -51,7 +52,7 @@ def instance(kind: str, tenants: int) -> ShareProblem:
 
 
 def ecos(problem: ShareProblem, rule: ShareRule) -> float:
-    """Solve with cvxpy and ECOS; return the total."""
+    """Solve the program with cvxpy and ECOS; return the total throughput."""
     speedups, tenants = problem.speedups, len(problem.speedups)
     shares = cvxpy.Variable(speedups.shape, nonneg=True)
     own = cvxpy.sum(cvxpy.multiply(speedups, shares), axis=1)
@@ -81,7 +82,8 @@ def cpu_s(call: Callable[[], object], runs: int) -> float:
 
 def main() -> None:
     print(f"{TYPES} GPU types, CPU time; totals of both agree to 1e-5")
-    solve_shares(instance("general", 5), ShareRule.COOPERATIVE)  # The first call loads HiGHS.
+    # The first call loads HiGHS, so it is not measured.
+    solve_shares(instance("general", 5), ShareRule.COOPERATIVE)
     for rule, kind, tenants, runs, asked, goal in CASES:
         problem = instance(kind, tenants)
         solutions: list[ShareSolution] = []

@@ -1,10 +1,9 @@
-"""Benchmark of size and time of twelve pages, as a browser gets them, on loopback.
+"""Benchmark of the size and time of twelve pages, as a browser gets them, on loopback.
 
-Run `python -m benchmarks.pages_http URL` on a running demo (`make run`). It signs in as its
+Run `python -m benchmarks.pages_http URL` on a running demo (`make run`). It signs in as the demo's
 operator and as its manager. For each page it measures the HTML, raw and as sent. It also measures
-all downloads of a first load: HTML, style sheet, scripts, fonts of the head. The time of the HTML
-is the median of `TIMES`. The plain method is a new request for the same page without compression,
-in the same run.
+all files of a first load: HTML, style sheet, scripts and fonts. The time of the HTML is the median
+of `TIMES`. The plain method requests the same page without compression, in the same run.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Visitor:
         return self._ask("GET", path, None, {"Accept-Encoding": "gzip", **headers})
 
     def pause(self) -> None:
-        """Close the connection before the server does; it opens again by itself."""
+        """Close the connection before the server does; the next request opens a new one."""
         self._connection.close()
 
     def sign_in(self, username: str) -> None:
@@ -79,7 +78,7 @@ class Visitor:
 
 
 def main() -> None:
-    """Measure the pages of the demo at the given address."""
+    """Measure the pages of the demo at the given URL."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: python -m benchmarks.pages_http http://127.0.0.1:8000")
     at = urllib.parse.urlsplit(sys.argv[1])
@@ -100,7 +99,7 @@ def main() -> None:
 
 
 def _pages(manager: Visitor, home: str) -> list[tuple[str, str]]:
-    """Return the addresses of the pages, found by links."""
+    """Return the URLs of the pages, found by following links."""
     front = manager.get("/")
     slug = re.search(r'href="/t/([\w-]+)/', front.text)
     if slug is None:

@@ -1,10 +1,11 @@
-"""Benchmark of many open pages on loopback: each polls its pool's line every two seconds.
+"""Benchmark of many open pages on loopback, each of which polls its pool's status line every two
+seconds.
 
 Run `python -m benchmarks.polls_http [PAGES]`. It uses a durable Postgres, the web processes of
 `make run`, and 200 pages of 200 people. Each page has a session, a kept-alive connection and the
-ETag of its content. Rounds happen meanwhile. The plain method in the same run is the same polls by
-the view that decides, with queries for the session and for the pool. It uses the same address with
-a query string, which `portal.site.polls` does not treat as a poll.
+ETag of its content. Rounds run meanwhile. The plain method sends the same polls to the normal view,
+which queries the session and the pool. It uses the same URL with a query string, which
+`portal.site.polls` does not treat as a poll.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-# Sessions are signed here with this key and read by the web processes.
+# The sessions are signed with this key here, and the web processes check them with it.
 os.environ["SECRET_KEY"] = secrets.token_hex(32)
 
 from benchmarks.temporary_database import temporary_database
@@ -35,7 +36,7 @@ PLAIN = "?plain"
 
 @dataclass
 class PollTimes:
-    """The times of polls of one method."""
+    """The response times of one method's polls."""
 
     spans: list[float] = field(default_factory=list)
     unchanged: int = 0
@@ -52,19 +53,19 @@ class PollTimes:
 
     @property
     def p95_ms(self) -> float:
-        """Return the time within which 95 of 100 polls were answered."""
+        """Return the time within which 95 % of the polls were answered."""
         return sorted(self.spans)[int(len(self.spans) * 0.95)] * 1000
 
 
 class OpenPage:
-    """A page in a browser: it polls, waits for the answer, and polls again two seconds later."""
+    """A page in a browser: it polls, waits for the answer, and polls again after two seconds."""
 
     def __init__(self, port: int, path: str, session: str) -> None:
         self._port, self._path, self._session = port, path, session
         self._etag = ""
 
     async def stay(self, begin: float, from_: float, until: float, figures: PollTimes) -> None:
-        """Poll until the end; polls before `from_` only warm up."""
+        """Poll until `until`; polls before `from_` only warm up."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         due = begin
         while (now := time.perf_counter()) < until:
@@ -96,7 +97,7 @@ class OpenPage:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         lines = (line.lower().partition(":") for line in head.split("\r\n")[1:])
         headers = {name: value.strip() for name, _, value in lines}
-        # the poll was refused, because one address sent too many requests
+        # the server refused the poll, because one IP address sent too many requests
         if headers.get("transfer-encoding") == "chunked":
             await reader.readuntil(b"0\r\n\r\n")
         else:
@@ -127,7 +128,7 @@ def main() -> None:
 
 
 async def _run(port: int, path: str, sessions: list[str], pool: object) -> PollTimes:
-    """Open the pages one after the other within two seconds, and poll."""
+    """Open the pages one after another within two seconds; they poll until the end."""
     figures, begin = PollTimes(), time.perf_counter()
     from_, until = begin + WARM_S, begin + WARM_S + SPAN_S
     pages = [
@@ -143,7 +144,7 @@ async def _run(port: int, path: str, sessions: list[str], pool: object) -> PollT
 
 
 async def _rounds(pool: object) -> None:
-    """Run rounds, so that lines change."""
+    """Run rounds, so that the polled lines change."""
     while True:
         await asyncio.sleep(ROUND_S)
         await asyncio.to_thread(pool.round, after_s=10)  # type: ignore[attr-defined]  # a Cluster
@@ -191,7 +192,7 @@ def _web(listener: socket.socket) -> Iterator[int]:
 
 
 def _wait(port: int) -> None:
-    """Wait for the first answer."""
+    """Wait until the server answers."""
     with socket.create_connection(("127.0.0.1", port), START_S) as connection:
         connection.sendall(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
         if not connection.recv(16).startswith(b"HTTP/"):

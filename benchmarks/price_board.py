@@ -1,9 +1,9 @@
-"""Benchmark of the price board with a year of rounds: the page, and the query of its charts.
+"""Benchmark of the price board with a year of rounds: the page, and the query for its charts.
 
-Run `python -m benchmarks.price_board`. A pool of three GPU types had a round a minute for a year:
-525,600 posted prices of each type. A member of a tenant gets the page in-process over one
-connection, for each selectable period; goal: 150 ms. The plain query reads every price of the
-period to choose 150, in the same run. Postgres' plan of our query is printed too.
+Run `python -m benchmarks.price_board`. A pool of three GPU types had one round per minute for a
+year, so 525,600 posted prices per type. A member of a tenant gets the page in-process over one
+connection, for each selectable period; goal: 150 ms. In the same run, the plain query reads all
+prices of the period to choose 150. Postgres' plan of our query is printed too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def filled() -> Any:
     stage.lab.round(after_s=60)
     PoolClock.objects.filter(pool=stage.lab.pool).update(anchor_pool=stage.lab.at, paused=True)
     with plugin.SERVICES.postgres.connect(plugin.SHARED) as superuser:
-        superuser.execute("SET session_replication_role = replica")  # switches off seals and guards
+        # turns off seals and guards, which are triggers
+        superuser.execute("SET session_replication_role = replica")
         for name in TYPES:
             type_id = GpuType.objects.get(name=name).pk
             values = (stage.lab.pool.pk, type_id, stage.lab.at, ROUNDS, ROUNDS)
@@ -138,7 +139,7 @@ def queries(stage: Any) -> None:
 
 
 def plan(asked: Callable[[], object]) -> list[str]:
-    """Return the lines of EXPLAIN ANALYZE of the first query on indexes and time."""
+    """Return the lines of EXPLAIN ANALYZE for the first query that name an index or a time."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 

@@ -1,10 +1,10 @@
 """Benchmark of a whole round through Postgres: snapshot, decide, apply and dispatch.
 
 Run `python -m benchmarks.round_postgres`. The pool has 1,000 nodes x 8 GPUs and 100 tenants. First,
-10,000 jobs wait behind 1,000 leases of 8 GPUs each. There is a round that grants 1,000, a round in
-which no lease is due, and a round in which all 1,000 leases expire. Then 1,000 leases without
-competition are all renewed. The plain method renews row by row, as a view or a task would with the
-ORM.
+10,000 jobs wait behind 1,000 leases of 8 GPUs each. The benchmark times a round that grants 1,000
+leases, one in which no lease expires, and one in which all 1,000 expire. Then 1,000 leases are
+renewed without waiting jobs. The plain method renews one row at a time, as a view or a task would
+with the ORM.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def crowded() -> None:
 
 
 def calm() -> None:
-    """Time renewals of 1,000 leases without waiting jobs, in bulk and row by row."""
+    """Time renewals of 1,000 leases without waiting jobs, in bulk and one at a time."""
     lab = filled(RENEWALS)
     _timed_round(lab, 0)
     print(f"{RENEWALS:,} leases, no job waits; milliseconds")
@@ -83,7 +83,7 @@ def filled(jobs: int) -> Any:
 
 
 def _timed_round(lab: Any, after_s: int) -> dict[str, float]:
-    """Run the steps of a round under the fence; return the time of each in milliseconds."""
+    """Run the steps of a round under the fence; return the time of each step in milliseconds."""
     from scheduling.engine import rounds
 
     times: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """A process that runs a pool's rounds once a second, as the worker does, until it is killed.
 
-Usage: python -m benchmarks.rounds_process ROOT POOL; ROOT is the folder of jobs.
+Usage: python -m benchmarks.rounds_process ROOT POOL; ROOT is the folder of the jobs' files.
 """
 
 from __future__ import annotations

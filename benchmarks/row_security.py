@@ -1,9 +1,9 @@
-"""Benchmark of row level security: a tenant's list pages with it, and without it.
+"""Benchmark of row level security: a tenant's lists with and without it.
 
-Run `python -m benchmarks.row_security`. There are 20 tenants, and 4,000 jobs that ran for hours on
-800 GPUs, with their usage and its settlements. A tenant's lists are requested by REST and as pages,
-in turns with the policies on and off. Requests are in-process over one connection. The plain method
-has the policies off.
+Run `python -m benchmarks.row_security`. The database has 20 tenants, and 4,000 jobs that ran for
+hours on 800 GPUs, with usage lines and settlements. A tenant's lists are requested by REST and as
+pages, alternately with the policies on and off. Requests are in-process over one connection. The
+plain method has the policies off.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def filled() -> Any:
 
     lab = cluster({f"t{i:02d}": 40 for i in range(TENANTS)}, nodes=100, gpus=8)
     for i in range(JOBS):
-        # Every third tenant demands far more than the others, so that quota is lent.
+        # Every third tenant demands far more than the others, so that the others lend quota.
         tenant = i % 7 if i % 3 else i % TENANTS
         lab.submit(f"t{tenant:02d}", 1 + i % 4, 600 + i * 37 % 7000)
     for _ in range(ROUNDS):
@@ -60,7 +60,7 @@ def filled() -> Any:
 
 
 def compare(stage: Any) -> None:
-    """Request each list in turns, and print the medians."""
+    """Request each list alternately with and without policies, and print the medians."""
     from django.test import Client
 
     clients = {
@@ -93,7 +93,7 @@ def _times(client: Any, address: str) -> Iterator[float]:
 
 
 def _switch(*, is_on: bool) -> None:
-    """Enable or disable the tables' policies."""
+    """Enable or disable the row policies of the tables."""
     verb = "ENABLE" if is_on else "DISABLE"
     with plugin.SERVICES.postgres.connect(plugin.SHARED) as superuser:
         rows = superuser.execute("SELECT polrelid::regclass::text FROM pg_policy").fetchall()

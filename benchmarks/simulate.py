@@ -1,10 +1,11 @@
-"""Benchmark of the simulator: CPU seconds of whole runs, and the ratio to a decision every round.
+"""Benchmark of the simulator: CPU seconds of whole runs, and the ratio to runs that decide every
+round.
 
 Without arguments, it runs LTGF and `evenshare`, the default, on the two days of Philly in the demo.
-They run on 140 nodes, and on 60, where jobs always compete. The first hours run a second time, with
-a snapshot and `decide_round` in every round; both must give the same sha256. FIFO and SJF run on
-the tests' slice of Philly and its partitions. With a trace and, for FIFO, its partitions, it runs
-on those:
+They run on 140 nodes, and on 60, where jobs always compete. The first hours are run again with a
+snapshot and `decide_round` in every round; both runs must give the same sha256. FIFO and SJF run on
+the tests' slice of Philly and its partitions. With arguments, it runs on the given trace and, for
+FIFO and SJF, its partitions:
 
     python -m benchmarks.simulate [TRACE [PARTITIONS]] [--nodes N] [--days D]
 """
@@ -51,7 +52,7 @@ def report(name: str, jobs: int, cpu_s: float, result: SimulationResult, extra: 
 
 
 def partitions(workload: Workload, path: Path) -> None:
-    """Run FIFO and SJF with a partition per tenant, with endless leases."""
+    """Run FIFO and SJF with one partition per tenant and with leases that never expire."""
     with path.open() as file:
         scenario = Scenario.make(workload, (), {}, read_partitions(file), 8)
     for policy in ("fifo", "sjf"):
@@ -75,7 +76,7 @@ def timed(
     """Return the CPU seconds and the result of a run with 10 s rounds and 900 s leases."""
     rules = Rules(policy, round_us=10 * SECOND_US, lease_us=900 * SECOND_US)
     began = time.process_time()
-    with rare_collections():  # as the command `simulate` does
+    with rare_collections():  # like the command `simulate`
         result = simulate(
             scenario.cluster,
             scenario.workload.jobs,
@@ -87,7 +88,7 @@ def timed(
 
 
 def compare(scenario: Scenario, policy: str) -> None:
-    """Compare the first hours, fast-forwarded and with a decision in every round."""
+    """Compare the first hours, once fast-forwarded and once with a decision in every round."""
     until_us = COMPARED_HOURS * HOUR_US
     cpu_s, result = timed(scenario, policy, until_us=until_us)
     plain_s, plain = timed(scenario, policy, until_us=until_us, fast_forward=False)

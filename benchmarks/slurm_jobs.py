@@ -1,9 +1,8 @@
 """Benchmark of Evenshare's overhead on Slurm: job start, dispatch, and a poll of 1,000 jobs.
 
 Run `python -m benchmarks.slurm_jobs`. It uses a real cluster of five nodes with fake GPUs on this
-machine, and plain sbatch of the same work in the same run. The 1,000 jobs wait in Slurm's queue.
-Their folders contain the files of running shims, because a machine of this size cannot run that
-many.
+machine. In the same run, plain sbatch submits the same work. The 1,000 jobs wait in Slurm's queue.
+Their folders contain the files of running shims, because this machine cannot run 1,000 shims.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def main() -> None:
 
 @contextmanager
 def slurm(folder: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Start a cluster; yield it with options of its slurmrestd, empty if it cannot be started."""
+    """Start a cluster; yield it with options of its slurmrestd, or with none if it cannot start."""
     from portal.demo.slurm.cluster import SlurmCluster
     from portal.demo.slurm.packages import find
     from tests.slurm_restd import own_restd
@@ -62,7 +61,9 @@ def slurm(folder: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def starts(world: Any) -> None:
-    """Time from a process's request to its first line: by sbatch, and by the executor."""
+    """Measure the time from a request to the first output of its process, with sbatch and with the
+    executor.
+    """
     plain, ours = [], []
     for turn in range(STARTS):
         mark = world.root.parent / f"mark-{turn}"
@@ -75,7 +76,7 @@ def starts(world: Any) -> None:
 
 
 def moves(world: Any) -> None:
-    """Time how long a program does no work between a yield and its next lease."""
+    """Measure how long a program does no work between its yield and its next lease."""
     took = []
     for _ in range(5):
         token = world.shell("trap 'exit 99' USR1; echo ready; while :; do sleep 0.01; done")
@@ -92,9 +93,9 @@ def moves(world: Any) -> None:
 
 
 def dispatches(world: Any, restd: dict[str, Any]) -> None:
-    """Measure jobs dispatched per second, none of which starts.
+    """Measure how many jobs are dispatched per second; none of these jobs starts.
 
-    The methods alternate, because the machine's speed varies.
+    The methods alternate, because the speed of the machine varies.
     """
     plain, ours, by_restd = [], [], []
     for _ in range(DISPATCH_TURNS):
@@ -113,7 +114,7 @@ def dispatches(world: Any, restd: dict[str, Any]) -> None:
 
 
 def dispatched(world: Any, options: dict[str, Any] | None = None) -> float:
-    """Return leases dispatched per second, in a pool with these further options."""
+    """Return the leases dispatched per second; `options` extend the pool's executor options."""
     from scheduling.models import Pool
 
     pool, own = Pool.objects.filter(pk=world.lab.pool.pk), world.lab.pool.executor_options
@@ -127,7 +128,7 @@ def dispatched(world: Any, options: dict[str, Any] | None = None) -> float:
 
 
 def looks(world: Any) -> None:
-    """Time a whole poll of running jobs."""
+    """Measure the time of a whole poll of running jobs."""
     from evenshare_core.domain.instants import from_us
     from scheduling.engine.executors.shim.files import write_json
     from scheduling.engine.fence import take_fence
@@ -166,7 +167,7 @@ def sbatch(world: Any, script: str, *options: str) -> str:
 
 
 def launch(world: Any, *tokens: str) -> None:
-    """Launch in one call, as the dispatcher does."""
+    """Launch all leases in one call, as the dispatcher does."""
     from scheduling.engine.executors import Launch, token_job
 
     now_us = world.now_us()

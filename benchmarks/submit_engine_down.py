@@ -1,9 +1,9 @@
-"""Benchmark of submissions over HTTP while a pool's engine answers, and while it is down.
+"""Benchmark of submissions over HTTP while a pool's Slurm answers, and while it is down.
 
 Run `python -m benchmarks.submit_engine_down`. A real Slurm cluster, a process that runs the pool's
 rounds each second, and the clients of `submit_http` share the machine. The cluster's controller is
-killed and started in turns. A submission does not call the engine. The same server is measured with
-successful rounds, and with rounds that wait for failing calls.
+killed and started alternately. A submission makes no call to Slurm. The benchmark measures the same
+server with successful rounds, and with rounds that wait for failing calls.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def main() -> None:
 
 
 def compare(server: submit_http.PortalProcess, world: SlurmRounds) -> None:
-    """Print the p99 with the engine up and down, measured in turns."""
-    # From then on the pool is full, and submitted jobs wait.
+    """Print the p99 with Slurm up and with Slurm down, measured alternately."""
+    # These submissions fill the pool, so that later jobs wait.
     submit_http.submit_all(server, 200, "warm")
     answering, down = [], []
     for turn in range(TURNS):
@@ -80,7 +80,7 @@ def compare(server: submit_http.PortalProcess, world: SlurmRounds) -> None:
 
 
 def await_failures(pool_id: int) -> None:
-    """Wait until rounds notice that the engine is down."""
+    """Wait until the rounds notice that Slurm is down."""
     from scheduling.models import ExecutorHealth
 
     end = time.monotonic() + 60
@@ -92,7 +92,7 @@ def await_failures(pool_id: int) -> None:
 
 @contextmanager
 def rounds(root: Path, pool_id: int) -> Iterator[None]:
-    """Run the pool's rounds in a separate process meanwhile."""
+    """Run the pool's rounds in a separate process inside the block."""
     command = [sys.executable, "-m", "benchmarks.rounds_process", str(root), str(pool_id)]
     process = subprocess.Popen(command, env={**os.environ, "LOG_LEVEL": "CRITICAL"})
     try:

@@ -1,9 +1,9 @@
 """Benchmark of submissions over HTTP on loopback, to the server of `make run`.
 
 Run `python -m benchmarks.submit_http`. A durable Postgres, `python -m portal.site.web` with its
-pool of connections, and 8 clients share the machine. Clients have kept-alive connections and a key
-per job. First they submit 2,000 single jobs; then one client submits 10,000 in bulks of 1,000. The
-plain method is single submissions by this client.
+pool of connections, and 8 clients share the machine. Clients keep their connections and send one
+idempotency key per job. First they submit 2,000 single jobs; then one client submits 10,000 jobs in
+bulk requests of 1,000. The plain method submits single jobs by the same client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ START_S = 30.0
 
 @dataclass
 class PortalProcess:
-    """The portal's port and process, and the token and pool to use."""
+    """A running portal: its port and process, and the token and pool for requests."""
 
     port: int
     secret: str
@@ -54,7 +54,7 @@ class PortalProcess:
         }
 
     def post(self, client: HTTPConnection, path: str, body: Any, key: str) -> float:
-        """Post and read the answer; return the seconds it took."""
+        """Send a POST request and read the answer; return the seconds."""
         began = time.perf_counter()
         headers = {
             "Authorization": f"Bearer {self.secret}",
@@ -120,7 +120,9 @@ def run(server: PortalProcess) -> None:
 
 
 def submit_all(server: PortalProcess, count: int, key: str) -> tuple[float, list[float]]:
-    """Submit from all clients at once; return the total seconds, and the seconds of each."""
+    """Submit from all clients at once; return the total seconds, and the seconds of each
+    submission.
+    """
 
     def client(number: int) -> list[float]:
         connection = HTTPConnection("127.0.0.1", server.port)
@@ -136,7 +138,7 @@ def submit_all(server: PortalProcess, count: int, key: str) -> tuple[float, list
 
 
 def _stage() -> tuple[str, str]:
-    """Create a pool, a tenant, a person with a token."""
+    """Create a pool, a tenant, and a person with a token."""
     from tests.factories import cluster
 
     lab = cluster({"aa": 4, "bb": 4})
@@ -155,7 +157,7 @@ def start_web(listener: socket.socket) -> subprocess.Popen[bytes]:
 
 
 def wait_for(server: PortalProcess) -> None:
-    """Wait for the first answer."""
+    """Wait until the server answers."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         client = HTTPConnection("127.0.0.1", server.port, timeout=START_S)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-# otherwise the measured time would include a log line per round
+# a log line per round would add to the measured time
 os.environ.setdefault("LOG_LEVEL", "WARNING")
 
 from portal.embedded.folders import Folders
 from portal.embedded.postgres import Postgres, create_database
 
-# the first module names the temporary database before settings are read
+# `plugin` sets the URL of the temporary database before settings are read
 from tests import plugin, scope
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def temporary_database(*, durable: bool = False) -> Iterator[None]:
-    """Start it, and set Django up on it; import modules of the portal inside.
+    """Start a database and set up Django on it; import the portal's modules only inside the block.
 
-    `durable`: it writes to the disk before it answers, as in production.
+    If `durable`, the database writes to disk before it answers, as in production.
     """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
     import django
@@ -47,7 +47,7 @@ def temporary_database(*, durable: bool = False) -> Iterator[None]:
 
 
 def token_of(tenant: Tenant) -> str:
-    """Create a member of a tenant; return the secret of a token."""
+    """Create a member of a tenant; return the secret of the member's token."""
     from django.utils import timezone
 
     from tenants.models import Membership, User

@@ -1,8 +1,8 @@
-"""Benchmark of a log with a million entries in Postgres: an append, proofs and signed heads.
+"""Benchmark of a log with a million entries in Postgres: appends, proofs and signed heads.
 
-Run `python -m benchmarks.transparency [ENTRIES]`. A log is filled by batches. Then records are
-appended one by one, each in a transaction, and proofs are requested all over the log. The plain
-method hashes all leaves again for each root, from leaf hashes in memory.
+Run `python -m benchmarks.transparency [ENTRIES]`. The log is filled in batches. Then records are
+appended one by one, each in its transaction, and proofs of records all over the log are requested.
+The plain method computes each root from all leaf hashes, which are in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def records(first: int, count: int, previous: str) -> list[bytes]:
-    """Return records of rounds, each with the hash of the previous record."""
+    """Return records of rounds, each with the hash of the record before it."""
     made = []
     for place in range(first, first + count):
         own = tuple(f"{place * OWN + tenant:064x}" for tenant in range(OWN))
@@ -74,7 +74,9 @@ def appended_ms(
     previous: str,
     leaves: list[bytes],
 ) -> float:
-    """Append records one by one; return the median in ms, and print reads and writes."""
+    """Append records one by one; return the median in ms, and print the numbers of reads and
+    writes.
+    """
     took, written = [], []
     for place in range(entries, entries + ASKED):
         (data,) = records(place, 1, previous)
@@ -93,7 +95,7 @@ def appended_ms(
 
 
 def proofs(leaves: list[bytes], entries: int) -> None:
-    """Time proofs and heads, each verified as by its reader."""
+    """Time proofs and heads, and verify each as its reader does."""
     from evenshare_core.chain.checkpoints import verify_note
     from tenants import transparency
 
@@ -136,7 +138,7 @@ def proofs(leaves: list[bytes], entries: int) -> None:
 
 
 def plain_root(leaves: list[bytes]) -> bytes:
-    """Compute the root level by level; an unpaired last node moves up unchanged."""
+    """Compute the root level by level; an unpaired last node moves to the next level unchanged."""
     level = leaves
     while len(level) > 1:
         pairs = [

@@ -1,8 +1,9 @@
 """Benchmark of a cycle of UniSched's Selector on 960 GPUs: its time, and its gap to the optimum.
 
-It plans 48 SLO leases ahead, with up to four deadlines a job and 15 % of sizes that are not powers
-of two. The same run solves the literal program (a variable per job, option and slot) in HiGHS for a
-minute, without dominated options. Figures are CPU time of one process; HiGHS also uses one thread.
+It plans 48 SLO leases ahead. Jobs have up to four deadlines, and 15 % have a number of GPUs that is
+not a power of two. The same run solves the literal program (a variable per job, option and slot) in
+HiGHS for at most a minute, without dominated options. Figures are CPU time of one process; HiGHS
+also uses one thread.
 
     python -m benchmarks.unisched_selector
 """
@@ -34,7 +35,7 @@ LITERAL_JOBS, LITERAL_S = 1000, 60.0
 
 
 def problem(count: int, seed: int) -> SelectorProblem:
-    """Return jobs on 120 free nodes: strict, soft, best-effort, profilers 45 : 25 : 25 : 5."""
+    """Return strict, soft, best-effort and profiling jobs (45 : 25 : 25 : 5) on 120 free nodes."""
     draw = Random(seed)  # noqa: S311 - drawn once, the same for ever
     return SelectorProblem(tuple(_jobs(draw, count)), ((0, 0, 0, NODES),))
 
@@ -63,7 +64,9 @@ def _jobs(draw: Random, count: int) -> Iterator[SelectorJob]:
 
 
 def one(count: int) -> tuple[float, float]:
-    """Print the figures of a size; return the median time, in seconds, and the largest gap."""
+    """Print the figures for a number of jobs; return the median time in seconds and the largest
+    gap.
+    """
     times, gaps = [], []
     for seed in range(TURNS):
         asked = problem(count, seed)
@@ -83,7 +86,7 @@ def one(count: int) -> tuple[float, float]:
 
 
 def literal() -> None:
-    """Print the literal program's result within its time."""
+    """Print the result of the literal program within its time limit."""
     asked = problem(LITERAL_JOBS, 0)
     plan = select(asked)
     jobs = tuple(replace(job, options=useful_options(job.options)) for job in asked.jobs)
@@ -98,7 +101,7 @@ def literal() -> None:
 
 
 def main() -> None:
-    """Print all figures; exit with an error if a goal is missed."""
+    """Print all figures; exit with an error if the run misses a goal."""
     print(f"{8 * NODES} GPUs, {LEASES} SLO leases ahead; CPU time, median of {TURNS} draws")
     missed = []
     for count in (50, 200, 500, 1000, 2000):

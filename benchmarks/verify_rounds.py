@@ -1,10 +1,10 @@
 """Benchmark of a tenant's verification of 100 rounds of the demo's size, from files.
 
-The rounds are those of the demo's Philly pool, 60 nodes, in the middle of its two days. There is a
-round every five minutes of pool time, under the default policy and under LTGF. A third case has
-three GPU types with a policy that solves a program. The same run does the work of `manage.py
-replay_round` on the same rounds: it decides and certifies them again from stored bytes. CPU time of
-one process. Goal: 100 rounds in 20 s.
+The rounds are from the middle of the two days of the demo's Philly pool, which has 60 nodes. Rounds
+are five minutes apart in pool time, under the default policy and under LTGF. A third case has three
+GPU types, and a policy that solves a linear program. The same run does the work of `manage.py
+replay_round` on the same rounds: it decides and certifies them again from stored bytes. Figures are
+CPU time of one process. The goal is 100 rounds in 20 s.
 
     python -m benchmarks.verify_rounds
 """
@@ -48,7 +48,7 @@ NOON = "2026-11-25T12:00:00Z"
 
 
 class StoredBytes(NamedTuple):
-    """A round as a portal stores it."""
+    """A round as the portal stores it."""
 
     snapshot: bytes
     decision: bytes
@@ -56,7 +56,7 @@ class StoredBytes(NamedTuple):
 
 
 def rounds_of(cluster: Cluster, jobs: tuple[SimJob, ...], policy: str) -> list[StoredBytes]:
-    """Return the rounds that follow the first day."""
+    """Return the rounds after the first day."""
     state = SimulationState(cluster, jobs, Rules(policy, round_us=ROUND_US, lease_us=LEASE_US))
     stored = []
     first = 24 * HOUR_US // ROUND_US
@@ -73,7 +73,7 @@ def rounds_of(cluster: Cluster, jobs: tuple[SimJob, ...], policy: str) -> list[S
 
 
 def sealed(stored: Iterable[StoredBytes]) -> dict[str, bytes]:
-    """Return the files of a download."""
+    """Return the files of a download of these rounds."""
     files: dict[str, bytes] = {}
     records: list[bytes] = []
     before = None
@@ -131,7 +131,7 @@ def verify(files: Mapping[str, bytes]) -> float:
 
 
 def replay(stored: Iterable[StoredBytes]) -> float:
-    """Return the CPU seconds of a replay of the same rounds, as by the server's command."""
+    """Return the CPU seconds of a replay of the same rounds, as by `manage.py replay_round`."""
     began = time.process_time()
     for row in stored:
         snapshot, decision = decode(row.snapshot, Snapshot), decode(row.decision, Decision)

@@ -1,7 +1,9 @@
-"""The cost of a run: the ten most expensive files, and each folder with its budget. A plugin.
+"""A pytest plugin that prints the cost of a run: the ten most expensive files, and each folder with
+its budget.
 
 Seconds are worker-seconds: the time of each test with its fixtures, added up over all processes.
-The budgets are the table of docs/testing.md, for whole runs of `make test` and `make test-rest`.
+The budgets come from the table of docs/testing.md. They apply to whole runs of `make test` and
+`make test-rest`.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ DEAREST = 10
 
 
 class Spent:
-    """Adds up reports; with several processes, the controller gets all of them."""
+    """Adds up the test reports; with several processes, the controller gets all reports."""
 
     def __init__(self, tier: str) -> None:
         self.tier = tier
         self.by_file: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a set-up, a call or a tear-down."""
+        """Add the time of a set-up, a call or a tear-down."""
         self.by_file[report.nodeid.partition("::")[0]] += report.duration
 
     @pytest.hookimpl(trylast=True)
@@ -56,7 +58,7 @@ def turned(spent: dict[str, float]) -> list[tuple[float, str]]:
 
 
 def read_budgets(tier: str) -> dict[str, int]:
-    """Return the worker-seconds of each folder in a whole run of a tier; empty for another run."""
+    """Return the worker-seconds of each folder in a whole run of a tier; empty for other runs."""
     column = {"test": 1, "rest": 2}.get(tier)
     if column is None:
         return {}
@@ -66,6 +68,6 @@ def read_budgets(tier: str) -> dict[str, int]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Count in the process that reports."""
+    """Count only in the process that reports."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Spent(config.getoption("tier")))

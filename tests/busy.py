@@ -1,7 +1,7 @@
 """Run a command next to busy processes: `python -m tests.busy 16 make test`.
 
-Each busy process has its own session. If Linux shares processors by session (autogroup), many
-processes of one shell would together get no more than the command does.
+Each busy process has its own session. Linux may share processors between sessions (autogroup). Then
+many processes of one shell would together get no more than the command does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# The endless loop ends when its parent process does, for whatever reason.
+# The endless loop ends with its parent process, whatever ends that process.
 BUSY = "import os\nwhile os.getppid() == {parent}: pass"
 
 
@@ -30,7 +30,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def main(processes: str, *command: str) -> int:
-    """Return the exit status of the command."""
+    """Run the command next to busy processes; return its exit status."""
     with busy(int(processes)):
         return subprocess.run(command, check=False).returncode
 

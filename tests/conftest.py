@@ -25,9 +25,9 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def django_db_setup(template_database: str, services: Services) -> None:
-    """Replace pytest-django's own, which would create the database as the app role.
+    """Replace pytest-django's own fixture, which would create the database as the app role.
 
-    It is here because a conftest overrides every plugin, whatever their order.
+    The fixture is here because a conftest overrides every plugin, whatever their order.
     """
     with services.postgres.connect() as connection:
         create_database(connection, SHARED, template=template_database)
@@ -35,7 +35,7 @@ def django_db_setup(template_database: str, services: Services) -> None:
 
 @pytest.fixture
 def owner(committed_db: str, services: Services) -> Iterator[psycopg.Connection[Any]]:
-    """Yield a session without triggers, as an owner of the database can have."""
+    """Yield a session without triggers, as an owner of the database can open."""
     with services.postgres.connect(committed_db) as session:
         session.execute("SET session_replication_role = replica")
         yield session
@@ -55,9 +55,9 @@ def transactional_db() -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
-    """Yield Debian's Chromium; Playwright's own download is not needed."""
+    """Yield the path of Debian's Chromium, so that Playwright need not download its own."""
     program = require_tool("chromium")
-    # Playwright runs an event loop in this thread, where Django then refuses the ORM.
+    # Playwright runs an event loop in this thread, and Django refuses the ORM in such a thread.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     from playwright.sync_api import sync_playwright
 

@@ -1,4 +1,4 @@
-"""Small clusters for tests: a pool of nodes, tenants with quotas, jobs with durations."""
+"""Small clusters for tests: a pool with nodes, tenants with quotas, and jobs with durations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Cluster:
     def submit(
         self, tenant: str, gpus: int, duration_s: int, *, after_s: int = 0, **fields: Any
     ) -> Job:
-        """Submit a job at the present instant of pool time, or `after_s` seconds later."""
+        """Submit a job at the present pool time, or `after_s` seconds later."""
         job = Job.objects.create(
             pool=self.pool,
             tenant=self.tenants[tenant],
@@ -46,7 +46,7 @@ class Cluster:
         return job
 
     def add_type(self, name: str, *, nodes: int, gpus: int, quotas: Mapping[str, int]) -> GpuType:
-        """Add equal nodes of another GPU type, with a quota of it for each named tenant."""
+        """Add equal nodes of another GPU type, with a quota of this type for each named tenant."""
         gpu_type, _ = GpuType.objects.get_or_create(name=name)
         PriceSetting.objects.create(pool=self.pool, gpu_type=gpu_type)
         Node.objects.bulk_create(
@@ -66,13 +66,13 @@ class Cluster:
         return gpu_type
 
     def profile(self, tenant: str, name: str, **speedups: int) -> Profile:
-        """Declare a job type: thousandths of the speed on the slowest GPU type."""
+        """Declare a job type by its speeds, in thousandths of the speed on the slowest GPU type."""
         return Profile.objects.create(
             tenant=self.tenants[tenant], pool=self.pool, name=name, speedups=speedups
         )
 
     def now(self) -> PoolNow:
-        """Return the clock's reading at the present instant."""
+        """Return the reading of the pool's clock at its present time."""
         return PoolNow(self.at, self.at, 1, paused=False)
 
     def round(self, *, after_s: int = 0, **options: Any) -> RoundResult:
@@ -82,7 +82,7 @@ class Cluster:
             return execute_round(self.pool.pk, now=self.now(), **options)
 
     def seal(self) -> int:
-        """Seal all unsealed rounds, as a worker does; return how many."""
+        """Seal all unsealed rounds, as a worker does; return their number."""
         with nobody():
             return sum(iter(lambda: seal_rounds(self.pool.pk), 0))
 
@@ -99,7 +99,7 @@ def cluster(
     begin: datetime = BEGIN,
     **pool_fields: Any,
 ) -> Cluster:
-    """Make a pool of equal nodes and a tenant per quota (GPUs); its time starts at `begin`."""
+    """Make a pool of equal nodes and one tenant per quota (in GPUs); its time starts at `begin`."""
     Book.objects.get_or_create(
         slug="main", defaults={"currency": "credit", "clock_domain": Book.ClockDomain.REAL}
     )

@@ -1,4 +1,4 @@
-"""Changes of a lease's files that a job can make: cases that Hypothesis draws."""
+"""Changes that a job can make to the files of its lease, as cases that Hypothesis draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-# Below the folder of a lease; with ^, below that of its job.
+# Paths are relative to the folder of a lease; with ^, to the folder of its job.
 PLACES = (
     "shim.json",
     "exit.json",
@@ -26,7 +26,8 @@ PLACES = (
     "^uid",
     "^lease",
 )
-# Files of a program's start and end. A stop request is not among them: jobs do not request stops.
+# Files about a program's start and end. Stop requests are not included, because jobs do not make
+# them.
 WORDS = ("shim.json", "exit.json")
 WAYS = ("gone", "link", "loop", "pipe", "folder", "huge", "closed")
 KEYS = (
@@ -38,9 +39,9 @@ _HOUR_US = 3_600_000_000
 
 @dataclass(frozen=True)
 class HostileFile:
-    """A file that a job changed: by its bytes, or in one of `WAYS`.
+    """A file that a job changed, by its bytes or in one of `WAYS`.
 
-    `near`: offsets that are added to the wall time of the write, by key.
+    `near` has, by key, offsets that are added to the wall time of the write.
     """
 
     place: str
@@ -77,7 +78,7 @@ class HostileFile:
 
 
 def hostile_files(places: tuple[str, ...] = PLACES) -> st.SearchStrategy[HostileFile]:
-    """Return files of a lease that a job changed."""
+    """Draw files of a lease that a job changed."""
     where = st.sampled_from(places)
     offsets = st.integers(-_HOUR_US, _HOUR_US)
     instants = st.lists(
@@ -99,7 +100,8 @@ def hostile_files(places: tuple[str, ...] = PLACES) -> st.SearchStrategy[Hostile
 
 
 def _put(path: Path, content: bytes) -> None:
-    # The file is renamed into place, so that a concurrently writing shim is not blocked forever.
+    # The file is renamed into place, so that a shim that writes at the same time is not blocked
+    # forever.
     fresh = path.with_name(f".{path.name}.theirs")
     fresh.write_bytes(content)
     fresh.replace(path)

@@ -1,7 +1,9 @@
-"""A migrated PostgreSQL folder, cached between runs, which each process copies.
+"""The folder of a migrated PostgreSQL cluster, which is cached between runs and copied by each
+process.
 
 Migrations take seconds of a core and depend only on the code. The first process that needs a
-database makes the folder, in `.pytest_cache`. All later ones, of this run or another, copy it.
+database makes the folder, in `.pytest_cache`. All later processes, of this run or another, copy the
+folder.
 """
 
 from __future__ import annotations
@@ -67,10 +69,10 @@ def _forget_oldest() -> None:
 
 
 def main(target: Path) -> None:
-    """Make a cluster in a temporary folder, and move it to `target` when its server has ended."""
+    """Make a cluster in a temporary folder, and move it to `target` after its server has ended."""
     import django
 
-    from tests import plugin  # sets the addresses that settings read
+    from tests import plugin  # sets the environment variables with the addresses that settings read
 
     django.setup()
     made = plugin.SERVICES
@@ -78,7 +80,7 @@ def main(target: Path) -> None:
     try:
         plugin.make_template(made)
         with made.postgres.connect() as superuser:
-            # `manage.py up` finds it migrated.
+            # `manage.py up` finds the database migrated.
             drop_database(superuser, DATABASE)
             create_database(superuser, DATABASE, template=plugin.TEMPLATE)
         made.end()

@@ -1,4 +1,4 @@
-"""External packages with policies, as an installation leaves them in a folder."""
+"""External packages with policies, installed into a folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def install_policy(
     code: str | None = None,
     attribute: str = "POLICY",
 ) -> None:
-    """Install a distribution there: one module, and one entry point; by default the toy's."""
+    """Install a distribution into `folder`, with one module and one entry point, by default the toy
+    policy.
+    """
     module = package.replace("-", "_")
     (folder / f"{module}.py").write_text(SMALLEST.read_text() if code is None else code)
     about = folder / f"{module}-1.2.dist-info"

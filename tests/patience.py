@@ -1,4 +1,5 @@
-"""The effort of tests: the number of Hypothesis examples, and repairs of plans. A plugin.
+"""A pytest plugin that sets the effort of tests: the number of Hypothesis examples, and of repairs
+of plans.
 
 `make test` runs with the profile `quick`, `make test-rest` with `ci`, `make soak` with `soak`. The
 first two draw the same examples each time; `soak` draws others. A property whose examples take a
@@ -37,11 +38,12 @@ def few() -> int:
 
 @pytest.fixture(scope="module")
 def quick_plans() -> Iterator[None]:
-    """Limit UniSched's repairs of plans to 10 kicks instead of 400, in modules with every policy.
+    """Limit UniSched's repairs of plans to 10 kicks instead of 400, in modules that test every
+    policy.
 
-    Other tests check the quality of its plans. Repairs are 4/5 of its time.
+    Repairs take 4/5 of UniSched's time. Other tests check the quality of its plans.
     """
-    # Not at the top: a plugin is imported before a mutant's code is.
+    # imported late, because a plugin is imported before the code of a mutant
     from evenshare_core.deadlines import repair
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Charts validated by the package `plotly`, which refuses what plotly.js does not know."""
+"""Charts validated by the package `plotly`, which rejects what plotly.js does not know."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ def drawn(chart: PageChart) -> go.Figure:
     Raises:
         ValueError: plotly.js does not know an attribute, or refuses its value.
     """
-    # Otherwise the Python package adds its own template.
+    # Without this, the package would add its own template.
     layout = {**chart.figure["layout"], "template": "none"}
     figure = go.Figure(chart.figure["data"], layout)
     read = json.loads(figure.to_json())
     del read["layout"]["template"]
-    # The package loses nothing and adds nothing: the page sends the same as the package would.
+    # The package neither drops nor adds anything, so the page may send the chart without it.
     assert _told(read) == _told(json.loads(json.dumps(chart.figure)))
     return figure
 
 
 def _told(value: Any) -> Any:
-    """Return the value without empty objects and lists, some of which the package leaves out."""
+    """Return the value without empty objects and lists, because the package leaves out some of
+    these.
+    """
     if isinstance(value, list):
         return [_told(one) for one in value]
     if not isinstance(value, dict):

@@ -1,15 +1,15 @@
 """The database and the broker of a test run; pyproject.toml names this plugin.
 
 pytest-django loads the settings before any conftest, so this module sets the addresses at import.
-The servers start with the first test that needs the database. A watchdog ends them with the run,
-however it ends.
+The servers start with the first test that needs the database. A watchdog stops them when the run
+ends, however it ends.
 
-Three ways to a database, all as the app role, which owns nothing:
+Tests use a database in one of three ways, always as the app role, which owns nothing:
 - pytest-django's `db` (or its mark): one shared database, rolled back after each test.
 - `committed_db`: a database of the test's own, for commits, threads and processes.
 - `site`: a live server on such a database, for browsers; its value is the URL.
 TRUNCATE is refused on append-only tables. So pytest-django's `transactional_db`, which empties
-tables after a test, cannot work here and fails with this reason.
+tables after a test, cannot work here and fails with this explanation.
 """
 
 import gc
@@ -48,7 +48,7 @@ MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 2**30  # noqa: S108 - a new folder in
 
 @dataclass
 class Services:
-    """A PostgreSQL and a Valkey in a temporary folder."""
+    """A PostgreSQL and a Valkey server in a temporary folder."""
 
     folder: Path
     postgres: Postgres
@@ -56,9 +56,11 @@ class Services:
     watchdog: Watchdog | None = None
 
     def start(self, *, migrated: bool = True) -> None:
-        """Start both; `migrated`: on a copy of the cached cluster, else on an empty one."""
+        """Start both servers, if `migrated` on a copy of the cached cluster, else on an empty
+        cluster.
+        """
         self.watchdog = Watchdog()
-        # The cached folder is ours; PostgreSQL as another user could not read it.
+        # The cached folder belongs to our user; PostgreSQL under another user could not read it.
         if migrated and self.postgres.identity.user is None:
             copy_cluster(self.postgres.cluster)
         self.postgres.prepare()
@@ -70,9 +72,9 @@ class Services:
         self.postgres.ensure_roles_and_database()
 
     def end(self) -> None:
-        """End the servers; their files stay."""
+        """Stop the servers, but keep their files."""
         if self.watchdog is not None:
-            # Closing the pipe orders the watchdog to end the servers.
+            # When the pipe is closed, the watchdog stops the servers.
             with self.watchdog:
                 pass
         self.watchdog = None
@@ -110,7 +112,7 @@ def _announce() -> Services:
 
 
 def sweep(base: Path) -> None:
-    """Remove the folders of killed runs: their names contain the process id."""
+    """Remove the folders of killed runs, which contain the run's process id in their names."""
     for folder in base.glob(f"{PREFIX}*"):
         pid = folder.name.removeprefix(PREFIX).partition("-")[0]
         if pid.isdigit() and not alive(int(pid)):
@@ -118,10 +120,11 @@ def sweep(base: Path) -> None:
 
 
 def _base() -> Path | None:
-    """Return the memory file system, or None for the default place.
+    """Return the folder of the memory file system, or None for the default place.
 
-    A database has 700 files: creating them costs half a core-second on a disk, and under a tenth in
-    memory. None if TMPDIR is set, and in benchmarks, which also import this and measure disks.
+    A database has 700 files. To create them costs half a core-second on a disk, and less than a
+    tenth in memory. None is returned if TMPDIR is set, and in benchmarks, which import this module
+    and measure disks.
     """
     if "PYTEST_VERSION" not in os.environ or "TMPDIR" in os.environ or not MEMORY.is_dir():
         return None
@@ -148,10 +151,10 @@ class Unresolved(str):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure() -> None:
-    """Change settings for tests."""
+    """Change the settings for tests."""
     django_settings.TEMPLATES[0]["OPTIONS"]["string_if_invalid"] = Unresolved("%s")
-    # A client creates its middleware with its first request, and WhiteNoise then looked up all
-    # files, which took two thirds of a test request's time. Now it looks up only requested files.
+    # A client creates its middleware with its first request. WhiteNoise would then look up all
+    # files, which takes two thirds of a test request's time, so it looks up only requested files.
     django_settings.WHITENOISE_AUTOREFRESH = True
     _hash_cheaply()
 
@@ -179,13 +182,13 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Stop the servers of a run that ended before its session, which also has a folder."""
+    """Stop the servers and remove their folder, also if the run ended before its session."""
     SERVICES.stop()
 
 
 @pytest.fixture(scope="session")
 def services() -> Services:
-    """Return the running servers, for tests that stop or flush their own."""
+    """Return the running servers, for tests that stop or flush them."""
     if SERVICES.watchdog is None:
         SERVICES.start()
     return SERVICES
@@ -193,7 +196,7 @@ def services() -> Services:
 
 @pytest.fixture(scope="session")
 def template_database(services: Services, django_db_blocker: DjangoDbBlocker) -> str:
-    """Return the template, migrated once (tests/kept.py)."""
+    """Return the name of the template database, which is migrated once (tests/kept.py)."""
     with django_db_blocker.unblock():
         make_template(services)
     return TEMPLATE
@@ -269,7 +272,7 @@ def site(committed_db: str) -> Iterator[str]:
 
 @contextmanager
 def pointed_to(name: str) -> Iterator[None]:
-    """Make Django use a database, and the tests' shared one afterwards."""
+    """Make Django use a database inside the block, and the tests' shared database afterwards."""
     _point_django_to(name)
     try:
         yield

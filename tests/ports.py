@@ -5,7 +5,7 @@ import itertools
 import os
 import socket
 
-# Below the kernel's ephemeral ports, a range for each process of a run.
+# Ports below the kernel's ephemeral range, with a separate range for each process of a run.
 FIRST, COUNT, RANGES = 12_000, 2_000, 10
 _numbers = itertools.count(os.getpid())
 

@@ -1,4 +1,4 @@
-"""A small real HTTP server in place of slurmrestd, with responses set by a test."""
+"""A small real HTTP server in place of slurmrestd, whose responses a test sets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Called with a connection whose request has been read; may write, wait or close it.
+# A function that gets a connection whose request has been read. It may write, wait or close the
+# connection.
 Behaviour = Callable[[socket.socket], None]
 
 
 @dataclass
 class FakeRestd:
-    """`requests` has the heads and bodies of the received requests, as text."""
+    """A running server; `requests` has the heads and bodies of the received requests, as text."""
 
     url: str
     behaviour: Behaviour
@@ -28,7 +29,7 @@ class FakeRestd:
 
 
 def token_for(user: str, lifetime_s: float = 3600.0, **more: Any) -> str:
-    """Return a token like that of `scontrol token`, with a signature that is not checked here."""
+    """Return a token like that of `scontrol token`; its signature is not checked."""
     claims = {"exp": int(time.time() + lifetime_s), "iat": 1, "sun": user, **more}
     parts = (json.dumps({"alg": "HS256"}), json.dumps(claims), "signed")
     return ".".join(urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts)
@@ -54,12 +55,12 @@ def says(value: Any, status: str = "200 OK") -> Behaviour:
 
 
 def raw(data: bytes) -> Behaviour:
-    """Send raw bytes, without any added HTTP."""
+    """Send raw bytes without added HTTP headers."""
     return lambda connection: connection.sendall(data)
 
 
 def drips(head: bytes, piece: bytes = b"x") -> Behaviour:
-    """Send a head, and then small pieces for as long as the client reads."""
+    """Send the head of a response, and then small pieces for as long as the client reads."""
 
     def behave(connection: socket.socket) -> None:
         connection.sendall(head)
@@ -71,13 +72,13 @@ def drips(head: bytes, piece: bytes = b"x") -> Behaviour:
 
 
 def is_silent(connection: socket.socket) -> None:
-    """Send nothing until the other side closes."""
+    """Send nothing until the client closes the connection."""
     connection.recv(1)
 
 
 @contextmanager
 def fake_restd(behaviour: Behaviour, path: Path | None = None) -> Iterator[FakeRestd]:
-    """Serve on loopback, or on a socket at `path`."""
+    """Serve on loopback, or on a Unix socket at `path`."""
     with socket.socket(socket.AF_UNIX if path else socket.AF_INET) as listener:
         listener.bind(str(path) if path else ("127.0.0.1", 0))
         listener.listen(16)

@@ -1,4 +1,4 @@
-"""The state that a pool's last round left for the next one, for tests."""
+"""The state that a pool's last round stored for its next round, for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenants.scopes import engine_scope
 
 
 def left_by(pool: Pool) -> LeftState:
-    """Return the state that the pool's last round left."""
+    """Return the state that the pool's last round stored."""
     with engine_scope(pool.pk):
         return read_left_state(pool.pk)
 
@@ -24,7 +24,7 @@ def sums_of(pool: Pool) -> Service:
 
 
 def add_state(pool: Pool, number: int, prices: list[dict[str, Any]]) -> None:
-    """Add a state after the last round, which pages then read as the newest."""
+    """Store a state after that of the last round; pages then read it as the newest."""
     left = LeftState(number, datetime.now(UTC), "", "", b"", b"{}", prices, {})
     with engine_scope(pool.pk):
         keep_state(pool.pk, left, left.at.date())

@@ -1,11 +1,12 @@
-"""A plugin: a test's own queries see all tenants, the code's see only their scopes.
+"""A pytest plugin: a test's own queries see all tenants, and those of the tested code only their
+scopes.
 
-Factories and assertions need no scope. In a request, a round, a task or a command the
-connection is as in production. There a query of a tenant's rows without a scope fails.
+Factories and assertions need no scope. In a request, a round, a task or a command the connection is
+as in production. There a query of a tenant's rows without a scope fails.
 
-Each query in a tenant's scope is also run for the site, and must return the same. Otherwise a
-filter by tenant is missing, and only row security protects the rows. Or the query is about the
-pool, and its count is too low.
+Each query in a tenant's scope is also run for the site, and must return the same. If the results
+differ, a filter by tenant is missing and only row security protects the rows. Or the query is about
+the whole pool, and its count is too low.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ SECURED = re.compile(
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)
 _compares = ContextVar("compares", default=False)
-# Connections that a transaction has set to a tenant's scope. A rollback of a savepoint may set them
-# back; after the transaction they have no scope.
+# Connections that a transaction has set to a tenant's scope. A rollback to a savepoint may undo
+# this; after the transaction they have no scope.
 _narrowed: WeakSet[BaseDatabaseWrapper] = WeakSet()
 
 
 @contextmanager
 def uncompared() -> Iterator[None]:
-    """Skip the comparison, for tests that remove filters on purpose."""
+    """Turn off the comparison, for tests that remove filters on purpose."""
     token = _compares.set(False)
     try:
         yield
@@ -63,7 +64,7 @@ def _set(of: BaseDatabaseWrapper) -> None:
 def _compared(
     execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    """Run the query in its scope and for the site, before the query itself."""
+    """Run the query in its scope and for the site, and compare, before the query itself runs."""
     of = context["connection"]
     if not of.in_atomic_block:
         _narrowed.discard(of)
@@ -80,7 +81,7 @@ def _compare(of: Any, sql: str, params: Any) -> None:
         (scope,) = cursor.execute("SELECT current_setting('evenshare.scope', true)").fetchone()
         if not scope.startswith("{"):
             return
-        # All statements are in one message to the server, because a test runs thousands of queries.
+        # All statements go to the server in one message, because a test runs thousands of queries.
         query = ClientCursor(of).mogrify(sql, params)
         mine, site = (AS.format(Literal(one)).as_string(of) for one in (scope, "site"))
         cursor.execute(f"{mine}; {query}; {site}; {query}; {mine}")
@@ -111,7 +112,9 @@ def _ended(**_: object) -> None:
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """Start without a scope, as a process of production: queries of tenants' rows must set one."""
+    """Start without a scope, as a process in production does, where queries of tenants' rows must
+    set a scope.
+    """
     token = _in_request.set(True)
     try:
         if connection.connection is not None:
@@ -132,7 +135,7 @@ def _as_nobody(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _restore() -> None:
-    # A failed transaction is rolled back, with its settings.
+    # The settings of a failed transaction are rolled back with it.
     if connection.connection is not None and not connection.needs_rollback:
         with suppress(Error):
             _set(connection)
@@ -145,7 +148,7 @@ def begin() -> None:
 
 
 def pytest_configure() -> None:
-    """Start the comparison as soon as settings exist."""
+    """Start the comparison as soon as Django's settings exist."""
     begin()
     _compares.set(True)
     Task.__call__ = _as_nobody(Task.__call__)  # Tasks of workers start without a scope, too.
@@ -154,5 +157,5 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """End the scope of a request that raised its error into the test before."""
+    """End the scope that a request left because its error was raised into the previous test."""
     _ended()

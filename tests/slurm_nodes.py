@@ -13,7 +13,7 @@ from scheduling.engine.executors.virtual import VirtualExecutor
 
 
 def row(name: str, state: str = "idle", reason: str = "none", **columns: str) -> str:
-    """Return a row in the format of sinfo for `read_nodes`."""
+    """Return a node's row as sinfo prints it for `read_nodes`."""
     asked = {"gres": "gpu:v100:4", "cpus": "64", "memory": "64000", "since": "Unknown", **columns}
     return "\x1f".join([name, state, *asked.values(), reason]) + "\x1e\n"
 
@@ -33,7 +33,10 @@ class PretendedNode:
 
 @dataclass
 class PretendedSlurm:
-    """Simulates the tools of slurmctld. `refuses` operators' commands; `is_silent` to all."""
+    """Simulates the tools of slurmctld.
+
+    If `refuses`, it refuses operators' commands; if `is_silent`, it answers no command.
+    """
 
     nodes: dict[str, PretendedNode]
     options: SlurmOptions = field(default_factory=lambda: SlurmOptions(partition="gpu"))

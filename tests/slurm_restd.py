@@ -23,12 +23,14 @@ from tests.slurm import SILENT_S, Kept, end_quickly, left_as_it_was, require_slu
 from tests.tools import eventually
 
 PACKAGES = ("slurmrestd", "slurm-wlm-jwt-plugin")
-# It runs neither as root nor as SlurmUser, who runs the tests.
+# slurmrestd runs neither as root nor as SlurmUser, and SlurmUser runs the tests
 NOBODY = 65534
 
 
 def require_restd() -> None:
-    """Skip unless all packages are installed (fail with REQUIRE_ALL=1) and the user is root."""
+    """Skip the test unless all packages are installed and the user is root; with REQUIRE_ALL=1,
+    fail if a package is missing.
+    """
     if find("slurmrestd") is None or not any(LIBRARIES.glob("*/slurm*/auth_jwt.so")):
         reason = f"slurmrestd is not installed ({how_to_install(list(PACKAGES))})"
         if os.environ.get("REQUIRE_ALL") == "1":
@@ -94,7 +96,7 @@ class RealRestd:
             self.process = None
 
     def freeze(self) -> None:
-        """Make it accept connections without answering."""
+        """Make slurmrestd accept connections without answering."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
@@ -123,7 +125,8 @@ def own_restd(folder: Path, *, tcp: bool = False, **settings: Any) -> Iterator[R
     key.chmod(0o600)
     extra = ("AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={key}")
     with TemporaryDirectory(prefix="slurm-") as place:
-        # The folders of tests are closed to others; it must read slurm.conf and reach MUNGE.
+        # Other users cannot enter the folders of tests, but slurmrestd must read slurm.conf and
+        # reach MUNGE.
         Path(place).chmod(0o755)
         with SlurmCluster(
             folder, sockets=Path(place), extra=extra, **{"slurmd_timeout_s": SILENT_S, **settings}
@@ -152,7 +155,7 @@ def _made(cluster: SlurmCluster, place: Path, *, tcp: bool) -> RealRestd:
 
 @pytest.fixture(scope="session")
 def kept_restd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept[RealRestd]]:
-    """Yield a cluster with a slurmrestd, for all tests of a process that break nothing."""
+    """Yield a cluster with a slurmrestd, for all tests of a process that do not break it."""
     kept = Kept(lambda: own_restd(tmp_path_factory.mktemp("slurm")))
     yield kept
     kept.end()

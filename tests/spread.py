@@ -1,13 +1,13 @@
 """The distribution of a run over processes, and its order.
 
 `make test` starts a process per core and one more, because many tests wait. Each process has its
-own servers, databases, ports and folders (tests/plugin.py). A class, or a file's tests outside of
-classes, runs in one process, so that shared fixtures are made once; the files below are exceptions.
-Fast tests run first, because they report soonest. The longest tests follow, so that the run does
-not wait for them at its end.
+own servers, databases, ports and folders (tests/plugin.py). A class runs in one process, so that
+its shared fixtures are made once, and so do a file's tests outside of classes. The files below are
+exceptions. Fast tests run first, because they report soonest. The longest tests follow, so that the
+run need not wait for them at its end.
 
-xdist's own `--dist loadgroup` is not used. It adds `@group` to the name of each test, so that a
-failed test's name could not be pasted into a command.
+xdist's own `--dist loadgroup` is not used. It adds `@group` to the name of each test, so the name
+of a failed test could not be pasted into a command.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def rank(item: pytest.Item) -> int:
-    """Return the rank: fast tests first, then the files that take longest, the longest first."""
+    """Return a test's rank: fast tests first, then the files that take longest, longest first."""
     if item.get_closest_marker("fast"):
         return -1
     path = item.nodeid.partition("::")[0]
@@ -81,9 +81,9 @@ def rank(item: pytest.Item) -> int:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return the meaning of `-n auto`, unless the variable of pytest-xdist sets it.
+    """Return the number of processes for `-n auto`, unless the variable of pytest-xdist sets it.
 
-    A single file or test runs in this process, because others would first have to start.
+    A single file or test runs in this process, because other processes would first have to start.
     """
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
@@ -99,14 +99,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
     if config.getoption("dist") != "load":
         return None
     config.option.loadscopereorder = False
-    # Not imported above: it is needed only for distributed runs.
+    # Imported late, because only distributed runs need it.
     scheduling = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
     scheduling._split_scope = unit
     return scheduling
 
 
 def unit(nodeid: str) -> str:
-    """Return the unit that is sent to one process as a whole."""
+    """Return the unit of a test; all tests of a unit run in the same process."""
     path = nodeid.partition("::")[0]
     if path in TOGETHER:
         return path

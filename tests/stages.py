@@ -1,9 +1,9 @@
-"""Expensive stages, made once per process: each test has a copy of their database.
+"""Expensive stages, which each process makes once; each test gets a copy of their database.
 
-A module declares `there = staged(make)` and has a fixture `there`. A test with a live server uses
-`copy = copied(make)` and `committed_db = name_of_copy`. tests/conftest.py names the fixtures that
-several modules share. Their makers are imported at first use, because every run imports this file,
-and few tests need these two seconds of imports.
+A module declares `there = staged(make)` and has a fixture `there`. A test with a live server
+instead uses `copy = copied(make)` and `committed_db = name_of_copy`. tests/conftest.py names the
+fixtures that several modules share. Their makers are imported at first use. The imports take two
+seconds, every run imports this file, and few tests need the makers.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Made = TypeVar("Made")
 
 @dataclass
 class Copy(Generic[Made]):
-    """A test's own copy: the name of its database, and its contents."""
+    """A test's copy of a stage: the name of its database, and its contents."""
 
     name: str
     made: Made
 
 
 class Stages:
-    """Makes each stage at its first use, and copies it for each test."""
+    """Makes each stage at its first use, and copies the stage for each test."""
 
     def __init__(self, template: str, services: Services, blocker: DjangoDbBlocker) -> None:
         self._template, self._services, self._blocker = template, services, blocker
@@ -61,7 +61,7 @@ class Stages:
 
     @contextmanager
     def copy(self, make: Callable[[], Made]) -> Iterator[Made]:
-        """Yield a copy for a test that does not need the database's name."""
+        """Yield a copy for a test that does not need the name of its database."""
         with self.copy_of(make) as copy:
             yield copy.made
 
@@ -104,14 +104,14 @@ def make_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Pa
 def pair(
     stages: Stages, make_pair: Callable[[], tuple[Path, Pair]], settings: Settings
 ) -> Iterator[Pair]:
-    """Yield two tenants with rows of every kind, in a database of the test's own."""
+    """Yield two tenants with rows of every kind, in a database for this test only."""
     with stages.copy(make_pair) as (logs, made):
         settings.LOCAL_ROOT = str(logs)
         yield made
 
 
 def staged(make: Callable[[], Made]) -> Any:
-    """Return a fixture of the stage of `make`, in a database of the test's own."""
+    """Return a fixture that yields the stage of `make`, in a database for this test only."""
 
     @pytest.fixture
     def made(stages: Stages) -> Iterator[Made]:
@@ -122,7 +122,7 @@ def staged(make: Callable[[], Made]) -> Any:
 
 
 def copied(make: Callable[[], Made]) -> Any:
-    """Return a fixture of the copy, for tests that need the name of its database."""
+    """Return a fixture that yields a copy, for tests that need the name of its database."""
 
     @pytest.fixture
     def copy(stages: Stages) -> Iterator[Copy[Made]]:
@@ -134,12 +134,12 @@ def copied(make: Callable[[], Made]) -> Any:
 
 @pytest.fixture
 def name_of_copy(copy: Copy[Any]) -> str:
-    """Return the name of the copy's database, for the live server of the `copied` stage."""
+    """Return the name of the copy's database, for the live server of a `copied` stage."""
     return copy.name
 
 
 def staged_by(module: str, name: str) -> Any:
-    """Return a fixture of a maker that is imported at its first use."""
+    """Return a fixture whose maker is imported at its first use."""
 
     @pytest.fixture
     def made(stages: Stages) -> Iterator[Any]:
@@ -149,7 +149,7 @@ def staged_by(module: str, name: str) -> Any:
     return made
 
 
-# Two pools on clocks years apart.
+# two pools whose clocks are years apart
 clocks = staged_by("two_clocks", "two_clocks")
 # A pool with settled hours and all kinds of viewers.
 settled = staged_by("pool_stage", "settled_stage")
@@ -159,7 +159,7 @@ matrix = staged_by("matrix_stage", "matrix_stage")
 
 @contextmanager
 def kept_database(kind: str, template: str, services: Services) -> Iterator[str]:
-    """Yield the name of a copy of a database, still without connections."""
+    """Yield the name of a new copy of a database; the copy has no connections yet."""
     name = f"evenshare_{kind}_{os.getpid()}"
     with services.postgres.connect() as connection:
         create_database(connection, name, template=template)

@@ -1,8 +1,8 @@
-"""The tests of each command. A plugin; `tests/rest.py` has the table.
+"""A pytest plugin that selects the tests of each command; `tests/rest.py` has the table.
 
-`make test` runs all tests outside of the table, and `make test-fast` those of them without a
+`make test` runs all tests outside of the table. `make test-fast` runs those of them that need no
 server. `make test-rest` runs the tests of the table, `make lint` the architecture tests, `make
-soak` the tests that are marked `soak`. Paths on the command line are obeyed: `make test
+soak` the tests that are marked `soak`. Paths on the command line take precedence: `make test
 ARGS=tests/simulation/test_loop.py` runs all of that file.
 """
 
@@ -21,9 +21,10 @@ Combination = tuple[object, ...]
 
 TIERS = ("test", "fast", "rest", "all")
 LINT = "tests/architecture/"
-# Tests in these folders are fast if they need no server.
+# Tests in these folders are fast if they need no server
 FAST = ("tests/papers/", "tests/unit/")
-# Files in these folders that start processes or environments, or simulate for seconds.
+# Files in these folders that are not fast: they start processes or environments, or simulate for
+# seconds.
 NOT_FAST = (
     "tests/unit/client/test_install.py",
     "tests/unit/client/test_lease.py",
@@ -35,18 +36,18 @@ SITE_POLICIES = frozenset(
     ("evenshare", "ltgf", "oef", "gandiva_fair", "unisched", "market", "drf", "fifo")
 )
 
-# `make test` runs a sample of these cases. 1: each value of a parameter occurs; 2: each pair of
-# values. `make test-rest` runs the other cases.
+# `make test` runs a sample of these cases. With 1, each value of a parameter occurs, with 2 each
+# pair of values. `make test-rest` runs the other cases.
 SAMPLED: dict[str, int] = {
     "tests/integration/test_fault_matrix.py": 1,
     "tests/integration/test_preemption_faults.py": 1,
 }
-# Of these, `make test-rest` runs a second sample, and `make soak` the remaining cases.
+# For these tests, `make test-rest` runs a second sample, and `make soak` the remaining cases.
 SOAKED = ("tests/integration/test_fault_matrix.py",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--tier`."""
+    """Add the option `--tier`."""
     parser.addoption("--tier", choices=TIERS, default="all", help="which tests (tests/tiers.py)")
 
 
@@ -85,19 +86,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark fast tests."""
+    """Mark the fast tests."""
     if item.nodeid.startswith(FAST) and not item.nodeid.startswith(NOT_FAST) and not served(item):
         item.add_marker("fast")
 
 
 def served(item: pytest.Item) -> bool:
-    """Return whether a test needs a server, by a fixture or by pytest-django's mark."""
+    """Return whether a test needs a server, because of a fixture or of pytest-django's mark."""
     names = getattr(item, "fixturenames", ())
     return "services" in names or item.get_closest_marker("django_db") is not None
 
 
 def belongs(item: pytest.Item, tier: str, rest: frozenset[str]) -> bool:
-    """Return whether a tier has a test. Properties are in two: in `rest` with more examples."""
+    """Return whether a test belongs to a tier.
+
+    Properties belong to two: `rest` draws more examples.
+    """
     if item.nodeid.startswith(LINT):
         return False
     if tier == "rest":
@@ -107,13 +111,13 @@ def belongs(item: pytest.Item, tier: str, rest: frozenset[str]) -> bool:
 
 
 def is_property(item: pytest.Item) -> bool:
-    """Return whether Hypothesis draws its examples."""
+    """Return whether Hypothesis draws the examples of a test."""
     function = getattr(item, "obj", None)
     return bool(getattr(function, "is_hypothesis_test", False))
 
 
 def left_to_rest(items: list[pytest.Item]) -> frozenset[str]:
-    """Return the node ids that `make test` leaves out."""
+    """Return the node ids of the tests that `make test` leaves out."""
     left = {item.nodeid for item in items if item.nodeid.startswith(REST)}
     left |= {item.nodeid for item in items if is_of_study(item) or is_later_turn(item)}
     for prefix, strength in SAMPLED.items():
@@ -135,13 +139,13 @@ def left_to_soak(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def is_of_study(item: pytest.Item) -> bool:
-    """Return whether it is the case of a policy that exists only for comparisons."""
+    """Return whether the case is about a policy that exists only for comparisons."""
     policy = parameters(item).get("policy")
     return isinstance(policy, str) and policy in known_policies() - SITE_POLICIES
 
 
 def is_later_turn(item: pytest.Item) -> bool:
-    """Return whether it is a later turn of a long loop (tests/functional/turns.py)."""
+    """Return whether the case is a later turn of a long loop (tests/functional/turns.py)."""
     turn = parameters(item).get("turn", 0)
     return isinstance(turn, int) and turn > 0
 
@@ -162,8 +166,8 @@ def parameters(item: pytest.Item) -> dict[str, object]:
 def sample(cases: list[pytest.Item], strength: int) -> set[str]:
     """Return the node ids of a few cases that cover every combination of `strength` values.
 
-    Cases with most new combinations come first, then in the order of a hash. So a value is not only
-    combined with the first value of another parameter.
+    Cases with the most new combinations come first, then the cases in the order of a hash. So each
+    value is combined not only with the first values of other parameters.
     """
     cases = sorted(cases, key=lambda one: crc32(one.nodeid.encode()))
     combinations_of = {item.nodeid: combined([item], strength) for item in cases}
@@ -181,7 +185,7 @@ def combined(cases: list[pytest.Item], strength: int) -> set[Combination]:
     """Return the combinations of `strength` values that occur in the cases of each test."""
     found: set[Combination] = set()
     for item in cases:
-        # With two `parametrize`, pytest's own indices number the cases, not the values.
+        # With two decorators `parametrize`, pytest's own indices count the cases, not the values.
         values = sorted((key, repr(value)) for key, value in parameters(item).items())
         name = item.nodeid.partition("[")[0]
         of_case = combinations(values, min(strength, len(values)))

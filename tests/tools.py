@@ -1,4 +1,4 @@
-"""Helpers of tests: polling, stopped processes, databases to drop, missing programs."""
+"""Helpers of tests: polling, stopping processes, dropping databases, finding programs."""
 
 import os
 import shutil
@@ -15,15 +15,15 @@ from psycopg import sql
 T = TypeVar("T")
 
 # The longest wait for an expected event. Only a failing test waits this long, so the value is long
-# enough for a busy machine. Processes that a test must end would run much longer.
+# enough for a busy machine. Processes that a test must end would run much longer than this.
 PATIENCE_S = float(os.environ.get("EVENSHARE_TEST_PATIENCE_S", "300"))
 
-# Packages by which `.ci/run` installs programs for tests; a skip names them.
+# Packages with which `.ci/run` installs programs for tests; the message of a skip names them.
 PACKAGES = {"chromium": "chromium", "caddy": "caddy"}
 
 
 def require_tool(program: str) -> str:
-    """Return the path of a program; without it skip the test, or fail it with REQUIRE_ALL=1."""
+    """Return the path of a program. If missing, skip the test, or fail it with REQUIRE_ALL=1."""
     path = shutil.which(program)
     if path:
         return path
@@ -34,7 +34,7 @@ def require_tool(program: str) -> str:
 
 
 def eventually(probe: Callable[[], T], *, every_s: float = 0.05) -> T:
-    """Call `probe` until its result is true, and return the result; fail after the patience."""
+    """Call `probe` until its result is true, and return the result; fail after the longest wait."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = probe()
@@ -51,13 +51,13 @@ def drop_database(connection: psycopg.Connection, name: str) -> None:
 
 @contextmanager
 def stopped(pids: Sequence[int]) -> Iterator[None]:
-    """Stop processes, and continue the remaining ones afterwards."""
+    """Stop processes during the block, and continue those that still exist afterwards."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
         for pid in pids:
-            # Another test may have continued it, and it has ended.
+            # Another test may have continued the process, which then ended.
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

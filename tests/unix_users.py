@@ -1,4 +1,4 @@
-"""Unix users of every Debian, for tests of jobs that run as other users than the portal's."""
+"""Unix users that every Debian has, for tests of jobs that run as other users than the portal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-# They run no other jobs; each has its own group.
+# These users run no other jobs, and each has its own group.
 NAMES = ("games", "man", "lp")
 PORTAL = "mail"
 
 
 def require_users() -> None:
-    """Skip unless root runs the tests and these users exist."""
+    """Skip the test unless root runs it and these users exist."""
     if os.geteuid() != 0:
         pytest.skip("only root can have jobs of several Unix users")
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -40,7 +40,7 @@ def common_python() -> str:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """Yield a new folder that every user may enter, unlike those of pytest."""
+    """Yield a new folder that every user may enter, unlike pytest's folders."""
     with tempfile.TemporaryDirectory(prefix="evenshare-users-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -48,7 +48,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def as_user(name: str, act: Callable[[], None], *, groups: tuple[str, ...] = ()) -> None:
-    """Call `act` in a child as this user, also in the primary groups of other users.
+    """Call `act` in a child process as this user, who also gets the primary groups of `groups`.
 
     Raises:
         AssertionError: `act` raised; the message has the traceback.

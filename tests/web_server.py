@@ -1,6 +1,6 @@
-"""The web server of `make run`, in a thread of the test: with gate and pool.
+"""The web server of `make run` with its gate and its pool, in a thread of the test.
 
-It runs in this process, so that a test can block the server instead of waiting for some time.
+It runs in this process, so a test can block the server instead of waiting for some time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POOL_SIZE = 7
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The response on one connection."""
+    """A response: its status, headers and body."""
 
     status: int
     headers: dict[str, str]
@@ -41,7 +41,7 @@ class WebServer:
         self.port = port
 
     def open(self, sent: bytes) -> socket.socket:
-        """Connect and send, without waiting for a response."""
+        """Connect and send a request, without waiting for the response."""
         client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         client.sendall(sent)
         return client
@@ -59,12 +59,12 @@ class WebServer:
 
 @contextmanager
 def web_server(django: App | None = None) -> Iterator[WebServer]:
-    """Serve the database of the test, with `POOL_SIZE` connections; `django` is the application."""
+    """Serve the test's database with `POOL_SIZE` connections; `django` is the application."""
     default = connections.settings["default"]
     before = {"CONN_MAX_AGE": default["CONN_MAX_AGE"], "OPTIONS": default["OPTIONS"]}
     connections.close_all()
     pool = {"min_size": 1, "max_size": POOL_SIZE, "timeout": 5}
-    # In place: the wrappers of all threads have this dictionary.
+    # The dictionary is changed in place, because the wrappers of all threads share it.
     default.update(CONN_MAX_AGE=0, OPTIONS={**before["OPTIONS"], "pool": pool})
     settings.DATABASE_POOL_SIZE = POOL_SIZE
     gate = Gate(django or get_asgi_application())
@@ -73,7 +73,7 @@ def web_server(django: App | None = None) -> Iterator[WebServer]:
         gate,
         lifespan="off",
         access_log=False,
-        # As in production: the address that a local proxy reports.
+        # trust the client's address that a local proxy reports, as in production
         proxy_headers=True,
         forwarded_allow_ips="127.0.0.1",
         timeout_graceful_shutdown=1,
@@ -95,7 +95,7 @@ def web_server(django: App | None = None) -> Iterator[WebServer]:
 
 
 def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
-    """Return a request as bytes; `_` in names of headers becomes `-`."""
+    """Return a request as bytes; `_` in the names of headers becomes `-`."""
     sent = {"Host": "localhost", "Content-Length": str(len(body)), "Connection": "close"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     lines = [f"{name}: {value}" for name, value in sent.items() if value]
@@ -103,7 +103,7 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
 
 
 def read_answer(client: socket.socket) -> Answer:
-    """Read until the server closes; data before a reset counts."""
+    """Read until the server closes the connection; data before a reset counts."""
     got = b""
     try:
         while part := client.recv(65536):
@@ -118,7 +118,7 @@ def read_answer(client: socket.socket) -> Answer:
 
 
 def answered(clients: Sequence[socket.socket]) -> list[socket.socket]:
-    """Return the clients that have received a response."""
+    """Return those clients that have received a response."""
     readable: list[Any]
     readable, _, _ = select.select(list(clients), [], [], 0)
     return readable

@@ -14,11 +14,11 @@ from pathlib import Path
 from tests.tools import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-# The folder of the servers that tests of a mutant may use.
+# the environment variable with the folder of the servers that the tests of a mutant may use
 FOLDER = "EVENSHARE_MUTANTS_FOLDER"
-# A mutant may prevent an event, so a longer wait would be useless.
+# A mutant may prevent an event for good, so a longer wait would be useless.
 MUTANT_PATIENCE_S = 10.0
-# Modules that are large and slow to import; the import reads no settings and starts no thread.
+# Modules that are large and slow to import. Their import reads no settings and starts no thread.
 LIBRARIES = (
     *("pytest", "hypothesis", "hypothesis.internal.conjecture.engine", "msgspec", "structlog"),
     *("numpy", "highspy", "psycopg", "psycopg_pool", "redis", "celery", "kombu", "yaml"),
@@ -42,7 +42,7 @@ PYTEST = (
     *("-c", os.devnull, "--rootdir", ".", "--import-mode", "importlib"),
     *("-p", "tests.patience"),
 )
-# Only the first test of each file.
+# Run only the first test of each file.
 FIRST_ONLY = ("-p", "tests.mutants.first")
 PURE = (*PYTEST, "--noconftest")
 STORED = (
@@ -65,7 +65,8 @@ class Laboratory:
         environment = {
             **os.environ,
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            # Bytecode of a file changed within a second and of equal size would not be updated.
+            # Python would keep stale bytecode if a file changed within the same second and kept its
+            # size.
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(self.tree / "core" / "src"),
         }
@@ -75,12 +76,13 @@ class Laboratory:
 
     @contextmanager
     def changed(self, file: str, text: str) -> Iterator[None]:
-        """Replace a file's text in the copy, and restore the file."""
+        """Replace a file's text in the copy during the block."""
         path = self.tree / file
         known, before = path.stat(), path.read_text()
         self.tried += 1
         path.write_text(text)
-        # Python detects stale bytecode by size and second: both may be equal by chance.
+        # Python detects stale bytecode by the size and the second of the file, which may both be
+        # equal by chance.
         os.utime(path, (known.st_atime, known.st_mtime + self.tried))
         try:
             yield
@@ -90,9 +92,9 @@ class Laboratory:
 
 
 class Nursery:
-    """Runs tests on the copy, each time in a new process, by `tests.mutants.nursery`.
+    """Runs tests on the copy by `tests.mutants.nursery`, each time in a new process.
 
-    `servers` is the folder of the servers for tests, or None for tests without a database.
+    `servers` is the folder of the database servers, or None for tests without a database.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class Nursery:
         patience_s: float = PATIENCE_S,
         options: Sequence[str] = (),
     ) -> int | None:
-        """Return pytest's status, or None if it took longer than the limit."""
+        """Run the tests; return pytest's status, or None if the run took longer than the limit."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old` occurs once in `file`; replaced by `new`, one of `tests` must fail."""
+    """A change of the code: `old`, which occurs once in `file`, becomes `new`, and one of `tests`
+    must fail.
+    """
 
     id: str
     file: str

@@ -1,4 +1,4 @@
-"""Errors that the suite must detect: single changes of code that decides, writes and charges."""
+"""Errors that the tests must detect: single changes of code that decides, writes and charges."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ MUTANTS = (
         "for count in range(self.size, gpus - 1, -1):",
         "tests/unit/core/test_consolidated.py::TestFind::test_returns_expected_placement",
     ),
-    # Own and borrowed, limits, prices
+    # Own and borrowed GPUs, limits, prices
     pure(
         "the_worst_case_is_rounded_down",
         MONEY,
@@ -142,7 +142,7 @@ MUTANTS = (
         f"{EACH_ROUND}[ltgf-0]",
         f"{EACH_ROUND}[ltgf-9]",
     ),
-    # The single writer
+    # The single writer of a pool
     stored(
         "a_stale_token_locks",
         "scheduling/engine/fence.py",
@@ -192,7 +192,7 @@ MUTANTS = (
         "if gap > GAP and clock.scale > 1:",
         "tests/integration/test_clock.py::TestClock::test_never_goes_back_with_wall_clock",
     ),
-    # Running jobs, and their records
+    # Running jobs and their records
     stored(
         "a_stopping_lease_is_renewed",
         "scheduling/engine/apply.py",
@@ -275,7 +275,7 @@ MUTANTS = (
         "if tenant is None:",
         "tests/functional/test_jobs.py::TestVisibility",
     ),
-    # Access to other tenants' data
+    # Access to the data of other tenants
     stored(
         "usage_is_listed_for_everybody",
         "billing/api/usage.py",

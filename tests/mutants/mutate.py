@@ -1,8 +1,9 @@
 """`make mutate`: change the code that decides, writes and charges, and check that a test fails.
 
 For each module of `tests.mutants.guarded.GUARDED`, a sample of changes is made in a copy of the
-tree, one at a time. Its guarding tests run for each. A change is killed if one of them fails,
-cannot be collected, or takes many times as long as without it. Surviving changes are listed.
+tree, one at a time. The module's guarding tests run after each change. A change is killed if a test
+fails or cannot be collected, or if the tests take many times as long as without it. The report
+lists the changes that survive.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from tests.mutants.laboratory import MUTANT_PATIENCE_S, Laboratory, Nursery
 
 SAMPLE = 40
 LIMIT_S, LIMIT_TIMES = 60.0, 4
-# Other results of pytest count as killed: tests failed, interrupted, or could not be collected.
+# All other results of pytest count as killed: failed, interrupted, or not collected.
 SURVIVED, NOTHING_RAN = 0, 5
 
 
 class UnguardedError(Exception):
-    """The tests fail, or do not run, on the unchanged code."""
+    """The tests fail or do not run on the unchanged code."""
 
 
 @dataclass
@@ -51,10 +52,10 @@ class Score:
 def try_module(
     guarded: Guarded, laboratory: Laboratory, nursery: Nursery, *, size: int, seed: str
 ) -> Iterator[tuple[Change, bool]]:
-    """Try a sample of a module's changes; yield each, and whether a test detected it.
+    """Try a sample of a module's changes; yield each change, and whether a test detected it.
 
     Raises:
-        UnguardedError: its tests do not pass on the unchanged code.
+        UnguardedError: the module's tests do not pass on the unchanged code.
     """
     started = time.monotonic()
     if nursery.run(guarded.tests, limit_s=10 * LIMIT_S) != SURVIVED:
@@ -69,7 +70,7 @@ def try_module(
 @contextmanager
 def started_servers() -> Iterator[Path]:
     """Start the servers of a test run, with a migrated database to copy; yield their folder."""
-    # Not imported above: the plugin makes a folder, and migrations need Django's set-up.
+    # Imported late, because the plugin makes a folder, and migrations need Django's set-up.
     import django
 
     from tests import plugin

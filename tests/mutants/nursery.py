@@ -1,9 +1,9 @@
-"""Runs tests in forked processes, one after another, so that common imports happen once.
+"""Runs tests in forked processes, one after another, so that common modules are imported once.
 
 Its arguments are libraries to import. A request is a line of JSON: the arguments of pytest, a part
 of the environment, a limit in seconds, and a file for pytest's output. The response is a line with
-pytest's status, or null after the limit. It imports none of our code itself, so that each process
-reads the present files.
+pytest's status, or null after the limit. The program imports none of our code itself, so that each
+process reads the current files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _run(arguments: list[str], said: str) -> None:
-    """Run as a process with its own group, which can be ended as a whole."""
+    """Run in a process with its own process group, so that all its children can be ended."""
     status = 3
     try:
         os.setsid()
@@ -55,7 +55,7 @@ def _run(arguments: list[str], said: str) -> None:
 
 
 def _wait(pid: int, deadline: float) -> int | None:
-    """Wait for the process; end its group, whose other processes may have outlived it."""
+    """Wait for the process, and end its group, because children may have outlived it."""
     ended, status = os.waitpid(pid, os.WNOHANG)
     while not ended and time.monotonic() < deadline:
         time.sleep(EVERY_S)

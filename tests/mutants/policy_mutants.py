@@ -75,7 +75,7 @@ POLICY_MUTANTS = (
         "if since_us <= late_us and",
         f"{LTGF_TESTS}::TestBigGangReservation",
     ),
-    # Own and borrowed, limits, prices
+    # Own and borrowed GPUs, limits, prices
     pure(
         "quota_is_filled_in_pick_order",
         "core/src/evenshare_core/policies/shared/terms.py",
@@ -97,7 +97,7 @@ POLICY_MUTANTS = (
         "price >= job.max_price_micro",
         ADMISSION_TESTS,
     ),
-    # Gangs over several nodes, rule 6 of evenshare
+    # Gangs over several nodes: rule 6 of evenshare
     pure(
         "a_gang_overtakes_jobs_that_received_little",
         EVEN_GANGS,

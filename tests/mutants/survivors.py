@@ -1,4 +1,4 @@
-"""Changes that once survived the whole suite, each with its test now."""
+"""Changes that once survived the whole suite, each with the test that now detects it."""
 
 from __future__ import annotations
 

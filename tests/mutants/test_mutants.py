@@ -1,7 +1,7 @@
 """Mutants of a copy of the code: the tests that are named for each must fail.
 
-Trying all takes as long as a tenth of all other tests, and checks the tests, not the product: `make
-soak` does it. Every run checks that each mutant still applies.
+To try all mutants takes a tenth of the time of all other tests, and checks the tests, not the
+product. So only `make soak` tries them. Every run checks that each mutant still applies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT_S = 5 * PATIENCE_S
 
 
 class Trials:
-    """A copy of the tree, and processes that run tests with and without a database."""
+    """A copy of the tree, and the processes that run tests on it, with and without a database."""
 
     def __init__(self, tree: Path, stack: ExitStack) -> None:
         self.laboratory = Laboratory(tree)
@@ -36,7 +36,7 @@ class Trials:
         self._nurseries: dict[bool, Nursery] = {}
 
     def nursery(self, request: pytest.FixtureRequest, *, database: bool) -> Nursery:
-        """Return the process, started at the first call."""
+        """Return the process, which starts at the first call."""
         if database not in self._nurseries:
             servers = servers_for(request) if database else None
             nursery = Nursery(self.laboratory, servers)
@@ -51,7 +51,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
 
 
 def servers_for(request: pytest.FixtureRequest) -> Path:
-    """Return the folder of the servers, started and migrated."""
+    """Return the folder of the running, migrated servers."""
     request.getfixturevalue("template_database")
     services: Services = request.getfixturevalue("services")
     return services.folder
@@ -70,9 +70,9 @@ def test_mutant_ids_and_places_are_unique() -> None:
 def test_named_tests_pass_on_unchanged_code(
     database: bool, trials: Trials, request: pytest.FixtureRequest
 ) -> None:
-    """Otherwise a mutant's failure would mean nothing.
+    """All tests must pass on the unchanged code, or the failure of a mutant would mean nothing.
 
-    A single test of each file: the others pass in this same run.
+    Only one test of each file runs, because this same run executes the others anyway.
     """
     tests = sorted({t for m in MUTANTS if m.database is database for t in m.tests})
     nursery = trials.nursery(request, database=database)

@@ -1,4 +1,4 @@
-"""`make mutate` on a file so small that all its changes are known."""
+"""`make mutate` on a file so small that the test knows all its changes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def shares(rows: Sequence[Quantum], job: int) -> float:
 
 
 class TestOneNode:
-    """Table 2 and section 5.1: one node of 4 GPUs, three tenants of equal tickets."""
+    """Section 5.1 and table 2: three tenants with equal tickets share one node of 4 GPUs."""
 
     TABLE_2 = ((1, 2, 1), (2, 2, 2), (3, 2, 4))
     PART = {1: 2 / 3, 2: 1 / 3, 3: 1 / 6}
@@ -80,7 +80,7 @@ class TestOneNode:
     def test_bounds_error_of_worst_window(
         self, kinds: tuple[tuple[int, int, int], ...], of_job: float, of_tenant: float
     ) -> None:
-        """Compare the largest error of a window: quanta of a job, GPU-quanta of a tenant."""
+        """The errors are in quanta for a job, and in GPU-quanta for a tenant."""
         jobs = jobs_of(*kinds)
         rows = quanta(pool({"v100": [4]}), equal(1, 2, 3), jobs, 96)
         fair = {tenant: 4 / 3 / (count * gpus) for tenant, count, gpus in kinds}
@@ -99,7 +99,7 @@ class TestOneNode:
         assert by_tenant(rows, jobs) == pytest.approx({1: 4 / 3, 2: 4 / 3, 3: 4 / 3})
 
     def test_job_with_least_pass_always_runs(self) -> None:
-        """The job of 4 GPUs is skipped at times, but is never a quantum late."""
+        """The job of 4 GPUs is skipped at times, but never runs a quantum late."""
         jobs = jobs_of((1, 1, 2), (2, 1, 1), (2, 1, 4))
         rows = quanta(pool({"v100": [4]}), equal(1, 2), jobs, 400)
         for row in rows:
@@ -122,7 +122,9 @@ class TestOneNode:
 
 
 def _worst(values: Sequence[float], fair: float) -> float:
-    """Return the largest deviation of a window's sum from its length x `fair`."""
+    """Return the largest difference, over all windows, between the sum of the values and `fair` x
+    length.
+    """
     sums, total = [0.0], 0.0
     for value in values:
         total += value - fair
@@ -132,7 +134,7 @@ def _worst(values: Sequence[float], fair: float) -> float:
 
 class TestTwoNodes:
     def test_rates_match_figure_1d(self) -> None:
-        """Figure 1 (d): A has jobs of 1 + 2, B of 1 + 2, and C of 2 GPUs."""
+        """Figure 1 (d): each job has 2 GPUs; A, B and C are on node 1, A and B on node 2."""
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {1: 2, 2: 2, 3: 2}, 2: {1: 2, 2: 2}}, {}, {1: 1, 2: 1, 3: 1}
         )
@@ -141,7 +143,10 @@ class TestTwoNodes:
         }  # fmt: skip
 
     def test_rates_with_even_loads(self) -> None:
-        """Nodes have {A, C} and {A, B, B}: by (1) and (3), A would get 2.667 and B 3.333."""
+        """Node 1 has jobs of A and C, node 2 of A and B.
+
+        By (1) and (3), A would get 2.667 and B 3.333 GPUs.
+        """
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {1: 2, 3: 2}, 2: {1: 2, 2: 4}}, {}, {1: 1, 2: 1, 3: 1}
         )
@@ -167,7 +172,7 @@ class TestTwoNodes:
         assert by_tenant(rows[91:], jobs) == pytest.approx({1: 0, 2: 4, 3: 4})
 
     def test_small_jobs_use_leftovers_of_spanning_job(self) -> None:
-        """A job of 6 GPUs is on two nodes; while it runs, a job of 2 GPUs runs next to it."""
+        """A job of 6 GPUs uses two nodes. While it runs, a job of 2 GPUs uses the other two."""
         jobs = jobs_of((1, 1, 6), (2, 4, 2))
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 60)
         assert all(sum(row.gpus.values()) == 8 for row in rows)
@@ -195,7 +200,8 @@ class TestManyNodes:
         assert sum(after) == pytest.approx(48, rel=0.01)
         assert after[0] == pytest.approx(37.2, rel=0.05)
         assert after[1] == pytest.approx(3.6, rel=0.07)
-        # 7.2 is not reached: a job of a whole node alternates with its other jobs (known limits).
+        # The tenant stays below 7.2, because its job of a whole node takes turns with its other
+        # jobs (see the known limits).
         assert after[2] == pytest.approx(7.2, rel=0.17)
 
     def test_section_5_3_shares_of_three_groups(self) -> None:
@@ -229,7 +235,9 @@ PROFILES = [
 
 @cache
 def _hetero(*, trading: bool) -> list[Quantum]:
-    """Section 5.4: ResNet-50 of 1, 2 and 4 GPUs, SuperResolution of 1; tenant 1 leaves."""
+    """Run section 5.4: tenants 1 to 3 have ResNet-50 jobs of 1, 2 and 4 GPUs, tenant 4 has
+    SuperResolution jobs of 1 GPU. Tenant 1 leaves.
+    """
     cluster = pool({"k80": [4] * 16, "p100": [4] * 6, "v100": [4] * 3}, PROFILES)
     jobs = jobs_of(
         (1, 150, 1), (2, 150, 2), (3, 150, 4), (4, 150, 1),
@@ -241,7 +249,7 @@ def _hetero(*, trading: bool) -> list[Quantum]:
 
 
 def progress(rows: Sequence[Quantum], tenants: Sequence[int]) -> dict[int, float]:
-    """Return the throughput of tenants of `SPEEDS`, in K80 equivalents."""
+    """Return the throughput of each tenant, in K80 equivalents."""
     got = by_type(rows)
     speeds = {tenant: dict(zip(HETERO, SPEEDS[tenant], strict=True)) for tenant in tenants}
     return {
@@ -264,7 +272,8 @@ class TestTrades:
             gains = [
                 got[tenant] * ONE_MILLI / sum(map(mul, gpus, SPEEDS[tenant])) for tenant in tenants
             ]
-            assert min(gains) > 0.95, gains  # the turns in a window vary, as without trades
+            # the shares in a window vary, as they do without trades
+            assert min(gains) > 0.95, gains
             assert max(gains) > 1.4
         undone = [len([1 for t in row.decision.trades if t.rate_micro < 0]) for row in with_trades]
         assert undone[LEAVES] > 0
@@ -312,13 +321,16 @@ class TestTrades:
         assert not any(1 in (trade.buyer, trade.seller) for trade in trades)
 
     def test_skips_tenants_with_only_pinned_jobs(self) -> None:
-        """A tenant whose jobs are all pinned neither buys nor sells."""
+        """A tenant neither buys nor sells if all its jobs are pinned to a type."""
         rows = _table_3(6, pinned=1)
         trades = [t for row in rows for t in row.decision.trades]
         assert not any(1 in (trade.buyer, trade.seller) for trade in trades)
 
     def test_keeps_quota_needed_by_pinned_jobs(self) -> None:
-        """Three pinned jobs need 3 of 4 V100s of quota, so one is sold; without them, all 4."""
+        """Three pinned jobs need 3 of the tenant's 4 V100s, so it sells one.
+
+        Without pinned jobs it sells all 4.
+        """
 
         def pin(snapshot: Snapshot) -> Snapshot:
             jobs = tuple(replace(job, gpu_types=("v100",)) if job.id <= 3 else job
@@ -336,7 +348,7 @@ def _terms(row: Quantum) -> list[Grant | Renew]:
 
 
 def _table_3(count: int, *, pinned: int = 0, change: Any = None, **options: bool) -> list[Quantum]:
-    """Run table 3: 12 V100 and 60 K80; A, B and C have many jobs of 1 GPU."""
+    """Run table 3: 12 V100s and 60 K80s, shared by A, B and C, which have many jobs of 1 GPU."""
     speeds = {1: 1250, 2: 5000, 3: 6250}
     profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
     cluster = pool({"k80": [4] * 15, "v100": [4] * 3}, profiles)

@@ -1,4 +1,4 @@
-"""Rates of gandiva_fair within a tenant: no job waits forever behind another job of it."""
+"""Rates of gandiva_fair within a tenant: no job waits forever behind another job of its tenant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evenshare_core.units import GPU_MICRO
 def rates(
     sizes: Mapping[int, int], homes: list[tuple[int, Placement]], tickets: Mapping[int, int]
 ) -> list[int]:
-    """Return the rates of jobs by (tenant, home), on nodes of these sizes."""
+    """Return the rates of jobs, given the tenant and home of each job and the GPUs of each node."""
     row = TypeHomes("k80", [Node(node, "k80", gpus) for node, gpus in sizes.items()])
     jobs = []
     for number, (tenant, home) in enumerate(homes, start=1):
@@ -34,7 +34,7 @@ HOMES: list[tuple[int, Placement]] = [(2, ((1, 8),)), (1, ((2, 2),)), (2, ((2, 2
 
 class TestJobWithTenantShareElsewhere:
     def test_gets_sixteenth_of_ticket_share(self) -> None:
-        """The second tenant has 8 GPUs of node 1, so all of node 2 is due to the first."""
+        """The second tenant gets all 8 GPUs of node 1, so the first tenant gets all of node 2."""
         large, other, small = rates(SIZES, HOMES, {1: 5, 2: 5})
         assert (large, other) == (8 * UNIT, 2 * UNIT)
         assert small == 2 * (UNIT * 5 // 10 // LEAST_PART)

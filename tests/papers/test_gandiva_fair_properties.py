@@ -64,7 +64,7 @@ def mixed(seed: int, **fields: Any) -> Snapshot:
 
 @st.composite
 def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
-    """Draw a first round, or one that continues from another's memory, some time later."""
+    """Draw a first round, or a later round that continues from the memory of an earlier one."""
     snapshot = mixed(
         draw(st.integers(0, 10**6)),
         nodes=draw(st.integers(1, 9)),
@@ -202,8 +202,8 @@ class TestWaterFill:
             Fraction(row.has + units, row.weight) for units, row in zip(given_, rows, strict=True)
         ]
         for units, row, level in zip(given_, rows, levels, strict=True):
-            # a row below its maximum is no lower than any row that was given units, except for
-            # rounding
+            # A row below its maximum has no lower level than any row that got units, except for
+            # rounding.
             if units < row.most:
                 for other, got, high in zip(rows, given_, levels, strict=True):
                     assert not got or high <= level + Fraction(1, row.weight) + Fraction(
@@ -211,7 +211,7 @@ class TestWaterFill:
                     )
 
     def test_float_rounding_does_not_fill_row_early(self) -> None:
-        """In floats, the second row seems full slightly below the amount that it takes."""
+        """With floats, the second row would seem full just below the amount that it takes."""
         assert water_fill(213_567, [FillRow(1, 4369, 1), FillRow(49, 492, 213_567)]) == [0, 213_567]
 
 
@@ -232,7 +232,7 @@ class TestRates:
     def test_are_max_min_fair_for_placement(
         self, drawn: tuple[list[int], list[dict[int, int]], list[int]]
     ) -> None:
-        """No tenant could take GPU-time from a tenant that has more per weight on the same node."""
+        """On each node, no tenant could take GPU-time from one that has more per weight."""
         sizes, asked, raw = drawn
         nodes = dict(enumerate(sizes, start=1))
         demand = dict(enumerate(asked, start=1))
@@ -266,7 +266,7 @@ class TestRates:
 class TestPasses:
     @given(st.integers(1, 10**7), st.lists(st.integers(1, 10**12), max_size=30))
     def test_are_exact_for_any_division_of_service(self, rate: int, served: list[int]) -> None:
-        """However service is divided into steps, the pass is the exact quotient."""
+        """The pass is exact, whether service is added in few or many steps."""
         one = Pass(7, 0, rate)
         for gpu_us in served:
             one.served_gpu_us += gpu_us
@@ -292,7 +292,9 @@ class TestUsableQuota:
         seed=st.integers(0, 10**6),
     )
     def test_matches_hall_condition(self, sizes: list[int], gangs: list[int], seed: int) -> None:
-        """Check Hall's condition: any types have at most the GPUs that jobs for them request."""
+        """A tenant can use a holding if no set of types in it exceeds the GPUs requested by jobs
+        that accept those types.
+        """
         profile = Profile(1, 1, (("k80", 1000), ("p100", 2000), ("v100", 4000)))
         cluster = pool_of(
             {name: [size] for name, size in zip(TYPES, sizes, strict=True)}, [profile]
@@ -301,7 +303,7 @@ class TestUsableQuota:
         (row,) = quanta(cluster, dict.fromkeys(((1, name) for name in TYPES), 3), jobs, 1)
         types = GpuTypes(row.snapshot.nodes, row.snapshot.profiles)
         asked = [(job.gpus, set(types.usable(job))) for job in row.snapshot.jobs]
-        asked = [one for one in asked if len(one[1]) > 1]  # other jobs are pinned
+        asked = [one for one in asked if len(one[1]) > 1]  # the other jobs are pinned to one type
         traders = traders_of(row.snapshot, types)
         assert bool(traders) == bool(asked)
         rng = random.Random(seed)  # noqa: S311 - drawn holdings, not a secret
@@ -327,7 +329,7 @@ class TestNodesByLoad:
     def test_stay_sorted_while_jobs_move(
         self, nodes: list[tuple[int, int]], changes: list[tuple[int, int, int]]
     ) -> None:
-        """After any changes, the order is that of sorting all nodes again."""
+        """After any changes, the order equals that of a new sort of all nodes."""
         load = {node: row[0] / 3 for node, row in enumerate(nodes)}
         asked = {node: row[1] for node, row in enumerate(nodes)}
         gpus = dict.fromkeys(load, 8)

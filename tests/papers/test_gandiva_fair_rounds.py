@@ -50,7 +50,10 @@ class TestGpuTypes:
 
     @pytest.mark.parametrize(("speed", "fast"), [(1250, 4), (5000, 8)])
     def test_profiled_jobs_share_fast_type_while_it_is_faster(self, speed: int, fast: int) -> None:
-        """Section 3.4: VAE is on both types; DCGAN jobs share V100s, and guests use idle K80s."""
+        """Section 3.4: VAE jobs use both types.
+
+        DCGAN jobs share the V100s, and guest jobs use idle K80s.
+        """
         profiles = [Profile(1, 1, (("k80", 1000), ("v100", speed)))]
         cluster = pool({"k80": [4], "v100": [4]}, profiles)
         jobs = jobs_of((1, 8, 1), profile={1: 1})
@@ -83,7 +86,7 @@ def _of_profile(tenant: int, profile: int, first: int) -> tuple[SimJob, ...]:
 
 class TestIdleGpus:
     def test_waiting_job_moves_to_node_with_room(self) -> None:
-        """When the job of one node ends, a job that shared the other node moves there."""
+        """When the job on one node ends, a job that shared the other node moves there."""
         jobs = list(jobs_of((1, 4, 2)))
         leaving = SimJob(5, 2, 4, 0, 10 * QUANTUM_US)
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), [*jobs, leaving], 14)
@@ -158,7 +161,7 @@ class TestContinuingLeases:
 
 class TestJobBlockedByPriceLimit:
     def test_does_not_catch_up_missed_turns(self) -> None:
-        """The job must borrow 2 of its 4 GPUs; for 20 quanta its maximum price is too low."""
+        """The job must borrow 2 of 4 GPUs. For 20 quanta its maximum price is too low."""
 
         def change(snapshot: Snapshot) -> Snapshot:
             pays = snapshot.at_us >= 20 * QUANTUM_US
@@ -225,7 +228,7 @@ class TestGangTooLargeForOneType:
         assert ("v100", 1) in bought_by(2, rows[-1])
 
     def test_does_not_buy_type_not_accepted_by_jobs(self) -> None:
-        """The tenant's profile has a speed on V100s, but its jobs accept two other types."""
+        """The tenant's profile has a speed on V100s, but its jobs accept only two other types."""
         rows = self.rows((2, 30, 1), accepted=("k80", "p100"))
         assert {name for name, _ in bought_by(2, rows[-1])} == {"k80", "p100"}
 
@@ -247,14 +250,16 @@ class TestMemory:
         assert not rows[-1].decision.memory["nodes"]
 
     def test_policy_switch_starts_without_history(self) -> None:
-        """Jobs of unexpired leases have their home where they run, and all passes are equal."""
+        """Each job with an unexpired lease keeps the node on which it runs, and all passes are
+        equal.
+        """
         jobs = jobs_of((1, 4, 1), (2, 2, 2))
         row = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 5)[-1]
         fresh = decide_round(replace(row.snapshot, memory={}))
         assert len(fresh.renewals) == len(row.snapshot.leases)
 
     def test_trades_continue_after_quantum_grows(self) -> None:
-        """The memory has the time of the last quantum, not its number."""
+        """The memory stores the time of the last quantum, not its number."""
         speeds = {1: 1250, 2: 5000}
         profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
         cluster = pool({"k80": [4, 4], "v100": [4]}, profiles)
@@ -324,13 +329,16 @@ class TestSimulation:
 
 class TestIdleTradedQuota:
     def test_is_lent_by_buyer(self) -> None:
-        """Tenant 2 bought tenant 1's four V100s; a third tenant borrows two of tenant 2's eight."""
+        """Tenant 2 has bought tenant 1's four V100s, and a third tenant borrows two of tenant 2's
+        eight.
+        """
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
         lease = Lease(1, 1, 3, "v100", ((1, 2),), 0, 100, 1, 0, 2, 10**6)
         contributed = []
         for swaps in ((), (Swap(1, "v100", -4), Swap(2, "v100", 4))):
             books = Books()
-            for at_us in (0, 25):  # 0 is repeated, as when a node comes back
+            # at 25 the quotas and swaps of time 0 are entered again, as when a node comes back
+            for at_us in (0, 25):
                 books.entitle(at_us, "v100", 8, {row.tenant: (row.gpus, None) for row in quotas})
                 books.swap(at_us, quotas, swaps)
                 if not at_us:

@@ -27,7 +27,7 @@ ENDLESS = 10**15
 
 
 def trader(tenant: int, speed: float, k80: float, v100: float, usable: int = ENDLESS) -> Trader:
-    """Return a trader with this speed on V100s over K80s, and quotas in GPUs."""
+    """Return a trader with quotas in GPUs; `speed` is the speed of a V100 relative to a K80."""
     quota = {"k80": round(k80 * GPU_MICRO), "v100": round(v100 * GPU_MICRO)}
     return Trader(tenant, {"k80": ONE_MILLI, "v100": round(speed * ONE_MILLI)}, quota, usable)
 
@@ -43,7 +43,7 @@ TABLE_3 = [trader(1, 1.25, 20, 4), trader(2, 5, 20, 4), trader(3, 6.25, 20, 4)]
 
 
 class TestTable3:
-    """12 V100 and 60 K80: the tenants' throughputs of 25, 40 and 45 become 40, 40 and 50."""
+    """On 12 V100s and 60 K80s, the tenants' throughputs of 25, 40 and 45 become 40, 40 and 50."""
 
     def test_trades_at_the_second_price(self) -> None:
         trades = quanta(TABLE_3, 10)
@@ -76,7 +76,7 @@ class TestTwoTenants:
 
     @pytest.mark.parametrize("fast", [0.333_333, 0.123_457, 0.010_001])
     def test_fractional_trade_leaves_seller_no_worse_off(self, fast: float) -> None:
-        """At the second price a seller gains nothing, so rounding down would be a loss."""
+        """At the second price a seller gains nothing, so rounding down would cause a loss."""
         seller = trader(1, 1.7, 0, fast)
         traders = [seller, trader(2, 1.7, 8, 0), trader(3, 6, 8, 0)]
         (trade,) = quanta(traders, 1)
@@ -89,7 +89,9 @@ class TestTwoTenants:
 
 
 class TestOefExampleE1:
-    """W = (1, 2), (1, 3), (1, 4) on one GPU of each type; each tenant has a third of each."""
+    """Speedups are (1, 2), (1, 3) and (1, 4); each tenant has a third of one GPU of each of two
+    types.
+    """
 
     @pytest.mark.parametrize(
         ("told", "rates", "shares", "total"),
@@ -134,7 +136,7 @@ class TestUndo:
 
     @pytest.mark.parametrize("party", [1, 2])
     def test_undoes_trade_below_worth_of_quota(self, party: int) -> None:
-        """Both speeds changed by less than 10 %, but the price is now too bad for one tenant."""
+        """Both speeds changed by less than 10 %, but at this price one tenant now loses."""
         traders = [trader(1, 3, 8, 4), trader(2, 3.2, 8, 4)]
         trades = quanta(traders, 1)
         assert [row.rate_micro for row in trades] == [3_100_000]
@@ -144,7 +146,7 @@ class TestUndo:
         assert len(undo_wrong(trades, now, 9)[1]) == 1
 
     def test_undoes_newest_first_until_quota_suffices(self) -> None:
-        """The buyer's slow quota shrinks to 12, which pays for two of the four trades."""
+        """The buyer's quota of K80s falls to 12, which pays for two of the four trades."""
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in [*TABLE_3[:2], trader(3, 6.25, 12, 4)]}
         standing, undone = undo_wrong(trades, now, 9)
@@ -152,7 +154,9 @@ class TestUndo:
         assert holdings_after(now.values(), standing)[3]["k80"] == 2 * GPU_MICRO
 
     def test_undoes_trades_if_seller_can_use_less(self) -> None:
-        """After four trades it has 40 K80. With jobs of 32 GPUs, two trades are too many."""
+        """After four trades the seller has 40 K80s, but its jobs can use only 32, so two trades are
+        undone.
+        """
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in TABLE_3}
         now[1] = now[1]._replace(usable=32 * GPU_MICRO)
@@ -161,7 +165,7 @@ class TestUndo:
 
 class TestJobsLimitedToSomeTypes:
     def test_buyer_gets_what_small_jobs_can_use(self) -> None:
-        """Jobs of 5.5 GPUs fit V100s and it has a quota of 4, so it buys one and a half."""
+        """The buyer has 4 V100s, and its jobs can use 5.5, so it buys 1.5."""
         buyer = TABLE_3[2]._replace(within=((("v100",), 5_500_000),))
         after = holdings_after([TABLE_3[0], buyer], quanta([TABLE_3[0], buyer], 9))
         assert after[3]["v100"] == 5_500_000

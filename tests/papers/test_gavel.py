@@ -1,7 +1,7 @@
-"""Gavel (OSDI 2020), max-min fairness as published: by hand, and compared with scipy.
+"""Gavel (OSDI 2020), max-min fairness as published: computed by hand, and compared with scipy.
 
-E3 of OEF is in `tests/papers/test_oef.py`. Throughputs of max-min fairness are unique. Shares need
-not be unique, but are in the instances by hand.
+E3 of OEF is in `tests/papers/test_oef.py`. Throughputs of max-min fairness are unique. Shares may
+differ, but are unique in the instances computed by hand.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class Golden(NamedTuple):
 
 
 GOLDEN = [
-    # X = (2/3, 2/3) is scaled down to (1/2, 1/2): 3/2, 2 and 5/2. With f_l of the fast GPUs and 1 -
-    # f_l of the slow ones, 1 + (w_l - 1) f_l = t (1 + w_l) / 2. As sum f_l = 2, t = 23/20.
+    # X = (2/3, 2/3) is scaled down to (1/2, 1/2), which gives 3/2, 2 and 5/2. With f_l of the fast
+    # GPUs and 1 - f_l of the slow ones, 1 + (w_l - 1) f_l = t (1 + w_l) / 2. As sum f_l = 2, t =
+    # 23/20.
     Golden(
         "more GPUs than jobs", [[1, 2], [1, 3], [1, 4]], [2, 2], [1, 1, 1], [1, 1, 1],
         [[F(11, 40), F(29, 40)], [F(7, 20), F(13, 20)], [F(3, 8), F(5, 8)]],
     ),
-    # X = (5, 1/2): 10 and 15. The first can use one GPU, with y of the fast one: (1 + 9 y) / 10 =
+    # X = (5, 1/2) gives 10 and 15. The first can use one GPU, of which y is fast: (1 + 9 y) / 10 =
     # (29 - 19 y) / 15 = 56/65.
     Golden(
         "one job beside many", [[1, 10], [1, 20]], [10, 1], [1, 1], [1, INF],
@@ -67,7 +68,9 @@ def asked(case: Golden) -> ShareProblem:
 
 
 def published_rates(problem: ShareProblem) -> Array:
-    """Return the normaliser in Gavel's form: a row of X per job, scaled to at most one GPU."""
+    """Return each job's weighted throughput with an equal split, in which no job gets more than one
+    GPU.
+    """
     jobs = len(problem.speedups)
     equal = np.tile(problem.capacity / jobs, (jobs, 1))
     equal /= np.maximum(1.0, equal.sum(axis=1))[:, None]
@@ -76,9 +79,9 @@ def published_rates(problem: ShareProblem) -> Array:
 
 
 def solved_apart(problem: ShareProblem, rates: Array) -> Array:
-    """Return lexicographic max-min throughputs, by a program of scipy per level and row.
+    """Return lexicographic max-min throughputs, with one linear program of scipy per level and row.
 
-    A row is stuck at a level if no solution of that level raises it.
+    A row is fixed at a level if no solution at that level gives it more.
     """
     rows, types = problem.speedups.shape
     size = rows * types + 1
@@ -164,7 +167,7 @@ class TestRandomProblems:
 
     @given(problems())
     def test_beats_equal_split_unless_cap_binds(self, problem: ShareProblem) -> None:
-        """Rounds promise this only if no cap binds, since a row stays at its cap."""
+        """The policy promises this only if no cap binds, because a row at its cap gets no more."""
         found = solve_shares(problem, "gavel")
         if (found.shares.sum(axis=1) >= problem.cap * (1 - 1e-6)).any():
             return
@@ -173,7 +176,10 @@ class TestRandomProblems:
 
 
 class TestCap:
-    """A job type's cap is what its jobs can use; it limits the shares, not the equal split."""
+    """The cap of a job type is what its jobs can use.
+
+    It limits the shares, but not the equal split.
+    """
 
     @staticmethod
     def throughputs(cap: float) -> Array:
@@ -184,7 +190,9 @@ class TestCap:
         ).throughputs
 
     def test_binding_cap_shifts_throughput(self) -> None:
-        """In a partition, the second would get 15; that is not promised if a cap binds."""
+        """With an equal split, the second tenant would get 15, which is not promised if a cap
+        binds.
+        """
         np.testing.assert_allclose(self.throughputs(1.0), [112 / 13, 168 / 13], rtol=RTOL)
 
     def test_loose_cap_changes_nothing(self) -> None:
@@ -194,7 +202,7 @@ class TestCap:
 class TestRound:
     @pytest.mark.parametrize(("jobs", "verdict"), [(1, Verdict.NOT_PROMISED), (9, Verdict.HOLDS)])
     def test_promises_sharing_incentive_unless_cap_binds(self, jobs: int, verdict: Verdict) -> None:
-        """With one job of one GPU, the first tenant cannot use more than that of its half."""
+        """With one job of one GPU, the first tenant cannot use more than one GPU of its half."""
         profiles = [profile(1, 1, 1000, 2000), profile(2, 2, 1000, 4000)]
         pool = cluster([[4], [4]], {1: 2, 2: 2}, profiles)
         queues = [*queue(1, jobs, profile=1), *queue(2, 9, profile=2, first=100)]

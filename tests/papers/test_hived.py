@@ -106,7 +106,7 @@ class TestOwners:
         assert sorted(row.end_s for row in found.values()) == [60, *[500] * 4, *[550] * 4]
 
     def test_wait_for_minimum_runtime_with_gpus_held(self) -> None:
-        """A spot job ends at 20 s; its GPU stays free although another job waits."""
+        """A spot job ends at 20 s. Its GPU is kept for the gang, although another job waits."""
         jobs = [*self.SPOTS[:7], job(8, 1, 20, tenant=2), job(9, 4, 50, at_s=10),
                 job(10, 1, 5, at_s=11, tenant=2)]  # fmt: skip
         found = run("hived", jobs, {1: 4, 2: 4}, nodes=2, min_runtime_s=60)
@@ -114,7 +114,7 @@ class TestOwners:
         assert found[10].start_s >= 100
 
     def test_preempt_fewest_leases(self) -> None:
-        """The first tenant's node has spot jobs of 1 and 3 GPUs, and 1 or 2 GPUs are needed."""
+        """The first tenant's node runs spot jobs of 1 and 3 GPUs; its job needs 1, then 2."""
         leases = [spot(1, 1, 1), spot(2, 1, 3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 1)]
         decision = decide_round(asked(jobs, leases, (4, 4), nodes_={1: 4, 2: 4}))
@@ -135,7 +135,10 @@ class TestOwners:
         assert not decision.preemptions
 
     def test_clear_several_nodes_for_a_gang(self) -> None:
-        """The gang needs 8 GPUs of nodes of 4; one spot lease is on both nodes, another on one."""
+        """The gang needs 8 GPUs, on two nodes of 4.
+
+        A spot lease is on both nodes, another on one.
+        """
         leases = [spot(1, 1, 1), replace(spot(2, 1, 1), placement=((1, 1), (2, 2)), borrowed=3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 8)]
         decision = decide_round(asked(jobs, leases, (8, 0), nodes_={1: 4, 2: 4}))
@@ -160,7 +163,10 @@ class TestOwners:
         assert not waits.grants
 
     def test_leave_room_others_may_borrow(self) -> None:
-        """The other tenant may borrow 4: when its lease on a node ends, it gets 4 on the other."""
+        """The other tenant may borrow 4 GPUs.
+
+        Its lease on node 1 ends, so it gets 4 GPUs on node 2.
+        """
         jobs = [held_job(1, 4), waiting_job(3, 4), waiting_job(4, 4, tenant=2)]
         snap = asked(jobs, [spot(1, 1, 4)], (4, 0), nodes_={1: 4, 2: 4},
                      memory={"cells": {"v100": [[1, 4, 1]]}})  # fmt: skip
@@ -171,7 +177,7 @@ class TestOwners:
         assert places == {3: ((1, 4),), 4: ((2, 4),)}
 
     def test_wait_if_node_lost_leased_gpus(self) -> None:
-        """4 of 8 GPUs are left, but leases hold 8, so the end of one lease frees no GPU."""
+        """The node has 4 GPUs left, but its leases hold 8, so ending one lease frees no GPU."""
         leases = [spot(1, 1, 4), spot(2, 1, 4)]
         jobs = [held_job(1, 4), held_job(2, 4), waiting_job(3, 4)]
         decision = decide_round(asked(jobs, leases, (4, 0), nodes_={1: 4}))
@@ -228,7 +234,7 @@ def held_job(id_: int, gpus: int) -> Any:
 
 
 def spot(id_: int, node: int, gpus: int) -> Lease:
-    """Return a continuing lease of the second tenant that is borrowed completely."""
+    """Return a lease of the second tenant that continues, with borrowed GPUs only."""
     return lease(id_, id_, (node, gpus), tenant=2, expires_us=AT_US + SECOND_US, borrowed=gpus)
 
 

@@ -1,4 +1,5 @@
-"""Astraea-online, eq. (2), at every instant: an owner's part of a charge, from the paper's text.
+"""Equation (2) of Astraea-online at every moment: an owner's part of a charge, from the paper's
+text.
 
 `incomes_by_slot` computes the equation in fractions, slot by slot (a slot is one microsecond). It
 shares no code with the product except the input values. A slot costs about a credit, so that
@@ -53,7 +54,7 @@ class Term:
 
 @dataclass
 class History:
-    """The history of a pool, for the equation and as lease events."""
+    """The history of a pool, both as input of the equation and as lease events."""
 
     entitled: list[tuple[int, int, Quotas]] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
@@ -93,7 +94,7 @@ class History:
 
 
 def idle_at(history: History, slot: int) -> dict[int, int]:
-    """Return lent GPUs by owner in [slot, slot + 1): q_u - own use_u, and unallocated GPUs."""
+    """Return the lent GPUs in [slot, slot + 1) by owner: q_u - own use_u, and unallocated GPUs."""
     capacity, quotas = [row[1:] for row in history.entitled if row[0] <= slot][-1]
     used: dict[int, int] = {}
     for term in history.terms:
@@ -107,7 +108,9 @@ def idle_at(history: History, slot: int) -> dict[int, int]:
 
 
 def incomes_by_slot(history: History, term: Term) -> dict[int, Fraction]:
-    """Compute (2): rho(t) = idle_u(t) / a(t) x c(t), summed over the slots of a term."""
+    """Return each owner's income by (2), rho(t) = idle_u(t) / a(t) x c(t), summed over a term's
+    slots.
+    """
     earned: dict[int, Fraction] = {}
     for slot in range(term.starts_us, term.ends_us):
         idle = idle_at(history, slot)
@@ -120,7 +123,10 @@ def incomes_by_slot(history: History, term: Term) -> dict[int, Fraction]:
 
 
 def rounded(exact: dict[int, Fraction], amount: int) -> dict[int, int]:
-    """Split the amount by largest remainder. Ties go to the lowest tenant, the operator last."""
+    """Split the amount by largest remainder.
+
+    Ties go to the lowest tenant id, and last to the operator.
+    """
     total = sum(exact.values())
     owners = sorted(exact, key=lambda owner: (owner == OPERATOR, owner))
     due = {owner: amount * exact[owner] / total for owner in owners}
@@ -220,7 +226,7 @@ class TestTermIncome:
 
 
 class TestGoldenCase:
-    """A borrowed GPU, charge 4; A and B lend (1, 0), then (2, 2), for half a term each."""
+    """A GPU is borrowed for 4 credits. A and B lend 1 and 0 GPUs for half a term, then 2 each."""
 
     @staticmethod
     def halves() -> IdleSums:
@@ -271,7 +277,9 @@ class TestGoldenCase:
 
 class TestShortTerms:
     def test_cost_as_much_as_one_long_term(self) -> None:
-        """At 0.00036 credits an hour, a second costs 0.1 micro-credits, and 20,000 cost 2,000."""
+        """At 0.00036 credits an hour, one second costs 0.1 micro-credits; 20,000 seconds cost
+        2,000.
+        """
         history, sweep, charged, count = History(), Sweep(), 0, 20_000
         history.entitle(0, 1, {A: (1, None)})
         for number in range(1, count + 1):

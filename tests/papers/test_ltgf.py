@@ -1,4 +1,4 @@
-"""Worked examples of LTGF and its scheduler (IEEE TPDS 2021), and its departures."""
+"""Worked examples of LTGF and its scheduler (IEEE TPDS 2021), and differences from the paper."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ RELEASE, INACTIVE = ChangeKind.RELEASE, ChangeKind.INACTIVE
 
 
 def picked(decision: Decision) -> list[int]:
-    """Return jobs in the order of their picks."""
+    """Return job ids in the order in which the policy picked the jobs."""
     orders = [(row.order, row.job) for row in decision.grants]
     orders += [(row.order, row.job) for row in decision.renewals]
     return [job_id for _, job_id in sorted(orders)]
 
 
 def fig6(order: str = "J1 J2 J3") -> Pool:
-    """Fig. 6: one tenant, 6 GPUs; J1 needs 6, J2 and J3 need 3 each, 40 min each.
+    """Return the pool of figure 6: one tenant with 6 GPUs; J1 needs 6, J2 and J3 need 3 each.
 
-    Jobs have the ids 1, 2, 3 of their names; `order` is the order of submission.
+    Each job needs 40 minutes. Job ids are 1, 2, 3; `order` is the order of submission.
     """
     arrival = {int(name[1]): place for place, name in enumerate(order.split())}
     gpus = {1: 6, 2: 3, 3: 3}
@@ -45,14 +45,15 @@ def fig6(order: str = "J1 J2 J3") -> Pool:
         nodes=(Node(1, "v100", 6),), entitlements=(Entitlement(1, "v100", 6),), runs=runs,
         options={"work_conserving": False, "reserve_after_leases": 0}, at_us=0,
     )  # fmt: skip
-    for run in pool.runs:  # jobs are submitted at the same time; the order of the changes decides
+    # all jobs are submitted at time 0; the order of the changes decides which job comes first
+    for run in pool.runs:
         pool.arrived.add(run.job.id)
         pool._change(ChangeKind.ACTIVE, 1, job=run.job.id, gpus=run.job.gpus)
     return pool
 
 
 class TestGoldenCase1:
-    """Figure 6: for each round of J1, J2 and J3 run two rounds."""
+    """Figure 6: J2 and J3 run two rounds for each round of J1."""
 
     @pytest.mark.parametrize("work_conserving", [False, True])
     def test_runs_j1_then_j2_and_j3_twice(self, work_conserving: bool) -> None:
@@ -71,7 +72,7 @@ class TestGoldenCase1:
         pool = fig6()
         for _ in range(3):
             pool.round()
-        pool.round()  # its service sums are those of minute 30
+        pool.round()  # the service sums of this round are those of minute 30
         view = ServiceView(pool.service)
         for job_id in (1, 2, 3):
             assert view.job_deserved(job_id) == 2 * 30 * MINUTE_US
@@ -100,7 +101,7 @@ class TestGoldenCases:
 
     @pytest.mark.parametrize(("by_quota", "deserved"), [(False, 1), (True, 2)])
     def test_3_demand_bounds_share_of_tenant(self, by_quota: bool, deserved: int) -> None:
-        """Quotas 6 and 2; B demands 1: it deserves 1 by (8), 2 by (16)."""
+        """With quotas of 6 and 2, B demands 1 GPU. It deserves 1 by (8) and 2 by (16)."""
         changes = [
             Change(0, QUOTA, 1, gpus=6, gpu_types=("v100",)),
             Change(0, QUOTA, 2, gpus=2, gpu_types=("v100",)),
@@ -132,7 +133,10 @@ def past(held: dict[int, tuple[int, int]], gpus: dict[int, int]) -> list[Change]
 
 
 def with_history(round_: Snapshot, held: dict[int, tuple[int, int]]) -> Snapshot:
-    """Return the round after a history: tenant -> (GPUs held, duration). Each demanded 4 GPUs."""
+    """Return the round after a history.
+
+    `held` maps a tenant to (GPUs held, duration); each tenant demanded 4 GPUs.
+    """
     quotas = [row for row in round_.changes if row.kind is QUOTA]
     rest = [row for row in round_.changes if row.kind is not QUOTA]
     history = past(held, dict.fromkeys(held, 4))
@@ -148,22 +152,24 @@ class TestTwoPhases:
     def test_tenant_with_least_rho_goes_first(self) -> None:
         jobs = [job(1, 4), job(2, 4, tenant=2)]
         round_ = snapshot(jobs, nodes={1: 4}, quotas=TWO)
-        # neither tenant received anything, so the arrival decides
+        # neither tenant has received GPU-time, so the earlier arrival decides
         assert picked(decide_round(round_)) == [1]
         ahead = with_history(round_, {1: (4, 100), 2: (1, 100)})
         assert picked(decide_round(ahead)) == [2]
 
     def test_pick_counts_as_whole_lease_within_round(self) -> None:
-        """Line 14: after its first pick tenant 1 comes after tenant 2, then before it again."""
+        """Line 14: after one pick tenant 1 comes after tenant 2, and after two picks of tenant 2
+        before it again.
+        """
         jobs = [job(1, 4), job(2, 4), job(3, 2, tenant=2), job(4, 2, tenant=2)]
         jobs += [job(5, 2, tenant=2)]
         round_ = snapshot(jobs, nodes={1: 8, 2: 8}, quotas=TWO)
         decision = decide_round(round_)
         assert picked(decision) == [1, 3, 4, 2, 5]
-        assert decision.service.claims[0].alloc_gpu_us == 0  # the sums do not include the charge
+        assert decision.service.claims[0].alloc_gpu_us == 0  # the sums do not include the new pick
 
     def test_equation_16_counts_quota_without_demand(self) -> None:
-        """Tenant 1 lent its quota until now; by (16), that time counts as deserved."""
+        """Tenant 1 lent its quota for a time. By (16), it deserved GPU-time in that time, too."""
         jobs = [job(1, 4, tenant=2), job(9_990, 4)]
         leases = [lease(1, 1, (1, 4), tenant=2)]
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
@@ -192,7 +198,9 @@ class TestTwoPhases:
 
 
 class TestUndefinedRho:
-    """FairTime = 0: first before any GPU-time, then after all others, by GPU-time / quota."""
+    """A tenant with FairTime = 0 comes first until it has GPU-time, then last, ordered by GPU-time
+    / quota.
+    """
 
     def test_tenant_without_quota_cannot_starve_others(self) -> None:
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
@@ -210,10 +218,10 @@ class TestUndefinedRho:
 
 
 class TestJobSelection:
-    """Algorithm 2 with the hooks of 5.2.1: they only change the order within a tenant."""
+    """Algorithm 2 with the hooks of 5.2.1, which change only the order within a tenant."""
 
     def history(self, **options: Any) -> Snapshot:
-        """Job 1 ran and stopped (terms 3), job 2 never ran, job 3 never ran and has a deadline."""
+        """Job 1 ran for three terms and stopped. Jobs 2 and 3 never ran; job 3 has a deadline."""
         jobs = [
             job(1, 4, terms=3),
             job(2, 4, weight=2),
@@ -243,7 +251,7 @@ class TestJobSelection:
         active = Change(4, ACTIVE, 2, 4, 4, ("v100",))
         changes = sorted([*round_.changes, active], key=lambda row: row.at_us)
         round_ = replace(round_, jobs=jobs, changes=tuple(changes))
-        assert picked(decide_round(round_)) == [4]  # tenant 1 received something, tenant 2 nothing
+        assert picked(decide_round(round_)) == [4]  # tenant 1 has received GPU-time, tenant 2 none
 
 
 class TestRenewal:
@@ -256,7 +264,9 @@ class TestRenewal:
         assert decision.ends == ()
 
     def test_places_job_elsewhere_after_losing_gpus(self) -> None:
-        """Tenant 2 received less, so its gang takes node 1 first; job 1 moves to node 2."""
+        """Tenant 2 has received less, so its gang is placed on node 1 first, and job 1 moves to
+        node 2.
+        """
         jobs = [job(1, 2), job(2, 4, tenant=2)]
         held = [lease(1, 1, (1, 2))]
         round_ = snapshot(jobs, held, nodes={1: 4, 2: 2}, quotas=TWO)
@@ -275,7 +285,9 @@ class TestRenewal:
 class TestBigGangReservation:
     @pytest.mark.parametrize(("waited_us", "held_back"), [(0, False), (1, True)])
     def test_reserves_after_more_than_k_leases(self, waited_us: int, held_back: bool) -> None:
-        """After exactly two leases the gang is not served yet; a microsecond later, it is."""
+        """After exactly two lease lengths no GPUs are held back for the gang; a microsecond later
+        they are.
+        """
         at_us = 3 * HOUR_US
         since_us = at_us - 2 * HOUR_US - waited_us
         jobs = [job(1, 8), job(2, 4, tenant=2)]
@@ -290,7 +302,9 @@ class TestBigGangReservation:
 
     @pytest.mark.parametrize("policy", ["ltgf", "oef"])
     def test_passes_to_next_gang_while_limit_refuses_first(self, policy: str) -> None:
-        """Regression: a refused gang kept the reservation of its type, so gang 2 got none."""
+        """Regression: a refused gang kept the reservation of its GPU type, so the next gang got
+        none.
+        """
         at_us = 3 * HOUR_US
         jobs = [job(1, 6, max_price_micro=4), job(2, 6, tenant=2), job(3, 4)]
         held = [lease(1, 3, (1, 4), expires_us=at_us + 1)]
@@ -311,7 +325,7 @@ class TestBigGangReservation:
 
 class TestRefusedRenewal:
     def test_frees_gpus_for_best_fitting_gang(self) -> None:
-        """Job 1 may not borrow at this price. Job 2 gets its node, not the larger node."""
+        """Job 1 may not borrow at this price. Job 2 gets the node of job 1, not the larger node."""
         jobs = [job(1, 4, terms=1, max_price_micro=0), job(2, 4), job(3, 4)]
         held = [lease(1, 1, (1, 4)), lease(2, 3, (3, 4), expires_us=AT_US + 1)]
         round_ = snapshot(
@@ -344,5 +358,5 @@ class TestFairnessWindow:
                 pool.round()
             shares = [decision.shares[0] for decision in pool.decisions[42:]]
             got[window_s] = sum(share.own + share.borrowed for share in shares)
-        assert abs(got[3600] - 18 * 4) <= 4  # the difference is at most one pick
+        assert abs(got[3600] - 18 * 4) <= 4  # the difference is at most the GPUs of one pick
         assert got[0] <= 14 * 4

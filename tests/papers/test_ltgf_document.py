@@ -1,4 +1,4 @@
-"""docs/policies/ltgf.md describes the options, the preset and the reasons correctly."""
+"""Check the options, the preset and the reasons in docs/policies/ltgf.md against the policy."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class TestRoundInvariants:
 
     @given(rounds())
     def test_certificate_holds(self, snapshot: Snapshot) -> None:
-        """The certificate checks the order by rho, also for jobs tried on several types."""
+        """The certificate also checks the order by rho of jobs that were tried on several types."""
         decision = decide_round(snapshot)
         items = certify_round(snapshot, decision).findings
         assert not [item for item in items if item.verdict is Verdict.VIOLATED]
@@ -138,7 +138,7 @@ class TestRoundInvariants:
         options = {"work_conserving": True, "reserve_after_leases": 0}
         decision = decide_round(replace(snapshot, options=options))
         if any(skip.numbers.get("withdrawn") for skip in decision.skips):
-            return  # its GPUs stay free until the next round
+            return  # the GPUs of a withdrawn pick stay free until the next round
         free = {node.id: node.gpus for node in snapshot.nodes}
         ended = {end.lease for end in decision.ends}
         placements = [row.placement for row in snapshot.leases if row.id not in ended]
@@ -229,8 +229,7 @@ class TestLongRun:
 def busy(gang: int, nodes: int, seed: int, after_leases: int) -> Pool:
     """Return a pool full of small jobs whose leases end at different times, and one large gang.
 
-    Each of two tenants owns half. The gang is tenant 1's only job, so it heads the least-rho
-    tenant.
+    Each of two tenants owns half. The gang is tenant 1's only job, and tenant 1 has the lowest rho.
     """
     rng = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
     runs = [
@@ -249,7 +248,7 @@ def busy(gang: int, nodes: int, seed: int, after_leases: int) -> Pool:
 
 
 def leases_waited(small: Pool, limit: int) -> float | None:
-    """Return lease lengths from the gang's submission to its start; None if over `limit`."""
+    """Return the wait of the gang, in lease lengths, or None if it exceeds `limit`."""
     gang = small.runs[-1].job
     while small.at_us <= gang.submitted_us + limit * small.lease_us:
         at_us = small.at_us
@@ -262,7 +261,7 @@ class TestBigGang:
     @given(st.integers(2, 4), st.data())
     @settings(max_examples=some())
     def test_starts_within_k_plus_few_leases(self, nodes: int, data: st.DataObject) -> None:
-        """It takes K leases until nodes are held back, one until they are empty, and one round."""
+        """The wait is at most K leases, one lease until the nodes are empty, and one round."""
         gang = data.draw(st.integers(5, 8 * nodes))
         after_leases = data.draw(st.integers(1, 3))
         small = busy(gang, nodes, data.draw(st.integers(0, 1000)), after_leases)

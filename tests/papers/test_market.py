@@ -49,7 +49,7 @@ def bid(job_id: int, price: str) -> Utility:
 
 
 def granted(decision: Decision) -> dict[int, tuple[int, int, int]]:
-    """Return (own GPUs, borrowed GPUs, price) by job."""
+    """Return (own GPUs, borrowed GPUs, price) of each granted job."""
     return {row.job: (row.own, row.borrowed, row.price_micro) for row in decision.grants}
 
 
@@ -89,7 +89,9 @@ class TestOwnQuota:
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
     def test_clears_node_lease_by_lease_for_gang(self) -> None:
-        """The two borrowed leases of a node end in different rounds; the first is not renewed."""
+        """The two borrowed leases of a node end in different rounds; the first to end is not
+        renewed.
+        """
         ahead = AT_US + HOUR_US // 2
         leases = [
             lease(1, 1, (1, 4), borrowed=4, own=0),
@@ -111,7 +113,10 @@ class TestOwnQuota:
         assert next(row for row in decision.grants if row.job == 4).placement == ((1, 8),)
 
     def test_plans_start_at_end_of_own_lease(self) -> None:
-        """No GPU is free; job 1 of the tenant ends after 2 of its 3 hours."""
+        """No GPU is free.
+
+        Job 1 of the same tenant ends in two hours, so job 3 is planned to start then.
+        """
         running = [
             lease(1, 1, (1, 4), expires_us=AT_US + HOUR_US),
             lease(2, 2, (1, 4), tenant=2, expires_us=AT_US + HOUR_US),
@@ -133,7 +138,7 @@ class TestBorrower:
     RUNNING = (lease(9, 1, (1, 4), expires_us=AT_US + HOUR_US),)
 
     def test_starts_if_worth_price_with_own_gpus_counted(self) -> None:
-        """The job pays the posted price of the round, not the price after its GPUs are counted."""
+        """The job pays the posted price, not the higher price that includes its own GPUs."""
         jobs = [job(1, 4), job(2, 2)]
         asked = market(jobs, [*self.RUNNING], price_micro=ETA[4])
         decision = decide_round(replace(asked, utilities=(bid(2, "0.681793"),)))
@@ -155,10 +160,11 @@ class TestBorrower:
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (681_792, 681_793)
 
     def test_refused_decaying_job_shows_value_and_price(self) -> None:
-        """f = 2.8 - 2 t for 2 GPUs: now 0.4 per GPU-hour at the price eta(7), after an hour 0.
+        """f = 2.8 - 2 t for 2 GPUs: now worth 0.4 per GPU-hour at a price of eta(7), in an hour
+        worth 0.
 
-        The larger lease ends after 3 hours, and eta(3) is below 0.4. If its value now were compared
-        with that later price, it would seem to be admitted.
+        The larger lease ends after 3 hours, and eta(3) is below 0.4. Today's value must not be
+        compared with that later price, or the job would seem to be admitted.
         """
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         jobs = [
@@ -188,7 +194,7 @@ class TestBorrower:
         assert reasons(decision) == {2: Reason.PLANNED_LATER}
 
     def test_decaying_job_starts_now_at_higher_price(self) -> None:
-        """f = 10 - 4 t: now it gains at least 6 - 2 x 0.681793, an hour later at most 2."""
+        """f = 10 - 4 t: a start now gains at least 6 - 2 x 0.681793, one in an hour at most 2."""
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         asked = market([job(1, 4), job(2, 2, tenant=3)], [*self.RUNNING], quotas=quotas)
         hasty = read_utility(2, "linear k=-4 g=10")
@@ -215,7 +221,7 @@ class TestBorrower:
         assert not decide_round(half).grants
 
     def test_equal_jobs_are_served_by_arrival(self) -> None:
-        """Once the first job is counted, the price eta(8) exceeds the second job's value of 0.7."""
+        """With the first job counted, the price eta(8) exceeds the second job's value of 0.7."""
         jobs = [job(1, 4), job(3, 2), job(2, 2)]
         asked = market(jobs, [*self.RUNNING], utilities=(bid(2, "0.7"), bid(3, "0.7")))
         assert set(granted(decide_round(asked))) == {2}
@@ -230,7 +236,7 @@ class TestBorrower:
         )))) == {7}  # fmt: skip
 
     def test_picks_gpu_type_with_largest_gain(self) -> None:
-        """A job whose value decays prefers the empty type, which is cheaper; both have room."""
+        """Both types have room. A job with decaying value prefers the empty, cheaper type."""
         quotas = (
             Entitlement(1, "k80", 4), Entitlement(1, "v100", 4), Entitlement(3, "k80", 0),
             Entitlement(3, "v100", 0),
@@ -291,7 +297,9 @@ class TestTheta:
         assert decide_round(low).prices[0].theta_milli == 2000
 
     def test_is_capped_at_maximum_of_books(self) -> None:
-        """A bid of a billion base rates needs a theta of twelve digits, the books' maximum."""
+        """A bid of a billion times the base rate needs a theta of twelve digits, the stored
+        maximum.
+        """
         for worth, milli in (("999999", 10**9), ("1000000000", 10**12 - 1)):
             utility = bid(1, worth)
             asked = market([job(1, 1)], options={"theta": "history"}, utilities=(utility,))
@@ -348,7 +356,7 @@ def random_jobs(rng: random.Random, count: int = 40) -> tuple[SimJob, ...]:
 
 
 def life(seed: int, rounds: int = 120, **options: Any) -> list[tuple[Snapshot, Decision]]:
-    """Return the rounds of a pool over a few hours."""
+    """Return the rounds of a simulated pool over a few hours."""
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     cluster = Cluster(
         make_nodes({"v100": 2}, 8),
@@ -368,7 +376,7 @@ def life(seed: int, rounds: int = 120, **options: Any) -> list[tuple[Snapshot, D
 
 
 def hourly_micro(asked: Snapshot, job_: Job) -> int:
-    """Return the value of an hour of a job's GPUs, computed without the policy's code."""
+    """Return the value of an hour of the job per GPU, computed without the policy's code."""
     said = {row.id: row for row in asked.utilities}.get(job_.id)
     if said is None:
         return job_.max_price_micro if job_.max_price_micro is not None else CREDIT_MICRO
@@ -392,7 +400,7 @@ SEEDS = range(8)
 class TestRoundInvariants:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_hourly_price_never_exceeds_borrower_value(self, seed: int) -> None:
-        """With theta of `history`, a few jobs of very high value exclude others for a long time."""
+        """If theta is `history`, a few jobs of very high value exclude others for a long time."""
         paid, theta = 0, "history" if seed < 2 else "fixed"
         for before, decision in life(seed, interval_s=(0, 300)[seed % 2], theta=theta):
             asked = replace(before, service=decision.service, changes=())
@@ -408,7 +416,7 @@ class TestRoundInvariants:
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_last_borrower_is_worth_next_posted_price(self, seed: int) -> None:
-        """With a fixed theta, the last admitted borrower is worth the next posted price."""
+        """The last admitted borrower values an hour at no less than the next posted price."""
         for before, decision in life(seed, theta="fixed"):
             paid = [row for row in decision.grants if row.borrowed]
             if not paid or paid[-1].order != len(decision.grants) + len(decision.renewals):
@@ -420,7 +428,9 @@ class TestRoundInvariants:
 
 class TestPoolStability:
     def test_started_jobs_finish_without_new_arrivals(self) -> None:
-        """Forty bids of 0.9 compete for 16 GPUs: jobs that start also run to their end."""
+        """Forty jobs with bids of 0.9 compete for 16 GPUs; each job that starts also runs to its
+        end.
+        """
         jobs = tuple(
             SimJob(
                 number, 1, 2, 0, 5 * HOUR_US, estimate_us=5 * HOUR_US,

@@ -1,6 +1,6 @@
 """Promises of the market in each round, measured independently of the policy.
 
-No job borrows above its value, and no borrowed lease goes before an owner's job.
+No job borrows above its value, and no borrowed lease is preferred to an owner's job.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def verdicts(asked: Snapshot) -> tuple[Verdict, Verdict]:
 
 
 def varied(asked: Snapshot, seed: int) -> Snapshot:
-    """Return the round with other options, and with more or fewer declared values."""
+    """Return the round with other estimates, maximum prices and options, and more or fewer declared
+    values.
+    """
     rng = random.Random(seed)  # noqa: S311 - a case, not a secret
     jobs = [
         replace(
@@ -95,7 +97,7 @@ class TestRandomRounds:
             assert Verdict.VIOLATED not in {row.verdict for row in found.values()}
 
     def test_rounds_include_waiting_owners_and_borrowers(self) -> None:
-        """Many of 300 crowded rounds have waiting owners, and many have borrowers."""
+        """Many of 300 crowded rounds have owners that wait, and many have borrowers."""
         seen: Counter[str] = Counter()
         for seed in range(300):
             asked = crowded_round(seed)
@@ -123,7 +125,7 @@ def borrowing(utility: Utility | None = None, **fields: Any) -> tuple[Snapshot, 
 
 
 def at_price(asked: Snapshot, decision: Decision, price_micro: int) -> CertificateItem:
-    """Return the certificate line if the round had posted and charged another price."""
+    """Return the certificate line for the case that another price was posted and charged."""
     prices = tuple(replace(row, price_micro=price_micro) for row in asked.prices)
     terms = tuple(replace(row, price_micro=price_micro) for row in decision.grants)
     return lines(replace(asked, prices=prices), replace(decision, grants=terms))[WORTH]
@@ -147,20 +149,21 @@ class TestIndividualRationality:
             (bid(2, "0.9"), {}, 900_000),
             (None, {"max_price_micro": 700_000}, 700_000),
             (None, {}, 1_000_000),  # the default bid is the base rate
-            # a maximum price is checked by another line
+            # another certificate line checks maximum prices
             (bid(2, "0.9"), {"max_price_micro": 800_000}, 900_000),
-            # 3 h of work on 2 GPUs: f(3 h) = 9 - 2 x 3 credits, over 6 GPU-hours.
+            # 3 h of work on 2 GPUs: the value is f(3 h) = 9 - 2 x 3 credits for 6 GPU-hours.
             (read_utility(2, "linear k=-2 g=9"), {"estimate_us": 3 * HOUR_US - 1}, 500_000),
-            # (6 / 2)^2 = 9 credits over 4 GPU-hours.
+            # The value is (6 / 2)^2 = 9 credits for 4 GPU-hours.
             (read_utility(2, "convex e=6 kappa=2"), {"estimate_us": 2 * HOUR_US}, 2_250_000),
-            # The duration is unknown, so one lease length: (6 / 1)^1 over 2 GPU-hours.
+            # The duration is unknown, so one lease length counts: (6 / 1)^1 credits for 2
+            # GPU-hours.
             (read_utility(2, "convex e=6 kappa=1"), {}, 3_000_000),
         ],
     )
     def test_is_violated_above_hourly_value(
         self, said: Utility | None, job_fields: dict[str, Any], hourly: int
     ) -> None:
-        """The submission was some microseconds ago, so the value is slightly lower."""
+        """The job was submitted some microseconds ago, so its value is slightly lower."""
         asked = market([job(1, 4), job(2, 2, **job_fields)], utilities=(said,) if said else ())
         row = replace(lease(2, 2, (1, 2), own=0, borrowed=2))
         decision = decide_round(replace(asked, leases=(row,)))
@@ -197,7 +200,7 @@ class TestIndividualRationality:
 
     @given(SEEDS)
     def test_hourly_value_matches_policy(self, seed: int) -> None:
-        """Two computations of the value of an hour, from the same rows, are equal."""
+        """Two independent computations of the value of an hour give equal results."""
         from evenshare_core.policies.market.job_values import JobValues
         from evenshare_core.policies.market.options import MarketOptions
         from evenshare_core.policies.market.pool import PricedPool
@@ -228,10 +231,10 @@ class TestIndividualRationality:
 
 
 class TestPartlyBorrowedLease:
-    """A lease that borrows some of its GPUs loses them to an owner.
+    """A lease with own and borrowed GPUs ends for an owner's job.
 
-    Its own GPUs do not become idle quota, since another lease of the tenant then counts as own. Job
-    6 would pay 0.7, but an hour is worth 0.2 to it.
+    Its own GPUs do not become idle quota, because another lease of the tenant then counts as own.
+    Job 6 would pay 0.7, but values an hour at 0.2.
     """
 
     def asked(self) -> Snapshot:
@@ -255,10 +258,11 @@ class TestPartlyBorrowedLease:
 
 
 def half_clear() -> Snapshot:
-    """Return a round: job 8 of tenant 2 needs a node within quota, and two borrowed leases run.
+    """Return a round in which job 8 of tenant 2 needs a whole node; two nodes have borrowed leases.
 
-    Node 1 is clear in ten minutes. Node 2 is clear in an hour minus a microsecond, and has more
-    free GPUs. Job 9 of tenant 1 was submitted later and would borrow four GPUs.
+    Job 8 is within quota. Node 1 has room for it in ten minutes. Node 2 has room in an hour minus a
+    microsecond, but more free GPUs now. Job 9 of tenant 1 was submitted later and would borrow four
+    GPUs.
     """
     quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 16))
     leases = [
@@ -272,7 +276,9 @@ def half_clear() -> Snapshot:
 
 class TestQuotaGuarantee:
     def test_reserves_node_that_clears_first(self) -> None:
-        """The node with more free GPUs is not kept, because its last lease may be the newest."""
+        """Node 1 is reserved although node 2 has more free GPUs, because node 1 has room for job 8
+        earlier.
+        """
         decision = decide_round(half_clear())
         assert [(row.job, row.placement) for row in decision.grants] == [(9, ((2, 4),))]
         row = lines(half_clear(), decision)[QUOTAS]
@@ -280,7 +286,10 @@ class TestQuotaGuarantee:
         assert (row.worst, row.tenant, row.total) == (600, 2, 4)
 
     def test_switches_node_if_lease_there_becomes_own_quota(self) -> None:
-        """Tenant 1 now has quota for its four GPUs: node 1 is never clear, node 2 is in an hour."""
+        """Tenant 1 now has quota for its four GPUs.
+
+        So only node 2 will have room for job 8, in an hour.
+        """
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         asked = half_clear()
         over = replace(asked.leases[0], expires_us=AT_US)
@@ -289,16 +298,16 @@ class TestQuotaGuarantee:
         assert [(row.job, row.own) for row in decision.renewals] == [(1, 4)]
         row = lines(asked, decision)[QUOTAS]
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 1, 3599.999999)
-        # job 9 starts on node 1 next to the lease, not on node 2
+        # job 9 starts on node 1, not on node 2, which is reserved for job 8
         assert granted(decision) == {9: (0, 4, 0)}
 
     def test_is_violated_by_borrower_on_reserved_node(self) -> None:
-        """Job 8 would wait until node 2 is clear, or longer if more GPUs there are borrowed."""
+        """If GPUs of node 1 are borrowed, job 8 must wait for room on node 2, or longer."""
         decision = decide_round(half_clear())
         moved = replace(decision.grants[0], placement=((1, 4),))
         row = lines(half_clear(), replace(decision, grants=(moved,)))[QUOTAS]
         assert (row.verdict, row.broken) == (Verdict.VIOLATED, (2,))
-        assert row.worst == 3599.999999  # the wait for node 2, on which no GPUs are kept
+        assert row.worst == 3599.999999  # the wait for node 2, on which no GPUs are reserved
 
     def test_is_violated_by_renewal_on_reserved_node(self) -> None:
         asked = half_clear()
@@ -320,7 +329,9 @@ class TestQuotaGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 1, (2,))
 
     def test_holds_if_room_is_reserved_for_earlier_job(self) -> None:
-        """Node 1 is kept for job 8, so job 9, which is also within quota, does not get its GPUs."""
+        """Node 1 is reserved for job 8, so job 9 does not get its GPUs, although it is within
+        quota.
+        """
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
         full = replace(asked.leases[1], placement=((2, 8),), borrowed=8)
@@ -331,7 +342,7 @@ class TestQuotaGuarantee:
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 2, 600)
 
     def test_is_violated_by_room_beyond_earlier_reservation(self) -> None:
-        """Only one node is kept for job 8, and both nodes have room for job 9."""
+        """Only one node is reserved for job 8, but job 9 would fit on both nodes."""
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
         asked = replace(asked, jobs=jobs)
@@ -348,7 +359,7 @@ class TestQuotaGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 0, (1,))
 
     def test_ignores_jobs_that_fit_on_no_node(self) -> None:
-        """Job 8 is larger than a node, and leases within quota leave too few GPUs for job 9."""
+        """Job 8 is larger than a node. Leases within quota leave too few GPUs for job 9."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         own = [lease(n, n, (n, 4), tenant=1, expires_us=AT_US + HOUR_US) for n in (1, 2)]
         jobs = [job(1, 4), job(2, 4), job(8, 12, tenant=2), job(9, 6, tenant=2)]

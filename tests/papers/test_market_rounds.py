@@ -29,7 +29,7 @@ NOBODYS = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 0))
 
 
 def with_job(asked: Snapshot, more: Job, utility: Utility | None = None) -> Snapshot:
-    """Return the same round with one more job, active since its submission."""
+    """Return the same round with one more job, which is active since its submission."""
     change = Change(
         asked.at_us, ChangeKind.ACTIVE, more.tenant, more.id, more.gpus, more.gpu_types or ("v100",)
     )
@@ -56,7 +56,7 @@ def above_quota(asked: Snapshot, gpus: int, tenant: int) -> bool:
 
 
 class TestAdditionalJob:
-    """The next price of each GPU type with an additional job, and without it."""
+    """Compare the next price of each GPU type with an additional job, and without it."""
 
     @given(SEEDS, st.booleans())
     def test_last_borrower_never_lowers_prices(self, seed: int, several_types: bool) -> None:
@@ -83,7 +83,7 @@ class TestAdditionalJob:
         number = max(row.id for row in asked.jobs) + 1
         more = with_job(
             asked, Job(number, 4, 1, AT_US), Utility(number, UtilityKind.BID, most)
-        )  # the additional job is of a tenant without quota
+        )  # the additional job belongs to a tenant without quota
         assert posted(decide_round(more))["v100"] >= posted(decide_round(asked))["v100"]
 
     def test_raises_price_in_many_rounds(self) -> None:
@@ -91,14 +91,14 @@ class TestAdditionalJob:
         for seed in range(60):
             asked = crowded_round(seed)
             number = max(row.id for row in asked.jobs) + 1
-            more = Job(number, 4, 1, AT_US)  # a job of a tenant without quota
+            more = Job(number, 4, 1, AT_US)  # the job belongs to a tenant without quota
             worth = Utility(number, UtilityKind.BID, 9 * CREDIT_MICRO)
             after = posted(decide_round(with_job(asked, more, worth)))
             raised += after["v100"] > posted(decide_round(asked))["v100"]
         assert raised > 10
 
     def test_owner_may_lower_price(self) -> None:
-        """For a single GPU of its quota, an owner's job ends a borrowed lease of eight GPUs."""
+        """A borrowed lease of eight GPUs ends because an owner's job needs one GPU of its quota."""
         row = lease(1, 1, (1, 8), own=0, borrowed=8)
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         asked = market([job(1, 8)], [row], quotas=quotas)
@@ -106,14 +106,14 @@ class TestAdditionalJob:
         assert posted(decide_round(with_job(asked, job(2, 1, tenant=2)))) == {"v100": ETA[1]}
 
     def test_earlier_job_may_lower_price(self) -> None:
-        """The job takes one GPU of the node that a gang of eight would have got."""
+        """The additional job takes one GPU of a node, so a gang of eight no longer fits."""
         asked = market([job(5, 8)], quotas=NOBODYS, utilities=(bid(5, "9"),))
         assert posted(decide_round(asked)) == {"v100": ETA[8]}
         more = with_job(asked, job(2, 1, tenant=2), bid(2, "9"))
         assert posted(decide_round(more)) == {"v100": ETA[1]}
 
     def test_most_valuable_job_may_lower_price_via_theta(self) -> None:
-        """A job that has no room raises theta to 31, and the price above the value of job 5."""
+        """A job that does not fit raises theta to 31, so the price exceeds the value of job 5."""
         running = [lease(1, 1, (1, 1), own=0, borrowed=1, expires_us=AT_US + HOUR_US)]
         asked = market(
             [job(1, 1), job(5, 5)], running, quotas=NOBODYS, options={"theta": "history"},
@@ -126,7 +126,7 @@ class TestAdditionalJob:
 
 
 class TestMaxPrice:
-    """Job 2 is worth 5 an hour and pays at most 0.6; with its GPUs counted, it costs eta(6)."""
+    """Job 2 values an hour at 5 and pays at most 0.6. Its own GPUs raise the price to eta(6)."""
 
     def beside(self, estimate_us: int | None, **options: object) -> Snapshot:
         jobs = [job(1, 4, estimate_us=estimate_us), job(2, 2, max_price_micro=600_000)]
@@ -134,7 +134,7 @@ class TestMaxPrice:
         return market(jobs, running, utilities=(bid(2, "5"),), options=options)
 
     def test_keeps_job_queued_below_price_with_own_gpus(self) -> None:
-        """At the posted price of 0 the job could start, but would end with its first term."""
+        """At the posted price of 0 the job could start, but it would end after its first term."""
         decision = decide_round(self.beside(None, horizon_s=3600))
         assert not decision.grants
         plan = plans(decision)[2]
@@ -147,7 +147,7 @@ class TestMaxPrice:
         assert skip.numbers == {"gpu_type": "v100", "needed": 2, **numbers}
 
     def test_plans_first_affordable_slot(self) -> None:
-        """The other lease ends after three hours, and eta(2) is below 0.6."""
+        """The other lease ends after three hours. The price is then eta(2), which is below 0.6."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4), Entitlement(3, "v100", 0))
         asked = self.beside(3 * HOUR_US)
         jobs = tuple(replace(row, tenant=3) if row.id == 2 else row for row in asked.jobs)
@@ -161,7 +161,9 @@ class TestMaxPrice:
         (600_000, Reason.PRICE_ABOVE_MAX), (None, Reason.PLANNED_LATER),
     ])  # fmt: skip
     def test_applies_to_later_plans(self, most: int | None, reason: Reason) -> None:
-        """Two GPUs are free in an hour at eta(8), above the maximum price and below the value."""
+        """In an hour two GPUs are free at eta(8), which is above the maximum price but below the
+        value.
+        """
         jobs = [
             job(1, 4, estimate_us=9 * HOUR_US), job(3, 2, tenant=2, estimate_us=HOUR_US),
             job(4, 2, tenant=2, estimate_us=9 * HOUR_US), job(5, 2, max_price_micro=most),
@@ -202,7 +204,7 @@ class TestMaxPrice:
 
 
 class TestUnusableGpuType:
-    """The profile of jobs 1 and 2 now has only a speed on k80, but both hold v100."""
+    """Jobs 1 and 2 hold V100s, but their profile now has only a speed on K80s."""
 
     PROFILES = (Profile(7, 1, (("k80", 1000),)),)
 
@@ -213,7 +215,9 @@ class TestUnusableGpuType:
         return market(jobs, leases, profiles=self.PROFILES, utilities=utilities, price_micro=ETA[6])
 
     def test_borrowed_lease_is_not_renewed(self) -> None:
-        """Regression: the lease was renewed at the posted price, with the note of own quota."""
+        """Regression: the lease was renewed at the posted price, with a note that its GPUs were own
+        quota.
+        """
         decision = decide_round(self.asked())
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
@@ -222,7 +226,7 @@ class TestUnusableGpuType:
         assert [(row.job, row.borrowed) for row in decision.renewals] == [(1, 0)]
 
     def test_reserves_no_node(self) -> None:
-        """Otherwise, job 3 of tenant 2 would wait for a node of a type on which it cannot run."""
+        """With a reserved node, job 3 of tenant 2 would wait for a type on which it cannot run."""
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         jobs = [job(1, 4), job(3, 8, tenant=2, profile=7), job(4, 2)]
         running = [lease(1, 1, (1, 4), own=0, borrowed=4, expires_us=AT_US + HOUR_US)]

@@ -65,7 +65,7 @@ def random_rows(seed: int, tenants: int, types: int) -> Array:
 
 
 def ordered_rows(seed: int, tenants: int, types: int) -> Array:
-    """Draw ratios of neighbouring types that do not fall from one tenant to the next."""
+    """Draw speedups; ratios of neighbouring types never fall from one tenant to the next."""
     chance = np.random.default_rng(seed)
     ratios = np.sort(chance.uniform(1, 2.5, (tenants, types - 1)), axis=0)
     return np.hstack([np.ones((tenants, 1)), np.cumprod(ratios, axis=1)])
@@ -180,8 +180,8 @@ class TestNoncooperativeRule:
         types: list[list[float]] = [[1, 3], [1, 4], [1, 1]]
         speedups, weights, _ = virtual_tenants([types, [[1, 5]]])
         honest = solve(speedups, [1, 5], "noncooperative", weights=list(weights))
-        # If it reported (1, 3), it would tie with the first and share GPUs; just below, it does
-        # not.
+        # With a reported speedup of 3, the job type would tie with the first and share its GPUs.
+        # Just below 3, it does not.
         claimed: list[list[float]] = [*types[:2], [1, 3 - 1e-9], [1, 5]]
         lie = solve(claimed, [1, 5], "noncooperative", weights=list(weights))
         assert honest.throughputs[:3].sum() == pytest.approx(1080 / 131, rel=RTOL)
@@ -195,7 +195,9 @@ class TestNoncooperativeRule:
         assert 10 - found.shares[:, 1].sum() == pytest.approx(9.5, rel=RTOL)
 
     def test_is_pareto_efficient_if_all_types_are_usable(self) -> None:
-        """All GPU types have positive prices, so no tenant can gain unless another one loses."""
+        """All GPU types have positive prices, so no tenant can gain without a loss of another
+        tenant.
+        """
         for seed in range(40):
             found = solve(random_rows(seed, 5, 3), [2, 1, 1], "noncooperative")
             assert found.prices is not None

@@ -1,4 +1,4 @@
-"""OEF from fractions to leases: worked examples, long runs, and departures from the paper."""
+"""OEF from fractions to leases: worked examples, long runs, and differences from the paper."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def throughputs(pool: Cluster, decision: Decision) -> dict[int, float]:
 
 
 class TestSeveralJobTypes:
-    """OEF 4.2.4: a job type is a virtual tenant with its part of the weight."""
+    """OEF 4.2.4: each job type is a virtual tenant with a part of its tenant's weight."""
 
     PROFILES = (
         profile(1, 1, 1000, 2000), profile(2, 1, 1000, 3000),
@@ -101,7 +101,7 @@ def four_tenants() -> tuple[Cluster, list[int]]:
 
 
 class TestFourTenants:
-    """OEF 6.2: four tenants on 8 GPUs of each of three types; one leaves at minute 40."""
+    """OEF 6.2: four tenants share 8 GPUs of each of three types; one tenant leaves at minute 40."""
 
     def jobs(self) -> list[SimJob]:
         return [
@@ -149,7 +149,9 @@ class TestFourTenants:
                 assert held[key] / count == pytest.approx(told.get(key, 0), abs=0.1)
 
     def test_average_gpus_match_ideal_for_large_gangs(self) -> None:
-        """Its share of a type is below its gang, so its deviation grows until the gang can run."""
+        """The tenant's share of a type is less than its gang, so its deviation grows until the gang
+        can run.
+        """
         pool = cluster([[4]], {1: 1, 2: 3})
         jobs = [*queue(1, 3, gpus=2), *queue(2, 9, first=11)]
         held: Counter[int] = Counter()
@@ -161,7 +163,7 @@ class TestFourTenants:
 
 class TestStarvation:
     def test_order_by_starvation_serves_jobs_in_turn(self) -> None:
-        """Two GPUs, five jobs: every job gets its turn, and none waits for two turns."""
+        """Five jobs share two GPUs: every job gets its turn, and none waits for two turns."""
         pool = cluster([[2]], {1: 2})
         ran = [
             sorted(lease.job for lease in state.leases.values())
@@ -176,7 +178,7 @@ class TestStarvation:
         assert ran == [[1, 2]] * 4
 
     def test_selects_starved_jobs_and_places_largest_first(self) -> None:
-        """The jobs that waited longest are chosen; the largest of them is placed first."""
+        """The jobs that waited longest are selected. Among these, the largest is placed first."""
         pool = cluster([[4, 2]], {1: 6})
         jobs = [*queue(1, 2, gpus=1), *queue(1, 1, gpus=4, first=3), *queue(1, 9, first=4)]
         ((_, decision, _),) = rounds(pool, jobs, 1)
@@ -184,7 +186,9 @@ class TestStarvation:
         assert decision.grants[0].placement == ((1, 4),)
 
     def test_reservation_starts_gang_behind_own_small_jobs(self) -> None:
-        """The tenant never has enough GPUs at once, so nodes are held back after two leases."""
+        """The tenant never has enough GPUs free at the same time, so nodes are held back after two
+        leases.
+        """
         pool = cluster([[4]], {1: 4})
         small = [
             copy(job, submitted_us=index * 5 * MINUTE_US)
@@ -263,7 +267,7 @@ class TestWithoutQuota:
 
 class TestLeftovers:
     def test_go_to_largest_deviation_with_fitting_job(self) -> None:
-        """Two tenants have 2.5 of 5 GPUs each and gangs of 2, so one GPU fits neither gang."""
+        """Two tenants have 2.5 of 5 GPUs each, and gangs of 2, so no gang can use the fifth GPU."""
         pool = cluster([[5]], {1: 1, 2: 1, 3: 0})
         jobs = [*queue(1, 4, gpus=2), *queue(2, 4, gpus=2, first=11), *queue(3, 4, first=21)]
         for _, _, state in rounds(pool, jobs, 6):
@@ -274,7 +278,10 @@ class TestLeftovers:
 
     @pytest.mark.parametrize("lease_min", [5, 10])
     def test_count_as_received_if_too_few_for_own_gang(self, lease_min: int) -> None:
-        """A tenant has 5 of 10 GPUs and gangs of 4: the fifth goes to others, and is not saved."""
+        """A tenant has 5 of 10 GPUs and gangs of 4.
+
+        Other tenants use the fifth GPU, which is not saved up.
+        """
         pool = cluster([[10]], {1: 1, 2: 1})
         jobs = [*queue(1, 4, gpus=4), *queue(2, 15, first=11)]
         for _, _, state in rounds(pool, jobs, 12, lease_min=lease_min):
@@ -282,12 +289,16 @@ class TestLeftovers:
             for lease in state.leases.values():
                 held[lease.tenant] += lease.gpus
             assert held == {1: 4, 2: 6}
-            assert state.memory["rows"] == []  # the row has neither a deviation nor a rate
+            # the row is dropped, because it has neither a deviation nor a rate
+            assert state.memory["rows"] == []
             assert len(state.memory["extra"]) == 1
 
 
 class TestOrders:
-    """Only steps 3 and 5, with given deviations: tenant 1 has no quota, tenant 3 is behind."""
+    """Test only steps 3 and 5, with given deviations.
+
+    Tenant 1 has no quota; tenant 3 got too little so far.
+    """
 
     @staticmethod
     def picks(gpus: int) -> tuple[list[JobType], SharingPicks]:
@@ -362,7 +373,7 @@ class TestSkippedRounds:
         assert some.rounds < every.rounds
 
     def test_deviations_are_unchanged(self) -> None:
-        """The next round has the same memory whether or not quiet rounds are skipped."""
+        """The memory in the next round is the same whether or not quiet rounds are skipped."""
         rules = Rules(
             "oef", {"environment": "noncooperative"}, round_us=MINUTE_US, lease_us=60 * MINUTE_US
         )
@@ -384,7 +395,7 @@ class TestSkippedRounds:
 
 
 class TestThroughputGain:
-    """The work done in half a day on the same GPUs, by the speeds of profiles."""
+    """Compare the work done in half a day on the same GPUs, by the speeds in the profiles."""
 
     @staticmethod
     def work_done(policy: str, seed: int) -> int:
@@ -420,7 +431,7 @@ class TestDocument:
 
 
 class TestLargeGangs:
-    """A gang of 8 whose tenant is owed half of the 8 GPUs competes with jobs of one GPU."""
+    """A gang of 8 competes with jobs of one GPU; its tenant is entitled to half of the 8 GPUs."""
 
     def granted(self, own_type: int) -> int:
         pool = cluster(

@@ -1,4 +1,6 @@
-"""The order line of LTGF's certificates: honest rounds are green, manipulated ones are red."""
+"""The order line of LTGF's certificates: it is green for honest rounds and red for manipulated
+ones.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ class TestHonestRounds:
             seen["withdrawn"] += any(skip.numbers.get("withdrawn") for skip in decision.skips)
             seen["kept"] += bool(decision.memory.get("reserved"))
             seen["noted"] += any(grant.key.note for grant in decision.grants)
-        # All cases in which a round may skip a job occurred.
+        # A round may skip a job in three cases; each case occurred.
         assert seen["picks"] > 3000
         assert min(seen["withdrawn"], seen["kept"], seen["noted"]) >= 2
 
@@ -106,7 +108,7 @@ class TestHonestRounds:
 
 
 def busy(seed: int, **fields: Any) -> tuple[Snapshot, Decision]:
-    """Return a round of several tenants without reservations, and its decision."""
+    """Return a round of several tenants, without reserved GPUs, and its decision."""
     known: dict[str, Any] = {
         "nodes": 6, "tenants": 4, "pending": 40, "fill": 0.9, "expired": 0.6,
         "gpu_types": ("v100",), "several": 0,
@@ -120,7 +122,7 @@ def terms(decision: Decision) -> list[Grant | Renew]:
 
 
 def without(decision: Decision, tenant: int) -> Decision:
-    """Return the decision without the picks of a tenant."""
+    """Return the decision without the grants and renewals of a tenant."""
     grants = tuple(row for row in decision.grants if row.tenant != tenant)
     renewals = tuple(row for row in decision.renewals if row.tenant != tenant)
     return replace(decision, grants=grants, renewals=renewals)
@@ -136,7 +138,7 @@ def served_tenants(seeds: range) -> Iterator[tuple[Snapshot, Decision, int]]:
 
 class TestManipulatedRounds:
     def test_detects_tenant_without_picks(self) -> None:
-        """GPUs that would fit its jobs stay idle."""
+        """The jobs of the tenant would fit on GPUs that stay idle."""
         cases = 0
         for snapshot, decision, tenant in served_tenants(range(20)):
             row = order(snapshot, without(decision, tenant))
@@ -187,12 +189,13 @@ class TestManipulatedRounds:
     @pytest.mark.parametrize(
         ("gang", "passed_us", "nodes", "idle"),
         [
-            # waited too long, does not fit, and holds no more than it needs: allowed
+            # allowed: the gang waited too long, does not fit, and holds back no more GPUs than it
+            # needs
             (4, 4, 2, ()),
-            (4, 5, 2, (2,)),  # has not waited too long yet
-            (4, None, 2, (2,)),  # was never skipped
-            (3, 4, 2, (2,)),  # holds back more than it needs
-            (2, 4, 1, (1, 2)),  # fits on free GPUs
+            (4, 5, 2, (2,)),  # the gang has not waited too long yet
+            (4, None, 2, (2,)),  # the gang was never skipped
+            (3, 4, 2, (2,)),  # more GPUs are held back than the gang needs
+            (2, 4, 1, (1, 2)),  # the gang fits on free GPUs
         ],
     )
     def test_detects_wrongly_reserved_gpus(
@@ -220,7 +223,7 @@ class TestManipulatedRounds:
 
     @pytest.mark.parametrize("note", ["", RESERVED, OTHER_TYPE])
     def test_detects_swapped_picks_of_poorest_and_richest(self, note: str) -> None:
-        """A pick's note excuses its order only if the job waited too long."""
+        """A pick's note excuses the order only if the job has waited too long."""
         cases = 0
         for seed in range(40):
             snapshot, decision = busy(seed)
@@ -248,7 +251,7 @@ class TestManipulatedRounds:
         assert cases > 10
 
     def test_detects_gpus_of_poorest_given_to_richest(self) -> None:
-        """No GPU is idle, but a tenant far above its share holds GPUs that a starving one needs."""
+        """No GPU is idle, but a tenant far above its share gets the GPUs of a starving tenant."""
         snapshot = starving()
         honest = decide_round(snapshot)
         assert {grant.tenant for grant in honest.grants} == {1, 2}
@@ -259,7 +262,7 @@ class TestManipulatedRounds:
         assert (row.tenant, row.other, row.worst) == (1, 2, None)
 
     def test_detects_small_jobs_in_place_of_gang(self) -> None:
-        """Each small job takes one GPU of a node, so the gang no longer fits after the first."""
+        """Eight small jobs take one GPU each, and with one GPU less the gang no longer fits."""
         snapshot = starving(gang=8)
         mine = [job for job in snapshot.jobs if job.tenant == 2]
         honest = decide_round(snapshot)
@@ -286,7 +289,7 @@ def starving(gang: int = 1) -> Snapshot:
     held = [snapshots.lease(n, n, (1, 1), tenant=2) for n in range(21, 29)]
     quotas = [Entitlement(tenant, "v100", 4) for tenant in (1, 2)]
     snapshot = snapshots.snapshot([*mine, *theirs], held, nodes={1: 8}, quotas=quotas)
-    # Their leases end and the jobs are removed, since only waiting jobs can get grants.
+    # Only waiting jobs can get grants, so the leases end and their jobs are removed.
     ended = {lease.job for lease in held}
     return replace(
         snapshot,
@@ -300,7 +303,7 @@ def starving(gang: int = 1) -> Snapshot:
 
 
 def given(jobs: list[Job], places: list[tuple[int, int]]) -> tuple[Grant, ...]:
-    """Return grants of these jobs on these (node, GPUs), in this order."""
+    """Return grants of these jobs at these (node, GPUs), picked in this order."""
     return tuple(
         Grant(number, job.id, job.tenant, "v100", (place,), Key(None, None))
         for number, (job, place) in enumerate(zip(jobs, places, strict=True), start=1)
@@ -308,7 +311,7 @@ def given(jobs: list[Job], places: list[tuple[int, int]]) -> tuple[Grant, ...]:
 
 
 def test_gpu_swap_does_not_hide_idle_room() -> None:
-    """The final use of each node is computed correctly if a renewal and a grant swap GPUs."""
+    """The use of each node is still computed correctly if a renewal and a grant swap GPUs."""
     jobs = [snapshots.job(n, 4, tenant=1 + n % 2) for n in range(1, 7)]
     held = [snapshots.lease(n, n, (n, 4), tenant=1 + n % 2) for n in (1, 2)]
     quotas = [Entitlement(tenant, "v100", 8) for tenant in (1, 2)]

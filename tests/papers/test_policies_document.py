@@ -1,4 +1,4 @@
-"""The table of all policies in the documents agrees with the policies."""
+"""Compare the table of all policies in the documents with the policies."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from evenshare_core.units import CREDIT_MICRO, HOUR_US
 
 USER_1, USER_2 = 1, 2
 THETA_MILLI = 16_000
-# (resource, capacity, quota of each user, used on s1, borrowed by j12)
+# resource: (capacity, quota of each user, used on s1, borrowed by j12)
 RESOURCES = {"workers": (8, 4, 2, 3), "ps": (4, 2, 1, 1)}
 
 
@@ -32,7 +32,7 @@ def hour(slot: int) -> int:
 
 
 def sums_of(resource: str) -> IdleSums:
-    """Return both users' idle quota over the slots, before j12 takes its part (eq. 2)."""
+    """Return both users' idle quota over the slots, before j12 borrows its part (eq. 2)."""
     capacity, quota, used, _ = RESOURCES[resource]
     sums = IdleSums()
     sums.entitle(hour(8), capacity, {USER_1: (quota, None), USER_2: (quota, None)})
@@ -41,7 +41,7 @@ def sums_of(resource: str) -> IdleSums:
 
 
 def paid(start: int, end: int) -> dict[int, int]:
-    """Return what users 1 and 2 are paid for j12 in slots (start, end], by resource."""
+    """Return the payments to users 1 and 2 for j12 in slots (start, end], by resource."""
     earned = {USER_1: 0, USER_2: 0}
     for resource, (*_, used, borrowed) in RESOURCES.items():
         sums = sums_of(resource)

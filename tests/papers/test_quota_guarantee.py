@@ -38,7 +38,7 @@ def verdict(snapshot: Snapshot, decision: Decision) -> Verdict:
 
 
 def mixed(seed: int) -> tuple[Cluster, list[SimJob]]:
-    """Draw a pool of three GPU types, three node sizes, limits, and jobs of some or all types."""
+    """Draw a pool of three GPU types and node sizes, with limits; jobs accept some or all types."""
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     jobs = [
         replace(
@@ -85,7 +85,7 @@ def test_guarantee_holds_with_several_gpu_types_and_limits(
 
 
 def test_rounds_include_guarantee_preemptions() -> None:
-    """In many of these rounds, jobs are owed GPUs, and leases end for them."""
+    """In many of these rounds some jobs are owed GPUs, and leases end for these jobs."""
     seen: Counter[str] = Counter()
     for asked, decision, _ in played(1, (1, 1, 2, 3, 4, 5, 8), preset="tight"):
         seen[verdict(asked, decision)] += 1

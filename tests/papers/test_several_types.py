@@ -1,4 +1,4 @@
-"""Jobs that accept several GPU types: each type is tried, and the held type is counted."""
+"""Jobs that accept several GPU types: each type is tried, and the type that is held counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("quick_plans")
 
 MINUTE_US = 60 * SECOND_US
 ANY: tuple[str, ...] = ()
-# Policies, with options, under which no GPU is idle that a waiting job accepts.
+# Policies, with options, that leave no GPU idle if a waiting job accepts its type.
 CONSERVING: list[tuple[str, dict[str, Any]]] = [
     ("ltgf", {"reserve_after_leases": 0}),
     ("fifo", {"backfill": True, "whole_nodes": False}),
@@ -47,7 +47,7 @@ def job(id_: int, gpus: int, minutes: float, tenant: int = 1, **fields: Any) -> 
 
 
 def mixed(seed: int, hours: int = 2) -> tuple[Cluster, tuple[SimJob, ...]]:
-    """Draw three types, random quotas, and jobs that accept one type, some or any."""
+    """Draw a pool of three types, random quotas, and jobs that accept one, some or all types."""
     rng = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
     types = ("k80", "p100", "v100")
     nodes = [(name, 8) for name in types] + [(name, 4) for name in types if rng.random() < 0.5]
@@ -95,7 +95,9 @@ class TestTypeSelection:
     @pytest.mark.parametrize("policy", ["ltgf", "fifo", "sjf", "srtf", "yarn_cs"])
     @pytest.mark.parametrize("tenants", [(1, 1), (1, 2)])
     def test_gangs_of_any_type_use_both_types(self, policy: str, tenants: tuple[int, int]) -> None:
-        """Both end at 240 minutes on 4 K80 and 4 V100; regression: on K80s only, at 470 and 480."""
+        """On 4 K80s and 4 V100s both jobs end at 240 minutes; regression: on K80s only, at 470 and
+        480.
+        """
         quotas = {(tenant, name): 4 for tenant in set(tenants) for name in ("k80", "v100")}
         if tenants == (1, 2):
             quotas = dict.fromkeys(quotas, 2)
@@ -107,7 +109,7 @@ class TestTypeSelection:
 
     @pytest.mark.parametrize("policy", [name for name, _ in CONSERVING])
     def test_job_uses_own_quota_before_borrowing(self, policy: str) -> None:
-        """Its tenant has a quota of V100s only, and would have to borrow K80s."""
+        """The job's tenant has a quota of V100s only, so it would have to borrow K80s."""
         pool = cluster(("k80", 4), ("v100", 4), quotas={(1, "v100"): 4, (2, "k80"): 4})
         jobs = (job(1, 2, 30), job(2, 2, 30), job(3, 2, 30))
         (first, *_) = rounds(pool, jobs, Rules(policy, round_us=10 * SECOND_US))
@@ -127,7 +129,7 @@ class TestTypeSelection:
         assert len(books.leases) == 2  # every lease was renewed
 
     def test_job_continues_on_other_type_after_losing_gpus(self) -> None:
-        """The K80s of an ended lease go to their owner, whose job cannot run on another type."""
+        """A job loses its K80s to their owner, whose own job can run on K80s only."""
         pool = cluster(("k80", 4), ("v100", 4), quotas={(2, "k80"): 4, (3, "v100"): 4})
         jobs = (
             job(1, 4, 60, tenant=1),
@@ -174,7 +176,7 @@ class TestTypeSelection:
 
     @pytest.mark.parametrize("policy", [*(name for name, _ in CONSERVING), "yarn_cs"])
     def test_limit_on_one_type_is_not_the_reason_if_other_is_allowed(self, policy: str) -> None:
-        """All jobs wait for V100s: the tenant has no quota of K80s and may not borrow them."""
+        """All jobs wait for V100s, as the tenant has no quota of K80s and may not borrow them."""
         quotas = (Entitlement(1, "k80", 0, Mode.LEND), Entitlement(1, "v100", 4))
         pool = Cluster((Node(1, "k80", 4), Node(2, "v100", 4)), quotas)
         jobs = (job(1, 4, 30, gpu_types=("v100",)), job(2, 4, 30), job(3, 2, 30))
@@ -190,7 +192,7 @@ class TestTypeSelection:
 
 class TestStarvedGang:
     def test_reserves_type_allowed_by_limits(self) -> None:
-        """The gang claims K80s, which its tenant may not borrow; V100s become free one by one.
+        """The gang claims K80s, but its tenant may not borrow them; V100s become free one by one.
 
         Regression: K80s were held back forever, so the gang never started.
         """
@@ -222,9 +224,9 @@ class TestStarvedGang:
 class TestReceivedSums:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     def test_gpu_time_by_type_matches_leases(self, policy: str) -> None:
-        """The claimed type does not matter, and demand is counted once per round.
+        """GPU-time counts for the type that is held, and demand is counted once per round.
 
-        Regression: `oef` counted 400 V100 GPU-minutes of 1,470.
+        Regression: `oef` counted only 400 of 1,470 V100 GPU-minutes.
         """
         pool, jobs = self.with_a_lost_node(5)
         played = list(rounds(pool, jobs, self.rules(policy)))

@@ -1,4 +1,4 @@
-"""Properties of the rounds of every sharing policy on random pools."""
+"""Properties of the rounds of each sharing policy on random pools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.registry import policy
 
-# no deadline, since a solver's first program takes longer than later ones
+# no time limit per example, because the first solution of a solver takes longer than later ones
 calm = settings(deadline=None)
 ROOT = Path(__file__).resolve().parents[2]
 POLICIES = ("oef", "gavel", "max_min", "max_efficiency")
@@ -31,7 +31,7 @@ TYPES = ("k80", "p100", "v100")
 
 
 def mixed(seed: int, **fields: Any) -> Snapshot:
-    """Draw a pool of three types with profiles, and jobs that accept one type, some or any."""
+    """Draw a pool of three types with profiles, and jobs that accept one, some or all types."""
     snapshot = pool(seed=seed, gpu_types=TYPES, **fields)
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     profiles = tuple(
@@ -137,7 +137,7 @@ class TestRoundInvariants:
 
     @given(rounds(limits=False))
     def test_is_work_conserving(self, snapshot: Snapshot) -> None:
-        """No job waits while its gang fits the free GPUs of a type that it can run on."""
+        """No job waits if its gang fits on the free GPUs of a type that it accepts."""
         options = {**snapshot.options, "reserve_after_leases": 0, "spread": False}
         decision = decide_round(replace(snapshot, options=options))
         free = {node.id: node.gpus for node in snapshot.nodes}

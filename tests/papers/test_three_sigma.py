@@ -54,7 +54,7 @@ def drawn_starts(seed: int) -> tuple[list[StartJob], dict[str, Slots]]:
 
 
 def best_utility(jobs: list[StartJob], free: dict[str, Slots]) -> int:
-    """Return the utility of the best plan, by trying all plans."""
+    """Return the highest utility of any plan, by trying all plans."""
     if not jobs:
         return 0
     first, rest = jobs[0], jobs[1:]
@@ -97,7 +97,7 @@ class TestStartPlan:
 
 
 class TestThreeSigma:
-    """Slots last a minute, so the second of two jobs would start a minute later."""
+    """Slots last a minute, so the second of two jobs would start a minute after the first."""
 
     TWO = ((4, 100, (120,)), (4, 100, (110,)))
 
@@ -108,10 +108,11 @@ class TestThreeSigma:
     @pytest.mark.parametrize(
         ("errors", "exact_jobs", "first"),
         [
-            # certain 100 points, compared with 100 points for half of the lengths
+            # one job gets 100 points for certain, the other only for half of its possible lengths
             ((0, 1000), 16, 1),
             ((1000, 0), 16, 2),
-            ((0, 1000), 0, 1),  # the higher utility per GPU-time is also tried first
+            # without exact search, the job with the higher utility per GPU-time is also tried first
+            ((0, 1000), 0, 1),
         ],
     )
     def test_starts_job_with_highest_expected_utility(
@@ -127,14 +128,18 @@ class TestThreeSigma:
         solve = decide_round(one).solve
         assert solve is not None
         assert solve.status == "feasible"
-        # The utility is nearly 50 points below the maximum of 150.
+        # The plan's utility is nearly 50 points below the highest possible utility of 150.
         assert solve.fallback == "at most 33.33% below the best plan: more than 0 jobs"
         exact = decide_round(self.asked(*self.TWO, estimates=estimates(0, 1000))).solve
         assert exact is not None
         assert (exact.status, exact.objective, exact.fallback) == ("optimal", 100.005, "")
 
     def test_uses_configured_error_if_estimate_has_none(self) -> None:
-        """Only one job fits: the nearer deadline if both are certain, else the certain job."""
+        """Only one job can meet its deadline.
+
+        If both durations are certain, the job with the nearer deadline starts; else the job with a
+        certain duration starts.
+        """
         rows = ((4, 100, (170,)), (4, 100, (110,)))
         assert started(decide_round(self.asked(*rows))) == [2]
         wide = self.asked(*rows, options={"error": 2.0}, estimates=estimates(0))
@@ -154,7 +159,9 @@ class TestThreeSigma:
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
 
     def test_best_effort_uses_gpus_planned_for_later(self) -> None:
-        """Two GPUs are in use for two more slots; the gang is planned to start then."""
+        """Two GPUs are in use for two more slots, so the gang is planned to start after these
+        slots.
+        """
         runs = lease(7, 1, (1, 2), expires_us=2 * NOW_US)
         rows = ((2, 1110, (2000,)), (4, 100, (250,)), (2, 50, ()))
         decision = decide_round(self.asked(*rows, leases=[runs]))
@@ -178,7 +185,7 @@ class TestThreeSigma:
         assert started(decide_round(self.asked(*rows, options={"unknown_s": 99}))) == [1]
 
     def test_ranks_soft_deadlines_by_reward(self) -> None:
-        """If two minutes late, the soft job still gets 80 points, the strict job 0."""
+        """Two minutes late, the job with a soft deadline still gets 80 points, the other job 0."""
         rows = ((4, 100, (110, 230)), (4, 100, (115,)))
         assert started(decide_round(self.asked(*rows))) == [2]
 
@@ -188,7 +195,10 @@ class TestThreeSigma:
         assert solve.objective == 200.009
 
     def test_plan_counts_gpus_without_nodes(self) -> None:
-        """Two nodes have two free GPUs each: the gang is planned for now, but no node has room."""
+        """Two nodes have two free GPUs each.
+
+        The gang is planned for now, but does not fit on one node.
+        """
         fields: dict[str, Any] = {
             "nodes": {1: 4, 2: 4},
             "leases": [

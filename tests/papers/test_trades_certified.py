@@ -1,4 +1,4 @@
-"""The trades line of certificates: measured without the policy, and red for a false trade."""
+"""The trades line of certificates: it is measured without the policy, and red for a false trade."""
 
 from __future__ import annotations
 
@@ -43,12 +43,14 @@ def certified(snapshot: Snapshot, decision: Decision) -> CertificateItem:
 
 class TestHonestTrades:
     def test_holds_and_shows_tenant_with_least_gain(self) -> None:
-        """Five K80s were traded for a V100, worth 1.25 to the seller and 6.25 to the buyer."""
+        """A V100 was traded for five K80s; it is worth 1.25 K80s to the seller and 6.25 to the
+        buyer.
+        """
         snapshot, decision = traded(1)[0]
         row = certified(snapshot, decision)
         assert (row.verdict, row.checked, row.count) == (Verdict.HOLDS, 1, 0)
         assert (row.worst, row.tenant, row.other) == (1.25, 3, 1)
-        assert row.total == 6  # one tenant got five more K80s, the other a V100
+        assert row.total == 6  # one tenant got five K80s, the other one V100
         buyer, seller = trade_sides(decision.trades[0])
         assert (float(buyer.gave), float(buyer.received)) == (5, 6.25)
         assert (float(seller.gave), float(seller.received)) == (1.25, 5)
@@ -91,7 +93,7 @@ class TestInvalidTrade:
             {"rate_micro": 1_200_000, "sold_micro": 1_200_000},  # a price below the seller's value
             {"sold_micro": 5_000_003},
             {"sold_micro": 4_999_997},
-            # The price would be right if the buyer's jobs gained that much.
+            # The price would be correct if the buyer's jobs were so much faster.
             {"rate_micro": 7_000_000, "sold_micro": 7_000_000, "buyer_rate_micro": 7_000_000},
             {"seller_rate_micro": 1_000_000},
         ],
@@ -119,8 +121,8 @@ class TestInvalidTrade:
     @pytest.mark.parametrize(
         "swap",
         [
-            Swap(1, "k80", 1),  # quota that no tenant gave
-            Swap(1, "v100", -1),  # quota that is given twice
+            Swap(1, "k80", 1),  # quota that no other tenant gave away
+            Swap(1, "v100", -1),  # quota that tenant 1 gives away twice
         ],
     )
     def test_detects_swaps_that_do_not_add_up(self, swap: Swap) -> None:

@@ -93,7 +93,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("spread_milli", [800, 1000])
     def test_answer_has_one_node_if_job_starts_on_one(self, spread_milli: int) -> None:
-        """If several nodes are as fast, the plan allows them, but the job starts on one node."""
+        """Several nodes are as fast as one, so the plan allows them, but the job starts on one."""
         jobs = [job(1, 6, estimate_us=4 * SLOT)]
         decision = decide_round(asked(jobs, [strict(1, 8 * SLOT)], spread_milli=spread_milli))
         assert [len(row.placement) for row in decision.grants] == [1]
@@ -122,7 +122,10 @@ class TestAnswers:
         assert [row.cause for row in again.answers] == [PlanCause.ESTIMATE] * count
 
     def test_round_within_lease_keeps_slack(self) -> None:
-        """A job that waits for a lease to end can still get its two leases a minute later."""
+        """Job 1 waits for a lease to end.
+
+        In a round a minute later it can still get its two leases.
+        """
         held = lease(9, 2, (1, 8), expires_us=AT_US + SLOT)
         jobs = [job(1, 8, estimate_us=2 * SLOT), job(2, 8, estimate_us=SLOT)]
         rows, nodes = [strict(1, 3 * SLOT)], {1: 8}
@@ -184,7 +187,7 @@ class TestAnswers:
         assert {row.limit for row in decision.answers} == {None, DeadlineLimit.BUDGET}
 
     def test_reduces_many_steps_to_spread_of_feasible_ones(self) -> None:
-        """Of sixteen steps, one slot apart, a job of nine slots can meet ten."""
+        """A job of nine slots has sixteen steps, one slot apart, of which it can meet ten."""
         steps = tuple(
             DeadlineStep(AT_US + (number + 2) * SLOT, (101 - number) * REWARD_MICRO)
             for number in range(1, 17)
@@ -204,14 +207,15 @@ class TestAnswers:
         known = (JobEstimate(1, EstimateSource.FITTED, 500),)
         unsure = decide_round(asked(jobs, rows, estimates=known)).answers[0].chance_milli
         unknown = decide_round(asked(jobs, rows, estimates=())).answers[0].chance_milli
-        # Slack is a quarter of the work, and the error is half of the work: normal(1/2).
+        # The slack is a quarter of the work, and the error is half of the work: the chance is
+        # normal(1/2).
         assert (sure, unsure, unknown) == (1000, 690, None)
 
     @pytest.mark.parametrize(
         ("error_milli", "chance_milli"),
         [
-            (100, 990),  # normal(2.5): 99.4 %, rounded down
-            (89, 990),  # normal(2.81): 99.8 % is not certain
+            (100, 990),  # normal(2.5) is 99.4 %, rounded down to 99 %
+            (89, 990),  # normal(2.81) is 99.8 %, which is not rounded up to certain
             (0, 1000),
             (500, 690),
         ],
@@ -219,7 +223,7 @@ class TestAnswers:
     def test_chance_uses_slack_over_error_rounded_down(
         self, error_milli: int, chance_milli: int
     ) -> None:
-        """The job needs eight of the ten leases until its deadline."""
+        """The job needs eight of the ten leases before its deadline."""
         known = (JobEstimate(1, EstimateSource.FITTED, error_milli),)
         one = asked([job(1, 4, estimate_us=8 * SLOT)], [strict(1, 10 * SLOT)], estimates=known)
         assert decide_round(one).answers[0].chance_milli == chance_milli
@@ -227,14 +231,18 @@ class TestAnswers:
     def test_chance_includes_interruptions(self) -> None:
         """Half a restart of 0.9 leases is expected, so the job needs three of four leases.
 
-        By (3), the number of interruptions has a variance of 1/4: normal(1.55 / 0.45) is 99.97 %.
+        By (3), the number of interruptions has a variance of 1/4. The chance is normal(1.55 /
+        0.45), 99.97 %.
         """
         known = (JobEstimate(1, EstimateSource.FITTED, 0, SLOT * 9 // 10),)
         one = asked([job(1, 4, estimate_us=2 * SLOT)], [strict(1, 4 * SLOT)], estimates=known)
         assert decide_round(one).answers[0].chance_milli == 990
 
     def test_error_scales_with_time_on_several_nodes(self) -> None:
-        """On two nodes of 4 at half speed, 6 GPUs need 16 of 20 leases, with an error of eight."""
+        """A job of 6 GPUs runs at half speed on two nodes of 4.
+
+        It needs 16 of 20 leases, with an error of eight.
+        """
         known = (JobEstimate(1, EstimateSource.FITTED, 500, 0, 500),)
         one = asked(
             [job(1, 6, estimate_us=8 * SLOT)], [strict(1, 20 * SLOT)], estimates=known,
@@ -244,7 +252,9 @@ class TestAnswers:
         assert (answer.one_node, answer.chance_milli) == (False, 690)
 
     def test_last_lease_ends_at_actual_speed(self) -> None:
-        """On two nodes at half speed, it ends in two slots, at or just after its deadline."""
+        """At half speed on two nodes, the job ends in two slots, exactly at or just after its
+        deadline.
+        """
         held = lease(7, 1, (1, 4), (2, 2), expires_us=AT_US + 3 * SLOT)
         jobs = [job(1, 6, estimate_us=SLOT)]
         for after_us, state in ((2 * SLOT, "planned"), (2 * SLOT - MINUTE_US, "refused")):
@@ -321,7 +331,7 @@ SIZES = st.integers(1, 12)
 
 @st.composite
 def pools(draw: st.DrawFn) -> Snapshot:
-    """Draw any jobs with and without deadlines on nodes of any size, some unusual."""
+    """Draw jobs with and without deadlines, some of them unusual, on nodes of any size."""
     jobs, rows, known = [], [], []
     for number in range(1, draw(st.integers(1, 10)) + 1):
         estimate = draw(st.sampled_from((1, SLOT, 3 * SLOT, 7 * SLOT + 1, YEARS_30, None)))

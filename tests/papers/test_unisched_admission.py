@@ -1,4 +1,4 @@
-"""Admission by UniSched's Selector: a job with a deadline in addition to a plan, or a refusal."""
+"""Admission by UniSched's Selector: a job with a deadline is added to a plan or refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class TestAdmission:
         assert answer.earliest == 5
 
     def test_picks_option_that_ends_first(self) -> None:
-        """Two GPUs are left on each of three nodes: six GPUs there are slower, but end first."""
+        """Two GPUs are left on each of three nodes.
+
+        Six GPUs on three nodes are slower, but end first.
+        """
         problem = SelectorProblem([strict(number, 6, 9, 9) for number in range(3)], nodes(3))
         answer = ask(problem, 6, 4, 6)
         assert answer.option is not None

@@ -81,7 +81,7 @@ def by_brute_force(demand: list[int], free: list[int]) -> bool:
 
 class TestPropositionOne:
     def test_matches_brute_force_on_two_nodes(self) -> None:
-        """Compare every state of two nodes of 8, with up to 3, 2, 2 and 2 cells of each size."""
+        """Compare all states of two nodes of 8 GPUs, with up to 3, 2, 2, 2 cells of each size."""
         for free in product(range(0, 9, 1), repeat=2):
             for demand in product(range(4), range(3), range(3), range(3)):
                 sizes = [1 << level for level in (3, 2, 1, 0) for _ in range(demand[level])]
@@ -146,7 +146,10 @@ class TestRenewal:
         assert picks_now(problem, plan, {3: 6}, {1: {3: 6}}).gpus == {1: {3: 6}}
 
     def test_pinned_job_moves_if_other_would_not_fit(self) -> None:
-        """Each node has two free GPUs. If a job keeps one of each, no node has room for a pair."""
+        """Each node has two free GPUs.
+
+        If a job took one GPU of each node, no node would fit a pair.
+        """
         pair = next(row for row in options(2) if not row.one_node)
         demands = [CellDemand(1, pair, {1: 1, 2: 1}), CellDemand(2, options(2)[0])]
         placed = place_cells({1: 2, 2: 2}, demands)

@@ -27,7 +27,7 @@ from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import MINUTE_US, SECOND_US
 from tests.patience import some
 
-SEEDS = range(100, 106)  # other seeds than those that were used to choose the weights
+SEEDS = range(100, 106)  # the weights were chosen with other seeds
 CAP = 5000
 CORE = Path(__file__).resolve().parents[2] / "core" / "src"
 
@@ -78,7 +78,7 @@ class TestIterationCap:
 
     @pytest.mark.parametrize("seed", [239, 299, 1, 2, 3, 4])
     def test_chances_are_finite_for_sparse_noisy_metrics(self, seed: int) -> None:
-        """No intermediate value overflows; regression with the first two seeds."""
+        """No intermediate value overflows; regression test for the first two seeds."""
         draw = np.random.default_rng(seed)
         places = np.cumsum(draw.integers(1, 10 ** draw.integers(1, 6), size=12)).tolist()
         metrics = draw.normal(size=12).tolist()
@@ -96,7 +96,7 @@ class TestTarget:
         assert answer.iterations == Estimate(first.iteration, 0, EstimateSource.MEASURED)
 
     def test_supports_loss_metric(self) -> None:
-        """2 x^-0.7 is 0.1 after 72.1 evaluations."""
+        """The curve 2 x^-0.7 reaches 0.1 after 72.1 evaluations."""
         seen = points([loss(x) for x in range(1, 31)])
         answer = estimate_stop(seen, StopCriterion(0.3, 20_000, lower_is_better=True))
         assert answer.iterations.amount == pytest.approx(7300, abs=100)
@@ -104,7 +104,7 @@ class TestTarget:
         assert answer.members[0][0] in {"pow3", "pow4", "mmf"}
 
     def test_noise_can_reach_target_before_curve(self) -> None:
-        """The curve is flat just below the target, so each evaluation may meet it by noise."""
+        """The curve is flat just below the target, so noise may lift any evaluation to it."""
         draw = np.random.default_rng(5)
         seen = [0.9 - 0.3 * 0.5**x + 0.01 * float(draw.normal()) for x in range(60)]
         target = max(seen) + 0.004
@@ -112,7 +112,7 @@ class TestTarget:
         assert 6000 < answer.iterations.amount < 6000 + 100 * 500
 
     def test_exact_curve_reaches_target_on_time(self) -> None:
-        """0.9 - 0.6 exp(-x / 12) is 0.88 after 40.8 evaluations."""
+        """The curve 0.9 - 0.6 exp(-x / 12) reaches 0.88 after 40.8 evaluations."""
         answer = estimate_stop(rising(20), StopCriterion(0.88, CAP))
         assert answer.iterations.amount == 4100
         assert (answer.low, answer.high) == (4100, 4100)
@@ -204,7 +204,9 @@ def errors(*families: str) -> list[float]:
 
 
 def duration(iterations: int) -> float:
-    """Return the duration with a deadline in two days, ten-minute leases, 20 s per interruption."""
+    """Return the duration of a job with a deadline in two days, ten-minute leases and 20 s per
+    interruption.
+    """
     work_us, lease_us = iterations * SECOND_US, 10 * MINUTE_US
     leases = -(-work_us // lease_us)
     count = expected_interruptions(leases, 2 * 24 * 60 * MINUTE_US // lease_us)
@@ -212,7 +214,7 @@ def duration(iterations: int) -> float:
 
 
 class TestDurationErrorAtHalfTraining:
-    """The goal is 10 % on average; results with more seeds are in docs/estimation.md."""
+    """The goal is an average error of 10 %; results with more seeds are in docs/estimation.md."""
 
     def test_is_below_10_percent_for_ensemble_families(self) -> None:
         families = [family for family in INSIDE if family != "pow3"]
@@ -220,14 +222,16 @@ class TestDurationErrorAtHalfTraining:
         assert statistics.median(errors(*INSIDE)) < 0.06
 
     def test_exceeds_10_percent_for_power_laws(self) -> None:
-        """Counterexample: the curve's end is so flat that noise decides when it hits the target."""
+        """Counterexample: the curve is so flat at the end that noise decides when it reaches the
+        target.
+        """
         assert statistics.mean(errors("pow3")) > 0.10
 
     def test_is_10_to_20_percent_for_other_families(self) -> None:
         assert 0.10 < statistics.mean(errors(*OUTSIDE)) < 0.20
 
     def test_exceeds_50_percent_after_learning_rate_drop(self) -> None:
-        """Counterexample: after the drop it is another curve, and no earlier point shows that."""
+        """Counterexample: the curve changes after the drop, and no earlier point shows that."""
         assert statistics.mean(errors(UNFORESEEN)) > 0.5
 
     def test_bands_contain_80_percent_of_durations(self) -> None:

@@ -27,7 +27,9 @@ class TestEstimateErrors:
     def round(
         self, estimates_us: Iterable[int], by_us: Iterable[int], error_milli: int = 250
     ) -> Decision:
-        """Decide jobs of the whole pool with deadlines, and a best-effort job of six slots."""
+        """Decide a round with deadline jobs that need the whole pool, and a best-effort job of six
+        slots.
+        """
         sizes = list(enumerate(estimates_us, 1))
         jobs = [job(number, 24, estimate_us=one) for number, one in sizes]
         jobs.append(job(9, 24, estimate_us=6 * SLOT))
@@ -42,7 +44,9 @@ class TestEstimateErrors:
     def test_shorter_job_goes_first_if_plans_allow(
         self, error_milli: int, begins: list[int]
     ) -> None:
-        """With exact estimates the best-effort job gets the slot, since there is time for both."""
+        """With exact estimates the best-effort job gets the slot, because both deadlines can still
+        be met.
+        """
         decision = self.round([3 * SLOT, 2 * SLOT], [12 * SLOT, 20 * SLOT], error_milli)
         assert [row.job for row in decision.grants] == begins
 
@@ -50,7 +54,9 @@ class TestEstimateErrors:
     def test_plans_job_that_may_be_shorter_than_estimate(
         self, by_us: int, chance_milli: int
     ) -> None:
-        """It needs eight slots with a standard error of two: normal(0) and normal(-1), 15.9 %."""
+        """The job needs eight slots, with a standard error of two: normal(0) is 50 %, normal(-1)
+        15.9 %.
+        """
         answer = by_job(self.round([8 * SLOT], [by_us]))[1]
         assert answer.state is DeadlineState.PLANNED
         assert answer.chance_milli == chance_milli
@@ -70,7 +76,7 @@ class TestEstimateErrors:
     def test_unknown_error_counts_as_exact_estimate(
         self, error_milli: int, state: DeadlineState
     ) -> None:
-        """A declared estimate of eight slots cannot meet a deadline in four."""
+        """A job with a declared estimate of eight slots cannot meet a deadline in four slots."""
         assert by_job(self.round([8 * SLOT], [4 * SLOT], error_milli))[1].state is state
 
     @pytest.mark.parametrize(

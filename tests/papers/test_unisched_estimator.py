@@ -120,7 +120,7 @@ class TestSpeeds:
     def test_predict_speeds_that_follow_law(
         self, law: Law, comp: int, t1: int, t2: int, more: list[tuple[int, bool]]
     ) -> None:
-        """Rows are rounded to a microsecond, so the tolerance is a microsecond per step."""
+        """Iteration times are rounded to microseconds, so the tolerance is one per step."""
 
         def exact(gpus: int, several: bool) -> float:
             return comp + (t2 if several else t1) * law.steps(gpus)
@@ -133,7 +133,7 @@ class TestSpeeds:
             assert answer == pytest.approx(exact(gpus, several), abs=3 * gpus, rel=1e-6)
 
     def test_parts_are_never_negative(self) -> None:
-        """Two GPUs are faster than one, so the estimated time of communication is 0."""
+        """Two GPUs are faster than one, so the communication time is estimated as 0."""
         model = fit_speeds([measured(1, 100_000), measured(2, 90_000)])
         assert model.t1_us == 0
         assert 90_000 < model.comp_us < 100_000
@@ -150,7 +150,9 @@ class TestSpeeds:
         assert off.fitted(16, several_nodes=False).amount == pytest.approx(175_000, rel=0.05)
 
     def test_fit_uses_huber_weights_and_residual_error(self) -> None:
-        """Weighted residuals sum to 0; the error is scaled by residuals per degree of freedom."""
+        """The weighted residuals sum to 0, and the error is scaled by the residuals per degree of
+        freedom.
+        """
         model = fit_speeds([*[measured(1, 1_000)] * 3, measured(1, 1_500)])
         error = sqrt(MODEL_ERROR**2 + MEASURED_ERROR**2)
         near, far = 1 / (1_000 * error), 1 / (1_500 * error)
@@ -193,7 +195,9 @@ class TestSpeeds:
 
 
 class TestGavelThroughputs:
-    """The paper's error of 5 % is for its own cluster, and larger here (docs/estimation.md)."""
+    """The paper reports an error of 5 % for its own cluster; here it is larger
+    (docs/estimation.md).
+    """
 
     @pytest.mark.parametrize(
         ("law", "one_node", "several_nodes"), [(Law.LINEAR, 0.40, 0.78), (Law.RING, 0.19, 0.11)]
@@ -218,7 +222,7 @@ class TestGavelThroughputs:
 
     @pytest.mark.parametrize("law", Law)
     def test_bands_contain_80_percent_of_throughputs(self, law: Law) -> None:
-        """80 % of throughputs should be within the error that the estimate states."""
+        """80 % of throughputs should be within the error stated with the estimate."""
         inside = [error.is_in_band for error in profiled_errors(law)]
         assert sum(inside) / len(inside) > 0.8
 
@@ -237,7 +241,7 @@ def noisy(mean_us: float, count: int, seed: int, spread: float = 0.03) -> list[i
 
 class TestReportAverage:
     def test_is_measurement_for_held_gpus(self) -> None:
-        """Measurements of running jobs correct the profile."""
+        """Measurements of running jobs replace estimates from the profile."""
         reports = reported(noisy(250_000, 50, 6))
         seen = MeasuredIteration.from_average(8, reports, several_nodes=True)
         assert (seen.gpus, seen.several_nodes) == (8, True)

@@ -1,4 +1,5 @@
-"""Exchange of slot 0 for shorter jobs: which jobs give it up, and the invariants of a plan.
+"""Exchange of slot 0 for the benefit of shorter jobs: which jobs give it up, and invariants of
+plans.
 
 Source: ADR 0191.
 """
@@ -35,7 +36,7 @@ def eager(number: int, gpus: int, leases: int) -> SelectorJob:
 
 
 def exchanged(jobs: dict[SelectorJob, list[int]], first: set[int]) -> dict[int, tuple[int, ...]]:
-    """Return slots by job after the exchange, for a plan that gives the jobs these slots."""
+    """Return the slots of each job after the exchange; `jobs` maps each job to its slots before."""
     free = [free_cells([8])]
     problem = SelectorProblem(tuple(jobs), free, slots=1, slot_us=SLOT)
     reservations = SlotReservations(compact_program(problem))
@@ -58,7 +59,7 @@ class TestCurrentSlot:
         assert exchanged(plan, {2}) == {1: (1, 2, 4), 2: (0, 3)}
 
     def test_stays_if_holder_would_miss_deadline(self) -> None:
-        """The shorter job's last slot is not before the longer job's deadline."""
+        """The shorter job's last slot is too late for the longer job's deadline."""
         plan = {dated(1, 8, 3, 4): [0, 1, 2], dated(2, 8, 2, 9): [3, 4]}
         assert exchanged(plan, {2}) == {1: (0, 1, 2), 2: (3, 4)}
 
@@ -94,18 +95,21 @@ class TestCurrentSlot:
 
     def test_longer_best_effort_job_gives_up_slot(self) -> None:
         plan = {eager(1, 8, 2): [0], dated(2, 4, 3, 9): [1, 2, 3]}
-        assert exchanged(plan, {2}) == {2: (0, 1, 2)}  # 16 GPU-leases are more than 12
+        # the best-effort job needs 16 GPU-leases, the other job 12
+        assert exchanged(plan, {2}) == {2: (0, 1, 2)}
         plan = {eager(1, 4, 3): [0], dated(2, 8, 2, 9): [1, 2]}
         assert exchanged(plan, {2})[1] == (0,)
 
     def test_stays_if_givers_have_too_few_gpus(self) -> None:
-        """Of two best-effort jobs, one has less work left, and the other has too few GPUs."""
+        """Of two best-effort jobs, one has less work left than the shorter job, the other has too
+        few GPUs.
+        """
         plan = {eager(1, 4, 9): [0], eager(3, 4, 1): [0], dated(2, 8, 2, 9): [1, 2]}
         assert exchanged(plan, {2}) == {1: (0,), 2: (1, 2), 3: (0,)}
 
 
 def drawn(rng: Random) -> SelectorProblem:
-    """Draw a crowded pool of up to three nodes whose leases end one after another."""
+    """Draw a crowded pool of up to three nodes, whose leases end one after another."""
     nodes = [rng.choice((2, 4, 8, 8)) for _ in range(rng.randint(1, 3))]
     held = [rng.randint(0, gpus) for gpus in nodes]
     free = [free_cells(nodes)]

@@ -24,7 +24,7 @@ from tests.unit.core.snapshots import AT_US, job, lease
 
 
 def ends(seed: int) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
-    """Return first answers and ends of a crowded pool's jobs, which are played by `played`."""
+    """Return the first answer and the end of each job of a crowded pool."""
     rng = Random(seed)  # noqa: S311 - a test's seed
     jobs = [
         job(number, rng.choice((1, 2, 4, 8)), estimate_us=rng.randint(1, 40) * MINUTE_US)
@@ -35,7 +35,7 @@ def ends(seed: int) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
 
 
 def played(pool: Snapshot) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
-    """Return each job's first answer and its end, with exact estimates and a round per slot."""
+    """Return each job's first answer and end, with exact estimates and one round per slot."""
     jobs, rows = pool.jobs, pool.deadlines
     left = {one.id: one.estimate_us or 0 for one in jobs}
     held: dict[int, Lease] = {}
@@ -85,7 +85,7 @@ def test_planned_deadlines_are_met_without_disturbance(seed: int) -> None:
 
 
 class TestPromises:
-    """If two plans have the same reward, the one that keeps earlier promises is chosen."""
+    """Of two plans with the same reward, the policy chooses the one that keeps earlier promises."""
 
     ROWS = {  # job: GPUs, work in slots of 300 s, deadlines in seconds
         1: (8, 3, (1359,)),

@@ -38,7 +38,7 @@ from .selector_cases import best_effort, nodes, options, small_case, strict
 from .selector_solvers import reward_by_ortools, reward_by_pyomo
 
 SMALL = range(24)
-# Distances of 24 small cases from the optimum of the printed program, as fractions of it.
+# The largest distances of 24 small plans from the optimum of the printed program, relative to it.
 MOST_ABOVE, MOST_LOST = 0.002, 0.0303
 
 
@@ -54,7 +54,7 @@ def planned(seed: int) -> SelectorPlan:
 
 class TestGoldenCases:
     def test_four_hostile_jobs_meet_deadlines_on_three_nodes(self) -> None:
-        """Case 1: three jobs have a node each, and the fourth is split over the other GPUs."""
+        """Case 1: three jobs get a node each, and the fourth is split over the remaining GPUs."""
         jobs = [strict(number, 6, 4, 5) for number in range(4)]
         problem = SelectorProblem(jobs, nodes(3))
         plan = select(problem)
@@ -63,7 +63,7 @@ class TestGoldenCases:
         assert any(not row.option.one_node for row in plan.jobs.values())
 
     def test_one_job_misses_deadline_without_split_options(self) -> None:
-        """Chronus would offer only the rounded-up cell."""
+        """Chronus would offer each job only one cell, rounded up to a power of two."""
         jobs = [
             replace(job, options=job.options[:1])
             for job in (strict(number, 6, 4, 5) for number in range(4))
@@ -164,7 +164,7 @@ class TestOptimum:
         assert program.bound_micro(relaxed.prices) == pytest.approx(value, rel=1e-6)
 
     def test_accounts_for_running_leases(self) -> None:
-        """A node is free from slot 2 on, so the second SLO lease is the first possible one."""
+        """A node is free from slot 2 on, so only the second SLO lease can use it."""
         free: tuple[Cells, ...] = ((0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1))
         for deadline, reward in ((1, 0), (2, 100)):
             problem = SelectorProblem([strict(1, 8, 1, deadline)], free)
@@ -174,7 +174,7 @@ class TestOptimum:
 
 @st.composite
 def problems(draw: st.DrawFn) -> SelectorProblem:
-    """Draw any mix of jobs, and free cells that change over time, in or outside an SLO cycle."""
+    """Draw jobs of all kinds, and free cells that change over time, in or outside an SLO cycle."""
     jobs = []
     for number in range(draw(st.integers(0, 12))):
         gpus = draw(st.sampled_from((1, 2, 3, 4, 6, 8, 12, 16, 24)))
@@ -232,7 +232,7 @@ class TestPlanInvariants:
     def test_counts_free_cells_in_both_halves(self) -> None:
         problem = SelectorProblem([strict(1, 4, 1, 1), best_effort(2, 4, 9)], nodes(1))
         now, leases = free_units(problem, select(problem))
-        assert now.tolist() == [0, 0, 0, 1]  # no job needs level 3; the other levels are full
+        assert now.tolist() == [0, 0, 0, 1]  # no job needs level 3, and the other levels are full
         assert leases.tolist() == [[4, 2, 1, 1]]
 
 
@@ -251,7 +251,9 @@ def _broken(plan: SelectorPlan, short: JobLeases) -> Iterator[tuple[SelectorPlan
 
 class TestPreviousPlan:
     def test_is_kept_without_solver_iterations(self) -> None:
-        """Without steps for the solver, each job keeps its slots and option of the last plan."""
+        """Without solver iterations, each job keeps its slots and its option from the previous
+        plan.
+        """
         jobs = [strict(number, 6, 4, 5) for number in range(4)]
         problem = SelectorProblem(jobs, nodes(3))
         last = select(problem)
@@ -275,19 +277,21 @@ class TestPreviousPlan:
 
 class TestPaperErrata:
     def test_equations_7_and_12_are_lower_bounds(self) -> None:
-        """As printed (<=), together with (12), an option with phi below 1 could not be planned."""
+        """With (7) as printed (<=) and (12), no option with phi below 1 could be planned."""
         spread = tuple(row for row in options(6) if not row.one_node)
         job = replace(strict(1, 6, 4, 5), options=spread)
         assert select(SelectorProblem([job], nodes(1))).reward_micro == 100 * REWARD_MICRO
 
     def test_equations_11_and_14_apply_per_lease(self) -> None:
-        """As printed (not per lease), two jobs could not follow each other on one node."""
+        """With (11) and (14) as printed, not per lease, two jobs could not follow each other on one
+        node.
+        """
         jobs = [strict(1, 8, 1, 2), strict(2, 8, 1, 2)]
         problem = SelectorProblem(jobs, nodes(1))
         assert select(problem).reward_micro == 200 * REWARD_MICRO
 
     def test_equation_14_splits_job_with_cells_on_two_nodes(self) -> None:
-        """By (14), (0, 1, 1, 0) fits a free 4 and a free 2 on two nodes, but not on one node."""
+        """By (14), (0, 1, 1, 0) fits free cells of 4 and 2 on two nodes, but no single node."""
         free = free_cells([4, 2])
         assert fits_cells((0, 1, 1, 0), free)
         job = best_effort(1, 6, 60, 700)

@@ -23,13 +23,13 @@ SLOT = 5 * MINUTE_US
 
 
 def strict(number: int, after_us: int) -> Deadline:
-    """Return a job's strict deadline, `after_us` after the round."""
+    """Return a strict deadline of a job, `after_us` after the round."""
     steps = (DeadlineStep(AT_US + after_us, 100 * REWARD_MICRO),)
     return Deadline(number, DeadlineClass.STRICT, steps)
 
 
 def estimates(jobs: Iterable[Job], spread_milli: int = 1000) -> tuple[JobEstimate, ...]:
-    """Return exact estimates of the jobs, without overhead."""
+    """Return exact estimates of the jobs' durations, without restart overhead."""
     return tuple(JobEstimate(one.id, EstimateSource.MEASURED, 0, 0, spread_milli) for one in jobs)
 
 

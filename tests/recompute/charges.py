@@ -1,6 +1,6 @@
-"""Charges of terms and the lenders' income: written from docs/recompute/charges.md.
+"""Charges of terms and the income of lenders, implemented from docs/recompute/charges.md.
 
-It imports nothing from the project. Lender 0 is the operator; other lenders are tenants by id.
+It imports nothing from the project. Lender 0 is the operator; the other lenders are ids of tenants.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def charge(borrowed: int, price_micro: int, held_us: int, carried: int) -> tuple
 def charged_until(
     held: tuple[int, int], due_us: int, late_us: int, rounds_us: Iterable[int], asked_us: int | None
 ) -> int:
-    """Return until when the borrower of a term is charged; `held`: its start and end."""
+    """Return the time until which the borrower of a term is charged; `held` is the term's start and
+    end.
+    """
     began_us, ends_us = held
     seen = [at for at in rounds_us if at >= due_us]
     if asked_us is not None:

@@ -1,4 +1,4 @@
-"""Rounds to recompute: the demo's pools, and random pools with many unusual cases."""
+"""Rounds to recompute: rounds of the demo's pools, and of random pools with many unusual cases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TYPES = ("k80", "p100", "v100")
 
 
 class Pool(NamedTuple):
-    """A pool for the simulator; the lengths of rounds and leases are in seconds."""
+    """A pool for the simulator; lengths of rounds and leases are in seconds."""
 
     cluster: Cluster
     jobs: tuple[SimJob, ...]
@@ -46,7 +46,7 @@ class Pool(NamedTuple):
     lease_s: int
 
     def with_surcharges(self, wanted: bool) -> Pool:
-        """Return the pool; if `wanted`, prices rise with the queue."""
+        """Return the pool, with prices that rise with the queue if `wanted`."""
         types = sorted({node.gpu_type for node in self.cluster.nodes})
         rows = tuple(Surcharge(name, 50, 3000) for name in types) if wanted else ()
         return self._replace(cluster=dataclasses.replace(self.cluster, surcharges=rows))
@@ -54,7 +54,7 @@ class Pool(NamedTuple):
     def rounds(
         self, count: int, policy: str = "ltgf", options: Mapping[str, Any] | None = None
     ) -> Iterator[tuple[Snapshot, Decision]]:
-        """Yield the first `count` rounds, also those that could be skipped."""
+        """Yield the first `count` rounds, including rounds that could be skipped."""
         rules = Rules(
             policy, dict(options or {}), self.round_s * SECOND_US, self.lease_s * SECOND_US
         )
@@ -68,7 +68,7 @@ class Pool(NamedTuple):
 
 
 def philly_pool() -> Pool:
-    """Return the demo's `philly`: its trace and nodes; quotas are its clusters' nodes."""
+    """Return the demo's `philly` with its trace; quotas follow the nodes of its clusters."""
     trace = _trace("philly_2017-10-20.csv.gz")
     with (DATA / "philly_vc_nodes.csv").open(encoding="utf-8", newline="") as file:
         weights = {row["tenant"]: int(row["nodes"]) for row in csv.DictReader(file)}
@@ -112,7 +112,8 @@ def _quotas(
 def odd_rounds(seed: int, count: int) -> Iterator[Snapshot]:
     """Yield rounds of a small pool in which nodes come and go, with every limit and option.
 
-    Granted jobs keep running. All leases start and end at rounds, so that many end together.
+    Granted jobs keep running. All leases start and end at rounds, so that many
+    leases end together.
     """
     rng = random.Random(seed)  # noqa: S311 - a pool, not a secret
     names = TYPES[: rng.choice((1, 2, 3))]

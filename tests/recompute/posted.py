@@ -1,4 +1,4 @@
-"""Shares and prices of a round: written from docs/recompute/every-policy.md."""
+"""Shares and prices of a round, implemented from docs/recompute/every-policy.md."""
 
 # mypy: ignore-errors
 import json
@@ -44,7 +44,7 @@ def follow(snapshot: str, decision: str) -> str:
 
 
 def swapped(entitlements, swaps):
-    """Return the quotas after trades."""
+    """Return the quotas after the trades."""
     rows = {row.claim: row for row in entitlements}
     for swap in swaps:
         none = Row(gpus=0, mode="LEND_AND_BORROW", borrow_limit=None, lend_limit=None)
@@ -69,7 +69,9 @@ def back_offs(s):
 
 
 def shares_and_prices(s, decision, limits):
-    """`limits`: those that remain after the round's terms and the continuing leases."""
+    """Return the shares and prices; `limits` are those left after the round's terms and continuing
+    leases.
+    """
     terms = [*decision.renewals, *decision.grants]
     got, shares = tally((row.claim, row.own + row.borrowed) for row in terms), []
     before = tally((row.claim, gpus_of(row.placement)) for row in s.leases)

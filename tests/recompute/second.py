@@ -1,4 +1,6 @@
-"""A second implementation of ltgf's round, written from docs/recompute, to be read next to it."""
+"""A second implementation of ltgf's round, to be read next to docs/recompute, from which it was
+written.
+"""
 
 # fmt: off
 # mypy: ignore-errors
@@ -31,7 +33,7 @@ def accepted(job, capacity):
     return sorted(name for name in job.gpu_types or capacity if name in capacity)
 def first_of(rows):
     return next(((reason, numbers) for reason, holds, numbers in rows if holds), None)
-class Sums:  # fairness sums, advanced to the round
+class Sums:  # the fairness sums, advanced to the time of the round
     def __init__(self, s, window_us):
         self.capacity = tally((node.gpu_type, node.gpus) for node in s.nodes)
         self.jobs = {row.job: row for row in s.service.jobs}
@@ -56,7 +58,7 @@ class Sums:  # fairness sums, advanced to the round
         for row in (row for of, row in self.classes.items() if of[:2] == key):
             row.fair_gpu_us += min(row.demand * d, share * row.weight * d // claim.weights)
         return claim
-    def count(self, job, jobs, t):  # a job enters (1) or leaves (-1)
+    def count(self, job, jobs, t):  # a job joins (1) or leaves (-1)
         claim, key = self.bring(job.claim, t), (*job.claim, job.demand, job.weight)
         new = zip(("tenant", "gpu_type", "demand", "weight"), key, strict=True)
         row = self.classes.setdefault(key, Row(new, jobs=0, fair_gpu_us=0))
@@ -113,7 +115,7 @@ class Sums:  # fairness sums, advanced to the round
         ranked = [(-won(name, 0, gang), self.bring((tenant, name), t).level, name) for name in names
                   if won(name, 0, gang) > won(claimed, -gang, 0)]
         return min(ranked)[-1] if ranked else ""
-class Limits:  # limits on jobs, from held and taken GPUs
+class Limits:  # the limits that apply to jobs, from held and newly taken GPUs
     def __init__(self, s, going):
         self.rows = defaultdict(lambda: Row(gpus=0, borrow=None, lend=None), {row.claim: Row(
             row, borrow=row.borrow_limit if row.mode == "LEND_AND_BORROW" else 0,
@@ -151,7 +153,7 @@ class Limits:  # limits on jobs, from held and taken GPUs
             self.spendable[key[0]] -= self.worst(gpus - own, key[1])
         price = self.price[key[1]] if own < gpus else 0
         return Row(own=own, borrowed=gpus - own, price_micro=price)
-class Places:  # free GPUs on the nodes of a type, to place gangs
+class Places:  # the free GPUs on the nodes of a type, on which gangs are placed
     def __init__(self, s, name, spread, going, due):
         self.gpus, self.spread = {n.id: n.gpus for n in s.nodes if n.gpu_type == name}, spread
         held, self.ended, self.back = on_nodes(going), on_nodes(due), Counter()
@@ -197,7 +199,7 @@ class Places:  # free GPUs on the nodes of a type, to place gangs
         for _, minus, node in sorted((when(n, g), -g, n) for n, g in self.gpus.items() if g):
             holds.append([node, min(gang - gpus_of(holds), -minus)])
         return sorted(pair for pair in holds if pair[1])
-class Round:  # the picks of a round, and the decision from them
+class Round:  # the picks of a round, and the decision that follows from them
     def __init__(self, s):
         self.s, self.o, held = s, Row(DEFAULTS | s.options), {row.job for row in s.leases}
         self.sums = Sums(s, self.o.fairness_window_s * 10**6)

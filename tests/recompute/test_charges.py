@@ -1,4 +1,4 @@
-"""The cases and formulas of docs/recompute/charges.md, and the core, give the same charges."""
+"""The cases and formulas of docs/recompute/charges.md give the same charges as the core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recompute" / "charges
 
 
 def table(first: str) -> list[list[str]]:
-    """Return the rows of the document's table whose first column has this name."""
+    """Return the rows of the document's table whose first column has this heading."""
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     begin = next(at for at, line in enumerate(lines) if line.startswith(f"| {first} |"))
     rows = []
@@ -62,9 +62,9 @@ class TestDocument:
 
 
 class Life:
-    """A pool of one GPU type with random changes of quotas, and random leases.
+    """A pool of one GPU type with random leases and random changes of quotas.
 
-    `pieces`: the lent GPUs of each lender in each step.
+    `pieces` are the GPUs that each lender lends in each step.
     """
 
     def __init__(self, seed: int) -> None:
@@ -72,7 +72,7 @@ class Life:
         self.at_us, self.events = 0, list[Event]()
         self.quotas: dict[int, Entitlement] = {}
         self.capacity = 0
-        self.own: dict[int, tuple[int, int]] = {}  # by lease: tenant, own GPUs
+        self.own: dict[int, tuple[int, int]] = {}  # tenant and own GPUs of each lease
         self.pieces: list[tuple[int, dict[int, int]]] = []
         self.entitle()
 
@@ -119,7 +119,7 @@ LEASE, LATE = 900_000_000, 20_000_000
 
 
 class Held(NamedTuple):
-    """A finished term; `ruled`: it started when the rule of late rounds existed."""
+    """A finished term; `ruled` means that the rule about late rounds existed at its start."""
 
     lease: int
     number: int
@@ -133,7 +133,7 @@ class Held(NamedTuple):
 def recomputed(
     life: Life, held: list[Held]
 ) -> dict[tuple[int, int], tuple[int, int, dict[int, int]]]:
-    """Return for each term its charge, the operator's part, and the income of each lender."""
+    """Return, for each term, its charge, the operator's part, and the income of each lender."""
     rounds = [event.at_us for event in life.events if event.kind in ("granted", "renewed")]
     rounds.append(life.at_us)  # the time of the last sweep
     carried: dict[int, int] = {}
@@ -155,7 +155,7 @@ def recomputed(
 class TestCore:
     @pytest.mark.parametrize("seed", range(30))
     def test_charges_and_incomes_match_document(self, seed: int) -> None:
-        """Each term that a sweep of the core closes is recomputed by the document's formulas."""
+        """The document's formulas recompute each term that a sweep of the core closes."""
         life, held = Life(seed), list[Held]()
         for lease in range(1, 30):
             tenant, own, borrowed = life.rng.randint(1, 3), life.rng.randrange(3), lease % 3
@@ -177,7 +177,7 @@ class TestCore:
                     life.at_us += 7_000_001
                 micro = int(price.replace(".", ""))
                 held.append(Held(lease, number, borrowed, micro, began_us, life.at_us, bool(rule)))
-            if lease % 4:  # other leases continue
+            if lease % 4:  # the other leases continue
                 life.tell("ended", lease, tenant, number, started=True)
                 del life.own[lease]
                 life.note()

@@ -1,7 +1,8 @@
 """The second implementation of ltgf's round, written from docs/recompute, agrees with the core.
 
 It is compared on the demo's pools under `ltgf`, on the golden cases of the paper, and on random
-pools. For the demo's other policies, the parts that are common to all policies are recomputed.
+pools. For the demo's other policies, the test recomputes only the parts that are common to all
+policies.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ HOURS = 3
 
 
 def bundle(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
-    """Return the download of a round that a tenant gets."""
+    """Return the bundle of a round that a tenant downloads."""
     ids = ids_of(snapshot)
     names = Naming(*({one: f"{one:016x}" for one in rows} for rows in ids))
     data = make_bundle(
@@ -78,7 +79,7 @@ def bundle(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
 
 
 def differences(snapshot: Snapshot, decision: Decision) -> list[str]:
-    """Return the tables in which both implementations differ."""
+    """Return the tables in which the two implementations differ."""
     disclosed = bundle(snapshot, decision)
     first = disclosed["decision"]
     second = json.loads(recompute(json.dumps(disclosed["snapshot"])))
@@ -106,7 +107,7 @@ class TestSourceFiles:
 
 
 class TestDocument:
-    """The document has the names and defaults of the core; other classes test their meaning."""
+    """The document has the core's names and defaults; other classes test what they mean."""
 
     def words(self) -> set[str]:
         return set(re.findall(r"`(\w+)`", TEXT))
@@ -131,7 +132,7 @@ class TestDocument:
         assert set(row.__struct_fields__) <= self.words()
 
     def test_lists_every_reason_of_ltgf(self) -> None:
-        """Other reasons are only given by policies with more inputs."""
+        """Only policies with more inputs give the other reasons."""
         others = {Reason.PRICE_ABOVE_VALUE, Reason.PLANNED_LATER, Reason.NEXT_BATCH,
                   Reason.CPUS_OR_MEMORY, Reason.QUARANTINED}  # fmt: skip
         assert {reason.value for reason in set(Reason) - others} <= self.words()
@@ -177,7 +178,7 @@ def mixed() -> Pool:
 
 
 class TestDemoPools:
-    """The first three hours of pool time, with the demo's traces, nodes and quotas."""
+    """Recompute the first three hours of pool time, with the demo's traces, nodes and quotas."""
 
     @pytest.mark.parametrize("name", ["philly", "mixed"])
     @pytest.mark.parametrize("surcharge", [False, True], ids=["", "surcharges"])
@@ -210,10 +211,12 @@ class TestDemoPools:
 
 
 def not_followed(snapshot: Snapshot, decision: Decision) -> list[str]:
-    """Return the parts of a round that do not follow from its picks by the common rules."""
+    """Return the parts of a round that differ from those that the common rules compute from its
+    picks.
+    """
     disclosed = bundle(snapshot, decision)
     first = disclosed["decision"]
-    if snapshot.policy == "market":  # the market sets base and theta of the next prices
+    if snapshot.policy == "market":  # the market sets the base rate and theta of the next prices
         disclosed["snapshot"]["surcharges"] = []
         for row, price in zip(disclosed["snapshot"]["prices"], first["prices"], strict=True):
             row |= {"base_micro": price["base_micro"], "theta_milli": price["theta_milli"]}
@@ -251,7 +254,7 @@ class TestEveryPolicy:
 
 
 def checked(snapshot: Snapshot) -> Decision:
-    """Run `decide_round`, and the second implementation if the policy is ltgf."""
+    """Run `decide_round`, and also the second implementation if the policy is ltgf."""
     decision = decide_round(snapshot)
     if snapshot.policy == "ltgf":
         assert differences(snapshot, decision) == []
@@ -264,7 +267,7 @@ COMPARED: Counter[str] = Counter()
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Compare each round that the paper's tests decide."""
+    """Compare each round that the imported tests of the paper decide."""
     before = COMPARED["rounds"]
     for module in (test_ltgf, pool_loop):
         monkeypatch.setattr(module, "decide_round", checked)
@@ -274,12 +277,12 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.usefixtures("compared")
 class TestFigure6(test_ltgf.TestGoldenCase1):
-    """Each round of the golden case of the paper's figure 6."""
+    """The rounds of the paper's golden case, figure 6."""
 
 
 @pytest.mark.usefixtures("compared")
 class TestTwoPhases(test_ltgf.TestTwoPhases):
-    """Rounds that choose the tenant first, then the job."""
+    """Rounds that first choose the tenant, then the job."""
 
 
 @pytest.mark.usefixtures("compared")
@@ -320,7 +323,7 @@ class TestRandomPools:
             assert differences(snapshot, decide_round(snapshot)) == [], (seed, snapshot.number)
 
     def test_cover_every_reason_note_and_placement(self) -> None:
-        """The comparison is not vacuous: every reason, note and kind of placement occurs."""
+        """Every reason, note and kind of placement occurs, so the comparison covers all of them."""
         seen: Counter[str] = Counter()
         for seed in (4, 20, 23, 33, 42, 109, 118):
             for snapshot in odd_rounds(seed, 24):
@@ -345,7 +348,7 @@ class TestRandomPools:
 
 
 class TestDifference:
-    """Values that were changed differ from the recomputed ones."""
+    """If values of a decision are changed, they differ from the recomputed values."""
 
     def snapshot(self) -> Snapshot:
         return next(islice(odd_rounds(3, 12), 8, None))

@@ -1,1 +1,1 @@
-"""A policy of an external author: this package, and one line of the registry."""
+"""A policy of an external author: this package, and one line in the registry."""

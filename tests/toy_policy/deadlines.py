@@ -1,7 +1,8 @@
 """First come, first served, with an answer to each job that has a deadline.
 
-A policy for tests of how the engine, the pages and the API handle answers. It plans a job from its
-first lease, or from the round if it has none, for the leases that its estimate takes.
+The policy serves to test how the engine, the pages and the API handle answers. A plan starts at the
+job's first lease, or at the round if it has no lease, and takes as many leases as the job's
+estimate.
 
 - refused: the plan ends after the deadline (`length`), the pool has too few GPUs (`size`), or the
   tenant has too little quota (`quota`);
@@ -9,7 +10,7 @@ first lease, or from the round if it has none, for the leases that its estimate 
 
 If a plan has changed since the last answer, the new answer names a cause.
 
-Source: none. Orders are those of `fifo`.
+Source: none. The order is that of `fifo`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ CHANCE_MILLI = 875
 
 
 def answer_of(snapshot: Snapshot, job: Job) -> DeadlineAnswer:
-    """Answer one job; earlier answers are ignored."""
+    """Return the answer to one job, without regard to earlier answers."""
     assert job.deadline_us is not None
     state = DeadlineState.REFUSED
     ((gpu_type, capacity), *_) = sorted(capacity_by_type(snapshot.nodes).items())
@@ -71,7 +72,7 @@ def answer_of(snapshot: Snapshot, job: Job) -> DeadlineAnswer:
 
 
 class Answering(Policy):
-    """The policy; see the module's docstring."""
+    """The policy of this module."""
 
     name = "answering"
     version = "1"
@@ -88,7 +89,7 @@ class Answering(Policy):
         return super().reads(options) | {Private.DEADLINE, Private.ESTIMATE}
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round; its memory has the last answer of each job."""
+        """Decide one round; the memory has the last answer to each job."""
         decision = _INNER.decide(replace(snapshot, memory={}))
         before: dict[str, Any] = snapshot.memory
         memory: dict[str, Any] = {}

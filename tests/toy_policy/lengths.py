@@ -1,9 +1,10 @@
 """First come, first served, with longer terms for smaller gangs.
 
-A policy for tests of terms whose length the policy chooses. A job of one GPU has the longest term
-that the pool allows. A job of two has the pool's lease length, a larger job the shortest term.
+The policy serves to test terms whose length the policy chooses. A job of one GPU gets the longest
+term that the pool allows. A job of two GPUs gets the pool's lease length, a larger job the shortest
+term.
 
-Source: none. Orders are those of `fifo`.
+Source: none. The order is that of `fifo`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def length_us(gpus: int, bounds_us: tuple[int, ...]) -> int | None:
 
 
 class Lengths(Policy):
-    """The policy; see the module's docstring."""
+    """The policy of this module."""
 
     name = "lengths"
     version = "1"
@@ -38,10 +39,10 @@ class Lengths(Policy):
     suits = "Tests."
     order_text = "Whoever was submitted first."
     options_type = _INNER.options_type
-    bounds_us: tuple[int, ...] = ()  # the pool's; `session` has no snapshot
+    bounds_us: tuple[int, ...] = ()  # the bounds of the pool, because `session` gets no snapshot
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
+        """Decide one round."""
         decision = _INNER.decide(snapshot)
         gpus = {job.id: job.gpus for job in snapshot.jobs}
         terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
@@ -55,7 +56,7 @@ class Lengths(Policy):
 
 
 class _LengthsSession:
-    """The session of `fifo`, with lengths of terms."""
+    """A session of `fifo` that also chooses the lengths of terms."""
 
     outlasts_renewals = False
 

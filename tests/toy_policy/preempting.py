@@ -1,7 +1,7 @@
-"""Quota at once: a job within its tenant's quota takes GPUs from borrowers, with notice.
+"""Immediate quota: a job within its tenant's quota takes GPUs from borrowers, with notice.
 
-A policy for tests of how the engine, the books and the pages handle preemptions. First come, first
-served; then the waiting jobs preempt leases:
+The policy serves to test how the engine, the accounts and the pages handle preemptions. It is first
+come, first served. Then waiting jobs preempt leases:
 
 - guarantee: a job whose tenant holds less than its quota ends leases of tenants that borrow;
 - defragment: a gang fits on no node, although enough GPUs are free; leases of one GPU move from a
@@ -31,7 +31,7 @@ from evenshare_core.units import SECOND_US
 
 
 class PreemptingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The time for which a new lease is protected."""
+    """The options: the minimum runtime, for which a new lease is protected."""
 
     min_runtime_s: Annotated[
         int, Meta(ge=0, le=86_400, description="Minimum runtime, seconds.")
@@ -43,7 +43,7 @@ class PreemptingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class _Draft:
-    """A decision that is being changed; all jobs are of one GPU type."""
+    """A decision under construction; all jobs are of one GPU type."""
 
     def __init__(self, snapshot: Snapshot, decision: Decision) -> None:
         self.snapshot = snapshot
@@ -90,7 +90,9 @@ class _Draft:
             self.waiting.append(self.jobs[lease.job])
 
     def open_leases(self, node: int) -> list[Lease]:
-        """Return the leases on only this node that may be preempted now, the youngest first."""
+        """Return the leases that are only on this node and may be preempted now, the youngest
+        first.
+        """
         at_us = self.snapshot.at_us
         rows = [
             lease
@@ -145,7 +147,7 @@ class _Draft:
 
 
 class Preempting(Policy):
-    """The policy; see the module's docstring."""
+    """The policy of this module."""
 
     name = "preempting"
     version = "1"
@@ -157,7 +159,7 @@ class Preempting(Policy):
     options_type = PreemptingOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
+        """Decide one round."""
         parse_options(PreemptingOptions, snapshot.options)
         rule = QueueRule(order=by_arrival, queue=lambda one: (one.job.id, ""), strict=False)
         decision = decide_in_order(snapshot, rule)

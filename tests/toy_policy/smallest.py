@@ -1,4 +1,4 @@
-"""Smallest first: the job that needs the fewest GPUs. The smallest complete policy.
+"""Smallest first: the job that needs the fewest GPUs starts first. The smallest complete policy.
 
 Source: none.
 
@@ -36,7 +36,7 @@ class SmallestOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Smallest(Policy):
-    """The policy; see the module's docstring."""
+    """The policy of this module."""
 
     name = "smallest"
     version = "7"
@@ -47,7 +47,7 @@ class Smallest(Policy):
     options_type = SmallestOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
+        """Decide one round."""
         options = parse_options(SmallestOptions, snapshot.options)
         sign = 1 if options.order == "smallest" else -1
 
@@ -61,7 +61,7 @@ class Smallest(Policy):
         return decide_in_order(snapshot, rule)
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
-        """Return the promises: with backfill, no GPU is idle while a waiting job could use it."""
+        """Return the promises: with backfill, no GPU is idle if a waiting job could use it."""
         promised = super().promises(options, measured)
         assert isinstance(options, SmallestOptions)
         return promised | {Property.PARETO} if options.backfill else promised
