@@ -36,9 +36,7 @@ ENDLESS_US = 10_000 * HOUR_US
 
 
 def cluster(rng: random.Random) -> Cluster:
-    """Return three types with equal numbers of nodes, quotas of all GPUs, and a job type per
-    tenant.
-    """
+    """Return equally many nodes of three types, quotas of all GPUs, and a job type per tenant."""
     sizes = {name: NODES // len(TYPES) for name in TYPES}
     sizes[TYPES[0]] += NODES % len(TYPES)
     quotas = [
@@ -76,9 +74,7 @@ def draw_job(rng: random.Random, number: int, submitted_us: int = 0) -> SimJob:
 
 
 def cpu_ms(names: Sequence[str], snapshot: Snapshot) -> list[float]:
-    """Return each policy's median CPU time of a decision, in ms; the policies take turns on the
-    same pool.
-    """
+    """Return each policy's median CPU ms of a decision; the policies take turns on one pool."""
     ready = advanced(snapshot)
     took: list[list[float]] = [[] for _ in names]
     for _ in range(RUNS):

@@ -65,9 +65,7 @@ def speeds() -> None:
 
 
 def iterations() -> list[float]:
-    """Print the errors of estimated iterations by family; return the errors of all families except
-    `drop`.
-    """
+    """Print the errors of estimated iterations by family; return all but those of `rate_drop`."""
     together: list[float] = []
     spent_s, count = 0.0, 0
     for family in (*INSIDE, *OUTSIDE, UNFORESEEN):

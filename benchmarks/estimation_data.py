@@ -58,9 +58,7 @@ def gavel_jobs() -> dict[tuple[str, str], list[MeasuredIteration]]:
 
 
 def profiled_errors(law: Law) -> Iterator[SpeedError]:
-    """Predict the speeds on 4 and 8 GPUs from a profile of one GPU, two on one node, and two on two
-    nodes.
-    """
+    """Predict speeds on 4 and 8 GPUs from profiles of one GPU, two on a node, two on two nodes."""
     for key, rows in gavel_jobs().items():
         profile = [row for row in rows if row.gpus <= 2]
         have = {(row.gpus, row.several_nodes) for row in profile}
@@ -96,9 +94,7 @@ def _error(
 
 @dataclass(frozen=True, slots=True)
 class DrawnRun:
-    """A job that stops at a value of its metric, with all its evaluations and the iterations until
-    its stop.
-    """
+    """A job that stops at a metric value, its evaluations, and the iterations until its stop."""
 
     family: str
     points: tuple[MetricPoint, ...]

@@ -41,9 +41,7 @@ def literal_victims(
 
 
 def _fewest(needed: int, rows: Sequence[Ranked], spare: dict[int, int | None]) -> list[Ranked]:
-    """Choose the largest leases first, and as the last lease the smallest one that frees enough
-    GPUs.
-    """
+    """Choose the largest leases first, and last the smallest one that frees enough GPUs."""
     chosen: list[Ranked] = []
     rest = list(rows)
     while needed > 0:
@@ -74,9 +72,7 @@ def literal_fewest_victims(
     rule: VictimRule,
     known: Choice | None = None,
 ) -> Choice | None:
-    """Return the best of the known choice and the choices on these nodes, or None if there is no
-    choice.
-    """
+    """Return the best of the known choice and these nodes' choices, or None if there is none."""
     of_nodes = [literal_victims(node, free, index, rule) for node in nodes]
     choices = [one for one in (known, *of_nodes) if one is not None]
     return min(choices, key=lambda one: one[0], default=None)

@@ -109,8 +109,7 @@ class LiteralLtgf:
         return (job.id, placement, bool(renewed))
 
     def _comes_later(self, gpu_type: str, job: Job) -> bool:
-        """Return whether another type is preferred: the type on which the job runs, else a type of
-        own quota.
+        """Return whether the job prefers another type: its current one, else one of own quota.
 
         The paper has no such rule.
         """
@@ -170,9 +169,7 @@ class LiteralLtgf:
 
 
 def _rank(alloc: int, fair: int, weight: int) -> Rank:
-    """Return the rank by rho; with FairTime = 0, first if it has no GPU-time, else last, by
-    GPU-time / weight.
-    """
+    """Rank by rho; with FairTime = 0, first without GPU-time, else last by GPU-time / weight."""
     if fair:
         return alloc / fair, 0.0
     if not alloc:

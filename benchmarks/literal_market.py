@@ -24,9 +24,7 @@ Counts = dict[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LiteralSchedule:
-    """A job's schedule: `workers` (y) and `ps` (z) by server, and the cost at the prices before the
-    job.
-    """
+    """A schedule: `workers` (y) and `ps` (z) by server, and the cost at prices before the job."""
 
     job: int
     start: int
@@ -38,9 +36,7 @@ class LiteralSchedule:
 
 
 class LiteralRound:
-    """A round: allocations `h` by server and slot, prices by (8), and each user's use of its own
-    quota.
-    """
+    """A round: allocations `h` by server and slot, prices by (8), and each user's own quota use."""
 
     def __init__(self, pool: MarketPool, after: int, slots: int) -> None:
         self.pool, self.after, self.until = pool, after, after + slots

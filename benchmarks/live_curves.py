@@ -42,9 +42,7 @@ def main() -> None:
 
 
 def virtual(part: float) -> str:
-    """Return the mean and median absolute error, and the numbers of estimates in the band and from
-    the cap.
-    """
+    """Return the mean and median absolute error, and the counts in the band and from the cap."""
     off, inside, caps = [], 0, 0
     for job in range(1, JOBS + 1):
         rng = random.Random(f"m{job}")  # noqa: S311 - a workload, not a secret

@@ -1,5 +1,4 @@
-"""Benchmark of shares of mixed GPU types: the solvers that rounds use, and the same programs in
-cvxpy.
+"""Benchmark of shares of mixed GPU types: the solvers of rounds, and the same programs in cvxpy.
 
 Both sides solve the same instance in the same run; cvxpy gets matrices instead of single rows, and
 uses ECOS. Figures are CPU time of this process, for building, solving and checking. For (10), ECOS

@@ -1,5 +1,4 @@
-"""Benchmark of many open pages on loopback, each of which polls its pool's status line every two
-seconds.
+"""Benchmark of many open pages on loopback that poll their pool's status line every two seconds.
 
 Run `python -m benchmarks.polls_http [PAGES]`. It uses a durable Postgres, the web processes of
 `make run`, and 200 pages of 200 people. Each page has a session, a kept-alive connection and the

@@ -1,5 +1,4 @@
-"""Benchmark of the simulator: CPU seconds of whole runs, and the ratio to runs that decide every
-round.
+"""Benchmark of the simulator: CPU seconds of whole runs, and the ratio to deciding every round.
 
 Without arguments, it runs LTGF and `evenshare`, the default, on the two days of Philly in the demo.
 They run on 140 nodes, and on 60, where jobs always compete. The first hours are run again with a

@@ -61,9 +61,7 @@ def slurm(folder: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def starts(world: Any) -> None:
-    """Measure the time from a request to the first output of its process, with sbatch and with the
-    executor.
-    """
+    """Measure the time from a request to its process's first output, by sbatch and the executor."""
     plain, ours = [], []
     for turn in range(STARTS):
         mark = world.root.parent / f"mark-{turn}"

@@ -120,9 +120,7 @@ def run(server: PortalProcess) -> None:
 
 
 def submit_all(server: PortalProcess, count: int, key: str) -> tuple[float, list[float]]:
-    """Submit from all clients at once; return the total seconds, and the seconds of each
-    submission.
-    """
+    """Submit from all clients at once; return the total seconds and the seconds per submission."""
 
     def client(number: int) -> list[float]:
         connection = HTTPConnection("127.0.0.1", server.port)

@@ -74,9 +74,7 @@ def appended_ms(
     previous: str,
     leaves: list[bytes],
 ) -> float:
-    """Append records one by one; return the median in ms, and print the numbers of reads and
-    writes.
-    """
+    """Append records one by one, print numbers of reads and writes, and return the median ms."""
     took, written = [], []
     for place in range(entries, entries + ASKED):
         (data,) = records(place, 1, previous)

@@ -64,9 +64,7 @@ def _jobs(draw: Random, count: int) -> Iterator[SelectorJob]:
 
 
 def one(count: int) -> tuple[float, float]:
-    """Print the figures for a number of jobs; return the median time in seconds and the largest
-    gap.
-    """
+    """Print the figures for `count` jobs; return the median seconds and the largest gap."""
     times, gaps = [], []
     for seed in range(TURNS):
         asked = problem(count, seed)

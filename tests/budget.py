@@ -1,5 +1,4 @@
-"""A pytest plugin that prints the cost of a run: the ten most expensive files, and each folder with
-its budget.
+"""A pytest plugin that prints a run's cost: the ten dearest files, and each folder with its budget.
 
 Seconds are worker-seconds: the time of each test with its fixtures, added up over all processes.
 The budgets come from the table of docs/testing.md. They apply to whole runs of `make test` and

@@ -1,5 +1,4 @@
-"""The folder of a migrated PostgreSQL cluster, which is cached between runs and copied by each
-process.
+"""The folder of a migrated PostgreSQL cluster, cached between runs and copied by each process.
 
 Migrations take seconds of a core and depend only on the code. The first process that needs a
 database makes the folder, in `.pytest_cache`. All later processes, of this run or another, copy the

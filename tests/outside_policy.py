@@ -15,9 +15,7 @@ def install_policy(
     code: str | None = None,
     attribute: str = "POLICY",
 ) -> None:
-    """Install a distribution into `folder`, with one module and one entry point, by default the toy
-    policy.
-    """
+    """Install a distribution with one module and entry point, by default the toy policy."""
     module = package.replace("-", "_")
     (folder / f"{module}.py").write_text(SMALLEST.read_text() if code is None else code)
     about = folder / f"{module}-1.2.dist-info"

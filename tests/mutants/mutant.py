@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of the code: `old`, which occurs once in `file`, becomes `new`, and one of `tests`
-    must fail.
-    """
+    """A change of `file`: `old`, which occurs once, becomes `new`, and one of `tests` must fail."""
 
     id: str
     file: str

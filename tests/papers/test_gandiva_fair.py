@@ -122,9 +122,7 @@ class TestOneNode:
 
 
 def _worst(values: Sequence[float], fair: float) -> float:
-    """Return the largest difference, over all windows, between the sum of the values and `fair` x
-    length.
-    """
+    """Return the largest difference of a window's sum from `fair` x length, over all windows."""
     sums, total = [0.0], 0.0
     for value in values:
         total += value - fair
@@ -235,8 +233,9 @@ PROFILES = [
 
 @cache
 def _hetero(*, trading: bool) -> list[Quantum]:
-    """Run section 5.4: tenants 1 to 3 have ResNet-50 jobs of 1, 2 and 4 GPUs, tenant 4 has
-    SuperResolution jobs of 1 GPU. Tenant 1 leaves.
+    """Run section 5.4, in which tenant 1 leaves.
+
+    Tenants 1 to 3 have ResNet-50 jobs of 1, 2 and 4 GPUs; tenant 4 has 1-GPU SuperResolution jobs.
     """
     cluster = pool({"k80": [4] * 16, "p100": [4] * 6, "v100": [4] * 3}, PROFILES)
     jobs = jobs_of(

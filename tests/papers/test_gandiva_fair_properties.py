@@ -292,9 +292,7 @@ class TestUsableQuota:
         seed=st.integers(0, 10**6),
     )
     def test_matches_hall_condition(self, sizes: list[int], gangs: list[int], seed: int) -> None:
-        """A tenant can use a holding if no set of types in it exceeds the GPUs requested by jobs
-        that accept those types.
-        """
+        """A holding is usable if no set of its types exceeds the GPUs requested for those types."""
         profile = Profile(1, 1, (("k80", 1000), ("p100", 2000), ("v100", 4000)))
         cluster = pool_of(
             {name: [size] for name, size in zip(TYPES, sizes, strict=True)}, [profile]

@@ -250,9 +250,7 @@ class TestMemory:
         assert not rows[-1].decision.memory["nodes"]
 
     def test_policy_switch_starts_without_history(self) -> None:
-        """Each job with an unexpired lease keeps the node on which it runs, and all passes are
-        equal.
-        """
+        """Each job with an unexpired lease keeps its node, and all passes are equal."""
         jobs = jobs_of((1, 4, 1), (2, 2, 2))
         row = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 5)[-1]
         fresh = decide_round(replace(row.snapshot, memory={}))
@@ -329,9 +327,7 @@ class TestSimulation:
 
 class TestIdleTradedQuota:
     def test_is_lent_by_buyer(self) -> None:
-        """Tenant 2 has bought tenant 1's four V100s, and a third tenant borrows two of tenant 2's
-        eight.
-        """
+        """Tenant 2 bought tenant 1's four V100s, and a third tenant borrows two of the eight."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
         lease = Lease(1, 1, 3, "v100", ((1, 2),), 0, 100, 1, 0, 2, 10**6)
         contributed = []
