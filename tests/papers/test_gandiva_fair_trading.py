@@ -89,9 +89,7 @@ class TestTwoTenants:
 
 
 class TestOefExampleE1:
-    """Speedups are (1, 2), (1, 3) and (1, 4); each tenant has a third of one GPU of each of two
-    types.
-    """
+    """Speedups are (1, 2), (1, 3) and (1, 4); each tenant has a third of a GPU of each type."""
 
     @pytest.mark.parametrize(
         ("told", "rates", "shares", "total"),
@@ -154,9 +152,7 @@ class TestUndo:
         assert holdings_after(now.values(), standing)[3]["k80"] == 2 * GPU_MICRO
 
     def test_undoes_trades_if_seller_can_use_less(self) -> None:
-        """After four trades the seller has 40 K80s, but its jobs can use only 32, so two trades are
-        undone.
-        """
+        """After four trades the seller has 40 K80s; its jobs can use 32, so two are undone."""
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in TABLE_3}
         now[1] = now[1]._replace(usable=32 * GPU_MICRO)

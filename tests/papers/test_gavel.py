@@ -68,9 +68,7 @@ def asked(case: Golden) -> ShareProblem:
 
 
 def published_rates(problem: ShareProblem) -> Array:
-    """Return each job's weighted throughput with an equal split, in which no job gets more than one
-    GPU.
-    """
+    """Return each job's weighted throughput with an equal split of at most one GPU per job."""
     jobs = len(problem.speedups)
     equal = np.tile(problem.capacity / jobs, (jobs, 1))
     equal /= np.maximum(1.0, equal.sum(axis=1))[:, None]
@@ -190,9 +188,7 @@ class TestCap:
         ).throughputs
 
     def test_binding_cap_shifts_throughput(self) -> None:
-        """With an equal split, the second tenant would get 15, which is not promised if a cap
-        binds.
-        """
+        """If a cap binds, the second tenant's 15 with an equal split is not promised."""
         np.testing.assert_allclose(self.throughputs(1.0), [112 / 13, 168 / 13], rtol=RTOL)
 
     def test_loose_cap_changes_nothing(self) -> None:

@@ -1,9 +1,8 @@
-"""Equation (2) of Astraea-online at every moment: an owner's part of a charge, from the paper's
-text.
+"""Owners' parts of a charge at every moment, by equation (2) of Astraea-online.
 
-`incomes_by_slot` computes the equation in fractions, slot by slot (a slot is one microsecond). It
-shares no code with the product except the input values. A slot costs about a credit, so that
-rounding cannot hide a wrong part.
+`incomes_by_slot` computes the equation of the paper's text in fractions, slot by slot (a slot is
+one microsecond). It shares no code with the product except the input values. A slot costs about a
+credit, so that rounding cannot hide a wrong part.
 """
 
 from __future__ import annotations
@@ -108,9 +107,7 @@ def idle_at(history: History, slot: int) -> dict[int, int]:
 
 
 def incomes_by_slot(history: History, term: Term) -> dict[int, Fraction]:
-    """Return each owner's income by (2), rho(t) = idle_u(t) / a(t) x c(t), summed over a term's
-    slots.
-    """
+    """Return each owner's sum of (2), rho(t) = idle_u(t) / a(t) x c(t), over a term's slots."""
     earned: dict[int, Fraction] = {}
     for slot in range(term.starts_us, term.ends_us):
         idle = idle_at(history, slot)
@@ -277,9 +274,7 @@ class TestGoldenCase:
 
 class TestShortTerms:
     def test_cost_as_much_as_one_long_term(self) -> None:
-        """At 0.00036 credits an hour, one second costs 0.1 micro-credits; 20,000 seconds cost
-        2,000.
-        """
+        """At 0.00036 credits an hour, one second costs 0.1 micro-credits; 20,000 cost 2,000."""
         history, sweep, charged, count = History(), Sweep(), 0, 20_000
         history.entitle(0, 1, {A: (1, None)})
         for number in range(1, count + 1):

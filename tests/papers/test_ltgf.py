@@ -158,9 +158,7 @@ class TestTwoPhases:
         assert picked(decide_round(ahead)) == [2]
 
     def test_pick_counts_as_whole_lease_within_round(self) -> None:
-        """Line 14: after one pick tenant 1 comes after tenant 2, and after two picks of tenant 2
-        before it again.
-        """
+        """Line 14: tenant 1 comes second after one pick, and first after two picks of tenant 2."""
         jobs = [job(1, 4), job(2, 4), job(3, 2, tenant=2), job(4, 2, tenant=2)]
         jobs += [job(5, 2, tenant=2)]
         round_ = snapshot(jobs, nodes={1: 8, 2: 8}, quotas=TWO)
@@ -198,9 +196,7 @@ class TestTwoPhases:
 
 
 class TestUndefinedRho:
-    """A tenant with FairTime = 0 comes first until it has GPU-time, then last, ordered by GPU-time
-    / quota.
-    """
+    """If FairTime = 0, a tenant is first until it has GPU-time, then last, by GPU-time / quota."""
 
     def test_tenant_without_quota_cannot_starve_others(self) -> None:
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
@@ -264,9 +260,7 @@ class TestRenewal:
         assert decision.ends == ()
 
     def test_places_job_elsewhere_after_losing_gpus(self) -> None:
-        """Tenant 2 has received less, so its gang is placed on node 1 first, and job 1 moves to
-        node 2.
-        """
+        """Tenant 2 has received less, so its gang is first, on node 1; job 1 moves to node 2."""
         jobs = [job(1, 2), job(2, 4, tenant=2)]
         held = [lease(1, 1, (1, 2))]
         round_ = snapshot(jobs, held, nodes={1: 4, 2: 2}, quotas=TWO)
@@ -285,9 +279,7 @@ class TestRenewal:
 class TestBigGangReservation:
     @pytest.mark.parametrize(("waited_us", "held_back"), [(0, False), (1, True)])
     def test_reserves_after_more_than_k_leases(self, waited_us: int, held_back: bool) -> None:
-        """After exactly two lease lengths no GPUs are held back for the gang; a microsecond later
-        they are.
-        """
+        """GPUs are held back for the gang a microsecond after two lease lengths, but not before."""
         at_us = 3 * HOUR_US
         since_us = at_us - 2 * HOUR_US - waited_us
         jobs = [job(1, 8), job(2, 4, tenant=2)]
@@ -302,9 +294,7 @@ class TestBigGangReservation:
 
     @pytest.mark.parametrize("policy", ["ltgf", "oef"])
     def test_passes_to_next_gang_while_limit_refuses_first(self, policy: str) -> None:
-        """Regression: a refused gang kept the reservation of its GPU type, so the next gang got
-        none.
-        """
+        """Regression: a refused gang kept its GPU type's reservation; the next gang got none."""
         at_us = 3 * HOUR_US
         jobs = [job(1, 6, max_price_micro=4), job(2, 6, tenant=2), job(3, 4)]
         held = [lease(1, 3, (1, 4), expires_us=at_us + 1)]

@@ -89,9 +89,7 @@ class TestOwnQuota:
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
     def test_clears_node_lease_by_lease_for_gang(self) -> None:
-        """The two borrowed leases of a node end in different rounds; the first to end is not
-        renewed.
-        """
+        """A node's two borrowed leases end in different rounds; the first to end is not renewed."""
         ahead = AT_US + HOUR_US // 2
         leases = [
             lease(1, 1, (1, 4), borrowed=4, own=0),
@@ -160,8 +158,7 @@ class TestBorrower:
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (681_792, 681_793)
 
     def test_refused_decaying_job_shows_value_and_price(self) -> None:
-        """f = 2.8 - 2 t for 2 GPUs: now worth 0.4 per GPU-hour at a price of eta(7), in an hour
-        worth 0.
+        """f = 2.8 - 2 t for 2 GPUs: worth 0.4 per GPU-hour now, at price eta(7), and 0 in an hour.
 
         The larger lease ends after 3 hours, and eta(3) is below 0.4. Today's value must not be
         compared with that later price, or the job would seem to be admitted.
@@ -297,9 +294,7 @@ class TestTheta:
         assert decide_round(low).prices[0].theta_milli == 2000
 
     def test_is_capped_at_maximum_of_books(self) -> None:
-        """A bid of a billion times the base rate needs a theta of twelve digits, the stored
-        maximum.
-        """
+        """A bid of a billion times the base rate gets the largest stored theta (twelve digits)."""
         for worth, milli in (("999999", 10**9), ("1000000000", 10**12 - 1)):
             utility = bid(1, worth)
             asked = market([job(1, 1)], options={"theta": "history"}, utilities=(utility,))
@@ -428,9 +423,7 @@ class TestRoundInvariants:
 
 class TestPoolStability:
     def test_started_jobs_finish_without_new_arrivals(self) -> None:
-        """Forty jobs with bids of 0.9 compete for 16 GPUs; each job that starts also runs to its
-        end.
-        """
+        """Forty jobs bid 0.9 for 16 GPUs, and each job that starts also runs to its end."""
         jobs = tuple(
             SimJob(
                 number, 1, 2, 0, 5 * HOUR_US, estimate_us=5 * HOUR_US,

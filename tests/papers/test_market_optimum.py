@@ -27,9 +27,7 @@ ONE_SERVER = MarketPool([MarketServer(2, 1)], [Owner(1, 2, 1)])
 
 
 def check(pool: MarketPool, jobs: Sequence[MarketJob], plan: MarketOptimum, last: int) -> None:
-    """Check that a plan respects the capacity, (3g) and (3i), does all work, and has the stated
-    value.
-    """
+    """Check a plan's capacity, (3g), (3i), completed work and stated value."""
     by_id = {job.id: job for job in jobs}
     workers: dict[tuple[int, int], int] = defaultdict(int)
     ps: dict[tuple[int, int], int] = defaultdict(int)
@@ -66,8 +64,9 @@ class TestOptimum:
             assert plan.value_micro == plan.bound_micro == 188 * CREDIT_MICRO
 
     def test_exceeds_astraea_in_paper_example(self) -> None:
-        """In slots (8, 12], with values counted from slot 8, j11, j12 and j21 get 96, 94 and 96;
-        Astraea gets less.
+        """In slots (8, 12], j11, j12 and j21 get 96, 94 and 96; Astraea gets less.
+
+        Values are counted from slot 8.
         """
         jobs = [
             replace(paper_job(number, *row), arrival=0)

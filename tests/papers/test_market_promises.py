@@ -54,9 +54,7 @@ def verdicts(asked: Snapshot) -> tuple[Verdict, Verdict]:
 
 
 def varied(asked: Snapshot, seed: int) -> Snapshot:
-    """Return the round with other estimates, maximum prices and options, and more or fewer declared
-    values.
-    """
+    """Return the round with random estimates, maximum prices, options and declared values."""
     rng = random.Random(seed)  # noqa: S311 - a case, not a secret
     jobs = [
         replace(
@@ -276,9 +274,7 @@ def half_clear() -> Snapshot:
 
 class TestQuotaGuarantee:
     def test_reserves_node_that_clears_first(self) -> None:
-        """Node 1 is reserved although node 2 has more free GPUs, because node 1 has room for job 8
-        earlier.
-        """
+        """Node 2 has more free GPUs, but node 1 has room for job 8 earlier and is reserved."""
         decision = decide_round(half_clear())
         assert [(row.job, row.placement) for row in decision.grants] == [(9, ((2, 4),))]
         row = lines(half_clear(), decision)[QUOTAS]
@@ -329,9 +325,7 @@ class TestQuotaGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 1, (2,))
 
     def test_holds_if_room_is_reserved_for_earlier_job(self) -> None:
-        """Node 1 is reserved for job 8, so job 9 does not get its GPUs, although it is within
-        quota.
-        """
+        """Job 9 is within quota, but does not get node 1's GPUs: node 1 is reserved for job 8."""
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
         full = replace(asked.leases[1], placement=((2, 8),), borrowed=8)

@@ -161,9 +161,7 @@ class TestMaxPrice:
         (600_000, Reason.PRICE_ABOVE_MAX), (None, Reason.PLANNED_LATER),
     ])  # fmt: skip
     def test_applies_to_later_plans(self, most: int | None, reason: Reason) -> None:
-        """In an hour two GPUs are free at eta(8), which is above the maximum price but below the
-        value.
-        """
+        """In an hour two GPUs are free at eta(8), above the maximum price but below the value."""
         jobs = [
             job(1, 4, estimate_us=9 * HOUR_US), job(3, 2, tenant=2, estimate_us=HOUR_US),
             job(4, 2, tenant=2, estimate_us=9 * HOUR_US), job(5, 2, max_price_micro=most),
@@ -215,9 +213,7 @@ class TestUnusableGpuType:
         return market(jobs, leases, profiles=self.PROFILES, utilities=utilities, price_micro=ETA[6])
 
     def test_borrowed_lease_is_not_renewed(self) -> None:
-        """Regression: the lease was renewed at the posted price, with a note that its GPUs were own
-        quota.
-        """
+        """Regression: the lease was renewed at the posted price, but noted as own quota."""
         decision = decide_round(self.asked())
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 

@@ -195,9 +195,7 @@ class TestNoncooperativeRule:
         assert 10 - found.shares[:, 1].sum() == pytest.approx(9.5, rel=RTOL)
 
     def test_is_pareto_efficient_if_all_types_are_usable(self) -> None:
-        """All GPU types have positive prices, so no tenant can gain without a loss of another
-        tenant.
-        """
+        """All GPU types have positive prices, so a tenant can gain only if another tenant loses."""
         for seed in range(40):
             found = solve(random_rows(seed, 5, 3), [2, 1, 1], "noncooperative")
             assert found.prices is not None

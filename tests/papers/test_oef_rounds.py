@@ -149,9 +149,7 @@ class TestFourTenants:
                 assert held[key] / count == pytest.approx(told.get(key, 0), abs=0.1)
 
     def test_average_gpus_match_ideal_for_large_gangs(self) -> None:
-        """The tenant's share of a type is less than its gang, so its deviation grows until the gang
-        can run.
-        """
+        """A gang exceeds its tenant's share, so the deviation grows until the gang runs."""
         pool = cluster([[4]], {1: 1, 2: 3})
         jobs = [*queue(1, 3, gpus=2), *queue(2, 9, first=11)]
         held: Counter[int] = Counter()
@@ -186,9 +184,7 @@ class TestStarvation:
         assert decision.grants[0].placement == ((1, 4),)
 
     def test_reservation_starts_gang_behind_own_small_jobs(self) -> None:
-        """The tenant never has enough GPUs free at the same time, so nodes are held back after two
-        leases.
-        """
+        """The tenant never has enough free GPUs at once; nodes are held back after two leases."""
         pool = cluster([[4]], {1: 4})
         small = [
             copy(job, submitted_us=index * 5 * MINUTE_US)

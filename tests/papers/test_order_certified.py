@@ -1,6 +1,4 @@
-"""The order line of LTGF's certificates: it is green for honest rounds and red for manipulated
-ones.
-"""
+"""The order line of LTGF's certificates is green for honest rounds and red for manipulated ones."""
 
 from __future__ import annotations
 

@@ -95,9 +95,7 @@ class TestTypeSelection:
     @pytest.mark.parametrize("policy", ["ltgf", "fifo", "sjf", "srtf", "yarn_cs"])
     @pytest.mark.parametrize("tenants", [(1, 1), (1, 2)])
     def test_gangs_of_any_type_use_both_types(self, policy: str, tenants: tuple[int, int]) -> None:
-        """On 4 K80s and 4 V100s both jobs end at 240 minutes; regression: on K80s only, at 470 and
-        480.
-        """
+        """Regression: the jobs used K80s only and ended at 470 and 480 minutes, not both at 240."""
         quotas = {(tenant, name): 4 for tenant in set(tenants) for name in ("k80", "v100")}
         if tenants == (1, 2):
             quotas = dict.fromkeys(quotas, 2)
