@@ -1,5 +1,4 @@
-"""A pytest plugin that sets the effort of tests: the number of Hypothesis examples, and of repairs
-of plans.
+"""A pytest plugin that sets the numbers of Hypothesis examples and of repairs of plans.
 
 `make test` runs with the profile `quick`, `make test-rest` with `ci`, `make soak` with `soak`. The
 first two draw the same examples each time; `soak` draws others. A property whose examples take a
@@ -38,8 +37,7 @@ def few() -> int:
 
 @pytest.fixture(scope="module")
 def quick_plans() -> Iterator[None]:
-    """Limit UniSched's repairs of plans to 10 kicks instead of 400, in modules that test every
-    policy.
+    """Limit UniSched's repairs of plans to 10 kicks (not 400), in modules that test every policy.
 
     Repairs take 4/5 of UniSched's time. Other tests check the quality of its plans.
     """

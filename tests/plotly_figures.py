@@ -27,9 +27,7 @@ def drawn(chart: PageChart) -> go.Figure:
 
 
 def _told(value: Any) -> Any:
-    """Return the value without empty objects and lists, because the package leaves out some of
-    these.
-    """
+    """Return the value without empty objects and lists, some of which the package leaves out."""
     if isinstance(value, list):
         return [_told(one) for one in value]
     if not isinstance(value, dict):

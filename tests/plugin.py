@@ -56,9 +56,7 @@ class Services:
     watchdog: Watchdog | None = None
 
     def start(self, *, migrated: bool = True) -> None:
-        """Start both servers, if `migrated` on a copy of the cached cluster, else on an empty
-        cluster.
-        """
+        """Start both servers: if `migrated` on a copy of the cached cluster, else on a new one."""
         self.watchdog = Watchdog()
         # The cached folder belongs to our user; PostgreSQL under another user could not read it.
         if migrated and self.postgres.identity.user is None:

@@ -1,5 +1,4 @@
-"""A pytest plugin: a test's own queries see all tenants, and those of the tested code only their
-scopes.
+"""A pytest plugin: a test's own queries see all tenants, those of tested code only their scopes.
 
 Factories and assertions need no scope. In a request, a round, a task or a command the connection is
 as in production. There a query of a tenant's rows without a scope fails.
@@ -112,9 +111,7 @@ def _ended(**_: object) -> None:
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """Start without a scope, as a process in production does, where queries of tenants' rows must
-    set a scope.
-    """
+    """Start without a scope, as in production, where queries of tenants' rows must set a scope."""
     token = _in_request.set(True)
     try:
         if connection.connection is not None:

@@ -98,8 +98,7 @@ def declare_down(cluster: SlurmCluster, node: str) -> None:
 
 
 def end_quickly(cluster: SlurmCluster) -> None:
-    """Kill the controller, so that the shutdown of the cluster kills jobs instead of cancelling
-    them.
+    """Kill the controller, so that the cluster's shutdown kills jobs instead of cancelling them.
 
     To cancel the jobs of a lost node would take long.
     """

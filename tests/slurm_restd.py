@@ -28,9 +28,7 @@ NOBODY = 65534
 
 
 def require_restd() -> None:
-    """Skip the test unless all packages are installed and the user is root; with REQUIRE_ALL=1,
-    fail if a package is missing.
-    """
+    """Require root and all packages, else skip; with REQUIRE_ALL=1 fail if a package is missing."""
     if find("slurmrestd") is None or not any(LIBRARIES.glob("*/slurm*/auth_jwt.so")):
         reason = f"slurmrestd is not installed ({how_to_install(list(PACKAGES))})"
         if os.environ.get("REQUIRE_ALL") == "1":

@@ -159,9 +159,7 @@ class TestThreeSigma:
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
 
     def test_best_effort_uses_gpus_planned_for_later(self) -> None:
-        """Two GPUs are in use for two more slots, so the gang is planned to start after these
-        slots.
-        """
+        """Two GPUs are in use for two more slots, so the gang is planned to start afterwards."""
         runs = lease(7, 1, (1, 2), expires_us=2 * NOW_US)
         rows = ((2, 1110, (2000,)), (4, 100, (250,)), (2, 50, ()))
         decision = decide_round(self.asked(*rows, leases=[runs]))

@@ -43,9 +43,7 @@ def certified(snapshot: Snapshot, decision: Decision) -> CertificateItem:
 
 class TestHonestTrades:
     def test_holds_and_shows_tenant_with_least_gain(self) -> None:
-        """A V100 was traded for five K80s; it is worth 1.25 K80s to the seller and 6.25 to the
-        buyer.
-        """
+        """A V100 costs five K80s; it is worth 1.25 K80s to the seller and 6.25 to the buyer."""
         snapshot, decision = traded(1)[0]
         row = certified(snapshot, decision)
         assert (row.verdict, row.checked, row.count) == (Verdict.HOLDS, 1, 0)

@@ -252,9 +252,7 @@ class TestAnswers:
         assert (answer.one_node, answer.chance_milli) == (False, 690)
 
     def test_last_lease_ends_at_actual_speed(self) -> None:
-        """At half speed on two nodes, the job ends in two slots, exactly at or just after its
-        deadline.
-        """
+        """At half speed on two nodes, the job ends in two slots, at or just after its deadline."""
         held = lease(7, 1, (1, 4), (2, 2), expires_us=AT_US + 3 * SLOT)
         jobs = [job(1, 6, estimate_us=SLOT)]
         for after_us, state in ((2 * SLOT, "planned"), (2 * SLOT - MINUTE_US, "refused")):

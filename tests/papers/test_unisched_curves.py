@@ -204,9 +204,7 @@ def errors(*families: str) -> list[float]:
 
 
 def duration(iterations: int) -> float:
-    """Return the duration of a job with a deadline in two days, ten-minute leases and 20 s per
-    interruption.
-    """
+    """Return a job's duration: deadline in two days, 10-minute leases, 20 s per interruption."""
     work_us, lease_us = iterations * SECOND_US, 10 * MINUTE_US
     leases = -(-work_us // lease_us)
     count = expected_interruptions(leases, 2 * 24 * 60 * MINUTE_US // lease_us)
@@ -222,9 +220,7 @@ class TestDurationErrorAtHalfTraining:
         assert statistics.median(errors(*INSIDE)) < 0.06
 
     def test_exceeds_10_percent_for_power_laws(self) -> None:
-        """Counterexample: the curve is so flat at the end that noise decides when it reaches the
-        target.
-        """
+        """Counterexample: at the flat end, noise decides when the curve reaches the target."""
         assert statistics.mean(errors("pow3")) > 0.10
 
     def test_is_10_to_20_percent_for_other_families(self) -> None:

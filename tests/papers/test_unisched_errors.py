@@ -27,9 +27,7 @@ class TestEstimateErrors:
     def round(
         self, estimates_us: Iterable[int], by_us: Iterable[int], error_milli: int = 250
     ) -> Decision:
-        """Decide a round with deadline jobs that need the whole pool, and a best-effort job of six
-        slots.
-        """
+        """Decide a round of whole-pool jobs: deadline jobs, and a best-effort job of six slots."""
         sizes = list(enumerate(estimates_us, 1))
         jobs = [job(number, 24, estimate_us=one) for number, one in sizes]
         jobs.append(job(9, 24, estimate_us=6 * SLOT))
@@ -44,9 +42,7 @@ class TestEstimateErrors:
     def test_shorter_job_goes_first_if_plans_allow(
         self, error_milli: int, begins: list[int]
     ) -> None:
-        """With exact estimates the best-effort job gets the slot, because both deadlines can still
-        be met.
-        """
+        """With exact estimates the best-effort job goes first: both deadlines can still be met."""
         decision = self.round([3 * SLOT, 2 * SLOT], [12 * SLOT, 20 * SLOT], error_milli)
         assert [row.job for row in decision.grants] == begins
 
@@ -54,9 +50,7 @@ class TestEstimateErrors:
     def test_plans_job_that_may_be_shorter_than_estimate(
         self, by_us: int, chance_milli: int
     ) -> None:
-        """The job needs eight slots, with a standard error of two: normal(0) is 50 %, normal(-1)
-        15.9 %.
-        """
+        """The standard error is two of eight slots: normal(0) is 50 %, normal(-1) 15.9 %."""
         answer = by_job(self.round([8 * SLOT], [by_us]))[1]
         assert answer.state is DeadlineState.PLANNED
         assert answer.chance_milli == chance_milli

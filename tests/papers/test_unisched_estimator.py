@@ -150,9 +150,7 @@ class TestSpeeds:
         assert off.fitted(16, several_nodes=False).amount == pytest.approx(175_000, rel=0.05)
 
     def test_fit_uses_huber_weights_and_residual_error(self) -> None:
-        """The weighted residuals sum to 0, and the error is scaled by the residuals per degree of
-        freedom.
-        """
+        """Weighted residuals sum to 0; residuals per degree of freedom scale the error."""
         model = fit_speeds([*[measured(1, 1_000)] * 3, measured(1, 1_500)])
         error = sqrt(MODEL_ERROR**2 + MEASURED_ERROR**2)
         near, far = 1 / (1_000 * error), 1 / (1_500 * error)
@@ -195,9 +193,7 @@ class TestSpeeds:
 
 
 class TestGavelThroughputs:
-    """The paper reports an error of 5 % for its own cluster; here it is larger
-    (docs/estimation.md).
-    """
+    """The error exceeds the 5 % that the paper reports for its own cluster (docs/estimation.md)."""
 
     @pytest.mark.parametrize(
         ("law", "one_node", "several_nodes"), [(Law.LINEAR, 0.40, 0.78), (Law.RING, 0.19, 0.11)]

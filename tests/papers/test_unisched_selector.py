@@ -251,9 +251,7 @@ def _broken(plan: SelectorPlan, short: JobLeases) -> Iterator[tuple[SelectorPlan
 
 class TestPreviousPlan:
     def test_is_kept_without_solver_iterations(self) -> None:
-        """Without solver iterations, each job keeps its slots and its option from the previous
-        plan.
-        """
+        """Each job keeps its slots and its option from the previous plan."""
         jobs = [strict(number, 6, 4, 5) for number in range(4)]
         problem = SelectorProblem(jobs, nodes(3))
         last = select(problem)
@@ -283,9 +281,7 @@ class TestPaperErrata:
         assert select(SelectorProblem([job], nodes(1))).reward_micro == 100 * REWARD_MICRO
 
     def test_equations_11_and_14_apply_per_lease(self) -> None:
-        """With (11) and (14) as printed, not per lease, two jobs could not follow each other on one
-        node.
-        """
+        """With (11) and (14) as printed, two jobs could not follow each other on one node."""
         jobs = [strict(1, 8, 1, 2), strict(2, 8, 1, 2)]
         problem = SelectorProblem(jobs, nodes(1))
         assert select(problem).reward_micro == 200 * REWARD_MICRO

@@ -24,9 +24,7 @@ def charge(borrowed: int, price_micro: int, held_us: int, carried: int) -> tuple
 def charged_until(
     held: tuple[int, int], due_us: int, late_us: int, rounds_us: Iterable[int], asked_us: int | None
 ) -> int:
-    """Return the time until which the borrower of a term is charged; `held` is the term's start and
-    end.
-    """
+    """Return until when a term's borrower is charged; `held` is the term's start and end."""
     began_us, ends_us = held
     seen = [at for at in rounds_us if at >= due_us]
     if asked_us is not None:

@@ -69,9 +69,7 @@ def back_offs(s):
 
 
 def shares_and_prices(s, decision, limits):
-    """Return the shares and prices; `limits` are those left after the round's terms and continuing
-    leases.
-    """
+    """Return the shares and prices; `limits` count the round's terms and continuing leases."""
     terms = [*decision.renewals, *decision.grants]
     got, shares = tally((row.claim, row.own + row.borrowed) for row in terms), []
     before = tally((row.claim, gpus_of(row.placement)) for row in s.leases)

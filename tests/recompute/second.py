@@ -1,6 +1,4 @@
-"""A second implementation of ltgf's round, to be read next to docs/recompute, from which it was
-written.
-"""
+"""A second implementation of ltgf's round, written from docs/recompute and to be read with it."""
 
 # fmt: off
 # mypy: ignore-errors

@@ -211,9 +211,7 @@ class TestDemoPools:
 
 
 def not_followed(snapshot: Snapshot, decision: Decision) -> list[str]:
-    """Return the parts of a round that differ from those that the common rules compute from its
-    picks.
-    """
+    """Return the parts of a round that differ from what the common rules compute from its picks."""
     disclosed = bundle(snapshot, decision)
     first = disclosed["decision"]
     if snapshot.policy == "market":  # the market sets the base rate and theta of the next prices

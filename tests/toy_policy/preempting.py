@@ -90,9 +90,7 @@ class _Draft:
             self.waiting.append(self.jobs[lease.job])
 
     def open_leases(self, node: int) -> list[Lease]:
-        """Return the leases that are only on this node and may be preempted now, the youngest
-        first.
-        """
+        """Return the leases only on this node that may be preempted now, youngest first."""
         at_us = self.snapshot.at_us
         rows = [
             lease
