@@ -100,7 +100,7 @@ class TestCurrentSlot:
         assert exchanged(plan, {2})[1] == (0,)
 
     def test_stays_if_givers_have_too_few_gpus(self) -> None:
-        """One best-effort job has less work than the shorter job, the other has too few GPUs."""
+        """The first best-effort job has less work than the shorter job, the second too few GPUs."""
         plan = {eager(1, 4, 9): [0], eager(3, 4, 1): [0], dated(2, 8, 2, 9): [1, 2]}
         assert exchanged(plan, {2}) == {1: (0,), 2: (1, 2), 3: (0,)}
 

@@ -106,7 +106,7 @@ class TestRefusals:
                 "model\nbert",
                 "FILE: has no profile of job 'a1'; add rows of model 'm'",
             ),
-            ("--profiles", "model,speed\nm,2", "line 2, speed needs a gpu_type"),
+            ("--profiles", "model,speed\nm,2", "line 2, speed is allowed only with a gpu_type"),
             ("--profiles", "model,gpu_type,speed\nm,gpu,0", "line 2, speed is out of bounds"),
             ("--profiles", "model,gpu_type,speed\nm,v100,2", "and job 'a1' in common"),
             ("--profiles", "model,t1_s,t2_s\nm,1,2", "line 2, t2_s needs iteration_s"),

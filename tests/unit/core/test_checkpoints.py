@@ -75,7 +75,7 @@ class TestRejectedNote:
             verify_note(sign_note(note_text(HEAD), [OLD]) + other, [OLD_VKEY, NEW_VKEY], LOG)
 
     def test_rejects_head_of_other_log(self) -> None:
-        """One private key signs all logs, so a head differs from another log's only by origin."""
+        """The same private key signs all logs, so heads of two logs differ only by origin."""
         other = "evenshare/es/rounds/venus"
         note = sign_note(note_text(HEAD._replace(origin=other)), [OLD])
         with pytest.raises(NoteError, match=f"head of {other}"):

@@ -173,7 +173,7 @@ def checked(asked: Snapshot) -> Decision:
 @every_policy
 class TestRound:
     def test_overfills_no_node_and_gives_one_reason_per_job(self, policy: str) -> None:
-        """The test counts each node's used GPUs itself, besides the checks of `decide_round`."""
+        """The test counts the used GPUs of nodes itself, too; `decide_round` checks them first."""
         waits = 0
         for seed in SEEDS:
             asked, decision = decided(policy, seed)

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-LEAST_PAST = 20  # known outcomes needed to correct p50 or to narrow p90
+LEAST_PAST = 20  # known outcomes needed to correct p50 or to narrow p90.
 # Only the newest estimates of a group are used: last month's queue says little about today's.
 PAST_MOST = 200
 MOST_FACTOR = 10.0

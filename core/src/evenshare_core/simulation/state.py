@@ -264,10 +264,7 @@ class SimulationState:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether a round can be left out, by the rule of the live engine.
-
-        Nothing changed, no job waits, no lease is due and no price has a surcharge.
-        """
+        """Whether nothing changed, no job waits, no lease is due and no price has a surcharge."""
         if self.changes or self.queue or self.quotas is None or self.has_surcharge:
             return False
         return not self.due

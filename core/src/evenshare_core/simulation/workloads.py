@@ -40,8 +40,7 @@ class SimJob:
     the first of these times. A single pair is a strict deadline, several pairs are a soft one.
 
     `cold_us` and `checkpoint_us` are its own overheads, by default the run's. `spread` has pairs of
-    a GPU type (empty: any type) and the job's speed over several nodes, in thousandths of the speed
-    on one node.
+    GPU type (empty: any) and speed over several nodes, in thousandths of the speed on one node.
 
     `cpus` and `memory_mb` are its needs on all GPUs together; 0 if unknown. `utility` is the value
     of its completion, if stated. `estimate_error_milli` is the relative standard error of its
@@ -89,7 +88,7 @@ class SimJob:
         return common_us if self.checkpoint_us is None else self.checkpoint_us
 
     def value_lost(self, end_us: int | None) -> float:
-        """Return the share of its value that the job loses by ending at `end_us`; None: never.
+        """Return the share of its value that the job loses by ending at `end_us` or never (None).
 
         Source: UniSched (15), one minus the reward rate.
         """
@@ -120,8 +119,7 @@ class Cluster:
     profile; `profiles` are by id. `spread_milli` is the speed of a gang over several nodes where
     one node could hold it, in thousandths, unless the job states it.
 
-    `node_resources` (by node id) and `job_resources` (by job) have CPUs and memory, as far as
-    known.
+    `node_resources` (by node id) and `job_resources` (by job) have known CPUs and memory.
     """
 
     nodes: tuple[Node, ...]
