@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from evenshare_core.cli.files import InputError, opened
-from evenshare_core.cli.inputs import rules_of
+from evenshare_core.cli.inputs import add_overheads, rules_of
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.invariants import InvariantViolation
 from evenshare_core.domain.plurals import plural
@@ -83,18 +83,7 @@ class Command(BaseCommand):
         )
         add("--round-s", type=float, help="seconds between rounds (the pool's, or 10)")
         add("--lease-s", type=float, help="seconds per lease (the pool's, or 900)")
-        add(
-            "--cold-s",
-            type=float,
-            default=0,
-            help="seconds lost when a job is resumed (%(default)s)",
-        )
-        add(
-            "--checkpoint-s",
-            type=float,
-            default=0,
-            help="seconds lost when a lease ends (%(default)s)",
-        )
+        add_overheads(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Poll until the time is over or the user interrupts; then write the report."""

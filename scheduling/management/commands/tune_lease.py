@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from evenshare_core.cli.files import InputError
+from evenshare_core.cli.inputs import add_overheads
 from evenshare_core.cli.pool_inputs import whole_number
 from evenshare_core.domain.plurals import plural
 from evenshare_core.simulation.lease_tuning import LENGTHS_S, WITHIN_PERCENT, LengthFigures
@@ -39,18 +40,7 @@ class Command(BaseCommand):
             help=f"lease lengths in seconds of pool time ({','.join(map(str, LENGTHS_S))})",
         )
         add("--policy", metavar="P", help="a policy instead of the pool's, with default options")
-        add(
-            "--cold-s",
-            type=float,
-            default=0,
-            help="seconds lost when a job is resumed (%(default)s)",
-        )
-        add(
-            "--checkpoint-s",
-            type=float,
-            default=0,
-            help="seconds lost when a lease ends (%(default)s)",
-        )
+        add_overheads(parser)
         add("--json", action="store_true", help="print one JSON object and nothing else")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -5,6 +5,7 @@ An error raises `InputError` with the name of the option or file.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,14 @@ from evenshare_core.simulation.workloads import (
 from evenshare_core.units import SECOND_US
 
 FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job ends
+
+
+def add_overheads(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the time that a job loses when it is resumed and when a lease ends."""
+    for name, when in (("--cold-s", "a job is resumed"), ("--checkpoint-s", "a lease ends")):
+        parser.add_argument(
+            name, type=float, default=0, help=f"seconds lost when {when} (%(default)s)"
+        )
 
 
 def rules_of(options: Options) -> dict[str, Rules]:

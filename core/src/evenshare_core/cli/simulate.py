@@ -14,7 +14,7 @@ from pathlib import Path
 from evenshare_core.cli.collector import rare_collections
 from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, say
 from evenshare_core.cli.files import InputError
-from evenshare_core.cli.inputs import rules_of, scenario_of
+from evenshare_core.cli.inputs import add_overheads, rules_of, scenario_of
 from evenshare_core.cli.policy_help import add_policy_help
 from evenshare_core.cli.trace_options import add_trace_arguments
 from evenshare_core.domain.plurals import plural
@@ -43,8 +43,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     instead = "term that a policy may choose instead; 0: --lease-s"
     add("--least-lease-s", type=float, default=0, help=f"the least {instead}")
     add("--most-lease-s", type=float, default=0, help=f"the most {instead}")
-    add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
-    add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
+    add_overheads(parser)
     add("--start", metavar="INSTANT", help="where the run begins, on the jobs' own clock (0)")
     add("--seed", type=int, default=0)
     add("--floor", action="store_true", help="add the infinite cluster")
