@@ -72,7 +72,7 @@ def literal_fewest_victims(
     rule: VictimRule,
     known: Choice | None = None,
 ) -> Choice | None:
-    """Return the best of the known choice and these nodes' choices, or None if there is none."""
+    """Return the best of the known choice and these nodes' choices; None without a choice."""
     of_nodes = [literal_victims(node, free, index, rule) for node in nodes]
     choices = [one for one in (known, *of_nodes) if one is not None]
     return min(choices, key=lambda one: one[0], default=None)

@@ -129,7 +129,7 @@ class AllowanceRequest(Request, frozen=True, kw_only=True):
     ]
     reason: Annotated[
         str,
-        Meta(description="Why; it stays in the books and in the audit log."),
+        Meta(description="The reason. It is kept in the books and in the audit log."),
         Input(label="Reason", read=_read_reason),
     ]
 

@@ -40,7 +40,7 @@ def note_restart(run: Path, name: str, why: str, *, at: float, next_after_s: flo
     rows = {row.name: row for row in read_restarts(run)}
     before = rows.get(name, Restarts(name, 0, "", 0.0))
     rows[name] = replace(before, count=before.count + 1, why=why, at=at, next_after_s=next_after_s)
-    # Containers share the folder.
+    # Several containers may share the folder, so each process writes its own temporary file.
     fresh = run / f"{FILE}.{os.getpid()}"
     with contextlib.suppress(OSError):
         fresh.write_text(json.dumps([asdict(row) for row in rows.values()]))

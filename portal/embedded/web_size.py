@@ -15,7 +15,8 @@ from portal.embedded.errors import StartError
 MOST_BY_ITSELF, MOST = 4, 12
 # The machine's memory per web process, which itself uses about a third of it.
 MEMORY_EACH = 512 * 2**20
-# For eight pages, two log-ins, and the reserve of portal/site/lanes.py; fewer if many processes.
+# Eight for pages, two for log-ins, three in reserve (portal/site/lanes.py). If there are many
+# processes, each has fewer.
 CONNECTIONS, CONNECTIONS_LEAST = 13, 6
 # Maximum of all web processes together. PostgreSQL has 100; workers and people use the others.
 CONNECTIONS_OF_ALL = 72

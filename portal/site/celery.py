@@ -79,7 +79,7 @@ app.conf.update(
     task_default_queue="default",
     task_create_missing_queues=False,
     task_routes={"scheduling.rounds": {"queue": "rounds"}},
-    # Every task is idempotent: a task that ended with its worker is delivered again.
+    # A task whose worker died is delivered again, so every task is idempotent.
     task_acks_late=True,
     task_reject_on_worker_lost=False,
     # A process that hangs in a task is ended, and its worker starts another.

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """A policy's decision for the round, in numbers; `error` explains why there is none.
+    """A policy's decision for the round, in numbers; `error` explains why it could not decide.
 
     `held` and `borrowed` count the GPUs in leases after the round. `took_ms`: the time for the
     decision and its checks.

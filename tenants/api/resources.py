@@ -130,8 +130,8 @@ class Page(NamedTuple):
     """A page of a list.
 
     Rows without a struct are JSON already. `following`: the key after which the next page starts,
-    or None on the last page. `etag`: the ETag on which edits of these rows are based; empty if
-    there is none. `head` and `tail`: other fields, before and after the rows.
+    or None on the last page. `etag`: the ETag on which edits of these rows are based, or
+    empty. `head` and `tail`: other fields, before and after the rows.
     """
 
     rows: Iterable[Any]

@@ -19,7 +19,7 @@ from portal.charts.explore.looks import Look
 
 LEAST = 1.0  # minimum height of the axis
 EXACT = Band(0.98, 1.02, "var(--ok-wash)")
-_GREEN = "Green: 1, equal parts."
+_GREEN = "Green: alpha of about 1, so income in proportion to quota."
 INCOME_TEXT = (
     "alpha: a tenant's part of the income from lending over its part of the quota, in settled"
     f" hours. {_GREEN} Gap: no tenant earned anything."

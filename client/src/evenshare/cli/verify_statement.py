@@ -80,7 +80,7 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 def _fetch_rounds(
     client: Client, screen: Terminal, files: Files, pool: str, named: set[int]
 ) -> str:
-    """Download the statement's rounds. Return the reason if there are none, else an empty text."""
+    """Download the statement's rounds. Return the reason if the pool has no log, else ""."""
     try:
         log = fetch_log(client, files, pool)
     except ApiError as refused:

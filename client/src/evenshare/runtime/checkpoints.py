@@ -68,7 +68,7 @@ class Fence:
     def check(self) -> None:
         """Raise StaleLeaseError if the file has a newer lease, or is unreadable.
 
-        A missing file is allowed, because outside the portal there is none.
+        A missing file is allowed: only the portal writes it, and a job may run outside.
         """
         deadline = time.monotonic() + LEASE_FILE_PATIENCE_S
         while True:

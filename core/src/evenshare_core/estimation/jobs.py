@@ -194,7 +194,7 @@ def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate |
     time, reports = size.iteration
     count = _count(claims)
     if count.source is EstimateSource.CAP:
-        # As with too few points, it is unknown how far below its cap a job stops.
+        # The job may stop anywhere below its cap, so the error is 100 %, as with too few points.
         return WorkEstimate(Estimate(_work_us(count, time), ONE_MILLI, EstimateSource.CAP), reports)
     # The squares of independent relative errors are added; the root of the sum is rounded up.
     squares = count.error_milli**2 + time.error_milli**2

@@ -40,7 +40,7 @@ class PriceBand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PriceOutlook:
-    """Bands by GPU type, at the equal steps that every run reached; `reason` if there are none."""
+    """Bands by GPU type, at the equal steps that every run reached; `reason` if empty."""
 
     at_us: int
     bands: dict[str, tuple[PriceBand, ...]] = field(default_factory=dict)

@@ -51,7 +51,7 @@ def memory_breaks(
 
 
 class _After(dict[Any, Any]):
-    """The previous round's ids mapped to those of the next round; negative if there is none."""
+    """The next round's ids by the previous round's; an id without a match becomes negative."""
 
     def __missing__(self, key: Any) -> Any:
         return -key if key else key

@@ -49,7 +49,7 @@ class _Rival(NamedTuple):
     def rho(self, span_us: int) -> float:
         """Return rho after `span_us`.
 
-        If it is undefined, return 0 without any GPU-time, or else inf.
+        If the fair share is 0, rho is 0 for a claim that received no GPU-time, else inf.
         """
         fair = self.fair + self.share * span_us
         alloc = self.alloc + self.held * span_us
