@@ -86,13 +86,13 @@ def complaint(
 
 def touch(run: Path, name: str) -> None:
     """Give a sign of life: set the file's time to the monotonic clock. It needs no disk space."""
-    file = run / name
     now_ns = time.monotonic_ns()
+    # By a descriptor: the file may be removed between its creation and the change of its time.
+    file = os.open(run / name, os.O_CREAT | os.O_WRONLY, 0o666)
     try:
         os.utime(file, ns=(now_ns, now_ns))
-    except FileNotFoundError:
-        file.touch()
-        os.utime(file, ns=(now_ns, now_ns))
+    finally:
+        os.close(file)
 
 
 def touched_at(run: Path, name: str) -> float | None:
