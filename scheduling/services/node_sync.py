@@ -50,7 +50,11 @@ class NodeSync:
 
 
 def engine_nodes(pool: Pool) -> list[EngineNode]:
-    """Return the nodes that a pool's engine lists; call it outside of any transaction."""
+    """Return the nodes that a pool's engine lists; call it outside of any transaction.
+
+    Raises:
+        ExecutorError: the engine does not answer, or lists no nodes.
+    """
     source = node_source(executor_for(pool.executor))
     if source is None:
         raise ExecutorError(f"the executor {pool.executor} has no own list of nodes")

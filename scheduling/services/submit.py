@@ -187,7 +187,11 @@ def _read_all(tenant: Tenant, specs: Mapping[str, object]) -> list[_Accepted]:
 
 
 def _check_deadlines(read: Sequence[_Accepted], readings: Mapping[int, PoolNow]) -> None:
-    """Refuse deadlines that have passed, or are too far ahead, on the clock of the job's pool."""
+    """Refuse deadlines that have passed, or are too far ahead, on the clock of the job's pool.
+
+    Raises:
+        InvalidInputError: at least one job has such a deadline.
+    """
     errors = FieldErrors()
     for one in read:
         own = deadline_errors(one.request, readings[one.offer.id].pool_at)

@@ -2,6 +2,16 @@
 
 Every verification reads a folder of these files. The folder is temporary, or kept (`--save-dir`). A
 kept folder can be verified later on another machine without the portal (`--from-dir`).
+
+| name | response of |
+|---|---|
+| `chain.json` | `GET /chain/<pool>` |
+| `records.json` | all pages of `GET /chain/<pool>/records` of the rounds, in one list |
+| `inclusion.json` | `GET /chain/<pool>/inclusion` of the last of them |
+| `consistency.json` | `GET /chain/<pool>/consistency` from a pinned head, with both sizes |
+| `names/<day>.json` | `GET /chain/<pool>/names` |
+| `jobs.json` | the reader's jobs of `GET /jobs`: `jobs`, and `complete` if none is missing |
+| `bundles/<round>.json` | `GET /rounds/<pool>/<round>/bundle` |
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """The evaluations file: values of a job's stopping metric, and their iterations.
 
+    {"version": 1, "lease": 3, "metric": "accuracy", "points": [[500, 0.41], [1000, 0.52]]}
+
 Only the metric of the job's criterion is written; without a criterion there is no file. It has
 at most 200 evaluations of this process, as in `evenshare_core.estimation.evaluations`. They are the
 first of each interval of iterations, the newest, and the first that met the criterion. The file is

@@ -1,5 +1,8 @@
 """The iterations file: number and times of iterations, from which the job type's speed is measured.
 
+    {"version": 1, "lease": 3, "iterations": 120, "time_us": 30210000, "first_us": 1767225600000000,
+     "suspended_us": null, "memory_bytes": 0}
+
 The sums start with the process, so an unread report is included in the next one. `first_us` is
 the wall time at the end of the first iteration, since 1970. The sums exclude this iteration,
 because it includes preparation. The file is replaced atomically.

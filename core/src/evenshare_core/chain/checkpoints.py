@@ -1,5 +1,11 @@
 """Heads of logs as signed checkpoints, which are text for people and programs.
 
+    evenshare/es/rounds/philly
+    20852163
+    CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=
+
+    — evenshare/es/rounds/philly Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URY...
+
 Source: C2SP's tlog-checkpoint (the text) and signed-note (signature lines and vkeys, Ed25519).
 
 This is the only module of the core that imports `cryptography`, which the extra `verify` installs.
