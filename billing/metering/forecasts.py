@@ -50,7 +50,7 @@ FROM judged WHERE f.id = judged.id AND f.points = judged.points
 def count_forecasts(pool_id: int) -> int:
     """Count hits of a pool's price forecasts for past times; return how many forecasts changed.
 
-    Source: ADR 0176.
+    Source: docs/money.md.
     """
     with connection.cursor() as cursor:
         cursor.execute(_COUNT, {"pool": pool_id})

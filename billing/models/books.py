@@ -315,7 +315,7 @@ class UsageLine(models.Model):
     separately, and their lenders' weights are integrals.
 
     `charged_until`: the end of the time that `amount` covers, if rounds were late for the term;
-    None means `ends_at`. The operator then pays lenders `borne` for the rest (docs/adr/0232), so
+    None means `ends_at`. The operator then pays lenders `borne` for the rest (docs/money.md), so
     that their shares sum to `amount` + `borne`.
     """
 

@@ -1,4 +1,4 @@
-"""The operator's payments to lenders for late rounds (docs/adr/0232).
+"""The operator's payments to lenders for late rounds (docs/money.md).
 
 The ledger has one operator's entry per hour and borrower. Here that entry is split: the operator's
 part of each line goes to the line's shares in proportion, by largest remainder. Ties are resolved

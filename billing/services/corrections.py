@@ -2,7 +2,7 @@
 
 A correction is a new transfer that names its source. Its change of the borrower's account counts on
 the day of the charged hour. So the budget of that day gets the credits back, even if the correction
-comes in a later period. Source: docs/adr/0221-budgets-at-the-edge-of-a-period.md.
+comes in a later period. Source: docs/money.md.
 """
 
 from __future__ import annotations

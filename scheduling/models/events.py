@@ -21,7 +21,7 @@ class LeaseEvent(models.Model):
       {tenant id: [gpus, lendable at most or null]}}
     - `granted`: {"own", "borrowed", "price", "gpu_type", "expires_us", "late_us"}, and
       "protected_us" if the policy has a minimum runtime. A round is on time for the term until
-      `late_us` after it was due; events from before ADR 0232 do not have these
+      `late_us` after it was due; older events do not have these
     - `started`: the executor reports that the lease's process runs. {"own", "borrowed",
       "price", "gpu_type"}
     - `renewed`: the previous term closes at `at`, this one starts. {"own", "borrowed", "price",

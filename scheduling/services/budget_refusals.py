@@ -3,7 +3,7 @@
 Applies only if the budget's action is `block`, and only to jobs larger than the tenant's quota. A
 budget never blocks own quota.
 
-Source: docs/adr/0221-budgets-at-the-edge-of-a-period.md.
+Source: docs/money.md.
 """
 
 from __future__ import annotations

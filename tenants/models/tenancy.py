@@ -285,7 +285,7 @@ class DailySpend(models.Model):
     budget from here, because they do not know billing's tables.
 
     `unsettled`: charges of metered but unsettled hours of the day. They are part of
-    `Budget.reserved`; a budget of a later period does not count them (0221).
+    `Budget.reserved`; a budget of a later period does not count them.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")

@@ -40,8 +40,7 @@ def at(minute: float) -> datetime:
 class Story:
     """Tenants a and b, each with a quota of 4 of 8 GPUs of type v100; leases take 30 minutes.
 
-    A round is on time until `late_min` minutes after a term's expiry. Events from before ADR 0232
-    have None.
+    A round is on time until `late_min` minutes after a term's expiry. Older events have None.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Test that late rounds extend no charge beyond a term's expiry, and that lenders are paid in full.
 
-Terms last 900 s. A round is expected every 60 s, and is late after two intervals (ADR 0232).
+Terms last 900 s. A round is expected every 60 s, and is late after two intervals.
 """
 
 from __future__ import annotations

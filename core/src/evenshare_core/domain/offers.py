@@ -5,7 +5,7 @@ only by offers: a number of GPUs, for a floor price or more. In a round the stri
 applies, at the price posted for the round (`narrow`). The snapshot's entitlements contain the
 result; policies, billing and replays read nothing else.
 
-Source: docs/adr/0168-by-when-lent-gpus-are-back.md.
+Source: docs/money.md.
 """
 
 from __future__ import annotations

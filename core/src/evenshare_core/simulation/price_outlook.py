@@ -2,8 +2,7 @@
 
 As in `simulation.starts`, each run draws the unknown values again. A price band is from the 2nd to
 the 18th smallest of 19 runs at an instant. With the real price as a 20th draw, these are p10 and
-p90. If the draws are right, four of five prices lie inside; the portal counts how many did (ADR
-0176).
+p90. If the draws are right, four of five prices lie inside; the portal counts how many did.
 """
 
 from __future__ import annotations

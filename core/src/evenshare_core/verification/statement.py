@@ -241,7 +241,7 @@ def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
 
 
 def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> None:
-    """Check what the operator paid for a term and its income because of late rounds (ADR 0232)."""
+    """Check what the operator paid for a term and its income because of late rounds."""
     if row.borne is None or row.earned_borne is None:
         return
     until_us = row.ends_at if row.charged_until is None else row.charged_until

@@ -154,7 +154,7 @@ class _Comparison:
     # ---- late rounds ----
 
     def _late(self, rows: TermRows, following: TermRows) -> None:
-        """Check that a term before a late round is charged only until its due time (ADR 0232)."""
+        """Check that a term before a late round is charged only until its due time."""
         row = rows.get(BORROWED)
         disclosed = None if row is None or row.round is None else self.rounds.get(row.round)
         if row is None or disclosed is None:

@@ -17,7 +17,7 @@ saves a lease more than half a micro-credit in total, however short its terms ar
 
 Late rounds: a term is due at its expiry, or when its minimum runtime is over. If no round came
 within `late_us` after that, the borrower is charged only until the due instant. Lenders are paid
-for the whole time, and the operator pays the difference (docs/adr/0232). Events from before this
+for the whole time, and the operator pays the difference (docs/money.md). Events from before this
 rule have no `expires_us`, and their terms are charged until they end.
 
 Terms that began under the former rule (docs/adr/0199) are split by the integrals of idle quota, and
