@@ -2,8 +2,9 @@
 
 The operator declares that a process is gone, so the engine is not queried here. The lease ends at
 the time at which its stop was due, with the reason of the stop. An end that an engine reports late
-is recorded in the same way. If the engine lists the process later, it is an orphan. Source: ADR
-0230.
+is recorded in the same way. If the engine lists the process later, it is an orphan.
+
+Source: docs/executors.md.
 """
 
 from __future__ import annotations

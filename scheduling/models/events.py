@@ -31,7 +31,7 @@ class LeaseEvent(models.Model):
       "numbers", "notice_s"}
     - `ended`: the last term closes at `at`. {"reason", "exit_code", "started": bool,
       "gpu_type"}. A preempted lease that held no GPUs yet also has the fields of its notice.
-      "written_off": true if an operator ended the lease because its engine did not (ADR 0230)
+      "written_off": true if an operator ended the lease because its engine did not
     - `priced`: prices posted at the end of a round, valid in the next one (no lease).
       {"valid_from_round", "prices": [{"gpu_type", "price", "used", "capacity", "base",
       "theta"}, ...]}. With "queued", "surcharge", "surcharge_step", "surcharge_cap" if the queue

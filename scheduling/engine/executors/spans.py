@@ -2,7 +2,7 @@
 
 A job can write anything in its files. So times from files count only within the span that the
 engine observed. They shift the engine's times by at most a second, because an engine may know only
-whole seconds. The functions are pure. Source: docs/adr/0218-a-jobs-word-binds-the-job.md.
+whole seconds. The functions are pure. Source: docs/executors.md.
 """
 
 from __future__ import annotations

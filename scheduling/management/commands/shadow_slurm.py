@@ -1,6 +1,6 @@
 """`manage.py shadow_slurm POOL`: watch a partition, and report what policies would have decided.
 
-Nothing is submitted, changed or cancelled: it calls only squeue and sinfo (ADR 0210).
+Nothing is submitted, changed or cancelled: it calls only squeue and sinfo.
 """
 
 from __future__ import annotations
