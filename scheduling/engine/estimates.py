@@ -1,7 +1,7 @@
 """Estimates of jobs in the snapshot, and the past runs on which they are based.
 
 A round reads the measurements and the durations of earlier runs, and stores the estimates with its
-snapshot: a replay needs neither. Source: docs/adr/0192-curves-of-live-jobs.md.
+snapshot: a replay needs neither. Source: docs/estimation.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each report contains all evaluations of a process. A repeated, late or reordered report therefore
 changes nothing, and a missed one is included in the next. Unusable reports are left out and noted
 on the job. Curves are fitted outside rounds, by `scheduling.engine.refits`. Source:
-docs/adr/0192-curves-of-live-jobs.md.
+docs/estimation.md.
 """
 
 from __future__ import annotations

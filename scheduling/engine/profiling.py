@@ -4,7 +4,7 @@ A job type is profiled if a job of more than `RUN_GPUS` GPUs waits and the time 
 unknown. Such a job type gets a run on one GPU, then a run on two GPUs, each for half the time.
 Equation (2) gives the other sizes. Each round computes again which runs are needed. So it does not
 matter how a job was submitted, and nothing is lost in a crash. No job waits for a run. Source:
-UniSched, III-A; docs/adr/0193-profiling-runs.md.
+UniSched, III-A; docs/pools.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A fit takes tens of milliseconds, so no round and no tick waits for it. A separate process fits a
 few curves at a time and writes whole numbers, which the next snapshot reads. Which round uses a
 forecast first depends on timing, but each snapshot stores the forecasts that its round used.
-Source: docs/adr/0192-curves-of-live-jobs.md.
+Source: docs/estimation.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """UniSched as a policy: golden cases, promises, unusual pools, and its memory.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024; ADR 0191, 0193.
+Source: W. Gao et al., "UniSched", IEEE TC 2024; docs/policies/unisched.md.
 """
 
 from __future__ import annotations

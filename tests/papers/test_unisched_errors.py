@@ -1,6 +1,6 @@
 """UniSched with wrong estimates: the order of jobs, their plans and their chances.
 
-Source: ADR 0191.
+Source: docs/policies/unisched.md.
 """
 
 from __future__ import annotations

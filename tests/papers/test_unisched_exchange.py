@@ -1,6 +1,6 @@
 """Exchange of slot 0 to help shorter jobs: which jobs give it up, and invariants of plans.
 
-Source: ADR 0191.
+Source: docs/policies/unisched.md.
 """
 
 from __future__ import annotations

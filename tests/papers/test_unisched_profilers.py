@@ -1,6 +1,6 @@
 """Profiling runs under UniSched: after deadlines, before best-effort jobs, on one node.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024, III-A and III-C2; docs/adr/0193-profiling-runs.md.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, III-A and III-C2; docs/pools.md.
 """
 
 from __future__ import annotations

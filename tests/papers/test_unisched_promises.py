@@ -1,4 +1,4 @@
-"""UniSched keeps its plans if nothing unforeseen happens (ADR 0191)."""
+"""UniSched keeps its plans if nothing unforeseen happens."""
 
 from __future__ import annotations
 

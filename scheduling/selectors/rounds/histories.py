@@ -39,7 +39,7 @@ class TenantCourse:
 
     `use` and `quota` cover the requested GPU type, or all types. `quota` includes trades; `swapped`
     is the part from trades, negative if they take GPUs. `rho` and `sums` always cover all types,
-    because the sums of one type refer to quotas before trades (ADR 0158).
+    because the sums of one type refer to quotas before trades.
 
     `tenant` is None for the sum of all tenants that the viewer may not see, which has no `rho` and
     no `sums`. `rho` is None if no GPU-time was deserved so far, and for rounds without a row of the

@@ -5,8 +5,6 @@ of each stretch, the newest, and the first that met the target. The width is a p
 follows from the newest iteration. The first of a wide stretch is therefore also the first of a
 narrow one. The result is the same in whatever batches and order evaluations arrive, and however
 often. At most `HISTORY_MAX` are kept, and at least half of that if there were enough.
-
-Source: docs/adr/0192-curves-of-live-jobs.md.
 """
 
 from __future__ import annotations

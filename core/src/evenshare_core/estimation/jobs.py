@@ -11,7 +11,7 @@ Work is in microseconds on the slowest GPU type, like `Job.estimate_us`. Fits ar
 averages that they use. Averages change only through `settle`, so that an estimate does not change
 with every report.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024, III-B; docs/adr/0192-curves-of-live-jobs.md.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, III-B; docs/estimation.md.
 """
 
 from __future__ import annotations

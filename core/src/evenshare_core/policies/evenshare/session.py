@@ -1,4 +1,4 @@
-"""The evenshare policy on sums, queues and free GPUs that are kept between rounds (ADR 0175)."""
+"""The evenshare policy on sums, queues and free GPUs that are kept between rounds."""
 
 from __future__ import annotations
 

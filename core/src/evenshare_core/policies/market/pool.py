@@ -1,4 +1,4 @@
-"""The inputs of a market round, from a snapshot or from the kept state of a pool (ADR 0175)."""
+"""The inputs of a market round, from a snapshot or from the kept state of a pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The market on memory, order and prices that are kept between rounds (ADR 0175)."""
+"""The market on memory, order and prices that are kept between rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MarketSession:
     """The market's rounds in one pool.
 
     Between two batches, time changes nothing: own quota depends only on counts and nodes, which do
-    not change. The only exception is the time at which theta forgets a day (ADR 0175).
+    not change. The only exception is the time at which theta forgets a day.
     """
 
     outlasts_renewals = True

@@ -3,7 +3,7 @@
 A live round builds everything from a snapshot and explains every waiting job. A `Session` returns
 the same picks, ends and memory from a `KeptRound`, which receives only the events since the last
 round. The session computes no reasons, no shares and no numbers of picks. Both use the same picking
-code of the policy: one algorithm with two entry points (ADR 0175).
+code of the policy: one algorithm with two entry points.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ A round plans jobs of all classes if something changed, a lease ended, or a wait
 free GPUs. Slots are counted from the time of the round. Other rounds only check which deadlines
 have passed.
 
-Departures, each explained in ADR 0191 or 0193:
+Departures, explained in docs/policies/unisched.md:
 
 - A job has no profiling phase. A profiling run is a separate job (`Snapshot.profilers`), and no job
   waits for it. It has reward 1, gets only the next lease, and runs on one node.
