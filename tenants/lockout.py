@@ -3,8 +3,6 @@
 They are counted per account and client together, per client, and per account. A client is an IPv4
 address or the /64 of an IPv6 address. Counts are in Postgres, so that flushing a cache unlocks
 nothing.
-
-Source: docs/adr/0127-rates-in-postgres.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A bucket is a row, and taking from it is one statement. Postgres is available whenever a limited
 action is possible at all, and flushing a broker empties no bucket.
-Source: docs/adr/0127-rates-in-postgres.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Refusals for the audit log: attempts of signed-in people at more than their role allows.
 
 Operators decide about people, tokens, memberships and the site, so they should see such attempts.
-The number of records is limited: see `MOST`. ADR 0127.
+The number of records is limited: see `MOST`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The functions are pure.
 
-Source: docs/adr/0224-a-dry-run-decides-the-next-round.md.
+Source: docs/deadlines.md.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class TestPermissions:
         drafts = {"pool": stage.pool, "quotas": [{"tenant": "aa", "gpu_type": "v100", "gpus": 1}]}
         for who, status in expected.items():
             assert stage.post("operate/quotas/preview", drafts, as_=who).status_code == status
-        # No change was made; refusals are recorded (0127).
+        # No change was made; refusals are recorded.
         assert set(AuditRecord.objects.values_list("action", flat=True)) == {refusals.ACTION}
 
     def test_edits_fail_once_role_is_removed(self, stage: ApiStage) -> None:

@@ -4,7 +4,7 @@ A step is a pair of strings or numbers: (percent of the time from submission to 
 points). For example, ("110", "80") gives 80 points if the job ends within 110 % of that time.
 Percentages must rise from 100. Points must fall, and are at most 100.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2; docs/adr/0224.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2; docs/deadlines.md.
 """
 
 from __future__ import annotations
