@@ -1,4 +1,4 @@
--- One moment: the dump and the manifest's counts are of the same snapshot. Run by backup.sh.
+-- Run by backup.sh: writes the dump and the manifest's row counts from one snapshot.
 \set ON_ERROR_STOP on
 \getenv version CODE_VERSION
 \getenv commit CODE_COMMIT

@@ -1,4 +1,4 @@
--- Which tables have other numbers of rows than the manifest says; no line is good. By restore.sh.
+-- Run by restore.sh: lists tables whose row counts differ from the manifest; no line means none.
 \set ON_ERROR_STOP on
 \set manifest `cat "$BACKUP/manifest.json"`
 SELECT string_agg(format('SELECT %L AS name, count(*) AS rows FROM public.%I', relname, relname),

@@ -1,9 +1,9 @@
--- The two roles and the database, made by a superuser: once per server, and again without harm.
+-- Creates the two roles and the database, as a superuser. It may be run again.
 --
 --   psql --no-psqlrc --dbname postgres --file deploy/roles.sql
 --
--- Names and passwords come from the environment, so that none is in an argument list. A role
--- without a password here is left with the one that it has.
+-- Names and passwords come from the environment, so that no password is in an argument list. A role
+-- whose variable is not set keeps its password.
 \set ON_ERROR_STOP on
 \set owner evenshare_owner
 \set app evenshare_app
@@ -16,7 +16,7 @@
 \getenv owner_password OWNER_DB_PASSWORD
 \getenv app_password APP_DB_PASSWORD
 
--- Passwords must not get into the server's log.
+-- Passwords must not be written to the server's log.
 SET log_statement TO 'none';
 SET log_min_duration_statement TO -1;
 SET log_min_error_statement TO 'panic';
@@ -29,7 +29,7 @@ SELECT format('ALTER ROLE %I PASSWORD %L', role, password)
   FROM (VALUES (:'owner', :'owner_password'), (:'app', :'app_password')) AS given (role, password)
  WHERE password <> '' \gexec
 
--- Names of jobs sort the same on every machine: not by the files of its locale.
+-- Names of jobs sort in the same way on every machine, whatever its locale files.
 SELECT current_setting('server_version_num')::int >= 170000 AS has_builtin \gset
 \if :has_builtin
   \set locale 'LOCALE_PROVIDER builtin BUILTIN_LOCALE ''C.UTF-8'' LOCALE ''C'''

@@ -15,7 +15,7 @@ DECLARE entries bigint;
 BEGIN
     SELECT count(*) INTO entries FROM billing_entry WHERE transfer_id = NEW.id;
     IF entries < 2 OR entries <> NEW.entry_count THEN
-        RAISE EXCEPTION 'transfer % has % entries, of % that it says',
+        RAISE EXCEPTION 'transfer % has % entries, but states %',
             NEW.id, entries, NEW.entry_count
             USING ERRCODE = 'check_violation', CONSTRAINT = 'transfer_has_entries';
     END IF;
@@ -36,8 +36,8 @@ BEGIN
             SELECT count(*) FROM billing_entry e WHERE e.transfer_id = a.transfer_id
         )
     ) THEN
-        RAISE EXCEPTION 'entries join only in the transaction that made their transfer,'
-            ' and no more of them than it says'
+        RAISE EXCEPTION 'entries are added only in the transaction that created their transfer,'
+            ' and only as many as it states'
             USING ERRCODE = 'restrict_violation', CONSTRAINT = 'entry_with_its_transfer';
     END IF;
     IF EXISTS (
@@ -46,7 +46,7 @@ BEGIN
         JOIN billing_account a ON a.id = added.account_id
         WHERE a.book_id <> t.book_id
     ) THEN
-        RAISE EXCEPTION 'a transfer moves credits inside one book'
+        RAISE EXCEPTION 'a transfer moves credits within one book'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'entry_in_the_transfers_book';
     END IF;
     RETURN NULL;
@@ -81,7 +81,7 @@ CREATE FUNCTION billing_move_balances() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     IF TG_RELID <> 'public.billing_entry'::regclass THEN
-        RAISE EXCEPTION 'balances follow entries alone' USING ERRCODE = 'restrict_violation';
+        RAISE EXCEPTION 'only entries change balances' USING ERRCODE = 'restrict_violation';
     END IF;
     UPDATE billing_account a SET balance = a.balance + moved.amount
     FROM (SELECT account_id, sum(amount) AS amount FROM added GROUP BY account_id) moved
@@ -119,7 +119,7 @@ CREATE FUNCTION billing_copy_limit() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     IF TG_RELID <> 'public.tenants_budget'::regclass THEN
-        RAISE EXCEPTION 'limits follow budgets alone' USING ERRCODE = 'restrict_violation';
+        RAISE EXCEPTION 'only budgets change limits' USING ERRCODE = 'restrict_violation';
     END IF;
     UPDATE billing_account a
     SET credit_limit = NEW.credit_limit,
@@ -142,7 +142,7 @@ BEGIN
         SELECT FROM added JOIN billing_metercursor c ON c.pool_id = added.pool_id
         WHERE added.hour < c.settled_until
     ) THEN
-        RAISE EXCEPTION 'the hour is settled; late usage belongs to the first open one'
+        RAISE EXCEPTION 'the hour is settled; late usage belongs to the first open hour'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'usage_in_an_open_hour';
     END IF;
     RETURN NULL;

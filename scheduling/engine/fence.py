@@ -34,11 +34,11 @@ def take_fence(pool_id: int, *, holder: str, hold_s: float = HOLD_S) -> int | No
             WHERE pool_id = (
                 SELECT pool_id FROM scheduling_poolfence
                 WHERE pool_id = %s
-                -- After a look it is nobody's, and nobody has it for longer than asked: a clock
-                -- that was set back since would keep it for as long.
+                -- A fence held for longer than any holder may ask for was taken before the clock
+                -- was set back, so it is free.
                 AND (until < clock_timestamp() OR holder = ''
                      OR until > clock_timestamp() + make_interval(secs => %s))
-                -- A holder that is writing has the row locked: it has the pool, too.
+                -- A holder that is writing has locked the row, and still holds the pool.
                 FOR UPDATE SKIP LOCKED)
             RETURNING token
             """,

@@ -92,7 +92,7 @@ def _grantable(write: RoundWrite) -> dict[int, int]:
         SELECT id, leases_held + 1 FROM scheduling_job
         WHERE id = ANY(%s) AND cancel_asked_at IS NULL
           AND (state = 'pending' OR (state = 'stopping' AND id = ANY(%s)))
-        -- No key changes: the meter's new lines, which refer to jobs, need not wait for this.
+        -- NO KEY: the meter inserts lines that refer to these jobs, and need not wait.
         ORDER BY id FOR NO KEY UPDATE
         """,
         [[item.job for item in write.plan.decision.grants], sorted(_moved(write))],

@@ -1,9 +1,9 @@
--- For each kind of what is kept by day (blob, bundle, state), in place of KIND.
+-- Run once for each table that is partitioned by day; KIND is blob, bundle or state.
 
--- A round must never fail for want of its day's partition.
+-- The default partition: a round must not fail because its day has no partition.
 CREATE TABLE scheduling_roundKIND_rest PARTITION OF scheduling_roundKIND DEFAULT;
 
--- A trigger for each row of the whole is one of each part, of those to come too.
+-- A row trigger of the parent table also applies to all its partitions, future ones included.
 CREATE TRIGGER scheduling_roundKIND_append_only BEFORE UPDATE OR DELETE ON scheduling_roundKIND
     FOR EACH ROW EXECUTE FUNCTION evenshare_refuse_change();
 CREATE TRIGGER scheduling_roundKIND_no_truncate BEFORE TRUNCATE ON scheduling_roundKIND

@@ -1,8 +1,8 @@
--- What the database holds of itself in scheduling's tables.
+-- Rules that the database enforces in scheduling's tables, whatever the code does.
 
--- Days of rounds are in partitions of these three. The application's role owns nothing, so it can
--- neither drop the triggers nor the partitions: functions of the owner make those of a day, and
--- drop those that are in files.
+-- Each day of rounds is a partition of these three tables. The application's role owns nothing, so
+-- it can drop neither triggers nor partitions. Functions of the owner create the partitions of a
+-- day, and drop them after they were moved to files.
 CREATE TABLE scheduling_roundblob (
     day date NOT NULL,
     pool_id bigint NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE scheduling_roundbundle (
     PRIMARY KEY (day, pool_id, number)
 ) PARTITION BY RANGE (day);
 
--- What a round leaves for the next one (docs/adr/0198-sums-are-history.md).
+-- The state with which the next round begins (docs/adr/0198-sums-are-history.md).
 CREATE TABLE scheduling_roundstate (
     day date NOT NULL,
     pool_id bigint NOT NULL,
@@ -33,13 +33,13 @@ CREATE TABLE scheduling_roundstate (
     memory bytea STORAGE EXTERNAL NOT NULL,
     prices jsonb NOT NULL,
     entitled jsonb NOT NULL,
-    -- The last day comes last: a round's state is looked for without knowing it.
+    -- The day comes last, because a round's state is looked up without its day.
     PRIMARY KEY (pool_id, number, day)
 ) PARTITION BY RANGE (day);
 
--- Nobody but its owner has a right on a partition of its own, and it refuses TRUNCATE. The
--- privileges by default give the application's role all tables that the owner makes, partitions
--- too; it needs none, for rows are reached through the table that it is a part of.
+-- Only the owner has rights on a partition, and a partition refuses TRUNCATE. By default privileges
+-- the application's role gets rights on all new tables of the owner, partitions included. It needs
+-- none there, because rows are accessed with the rights of the parent table.
 CREATE FUNCTION evenshare_guard_blob_day(part regclass) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE grantee text;
 BEGIN
@@ -58,7 +58,7 @@ END
 $$;
 REVOKE EXECUTE ON FUNCTION evenshare_guard_blob_day(regclass) FROM PUBLIC;
 
--- The days of partitions older than `keep_days`, at least 7 of which stay in the database.
+-- The days of partitions older than `keep_days`. At least the last 7 days stay in the database.
 CREATE FUNCTION evenshare_old_round_days(keep_days integer) RETURNS SETOF date
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT DISTINCT to_date(right(child.relname, 8), 'YYYYMMDD') AS day
@@ -70,8 +70,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     ORDER BY day
 $$;
 
--- Drops the partitions of a day all of whose parts are in files: false, and nothing is dropped,
--- where one is not. The state of each pool's newest round stays: the next round begins with it.
+-- Drops the partitions of a day if all their parts are in files; otherwise returns false and drops
+-- nothing. The state of each pool's newest round stays, because the next round begins with it.
 CREATE FUNCTION evenshare_drop_archived_day(wanted date) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE left_over boolean; old text; stamp text := to_char(wanted, 'YYYYMMDD');
@@ -79,10 +79,10 @@ BEGIN
     IF wanted >= current_date - 7 THEN
         RAISE EXCEPTION 'rounds of the last 7 days stay in the database';
     END IF;
-    -- The wholes first, as whoever reads them does.
+    -- Readers lock the parent tables first too.
     LOCK TABLE scheduling_roundblob, scheduling_roundbundle, scheduling_roundstate
         IN ACCESS EXCLUSIVE MODE;
-    -- What is in a partition of the rest stays there: it is no part of a day that is dropped.
+    -- Rows in a default partition stay there: they do not belong to the day that is dropped.
     WITH stored AS (
         SELECT pool_id, number, 2 AS members FROM scheduling_roundblob
         WHERE day = wanted AND tableoid <> 'scheduling_roundblob_rest'::regclass
@@ -120,7 +120,7 @@ BEGIN
 END
 $$;
 
--- What becomes of a file of rounds may change, and nothing else of its row.
+-- The columns that describe a file never change, and a file is dropped or deleted only once.
 CREATE FUNCTION evenshare_guard_archive() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP <> 'UPDATE' THEN

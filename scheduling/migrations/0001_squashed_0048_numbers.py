@@ -972,7 +972,7 @@ class Migration(migrations.Migration):
                 ID,
                 ("at", models.DateTimeField()),
                 ("kind", models.CharField(max_length=16,
-                    choices=[("changed", "an average started anew: what is reported has changed"),
+                    choices=[("changed", "the reported speed changed, so the average starts again"),
                     ("refused", "a report could not be used"),
                     ("used", "the speeds that policies use have changed")])),
                 ("data", models.JSONField(default=dict)),

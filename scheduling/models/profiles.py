@@ -158,7 +158,7 @@ class MeasurementNote(models.Model):
     """
 
     class Kind(models.TextChoices):
-        CHANGED = "changed", "an average started anew: what is reported has changed"
+        CHANGED = "changed", "the reported speed changed, so the average starts again"
         REFUSED = "refused", "a report could not be used"
         USED = "used", "the speeds that policies use have changed"
 

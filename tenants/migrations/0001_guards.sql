@@ -37,8 +37,8 @@ BEGIN
         name || '_set_seal', name || '_seal');
     EXECUTE format('ALTER TABLE %s DISABLE TRIGGER USER', target);
     EXECUTE format('UPDATE %s t SET seal = %I(t)', target, name || '_seal');
-    -- Rows that were changed before in this transaction have their references looked at again,
-    -- and a table that waits for that cannot be altered.
+    -- Rows changed earlier in this transaction have pending checks of their references, and a
+    -- table with pending checks cannot be altered.
     SET CONSTRAINTS ALL IMMEDIATE;
     SET CONSTRAINTS ALL DEFERRED;
     EXECUTE format('ALTER TABLE %s ENABLE TRIGGER USER', target);
@@ -68,9 +68,9 @@ CREATE FUNCTION evenshare_sees_all() RETURNS boolean LANGUAGE plpgsql STABLE PAR
 DECLARE scope text := coalesce(current_setting('evenshare.scope', true), '');
 BEGIN
     IF scope = '' THEN
-        RAISE EXCEPTION 'rows of tenants were asked for in no scope' USING
+        RAISE EXCEPTION 'rows of tenants were queried without a scope' USING
             ERRCODE = 'insufficient_privilege',
-            HINT = 'Ask in a scope of tenants/scopes.py; by hand, SET evenshare.scope = ''site''.';
+            HINT = 'Use a scope of tenants/scopes.py; by hand, SET evenshare.scope = ''site''.';
     END IF;
     RETURN scope ~ '^(site|pool [0-9]+)$';
 END

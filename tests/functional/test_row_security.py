@@ -101,7 +101,7 @@ class TestTables:
     def test_reading_without_scope_raises(self, pair: Pair) -> None:
         assert pair is not None
         for model in SECURED:
-            with pytest.raises(Error, match="in no scope"):
+            with pytest.raises(Error, match="without a scope"):
                 found_in_no_scope(model)
 
     def test_cannot_change_or_insert_rows_of_another_tenant(self, pair: Pair) -> None:

@@ -93,7 +93,7 @@ class TestRawSql:
             insert_entry(new, shop.a, "-5")
             insert_entry(new, shop.b, "5")
 
-        with pytest.raises(DatabaseError, match=r"tha[nt] it says|of_two_entries"):
+        with pytest.raises(DatabaseError, match=r"it states|but states|of_two_entries"):
             write()
         assert not Transfer.objects.exists()
 
@@ -112,13 +112,13 @@ class TestRawSql:
             execute("SET CONSTRAINTS ALL DEFERRED")
             insert_entry(new, shop.a, "1")
 
-        with pytest.raises(DatabaseError, match="no more of them"):
+        with pytest.raises(DatabaseError, match="only as many"):
             write()
 
     def test_cannot_add_entry_to_old_transfer(self, committed_db: str) -> None:
         shop = Shop()
         old = post_transfer(shop.posting("one", (shop.a, -5), (shop.b, 5)))
-        with pytest.raises(DatabaseError, match="transaction that made"):
+        with pytest.raises(DatabaseError, match="transaction that created"):
             execute(
                 "INSERT INTO billing_entry (transfer_id, account_id, amount)"
                 " VALUES (%s, %s, -1), (%s, %s, 1)",
@@ -127,7 +127,7 @@ class TestRawSql:
         assert shop.balance(shop.a) == -5
 
     def test_cannot_add_entry_before_its_transfer(self, shop: Shop) -> None:
-        with pytest.raises(DatabaseError, match="transaction that made"), transaction.atomic():
+        with pytest.raises(DatabaseError, match="transaction that created"), transaction.atomic():
             insert_entry(uuid.uuid4(), shop.a, "5")
 
     def test_app_role_cannot_execute_trigger_function(self, shop: Shop) -> None:

@@ -130,14 +130,14 @@ class VirtualExecutor:
                 FROM (
                     SELECT job.id AS job_id,
                            (extract(epoch FROM lease.ended_at) * 1000000)::bigint AS ended_us
-                    -- By the key: no index leads from a token to its row.
+                    -- By job, because no index has the token.
                     FROM unnest(%s::bigint[], %s::text[]) asked(job_id, token)
                     JOIN scheduling_virtualwork w ON w.job_id = asked.job_id
                      AND w.token = asked.token
                     JOIN scheduling_job job ON job.id = w.job_id
                     LEFT JOIN scheduling_lease lease ON lease.job_id = job.id
                      AND lease.number = split_part(w.token, '-', 3)::integer
-                    -- Without its lease (a backup was restored) what it did is not known.
+                    -- If the lease is missing (a backup was restored), its work is unknown.
                     WHERE lease.ended_at IS NOT NULL OR lease.id IS NULL
                 ) x
                 WHERE work.job_id = x.job_id
