@@ -64,9 +64,9 @@ class TestLtgf:
         rows = self.rows(ours=9, published=9)
         rows["`hived`"]["slowdown"] = 8.0
         claims = ltgf.fairness_claims(rows, rows[ltgf.LTGF])
-        assert of(claims, "Lowest mean slowdown").verdict is NO
-        assert of(claims, "Lowest mean slowdown").why == "not below `hived`"
-        assert of(claims, "Lowest mean JCT").verdict is YES
+        assert of(claims, "The mean slowdown is the lowest").verdict is NO
+        assert of(claims, "The mean slowdown is the lowest").why == "not below `hived`"
+        assert of(claims, "The mean JCT is the lowest").verdict is YES
 
     @pytest.mark.parametrize(
         ("first", "second", "verdict"),
@@ -83,11 +83,11 @@ class TestLtgf:
             )
         )
         both = [ltgf.on_both(*pair) for pair in zip(one, other, strict=True)]
-        assert of(both, "Lowest mean JCT").verdict is verdict
+        assert of(both, "The mean JCT is the lowest").verdict is verdict
         assert of(both, "Venus").verdict is UNTESTABLE
         assert of(both, "Venus").ours == "-"
         if first != second:
-            claim = of(both, "Lowest mean JCT")
+            claim = of(both, "The mean JCT is the lowest")
             assert claim.why.startswith("12-01: " if first > second else "11-17: ")
             assert "; 11-17: " in claim.ours
 

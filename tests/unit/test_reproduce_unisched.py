@@ -26,7 +26,7 @@ from evenshare_research.reproduce.model import ClaimVerdict
 
 YES, PARTLY = ClaimVerdict.REPRODUCED, ClaimVerdict.IN_DIRECTION
 NO = ClaimVerdict.NOT_REPRODUCED
-LOSES = "Weighted deadline miss rate below Optimus and Themis"
+LOSES = "The weighted deadline miss rate is below that of Optimus and Themis"
 (OVER_OTHERS,) = [one for one in unisched.AHEAD if one.text == LOSES]
 
 

@@ -1,4 +1,4 @@
-"""Measurement of a round's certificate lines only from its snapshot and decision."""
+"""Measures the lines of a round's certificate, only from its snapshot and decision."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RATIONALITY = Property.INDIVIDUAL_RATIONALITY
 
 
 class TriedMisreports(NamedTuple):
-    """A row's tried misreports, above and below the truth, and how many are possible."""
+    """The misreports tried on a row, above and below the truth, and the numbers that exist."""
 
     over: Sequence[Probe]
     of_over: int
@@ -51,8 +51,8 @@ class TriedMisreports(NamedTuple):
 class Measured:
     """A round being measured: its promises, its leases, and its ideal and actual allocation.
 
-    `order` is the rule for the order of picks; `None` if the policy has no such rule. `proofs` has
-    the proof that a promise holds, whatever was tried.
+    `order` is the rule for the order of picks; None if the policy has no such rule. `proofs` names
+    theorems by which a promise holds for all misreports, not only for those tried.
     """
 
     snapshot: Snapshot
@@ -68,7 +68,7 @@ class Measured:
     judged: Allocation = field(init=False)
 
     def __post_init__(self) -> None:
-        """Recompute the leases, and build both allocations as arrays."""
+        """Recompute the leases after the round, and both allocations."""
         self.held = holds.holds_after(self.snapshot, self.decision)
         rows = frame(self.snapshot)
         self.got = replace(rows, shares=held_shares(rows, self.snapshot, self.held))
@@ -83,7 +83,7 @@ class Measured:
 
     @property
     def basis(self) -> Basis:
-        """The allocation that is compared between rows."""
+        """The data that are compared between rows: ideals, or leases if there are no ideals."""
         return Basis.IDEALS if self.has_ideals else Basis.LEASES
 
     def verdict(self, name: Property, broken: bool) -> Verdict:
@@ -125,7 +125,7 @@ class Measured:
     def _line(
         self, name: Property, basis: Basis, checked: int, broken: Sequence[int], **more: Any
     ) -> CertificateItem:
-        """Return the line of a rule with its violations `broken`."""
+        """Return the line of a rule; `broken` has the ids that violate it."""
         return CertificateItem(
             name,
             self.verdict(name, bool(broken)),
@@ -140,7 +140,7 @@ class Measured:
         return self._line(name, Basis.LEASES, count.checked, count.broken)
 
     def _capacity(self) -> CertificateItem:
-        """Check nodes by their leases; if there are ideals, also types by their sums."""
+        """Check each node's leases, and each type's sum of ideals if there are ideals."""
         item = self._counted(Property.CAPACITY, holds.overfull_nodes(self.snapshot, self.held))
         given = sum(placement_gpus(hold.placement) for hold in self.held)
         if not self.has_ideals or not self.judged.gpu_types:

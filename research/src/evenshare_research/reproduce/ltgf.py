@@ -120,7 +120,7 @@ class _Least(NamedTuple):
 _LEAST = (
     _Least(
         "6.3",
-        "Fewer jobs with sharing loss (rho < 0.95) than under Themis and YARN-CS",
+        "Fewer jobs have a sharing loss (rho < 0.95) than under Themis and YARN-CS",
         "7.1 %; 19.7 %; 73.6 % (Venus)",
         "sharing_loss_jobs",
         (THEMIS, YARN),
@@ -128,7 +128,7 @@ _LEAST = (
     ),
     _Least(
         "6.3",
-        "Fewest jobs with sharing loss of all policies (figure 10)",
+        "No policy has fewer jobs with a sharing loss (figure 10)",
         "7.1 % (Venus)",
         "sharing_loss_jobs",
         (),
@@ -136,15 +136,17 @@ _LEAST = (
     ),
     _Least(
         "6.3",
-        "Fewest unfair tenant-hours of all policies (here: rho < 0.99; a single restart does not"
-        " cause this)",
+        "No policy has fewer unfair tenant-hours (here: rho < 0.99; a single restart does not cause"
+        " this)",
         "5.2 %; AlloX 6.9 %, Gandiva_fair 8.0 %, YARN-CS 44.6 %, Tiresias-L 49.0 % (Venus)",
         "tenant_unfair_intervals",
         (),
         percent,
     ),
-    _Least("6.4", "Lowest mean slowdown", "lowest (a chart)", "slowdown", (), thousandths),
-    _Least("6.4", "Lowest mean JCT", "lowest (a chart)", "jct_s", (), number),
+    _Least(
+        "6.4", "The mean slowdown is the lowest", "lowest (a chart)", "slowdown", (), thousandths
+    ),
+    _Least("6.4", "The mean JCT is the lowest", "lowest (a chart)", "jct_s", (), number),
 )
 
 _COMPARED = {
@@ -198,7 +200,7 @@ def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
     return [
         Claim(
             "6.3",
-            "The paper's numbers for jobs and tenants with sharing loss on Venus",
+            "Sharing loss of jobs and tenants on Venus is as stated",
             "7.1 % of jobs, 5.2 % of tenant-hours",
             "-",
             ClaimVerdict.NOT_TESTABLE,
@@ -312,8 +314,8 @@ def size_claims(rows: Mapping[tuple[int, str], Mapping[str, Any]]) -> list[Claim
     sizes = list(dict.fromkeys(nodes for nodes, _ in rows))
     claims = []
     for what, field in (
-        ("Mean JCT", "jct_s"),
-        ("Share of jobs with sharing loss", "sharing_loss_jobs"),
+        ("The mean JCT", "jct_s"),
+        ("The share of jobs with a sharing loss", "sharing_loss_jobs"),
     ):
         behind = [
             f"{nodes}"
@@ -322,7 +324,7 @@ def size_claims(rows: Mapping[tuple[int, str], Mapping[str, Any]]) -> list[Claim
         ]
         verdict = verdict_of(not behind, in_direction=2 * len(behind) < len(sizes))
         shown = f"at {len(sizes) - len(behind)} of {len(sizes)} sizes"
-        text = f"{what} below that of Tiresias-L at every size"
+        text = f"{what} is below that of Tiresias-L at every size"
         why = f"not on {', '.join(behind)} nodes" if behind else ""
         claims.append(Claim("6.5", text, "a chart", shown, verdict, why))
     return claims

@@ -134,12 +134,16 @@ def _market(results: Results) -> Findings:
         )
     }
     claims = [
-        revenue_claim("Higher revenue than the others, by number of jobs", modes["jobs"], BY_JOBS),
         revenue_claim(
-            "Higher revenue than the others, by number of servers", modes["servers"], BY_SERVERS
+            "Astraea earns more than the others, compared by number of jobs", modes["jobs"], BY_JOBS
         ),
         revenue_claim(
-            "Higher revenue than the others, convex utilities (60 jobs, 60 servers)",
+            "Astraea earns more than the others, compared by number of servers",
+            modes["servers"],
+            BY_SERVERS,
+        ),
+        revenue_claim(
+            "Astraea earns more than the others with convex utilities (60 jobs, 60 servers)",
             modes["convex"],
             BY_SERVERS,
         ),
@@ -186,7 +190,7 @@ def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list
     return [
         Claim.of(
             "5.2",
-            "Lowest variance of revenue fairness alpha among the schedulers that share GPUs",
+            "No scheduler that shares GPUs has a lower variance of revenue fairness alpha",
             "figure 8",
             shown,
             held=not not_above,
@@ -194,7 +198,7 @@ def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list
         ),
         Claim.of(
             "5.2",
-            "Value of this variance",
+            "The variance of alpha is in this range",
             "0.71 to 0.80",
             number(mine, 2),
             held=0.95 * 0.7053 <= mine <= 1.05 * 0.7979,
@@ -232,7 +236,7 @@ def makespan_claim(ratios: Mapping[str, float], part: float) -> Claim:
     below = all(ratio < 0.99 for ratio in ratios.values())
     verdict = verdict_of(below and held and part > 0.99, in_direction=below)
     why = "" if part > 0.99 else f"it runs {percent(part, 0)} of the jobs, the others run all"
-    text = "Shorter makespan than Gandiva_fair and HiveD"
+    text = "The makespan is shorter than under Gandiva_fair and HiveD"
     return Claim("5.2", text, _listed(paper), _listed(ratios), verdict, why)
 
 
@@ -340,7 +344,7 @@ def _optimum(results: Results) -> Findings:
         for kind in KINDS
     ]
     table = ReportTable(
-        "Revenue over the upper bound",
+        "Revenue as a part of the upper bound",
         ["", *MODES, "best known plan over the bound"],
         [
             [
@@ -358,7 +362,7 @@ def ratio_claim(kind: str, least: Mapping[str, float]) -> Claim:
     below = [mode for mode, ratio in least.items() if ratio <= 0.6]
     return Claim(
         "5.2",
-        f"Revenue over that of the offline optimum, in small cases ({kind})",
+        f"In small cases, revenue is this part of the offline optimum's ({kind})",
         "above 0.6",
         ", ".join(f"{mode} {number(ratio, 2)}" for mode, ratio in least.items()),
         verdict_of(MODES[0] not in below, in_direction=len(below) < len(least)),

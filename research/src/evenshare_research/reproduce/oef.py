@@ -283,7 +283,7 @@ def jct_claims(jcts: Mapping[str, Sequence[float]]) -> list[Claim]:
             ClaimVerdict.IN_DIRECTION: "less than three quarters of the paper's reduction",
             ClaimVerdict.NOT_REPRODUCED: "not shorter",
         }.get(verdict, "")
-        text = f"Mean JCT below that of {rival}"
+        text = f"The mean JCT is below that of {rival}"
         claims.append(Claim("6.3.2", text, signed(-paper), ours, verdict, why))
     return claims
 

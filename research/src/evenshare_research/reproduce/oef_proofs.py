@@ -38,7 +38,7 @@ def four_claims(four: Mapping[str, Any]) -> list[Claim]:
     return [
         Claim.of(
             "6.2.1",
-            "Non-cooperative: equal progress of all four tenants, and of the three that stay",
+            "Non-cooperative: all four tenants make equal progress, and later the three that stay",
             "equal",
             f"{listed(honest)}; {listed(four['three'])}",
             held=equal,

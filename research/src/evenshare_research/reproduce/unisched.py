@@ -114,19 +114,21 @@ class _Ahead(NamedTuple):
 
 AHEAD = (
     _Ahead(
-        "Weighted deadline miss rate below 3Sigma, GENIE and Hydra, only jobs with deadlines",
+        "The weighted deadline miss rate is below that of 3Sigma, GENIE and Hydra if all jobs have"
+        " deadlines",
         "1.17 to 4.82x", MISS, WORKLOADS[:1], AWARE, 1.17,
     ),
     _Ahead(
-        "Weighted deadline miss rate below 3Sigma, GENIE and Hydra, with best-effort jobs",
+        "The weighted deadline miss rate is below that of 3Sigma, GENIE and Hydra with best-effort"
+        " jobs",
         "0.95 to 2.77x", MISS, MIXES, AWARE, 0.95,
     ),
     _Ahead(
-        "Weighted deadline miss rate below Optimus and Themis",
+        "The weighted deadline miss rate is below that of Optimus and Themis",
         "2.01 to 6.84x", MISS, WORKLOADS, OTHERS, 2.01,
     ),
     _Ahead(
-        "Lower JCT of best-effort jobs than under the others",
+        "The JCT of best-effort jobs is lower than under the others",
         "1.18 to 4.02x; Optimus 0.67x", BEST_EFFORT, MIXES, (*AWARE, *OTHERS), 1.18,
     ),
 )  # fmt: skip # a table
@@ -225,7 +227,7 @@ def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
     )
     return Claim(
         "VI-A",
-        "Longest wait of a profiling run; the same with nodes reserved for profiling",
+        "Profiling runs wait at most this long, without and with nodes reserved for profiling",
         "840 s; 2,105 s",
         ours,
         verdict,
@@ -257,7 +259,7 @@ def chronus_claim(rows: Rows) -> Claim:
     behind = [workload for workload, points in less.items() if points < 0]
     return Claim(
         "VI-C",
-        "Weighted deadline miss rate below Chronus",
+        "The weighted deadline miss rate is below that of Chronus",
         "up to 5.2 points",
         "; ".join(f"{name}: {number(100 * points, 2)} points" for name, points in less.items()),
         verdict_of(
