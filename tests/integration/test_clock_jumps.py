@@ -92,7 +92,7 @@ class TestUnlistedLease:
 
     @pytest.mark.parametrize(
         ("seconds", "listings"),
-        [pytest.param(0, 10, id="none"), pytest.param(3600, 9, id="ahead"),
+        [pytest.param(0, 10, id="no jump"), pytest.param(3600, 9, id="ahead"),
          pytest.param(-600, 10, id="back")],
     )  # fmt: skip
     def test_is_lost_after_silence_and_not_by_clock_jump(self, seconds: int, listings: int) -> None:

@@ -195,10 +195,14 @@ class TestForecastOutcome:
     @pytest.mark.parametrize(
         ("leases", "fate", "first"),
         [
-            pytest.param([(-1, 0)], "open", None, id="it ran before, and waits again"),
-            pytest.param([(1, None)], "open", None, id="granted and not started"),
-            pytest.param([(-1, 0), (1, 5), (2, 9)], "started", 5, id="started, and again"),
-            pytest.param([(1, None), (2, 9)], "started", 9, id="withdrawn, then started"),
+            pytest.param([(-1, 0)], "open", None, id="started before the forecast, waits again"),
+            pytest.param([(1, None)], "open", None, id="granted, not started"),
+            pytest.param(
+                [(-1, 0), (1, 5), (2, 9)], "started", 5, id="started twice after the forecast"
+            ),
+            pytest.param(
+                [(1, None), (2, 9)], "started", 9, id="first grant withdrawn, second started"
+            ),
         ],
     )
     def test_is_first_start_after_round_of_forecast(

@@ -25,13 +25,13 @@ class Damage(NamedTuple):
 
 JOB, LEASE, PROFILE = "scheduling_job", "scheduling_lease", "scheduling_profile"
 DAMAGE = {
-    "a price that is none": Damage(JOB, "max_price = 'NaN'"),
+    "a price that is not a number": Damage(JOB, "max_price = 'NaN'"),
     "a price too great for its unit": Damage(JOB, "max_price = 99999999999999"),
     "an infinite submission": Damage(JOB, "submitted_at = '-infinity'"),
     "an infinite deadline": Damage(JOB, "deadline_at = 'infinity'"),
-    "a class that is none": Damage(JOB, "job_class = 'prompt', deadline_at = now()"),
+    "an unknown class": Damage(JOB, "job_class = 'prompt', deadline_at = now()"),
     "a class without its deadline": Damage(JOB, "job_class = 'strict_slo'"),
-    "steps that are none": Damage(
+    "malformed steps": Damage(
         JOB, "job_class = 'soft_slo', deadline_at = now(), deadline_steps = '7'"
     ),
     "steps without an end": Damage(
@@ -42,7 +42,7 @@ DAMAGE = {
     "a job type that is a list": Damage(PROFILE, "speedups = '[1]'"),
     "a job type that is a text": Damage(PROFILE, """speedups = '"fast"'"""),
     "a job type without numbers": Damage(PROFILE, """speedups = '{"v100": null}'"""),
-    "a placement that is none": Damage(LEASE, "placement = 'null'", needs_lease=True),
+    "a placement that is null": Damage(LEASE, "placement = 'null'", needs_lease=True),
     "a placement of other things": Damage(LEASE, """placement = '{"a": 1}'""", needs_lease=True),
     "a lease at no price": Damage(LEASE, "price = 'NaN'", needs_lease=True),
 }
@@ -116,7 +116,7 @@ def test_all_unreadable_rows_are_found_in_one_round(vandal: psycopg.Connection) 
         jobs = [lab.submit("a", 1, 10_000) for _ in range(40)]
         bad = jobs[::3]
         for job in bad:
-            damage(vandal, DAMAGE["a price that is none"], job)
+            damage(vandal, DAMAGE["a price that is not a number"], job)
         assert lab.round().outcome is RoundOutcome.COMMITTED
         quarantined = Job.objects.exclude(quarantine="").values_list("pk", flat=True)
         assert set(quarantined) == {job.pk for job in bad}

@@ -18,7 +18,7 @@ MONEY_MUTANTS = (
         f"{MONEY_TESTS}::TestCharge",
     ),
     pure(
-        "what_is_left_goes_to_the_smallest_remainder",
+        "remainder_goes_to_smallest_part",
         "core/src/evenshare_core/money/fixed_point.py",
         "key=rests.__getitem__, reverse=True",
         "key=rests.__getitem__",
@@ -34,7 +34,7 @@ MONEY_MUTANTS = (
         "tests/papers/test_posted_price_payments.py",
     ),
     pure(
-        "integrals_start_anew_after_json",
+        "integrals_change_after_json",
         "core/src/evenshare_core/money/revenue/idle.py",
         "(offset, rate, integrals.get(lender, 0) - rate * sums.now_us)",
         "(offset, rate, integrals.get(lender, 0))",
@@ -48,7 +48,7 @@ MONEY_MUTANTS = (
         "tests/papers/test_income_by_instant.py::TestGoldenCase",
     ),
     pure(
-        "a_term_begins_without_what_was_left_over",
+        "term_begins_without_carried_remainder",
         "core/src/evenshare_core/money/revenue/terms.py",
         "following.carried = closed.rest",
         "following.carried = 0",
@@ -70,7 +70,7 @@ MONEY_MUTANTS = (
         "tests/integration/test_metering.py::TestHour::test_late_usage_goes_to_next_hour",
     ),
     stored(
-        "two_rounds_see_the_same_credit_free",
+        "two_rounds_reserve_same_credit",
         "scheduling/engine/holds.py",
         "write.at, lock=True)",
         "write.at)",
@@ -84,21 +84,21 @@ MONEY_MUTANTS = (
         "tests/integration/test_credit_machine.py::test_credit_matches_integer_model",
     ),
     stored(
-        "credit_that_is_promised_is_given_away",
+        "reserved_credit_is_transferred",
         "billing/ledger.py",
         "if short and change[account] < settled[account]:",
         "if short < 0 and change[account] < settled[account]:",
         "tests/integration/test_credit_machine.py::test_credit_matches_integer_model",
     ),
     stored(
-        "who_asks_for_a_transfer_approves_it",
+        "requester_approves_own_transfer",
         "billing/services/transfers.py",
         "if asked.asked_by_id == actor.user.pk:",
         "if asked.asked_by_id == 0:",
         "tests/functional/test_credit.py::TestTransfer::test_requires_approval_by_a_second_person",
     ),
     stored(
-        "the_looser_of_limit_and_budget_holds",
+        "looser_of_limit_and_budget_applies",
         "tenants/selectors/credit.py",
         "return min(limits) if limits else None",
         "return max(limits) if limits else None",
@@ -112,7 +112,7 @@ MONEY_MUTANTS = (
         "tests/integration/test_metering.py::TestHour::test_stays_open_while_its_event_is_unread",
     ),
     stored(
-        "prices_of_a_type_go_with_its_nodes",
+        "price_of_type_is_lost_with_its_nodes",
         "scheduling/selectors/rounds/states.py",
         'posted = {row["gpu_type"]: dict(row) for row in before}',
         'posted = {row["gpu_type"]: dict(row) for row in () if before}',
@@ -127,7 +127,7 @@ MONEY_MUTANTS = (
         f"{EDGE_TESTS}::test_late_settlement_counts_in_old_period",
     ),
     stored(
-        "a_new_period_counts_what_the_old_one_has_not_settled",
+        "new_period_counts_unsettled_charges_of_old_period",
         "tenants/selectors/credit.py",
         "committed_micro=to_micro(budget.reserved) - charges.unsettled_before,",
         "committed_micro=to_micro(budget.reserved),",
@@ -135,7 +135,7 @@ MONEY_MUTANTS = (
     ),
     # Late rounds
     pure(
-        "late_rounds_are_charged",
+        "time_of_late_rounds_is_charged",
         "core/src/evenshare_core/money/revenue/records.py",
         "if seen_us <= self.due_us + self.late_us:",
         "if seen_us <= self.due_us + self.late_us * 1000:",
@@ -158,14 +158,14 @@ MONEY_MUTANTS = (
     ),
     # Files
     stored(
-        "a_statement_file_is_cut_and_does_not_say_so",
+        "statement_file_is_cut_silently",
         "portal/common/files.py",
         "return LINES_MOST + 1",
         "return LINES_MOST",
         "tests/functional/test_csv_files.py::test_file_above_line_limit_is_rejected",
     ),
     stored(
-        "cells_of_a_file_are_formulas",
+        "csv_cells_stay_formulas",
         "core/src/evenshare_core/csv_cells.py",
         "    if _RISKY.match(text) and not _NUMBER.fullmatch(text):",
         "    if text is None:",
@@ -180,7 +180,7 @@ MONEY_MUTANTS = (
         "tests/unit/core/test_quota_use.py",
     ),
     pure(
-        "all_that_is_borrowed_counts_as_lent",
+        "all_borrowed_gpus_count_as_lent",
         "core/src/evenshare_core/money/quota_use.py",
         "borrowed = min(self._borrowed, of_all)",
         "borrowed = self._borrowed",

@@ -32,35 +32,35 @@ MUTANTS = (
     *SURVIVORS,
     # Fairness
     pure(
-        "who_deserved_nothing_yet_is_certified_to_be_owed_nothing",
+        "tenant_without_deserved_time_is_owed_nothing",
         "core/src/evenshare_core/fairness/guarantee.py",
         "return not deserved or 100 * received < OWED_PERCENT * deserved",
         "return 100 * received < OWED_PERCENT * deserved",
         f"{GUARANTEE_TESTS}::test_is_violated_for_tenant_without_deserved_time",
     ),
     pure(
-        "received_is_what_was_asked_for",
+        "demand_counts_as_received",
         GPU_TIME,
         "self.alloc_gpu_us += self.held * span_us",
         "self.alloc_gpu_us += self.demand * span_us",
         f"{LTGF_TESTS}::TestGoldenCase1",
     ),
     pure(
-        "deserved_whatever_the_demand",
+        "deserved_ignores_demand",
         GPU_TIME,
         "share = min(self.demand, self.quota)  # (8)",
         "share = self.quota",
         f"{LTGF_TESTS}::TestGoldenCases",
     ),
     pure(
-        "rho_after_by_quota",
+        "rho_after_uses_quota",
         "core/src/evenshare_core/policies/base.py",
         "fair_after = fair + share * lease_us",
         "fair_after = fair + claim.quota * lease_us",
         f"{ROUND_TESTS}::TestSharesAndPrices",
     ),
     pure(
-        "changes_after_the_round",
+        "change_may_be_later_than_round",
         "scheduling/engine/changes.py",
         "clock_us = min(max(instant_us, clock_us), at_us)",
         "clock_us = max(instant_us, clock_us)",
@@ -98,14 +98,14 @@ MUTANTS = (
         "tests/papers/test_posted_price_payments.py",
     ),
     pure(
-        "a_queue_adds_though_it_would_not_pay",
+        "jobs_below_price_count_as_queued",
         "core/src/evenshare_core/policies/shared/prices.py",
         "job.max_price_micro < price_micro",
         "job.max_price_micro < 0",
         "tests/unit/core/test_surcharges.py::TestGpusQueuedForBorrowing",
     ),
     pure(
-        "a_quota_that_is_left_counts_as_queued_for_borrowing",
+        "free_quota_counts_as_queued_for_borrowing",
         "core/src/evenshare_core/policies/shared/prices.py",
         "wanted = max(0, gpus - max(0, row.gpus - own))",
         "wanted = gpus",
@@ -119,7 +119,7 @@ MUTANTS = (
         "tests/unit/core/test_surcharges.py::TestStep",
     ),
     pure(
-        "rounds_are_passed_over_while_a_price_moves",
+        "rounds_are_skipped_while_price_moves",
         "core/src/evenshare_core/simulation/fast_forward.py",
         "or is_priced_anew or is_moving",
         "or is_priced_anew",
@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     # State of the simulator between rounds
     pure(
-        "classes_are_floored_once_for_all_missed_rounds",
+        "classes_are_rounded_once_for_all_skipped_rounds",
         "core/src/evenshare_core/simulation/lazy_accounting.py",
         "if weighted >= demand * weights:",
         "if weighted >= demand:",
@@ -144,7 +144,7 @@ MUTANTS = (
     ),
     # The single writer of a pool
     stored(
-        "a_stale_token_locks",
+        "later_token_locks_fence",
         "scheduling/engine/fence.py",
         "if fence.token != token:",
         "if fence.token < token:",
@@ -172,7 +172,7 @@ MUTANTS = (
         f"{HANDOVER_TESTS}::TestStoppingJob",
     ),
     stored(
-        "reports_are_taken_as_they_come",
+        "reports_are_not_sorted_by_time",
         "scheduling/engine/observe.py",
         "for report in sorted(held, key=_moment):",
         "for report in held:",
@@ -186,7 +186,7 @@ MUTANTS = (
         f"{HANDOVER_TESTS}::TestMove",
     ),
     stored(
-        "pool_time_follows_the_wall_back",
+        "pool_time_moves_back_with_wall_clock",
         "scheduling/engine/clock.py",
         "if gap < timedelta(0) or (gap > GAP and clock.scale > 1):",
         "if gap > GAP and clock.scale > 1:",
@@ -201,14 +201,14 @@ MUTANTS = (
         f"{STATES_TEST}[renewal-stopping]",
     ),
     stored(
-        "a_late_launch_takes_the_place_of_what_runs",
+        "late_launch_replaces_running_lease",
         "scheduling/engine/executors/virtual.py",
         "AND work.last_number < asked.number",
         "AND work.token <> asked.token",
         f"{CONTRACT_TESTS}::test_late_launch_of_old_lease_changes_nothing",
     ),
     stored(
-        "what_runs_without_a_lease_runs_on",
+        "orphans_keep_running",
         "scheduling/engine/reconcile.py",
         "if one.state in RUNS and one.token not in live",
         "if one.state in RUNS and one.token in ()",
@@ -240,7 +240,7 @@ MUTANTS = (
         "::test_is_found_by_background_scrub",
     ),
     pure(
-        "a_lost_job_is_a_candidate_at_once",
+        "lost_job_is_candidate_at_once",
         "core/src/evenshare_core/policies/base.py",
         "candidates = without_backoffs(ready)\n    answer",
         "candidates = ready\n    answer",
@@ -262,14 +262,14 @@ MUTANTS = (
     ),
     # People
     stored(
-        "a_key_finds_whatever_was_asked",
+        "idempotency_key_ignores_body",
         "tenants/idempotency.py",
         "if known.digest != request.digest:",
         "if known.digest is None:",
         "tests/functional/test_api_services.py::TestIdempotencyKey::test_rejects_different_body",
     ),
     stored(
-        "a_tenant_is_there_for_everybody",
+        "tenant_page_is_shown_to_all",
         "portal/common/access.py",
         "if tenant is None or not may_in_tenant(access(request), action, tenant.pk):",
         "if tenant is None:",
@@ -277,35 +277,35 @@ MUTANTS = (
     ),
     # Access to the data of other tenants
     stored(
-        "usage_is_listed_for_everybody",
+        "usage_is_listed_for_all",
         "billing/api/usage.py",
         "UsageLine.objects.filter(tenant=tenant, **self._asked())",
         "UsageLine.objects.filter(**self._asked())",
         f"{CANARY_TESTS}::test_show_own_values_and_nothing_of_the_other_tenant[own]",
     ),
     stored(
-        "a_transfer_is_shown_to_those_without_a_part",
+        "transfer_is_shown_to_uninvolved_tenants",
         "billing/selectors/accounts.py",
         "return Account.objects.filter(tenant_id=tenant_id)",
         "return Account.objects.all()",
         f"{CANARY_TESTS}::test_objects_of_the_other_tenant_look_missing",
     ),
     stored(
-        "a_key_is_the_same_in_all_tenants",
+        "idempotency_key_is_shared_by_tenants",
         "tenants/idempotency.py",
         "return cls(tenant.pk, user.pk,",
         'return cls(Tenant.objects.order_by("id")[0].pk, user.pk,',
         f"{IDEMPOTENCY_TESTS}::test_consists_of_tenant_user_route_and_key",
     ),
     stored(
-        "a_key_is_the_same_at_all_addresses",
+        "idempotency_key_is_shared_by_urls",
         "tenants/idempotency.py",
         "user.pk, route, key, digest)",
         'user.pk, "", key, digest)',
         f"{IDEMPOTENCY_TESTS}::test_consists_of_tenant_user_route_and_key",
     ),
     stored(
-        "the_console_takes_forms_from_elsewhere",
+        "console_accepts_forms_of_other_sites",
         "portal/operate/views/console.py",
         'return require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))',
         'letting = require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))\n'

@@ -33,7 +33,7 @@ ORDER_TESTS = "tests/papers/test_baseline_orders.py"
 POLICY_MUTANTS = (
     # Fairness
     pure(
-        "quotas_are_guaranteed_by_the_tight_preset_alone",
+        "only_tight_preset_guarantees_quotas",
         "core/src/evenshare_core/policies/evenshare/room.py",
         "if not (self._options.is_tight or mine.is_owed()):",
         "if not self._options.is_tight:",
@@ -48,14 +48,14 @@ POLICY_MUTANTS = (
         f"{LTGF_TESTS}::TestTwoPhases",
     ),
     pure(
-        "a_pick_is_not_charged_within_the_round",
+        "picks_do_not_count_in_their_round",
         LTGF_PICKS,
         "claim.alloc += job.gpus * self.lease_us",
         "claim.alloc += 0",
         f"{LTGF_TESTS}::TestTwoPhases",
     ),
     pure(
-        "a_queue_charges_nobody",
+        "queue_order_ignores_earlier_jobs",
         LTGF,
         "claim.alloc += job.gpus * snapshot.lease_us",
         "claim.alloc += 0",
@@ -69,7 +69,7 @@ POLICY_MUTANTS = (
         f"{LTGF_TESTS}::TestRefusedRenewal",
     ),
     pure(
-        "a_gang_is_reserved_for_too_early",
+        "nodes_are_reserved_for_gang_too_early",
         "core/src/evenshare_core/policies/shared/reservation.py",
         "if since_us < late_us and",
         "if since_us <= late_us and",
@@ -106,21 +106,21 @@ POLICY_MUTANTS = (
         f"{RULE_6_TESTS}::test_spares_jobs_that_received_little",
     ),
     pure(
-        "a_gang_overtakes_whoever_comes_first",
+        "gang_overtakes_jobs_ahead_of_it",
         EVEN_GANGS,
         "if node in by_node and (before is None or before < self._rank(row[1])):",
         "if node in by_node:",
         f"{RULE_6_TESTS}::test_long_gang_waits_until_ahead_in_order",
     ),
     pure(
-        "a_gang_takes_what_others_deserve",
+        "gang_takes_deserved_gpus_of_others",
         EVEN_GANGS,
         "if before is None or tenant != one.job.tenant:",
         "if before is None:",
         f"{RULE_6_TESTS}::test_spares_tenants_that_would_fall_below_share",
     ),
     pure(
-        "what_a_gang_leaves_of_its_nodes_is_given_to_others",
+        "rest_of_gang_nodes_is_given_to_others",
         EVEN_GANGS,
         "if left:",
         "if not left:",
@@ -142,7 +142,7 @@ POLICY_MUTANTS = (
         f"{RULE_6_TESTS}::test_picks_nodes_with_most_gpus_and_fewest_leases",
     ),
     pure(
-        "a_tenant_may_lose_as_much_on_each_node",
+        "spare_gpus_of_tenant_count_on_each_node",
         SEVERAL_NODES,
         "left_of[lease.tenant] = limit - lease.gpus",
         "left_of[lease.tenant] = limit",
@@ -164,7 +164,7 @@ POLICY_MUTANTS = (
         f"{TURN_TESTS}::TestOneNode",
     ),
     pure(
-        "small_jobs_of_a_node_pay_for_what_they_use_alone",
+        "small_jobs_of_node_pay_only_for_own_gpus",
         f"{GANDIVA}/stride.py",
         "gpus = row.gpus[node] if is_whole else gpus",
         "gpus = gpus if is_whole else gpus",
@@ -178,14 +178,14 @@ POLICY_MUTANTS = (
         f"{TURN_TESTS}::TestTrades::test_keeps_quota_needed_by_pinned_jobs",
     ),
     pure(
-        "quota_that_is_kept_from_others_is_traded",
+        "unlent_quota_is_traded",
         f"{GANDIVA}/tickets.py",
         "if profile is None or tenant in keepers or",
         "if profile is None or",
         f"{TURN_TESTS}::TestTrades::test_skips_tenants_that_keep_quota",
     ),
     pure(
-        "trades_share_the_surplus_whatever_others_would_pay",
+        "trades_ignore_second_price",
         f"{GANDIVA}/trading.py",
         "price = second if low <= second <= high else (low + high) / 2",
         "price = (low + high) / 2",
@@ -206,21 +206,21 @@ POLICY_MUTANTS = (
         f"{GANDIVA_ROUNDS}::TestIdleGpus::test_small_jobs_share_node_before_gang_arrives",
     ),
     pure(
-        "a_new_job_catches_up_with_turns_it_was_not_there_for",
+        "new_job_gets_turns_from_before_its_arrival",
         f"{GANDIVA}/homes.py",
         "one.passes.raise_to(least_pass_us(row, one))",
         "one.passes.raise_to(0)",
         f"{GANDIVA_ROUNDS}",
     ),
     pure(
-        "loads_of_before_count_in_the_order_of_nodes",
+        "stale_loads_order_nodes",
         f"{GANDIVA}/loads.py",
         "if -load == self._load[node] and self._is_shared(node):",
         "if self._is_shared(node):",
         f"{GANDIVA_PROPERTIES}::TestNodesByLoad",
     ),
     pure(
-        "what_full_ones_were_given_is_given_again",
+        "gpus_of_full_jobs_are_given_twice",
         f"{GANDIVA}/rates.py",
         "full += its_most",
         "full += 0",
@@ -228,7 +228,7 @@ POLICY_MUTANTS = (
     ),
     # Baselines
     pure(
-        "allox_takes_every_type_to_be_idle",
+        "allox_assumes_idle_types",
         f"{BASELINES}/allox.py",
         "= positions * time_ms + free_ms[name]",
         "= positions * time_ms",
@@ -242,21 +242,21 @@ POLICY_MUTANTS = (
         "tests/papers/test_batch_sche.py::TestBackfillPlan",
     ),
     pure(
-        "drf_asks_the_past_before_the_share",
+        "drf_ranks_by_past_before_share",
         f"{POLICIES}/orders/drf.py",
         "return (not weight, share, past, tenant)",
         "return (not weight, past, share, tenant)",
         "tests/papers/test_drf.py",
     ),
     pure(
-        "hived_ends_spot_jobs_that_only_began",
+        "hived_ends_protected_spot_jobs",
         f"{BASELINES}/hived.py",
         "and lease.started_us <= began_us",
         "and lease.started_us <= snapshot.at_us",
         "tests/papers/test_hived.py::TestOwners::test_minimum_runtime_applies_to_unprotected_leases",
     ),
     pure(
-        "optimus_gains_nothing_by_small_gangs",
+        "optimus_gain_ignores_gang_size",
         f"{BASELINES}/optimus.py",
         "return Fraction(min(lease_us, left), left * one.job.gpus)",
         "return Fraction(min(lease_us, left), left)",
@@ -278,7 +278,7 @@ POLICY_MUTANTS = (
     ),
     # The market
     pure(
-        "a_borrower_enters_by_the_price_before_it_is_added",
+        "borrower_is_admitted_at_price_without_itself",
         f"{MARKET}/windows.py",
         "return np.asarray(np.maximum(before, with_itself), np.int64)",
         "return before",
@@ -292,7 +292,7 @@ POLICY_MUTANTS = (
         f"{MARKET_TESTS}::TestRenewal::test_refuses_lease_worth_less_than_posted_price",
     ),
     pure(
-        "borrowers_are_renewed_before_their_owner_starts",
+        "borrowers_are_renewed_before_owners_start",
         f"{MARKET}/picks.py",
         "        left = self.give_own(waiting)\n        self.renew_borrowed()",
         "        self.renew_borrowed()\n        left = self.give_own(waiting)",
@@ -313,7 +313,7 @@ POLICY_MUTANTS = (
         f"{PROMISE_TESTS}::TestQuotaGuarantee::test_reserves_node_that_clears_first",
     ),
     pure(
-        "own_parts_of_leases_that_owners_took_stay_counted",
+        "leases_that_owners_took_still_count_as_own",
         f"{MARKET}/picks.py",
         "if len(kept) < len(self._asking):",
         "if not self._asking:",
@@ -327,35 +327,35 @@ POLICY_MUTANTS = (
         "tests/papers/test_market_rounds.py::TestUnusableGpuType",
     ),
     pure(
-        "a_plan_looks_at_no_highest_price",
+        "plan_ignores_maximum_price",
         f"{MARKET}/job_values.py",
         "return micro if most is None else min(micro, most)",
         "return micro",
         "tests/papers/test_market_rounds.py::TestMaxPrice",
     ),
     pure(
-        "a_certificate_lets_a_borrower_pay_twice_its_worth",
+        "certificate_allows_price_of_twice_the_value",
         f"{FAIRNESS}/job_value.py",
         "price_micro > hourly + tolerance:",
         "price_micro > 2 * hourly + tolerance:",
         f"{PROMISE_TESTS}::TestIndividualRationality",
     ),
     pure(
-        "a_certificate_lets_borrowers_put_off_an_owner",
+        "certificate_allows_borrowers_to_delay_owner",
         f"{FAIRNESS}/owners.py",
         "after_us is None or after_us > before_us:",
         "after_us is None:",
         f"{PROMISE_TESTS}::TestQuotaGuarantee",
     ),
     pure(
-        "a_certificate_lets_own_quota_be_charged",
+        "certificate_allows_charge_for_own_quota",
         f"{FAIRNESS}/owners.py",
         "if self._own[tenant, name] < self._quotas.get((tenant, name), 0)",
         "if self._own[tenant, name] < 0",
         f"{PROMISE_TESTS}::TestQuotaGuarantee",
     ),
     pure(
-        "theta_forgets_nothing",
+        "theta_counts_values_for_ever",
         f"{MARKET}/thetas.py",
         "if day >= oldest",
         "if day >= 0",
@@ -391,7 +391,7 @@ POLICY_MUTANTS = (
         f"{SLOTS_TESTS}::TestPaperErrata",
     ),
     pure(
-        "ps_that_do_not_carry_the_workers_are_taken",
+        "servers_with_too_few_ps_are_used",
         f"{SLOTS}/max_revenue.py",
         "np.where(needs <= room, needs, _TOO_MANY)",
         "np.where(room >= 1, np.minimum(needs, room), _TOO_MANY)",
@@ -405,7 +405,7 @@ POLICY_MUTANTS = (
         f"{SLOTS_TESTS}::TestFastImplementation",
     ),
     pure(
-        "what_was_lent_counts_as_own_use",
+        "lent_quota_counts_as_own_use",
         f"{SLOTS}/book.py",
         "        if not schedule.borrowed:\n",
         "        if True:\n",

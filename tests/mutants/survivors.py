@@ -25,21 +25,21 @@ SURVIVORS = (
         "tests/unit/core/test_clearing_nodes.py",
     ),
     pure(
-        "what_rounding_takes_of_a_trade_is_the_sellers_loss",
+        "seller_loses_rounding_of_trade",
         TRADING,
         "        sold += 1",
         "        pass",
         f"{TRADING_TESTS}::TestTwoTenants::test_fractional_trade_leaves_seller_no_worse_off",
     ),
     pure(
-        "a_trade_stands_below_the_worth_of_a_quota",
+        "losing_trade_is_not_undone",
         TRADING,
         "if trader.throughput(gpus) < trader.throughput(trader.quota):",
         "if trader.throughput(gpus) < 0:",
         f"{TRADING_TESTS}::TestUndo::test_undoes_trade_below_worth_of_quota",
     ),
     stored(
-        "a_bucket_that_was_used_before_owes_nothing",
+        "cost_is_limited_to_bucket_size",
         "tenants/rate.py",
         "extract(epoch FROM clock_timestamp() - b.at)::float8)) - %(cost)s::float8,",
         "extract(epoch FROM clock_timestamp() - b.at)::float8))"
@@ -47,7 +47,7 @@ SURVIVORS = (
         RATE_TEST,
     ),
     stored(
-        "what_costs_more_than_a_bucket_holds_is_refused_for_ever",
+        "request_above_bucket_size_is_refused_for_ever",
         "tenants/rate.py",
         "    >= least(%(cost)s::float8, %(full)s::float8)",
         "    >= %(cost)s::float8",
@@ -61,14 +61,14 @@ SURVIVORS = (
         f"{BREAK_TESTS}::test_consistent_round_has_no_breaks",
     ),
     stored(
-        "a_break_names_others_in_pools_of_own_rows",
+        "break_names_other_tenants_in_pools_of_own_rows",
         "scheduling/engine/seal.py",
         "if not broken or visibility != Pool.Visibility.OWN:",
         "if not broken or visibility:",
         f"{BREAK_TESTS}::test_break_is_summarized_if_pool_hides_tenants",
     ),
     stored(
-        "a_start_before_the_forecast_counts_as_foreseen",
+        "start_before_forecast_counts_as_predicted",
         "scheduling/services/forecasts.py",
         "l.job_id = one.job_id AND l.granted_round > f.round",
         "l.job_id = one.job_id",

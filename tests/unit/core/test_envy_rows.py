@@ -143,7 +143,7 @@ class TestInitialRows:
             model.optimum()
             assert len(model.totals) <= 2
 
-    @pytest.mark.parametrize("tenants", [60, 120], ids=["nearest", "of a sample"])
+    @pytest.mark.parametrize("tenants", [60, 120], ids=["rows of neighbours", "rows of a sample"])
     def test_random_programs_need_at_most_eight_solves(self, tenants: int) -> None:
         assert 60 <= SMALL < 120, "both ways to start"
         for seed in (0, 1, 5):

@@ -160,7 +160,14 @@ class TestUnfinishedWork:
             (job("x", "physics", ready=0, start=0, node="n2", limit_s=900), 900),
             (job("x", "physics", ready=0, start=0, node="n2", limit_s=600), 601),
         ],
-        ids=["of its tenant", "of all", "its limit", "twice", "at most its limit", "a second more"],
+        ids=[
+            "median of its tenant",
+            "median of all",
+            "capped by its limit",
+            "twice its run time so far",
+            "run time capped by its limit",
+            "a second beyond its limit",
+        ],
     )
     def test_is_guessed_for_unfinished_jobs(self, unfinished: ObservedJob, work_s: int) -> None:
         watched = pool(job("p", "physics", start=0, end=100), unfinished, seconds=600)

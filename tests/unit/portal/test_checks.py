@@ -42,7 +42,7 @@ SAFE = {
 
 # A change of the safe environment, and the one line that it causes.
 UNSAFE: dict[str, tuple[dict[str, str], str]] = {
-    "a mode that there is not": (
+    "an unknown mode": (
         {"EVENSHARE_MODE": "prod"},
         "EVENSHARE_MODE must be demo or production, not 'prod'",
     ),
@@ -51,36 +51,36 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
         "EVENSHARE_MODE must be demo or production, not 'Production'",
     ),
     "debug pages": ({"DEBUG": "1"}, "DEBUG is on: its pages show settings and code; unset it"),
-    "no key": ({"SECRET_KEY": ""}, "SECRET_KEY must be set"),
-    "a short key": (
+    "no secret key": ({"SECRET_KEY": ""}, "SECRET_KEY must be set"),
+    "a short secret key": (
         {"SECRET_KEY": "x7Bq"},
         f"SECRET_KEY has 4 characters, 32 are the least; {FIX_KEY}",
     ),
-    "a key of one letter": (
+    "a secret key of one repeated letter": (
         {"SECRET_KEY": "k" * 50},
         f"SECRET_KEY has only 1 different characters; {FIX_KEY}",
     ),
-    "Django's own example of a key": (
+    "Django's example key": (
         {"SECRET_KEY": "django-insecure-7x!m2v9q#c4b8n1z5k3j6h0g"},
         f"SECRET_KEY has 'django-insecure-' in it, as an example's would; {FIX_KEY}",
     ),
-    "a key that was to be changed": (
+    "a placeholder key": (
         {"SECRET_KEY": "please-ChangeMe-before-you-use-it-1234567"},
         f"SECRET_KEY has 'change' in it, as an example's would; {FIX_KEY}",
     ),
-    "a storage of rounds that is not installed": (
+    "a storage class that is not installed": (
         {"ROUNDS_STORAGE": "storages.backends.s3.NoSuch"},
         f"ROUNDS_STORAGE cannot be used ({NO_STORAGE}); {FIX_STORAGE}",
     ),
-    "an option that the storage of rounds does not take": (
+    "an unknown option of the storage class": (
         {"ROUNDS_STORAGE_OPTIONS": '{"secret": "canary-3"}'},
         f"ROUNDS_STORAGE cannot be used ({NO_OPTION}); {FIX_STORAGE}",
     ),
-    "options that are no JSON": (
+    "options that are not JSON": (
         {"ROUNDS_STORAGE_OPTIONS": "bucket=canary-4"},
         'ROUNDS_STORAGE_OPTIONS must be a JSON object, as {"bucket_name": "rounds"}',
     ),
-    "too short a time for rounds": (
+    "rounds kept for too few days": (
         {"ROUNDS_KEEP_DAYS": "89"},
         "ROUNDS_KEEP_DAYS must be at least 90: rounds must be recomputable for that long",
     ),
@@ -99,19 +99,19 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
         {"ALLOWED_HOSTS": "gpu.invalid,.org"},
         "ALLOWED_HOSTS has '.org': a forged Host header would pass; name the hosts",
     ),
-    "every host of a country's companies": (
+    "every host of a second-level public domain": (
         {"ALLOWED_HOSTS": ".co.uk"},
         "ALLOWED_HOSTS has '.co.uk': a forged Host header would pass; name the hosts",
     ),
-    "a host with a sign that stands for any": (
+    "a host with a wildcard": (
         {"ALLOWED_HOSTS": "*.gpu.invalid"},
         "ALLOWED_HOSTS has '*.gpu.invalid': a forged Host header would pass; name the hosts",
     ),
-    "a dot for a host": (
+    "a dot as the host": (
         {"ALLOWED_HOSTS": "."},
         "ALLOWED_HOSTS has '.': a forged Host header would pass; name the hosts",
     ),
-    "no TLS in front": (
+    "no TLS proxy": (
         {"BEHIND_TLS_PROXY": "0"},
         (
             "BEHIND_TLS_PROXY is off: passwords and sessions would travel in the clear; serve "
@@ -133,14 +133,14 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
             " the origins"
         ),
     ),
-    "forms from an address": (
+    "a form origin with a path": (
         {"CSRF_TRUSTED_ORIGINS": "https://gpu.invalid/login/"},
         (
             "CSRF_TRUSTED_ORIGINS has 'https://gpu.invalid/login/': not an origin; write only"
             " https:// and the host"
         ),
     ),
-    "forms from a host without a scheme": (
+    "a form origin without a scheme": (
         {"CSRF_TRUSTED_ORIGINS": "gpu.invalid"},
         "CSRF_TRUSTED_ORIGINS has 'gpu.invalid': plain HTTP; use its https:// address",
     ),
@@ -156,21 +156,21 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
             "make a role that owns nothing (deploy/roles.sql)"
         ),
     ),
-    "one role for both": (
+    "the same role for app and owner": (
         {"OWNER_DATABASE_URL": SAFE["DATABASE_URL"]},
         (
             "OWNER_DATABASE_URL and DATABASE_URL name the same role 'app': who owns a table may "
             "drop its guards; make two roles (deploy/roles.sql)"
         ),
     ),
-    "a database in the clear": (
+    "a remote database without TLS": (
         {"DATABASE_URL": "postgres://app:word@db.invalid/evenshare"},
         (
             "DATABASE_URL goes to db.invalid with sslmode=prefer: it may go in the clear; "
             "add ?sslmode=verify-full (or require), or use a socket"
         ),
     ),
-    "an owner in the clear": (
+    "a remote owner connection without TLS": (
         {"OWNER_DATABASE_URL": "postgres://owner:word@10.0.0.7/evenshare?sslmode=allow"},
         (
             "OWNER_DATABASE_URL goes to 10.0.0.7 with sslmode=allow: it may go in the clear; "
@@ -184,7 +184,7 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
             " `requirepass` and use redis://:password@host:port/0, or a unix socket"
         ),
     ),
-    "a broker in the clear": (
+    "a remote broker without TLS": (
         {"REDIS_URL": "redis://:word@broker.invalid/0"},
         "REDIS_URL goes to broker.invalid in the clear: its password too; use rediss://",
     ),
@@ -196,29 +196,29 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
         {"METRICS_TOKEN": "Zk7mT0"},
         "METRICS_TOKEN must have at least 16 characters",
     ),
-    "a name that executors cannot carry": (
+    "an installation name with other characters": (
         {"EVENSHARE_INSTALLATION": "north; rm -rf"},
         (
             "EVENSHARE_INSTALLATION is 'north; rm -rf': executors get it as a part of "
             "names; use 1 to 20 letters and digits"
         ),
     ),
-    "a pool that is too small for pages": (
+    "a connection pool too small for pages": (
         {"DATABASE_POOL_SIZE": "5"},
         (
             "DATABASE_POOL_SIZE is 5: log-ins, probes and open pages need 5 connections;"
             " use 6 or more"
         ),
     ),
-    "a number that is none": (
+    "a text in place of a number": (
         {"DATABASE_POOL_SIZE": "many"},
         "DATABASE_POOL_SIZE must be a whole number, not 'many'",
     ),
 }
 
 ALSO_SAFE: dict[str, dict[str, str]] = {
-    "as it is": {},
-    "a process that knows no owner": {"OWNER_DATABASE_URL": ""},
+    "unchanged settings": {},
+    "a process without the owner's URL": {"OWNER_DATABASE_URL": ""},
     "a database by verified TLS": {
         "DATABASE_URL": "postgres://app:word@db.invalid/evenshare?sslmode=verify-full"
     },
@@ -315,7 +315,7 @@ class TestProcesses:
             timeout=PATIENCE_S,
         )
         assert done.returncode == 1
-        wanted = [f"refused: {UNSAFE[key][1]}" for key in ("debug pages", "no TLS in front")]
+        wanted = [f"refused: {UNSAFE[key][1]}" for key in ("debug pages", "no TLS proxy")]
         assert done.stderr.splitlines() == wanted
 
     def test_exit_with_one_line_for_unknown_mode(self) -> None:

@@ -50,7 +50,7 @@ ROLES: dict[str, tuple[str, str, str]] = {
         "ALTER ROLE evenshare_app NOBYPASSRLS",
         "DATABASE_URL: the role 'evenshare_app' has BYPASSRLS; ALTER ROLE ... NOBYPASSRLS",
     ),
-    "maker of roles": (
+    "may create roles": (
         "ALTER ROLE evenshare_app CREATEROLE",
         "ALTER ROLE evenshare_app NOCREATEROLE",
         (
@@ -58,7 +58,7 @@ ROLES: dict[str, tuple[str, str, str]] = {
             "ALTER ROLE ... NOCREATEROLE NOCREATEDB"
         ),
     ),
-    "owner of a table": (
+    "owns a table": (
         "ALTER TABLE billing_entry OWNER TO evenshare_app",
         "ALTER TABLE billing_entry OWNER TO evenshare_owner",
         (
@@ -71,7 +71,7 @@ ROLES: dict[str, tuple[str, str, str]] = {
         "REVOKE evenshare_owner FROM evenshare_app",
         "DATABASE_URL: the role 'evenshare_app' is a member of 'evenshare_owner'; REVOKE that",
     ),
-    "maker of tables": (
+    "may create tables": (
         "GRANT CREATE ON SCHEMA public TO evenshare_app",
         "REVOKE CREATE ON SCHEMA public FROM evenshare_app",
         (

@@ -75,14 +75,14 @@ CASES = [
         [(100, K.HOLD)],
     ),
     (
-        "a start is said to be later than the round: it counts from the round",
+        "a start is reported for after the round: it counts from the round",
         [known(7)],
         [facts(7)],
         [LeaseHold(7, 4, 230, None, "v100")],
         [(200, K.HOLD)],
     ),
     (
-        "a job was over before anybody looked",
+        "a job came and ended before the first round",
         [],
         [facts(7, 10, 90)],
         [LeaseHold(7, 4, 20, 90, "v100")],

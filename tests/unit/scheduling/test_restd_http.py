@@ -54,7 +54,7 @@ WRONG: dict[str, tuple[Behaviour, str]] = {
     "is no JSON of slurmrestd": (says({"ok": True}), "missing required field"),
     "is a list": (says([GOOD]), "Expected `object`"),
     "has no jobs": (says({"errors": []}), "missing required field `jobs`"),
-    "has jobs that are none": (says({"errors": [], "jobs": [7]}), r"\$.jobs\[0\]"),
+    "has malformed jobs": (says({"errors": [], "jobs": [7]}), r"\$.jobs\[0\]"),
     "has a text for a number": (
         says({"errors": [], "jobs": [{**JOB, "job_id": "7"}]}), "Expected `int`, got `str`"
     ),
@@ -218,7 +218,17 @@ class TestToken:
             ("sécret", r"cannot be read \(UnicodeDecodeError\)"),
         ],
         # Tokens contain the time, but the tests' names must be equal in all processes.
-        ids=["other", "old", "none", "word", "words", "header", "user", "no expiry", "bytes"],
+        ids=[
+            "other user",
+            "expired",
+            "empty",
+            "one word",
+            "not a token",
+            "extra header",
+            "without user",
+            "without expiry",
+            "not ASCII",
+        ],
     )
     def test_invalid_token_is_not_sent_and_error_names_file(
         self, client: tuple[RestdClient, FakeRestd], token_file: Path, text: str, says_so: str
