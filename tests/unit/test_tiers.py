@@ -74,6 +74,19 @@ class TestTier:
         for tier in ("test", "rest"):
             assert tiers.belongs(item, tier, frozenset())
 
+    @pytest.mark.parametrize("process", [{}, {"workerinput": {}}], ids=["first", "distributed"])
+    @pytest.mark.parametrize(("source", "tier"), [("ARGS", "all"), ("TESTPATHS", "test")])
+    def test_paths_take_precedence(self, process: Any, source: str, tier: str) -> None:
+        sources = pytest.Config.ArgsSource
+        config = SimpleNamespace(
+            ArgsSource=sources,
+            args_source=sources[source],
+            option=SimpleNamespace(tier="test"),
+            **process,
+        )
+        tiers.pytest_configure(config)  # type: ignore[arg-type]  # all that is read of it
+        assert config.option.tier == tier
+
 
 class TestBudget:
     def test_is_read_from_document(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
