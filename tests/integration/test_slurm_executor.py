@@ -266,7 +266,10 @@ class TestManipulatedFolder:
         assert world.ended(later).state is FINISHED
 
     def test_does_not_block_launches_of_other_jobs(self, world: SlurmWorld) -> None:
-        token = world.shell("printf a > uid; mkdir -p $PWD.a/x")
+        # A job that changes `uid` while its launch is still polled would be submitted again.
+        waits = "until test -e manipulate; do sleep 0.1; done"
+        token = world.shell(f"{waits}; printf a > uid; mkdir -p $PWD.a/x")
+        (world.folder(token).parents[1] / "manipulate").touch()
         later = next_lease(world, token)
         other = world.lease("true")
         world.launch(later, other)
