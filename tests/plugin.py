@@ -1,4 +1,4 @@
-"""The database and the broker of a test run; pyproject.toml names this plugin.
+"""The database and the broker of a test run; tests/spread.py loads this plugin.
 
 pytest-django loads the settings before any conftest, so this module sets the addresses at import.
 The servers start with the first test that needs the database. A watchdog stops them when the run
@@ -12,7 +12,6 @@ TRUNCATE is refused on append-only tables. So pytest-django's `transactional_db`
 tables after a test, cannot work here and fails with this explanation.
 """
 
-import gc
 import itertools
 import os
 import shutil
@@ -162,12 +161,6 @@ def _hash_cheaply() -> None:
     from tenants.hashing import Scrypt
 
     Scrypt.work_factor = 2**4
-
-
-def pytest_collection_finish() -> None:
-    """Exclude all imported modules from later garbage collections."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

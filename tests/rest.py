@@ -252,7 +252,6 @@ TESTS = {
         "TestSeededHourOnThreeTypes::test_leases_terms_and_charges_match_live_pool[20-fifo",
         "TestSeededHourOnThreeTypes::test_leases_terms_and_charges_match_live_pool[20-ltgf",
         "TestSeededHourWithCpusAndMemory::test_leases_terms_and_charges_match_live_pool[20-12",
-        "TestSeededHourWithPreemption::test_leases_terms_and_charges_match_live_pool[20-60",
         "TestSeededHourWithPreemption::test_leases_terms_and_charges_match_live_pool[20-900",
     ),
     "simulation/test_loop.py": (

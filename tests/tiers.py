@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Run tests that the command line names, whatever their tier."""
-    if config.args_source is config.ArgsSource.ARGS and not hasattr(config, "workerinput"):
+    if config.args_source is config.ArgsSource.ARGS:
         config.option.tier = "all"
 
 

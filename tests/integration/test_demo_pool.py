@@ -163,11 +163,6 @@ class TestDemo:
         leases = "SELECT count(*) FROM scheduling_lease"
         eventually(lambda: one(demo, leases) > 100 and one(demo, granting) >= 3, every_s=0.5)
 
-    def test_renews_leases_and_charges_borrowers(self, demo: RunningTree) -> None:
-        renewed = "SELECT count(*) FROM scheduling_leaseevent WHERE kind = 'renewed'"
-        charged = "SELECT count(*) FROM billing_usageline WHERE amount > 0"
-        eventually(lambda: one(demo, renewed) > 0 and one(demo, charged) > 0, every_s=0.5)
-
     def test_prints_first_submission_that_works(self, demo: RunningTree, tmp_path: Path) -> None:
         printed = [line.partition(":   ")[2] for line in demo.text().splitlines()]
         commands = [line for line in printed if line.startswith(".venv/bin/evenshare ")]
@@ -236,6 +231,13 @@ class TestRunningTree:
 
 
 class TestBooks:
+    """These tests are last, because the demo needs a minute until it charges."""
+
+    def test_have_renewed_leases_and_charges(self, demo: RunningTree) -> None:
+        renewed = "SELECT count(*) FROM scheduling_leaseevent WHERE kind = 'renewed'"
+        charged = "SELECT count(*) FROM billing_usageline WHERE amount > 0"
+        eventually(lambda: one(demo, renewed) > 0 and one(demo, charged) > 0, every_s=0.5)
+
     def test_settle_each_hour_between_borrowers_and_lenders(self, demo: RunningTree) -> None:
         eventually(
             lambda: one(demo, "SELECT count(*) FROM billing_transfer") > 0,

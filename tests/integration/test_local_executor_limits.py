@@ -177,7 +177,7 @@ class TestHostileOutput:
 
 class TestLogWindow:
     def test_pages_through_entire_log(self, world: LocalWorld) -> None:
-        token = world.python("for n in range(300_000): print(f'{n:09d}')")
+        token = world.python("print('\\n'.join(f'{n:09d}' for n in range(300_000)))")
         world.ended(token)
         whole, offset, total = b"", 0, 1
         while offset < total:

@@ -18,6 +18,14 @@ from tests.integration.tree import RunningTree, migrated
 from tests.ports import free_port
 from tests.tools import PATIENCE_S, eventually
 
+# `manage.py up` with less patience for one worker.
+IMPATIENT = """
+import sys
+from portal.embedded import pulse, supervisor
+pulse.PATIENCE_S["default"] = 10.0
+sys.exit(supervisor.main([]))
+"""
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it reads /proc")
 
 
@@ -34,7 +42,7 @@ class TestStopping:
 
 class TestHangingWorker:
     def test_is_restarted_without_restarting_others(self, tmp_path: Path) -> None:
-        tree = RunningTree(migrated(tmp_path / "data"), free_port())
+        tree = RunningTree(migrated(tmp_path / "data"), free_port(), ("-c", IMPATIENT))
         try:
             for name in pulse.PATIENCE_S:
                 eventually((tree.data / "run" / f"pulse-{name}").exists)

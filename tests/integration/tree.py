@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
@@ -27,13 +28,19 @@ _numbers = itertools.count(1)
 class RunningTree:
     """A run of the portal, whose output is kept for the message of a failure."""
 
-    def __init__(self, data: Path, port: int, **environment: str) -> None:
+    def __init__(
+        self,
+        data: Path,
+        port: int,
+        command: Sequence[str] = ("manage.py", "up"),
+        **environment: str,
+    ) -> None:
         self.port = port
         self.data = data
         self.output = data.parent / f"output-{next(_numbers)}.txt"
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up"],
+                [sys.executable, *command],
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,

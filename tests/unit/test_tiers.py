@@ -1,7 +1,8 @@
-"""Selection of tests by command: samples of matrices, cases of policies, and a run's output."""
+"""Selection of tests by command, the number of processes, and a run's output."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests import budget, tiers
+from tests import budget, spread, tiers
 
 VALUES = {"address": range(12), "role": range(4), "state": range(3)}
 
@@ -73,6 +74,68 @@ class TestTier:
         item.obj = SimpleNamespace(is_hypothesis_test=True)
         for tier in ("test", "rest"):
             assert tiers.belongs(item, tier, frozenset())
+
+    @pytest.mark.parametrize("process", [{}, {"workerinput": {}}], ids=["first", "distributed"])
+    @pytest.mark.parametrize(("source", "tier"), [("ARGS", "all"), ("TESTPATHS", "test")])
+    def test_paths_take_precedence(self, process: Any, source: str, tier: str) -> None:
+        sources = pytest.Config.ArgsSource
+        config = SimpleNamespace(
+            ArgsSource=sources,
+            args_source=sources[source],
+            option=SimpleNamespace(tier="test"),
+            **process,
+        )
+        tiers.pytest_configure(config)  # type: ignore[arg-type]  # all that is read of it
+        assert config.option.tier == tier
+
+
+class TestProcesses:
+    @pytest.fixture(autouse=True)
+    def four_cores(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4), raising=False)
+        for name in ("PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_XDIST_WORKER"):
+            monkeypatch.delenv(name, raising=False)
+
+    @pytest.mark.parametrize(
+        ("paths", "number"),
+        [
+            ([], 5),
+            (["tests/functional"], 5),
+            (["tests/unit", "tests/functional"], 5),
+            (["tests/unit", "tests/papers"], 4),
+            (["tests/unit/core/"], 4),
+            (["tests/unit/billing"], 0),
+            (["tests/unit/test_tiers.py", "tests/unit/test_sweep.py"], 0),
+            (["tests/functional/test_jobs.py"], 0),
+            (["tests/functional/test_jobs.py::TestList::test_a[b]"], 0),
+            (["tests/functional/test_jobs.py", "tests/functional/test_front.py"], 5),
+        ],
+        ids=str,
+    )
+    def test_are_as_many_as_the_paths_need(self, paths: list[str], number: int) -> None:
+        options = self.options(numprocesses="auto", file_or_dir=paths)
+        assert spread.processes(options) == number
+        assert spread.distributes(options) == bool(number)
+
+    def test_number_of_variable_takes_precedence(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "7")
+        assert spread.processes(self.options(file_or_dir=["tests/unit/billing"])) == 7
+
+    @pytest.mark.parametrize("number", [None, 0, 2])
+    def test_number_of_command_line_takes_precedence(self, number: int | None) -> None:
+        assert spread.distributes(self.options(numprocesses=number)) == bool(number)
+
+    @pytest.mark.parametrize("option", spread.COLLECTING)
+    def test_collects_itself_with_option(self, option: str) -> None:
+        assert not spread.distributes(self.options(numprocesses=2, **{option: True}))
+
+    def test_distributed_process_runs_tests(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+        assert not spread.distributes(self.options(numprocesses=2))
+
+    @staticmethod
+    def options(**given: Any) -> Namespace:
+        return Namespace(**{**dict.fromkeys(spread.COLLECTING, False), "file_or_dir": [], **given})
 
 
 class TestBudget:

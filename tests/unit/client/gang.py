@@ -47,9 +47,12 @@ lease.setup(every_s=float(os.environ.get("EVERY", "300")))
 state = lease.resume(default={"step": 0, "rank": rank})
 assert state["rank"] == rank
 print("rank", rank, "from", state["step"], flush=True)
+shown = state["step"] + 20
 for step in lease.steps(state["step"], state["step"] + int(sys.argv[1])):
     lease.report(rank=rank)
     lease.store({"step": step + 1, "rank": rank})
+    if step < shown:
+        print("lease", os.environ["EVENSHARE_LEASE"], "rank", rank, "at", step + 1, flush=True)
     time.sleep(pause)
 print("rank", rank, "done", step + 1, flush=True)
 """
@@ -109,6 +112,20 @@ class Gang:
         pattern = re.compile(r"rank \d+ from (\d+)\n")
         eventually(lambda: len(pattern.findall(self.job.text)) >= want)
         return [int(step) for step in pattern.findall(self.job.text)[-self.size :]]
+
+    def reaches(self, step: int) -> None:
+        """Wait until all ranks run, and rank 0 has made a step of the first 20 of its lease.
+
+        The log is written at once, and the progress of a job once per second.
+        """
+        printed = re.compile(rf"lease {self.job.lease} rank (\d+) at (\d+)\n")
+
+        def is_there() -> bool:
+            steps = [(int(rank), int(at)) for rank, at in printed.findall(self.job.text)]
+            runs = {rank for rank, _ in steps}
+            return len(runs) == self.size and any(at >= step for rank, at in steps if rank == 0)
+
+        eventually(is_there)
 
     def files(self) -> list[str]:
         return sorted(path.name for path in (self.folder / "checkpoints").iterdir())

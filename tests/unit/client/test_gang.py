@@ -43,7 +43,7 @@ class TestPreemptedGang:
         gang = make(size=3)
         # The ranks count at different speeds, so the signal arrives at different steps.
         first = gang.start(FOREVER, variables={1: {"PAUSE": "0.006"}})
-        gang.job.reaches(10)
+        gang.reaches(10)
         assert preempt(first) == [99, 99, 99], gang.job.text
         [step] = steps_of(gang)
 
@@ -57,7 +57,7 @@ class TestPreemptedGang:
         for signalled in (0, 1):
             before = gang.job.progress.get("step", 0)
             ranks = gang.start(FOREVER)
-            gang.job.reaches(before + 3)
+            gang.reaches(before + 3)
             ranks[signalled].send_signal(signal.SIGUSR1)
             assert [process.wait(PATIENCE_S) for process in ranks] == [99, 99]
 
@@ -92,7 +92,7 @@ class TestPreemptedGang:
         assert preempt_at(gang, 3) == [99, 99]
         [step] = steps_of(gang)
         ranks = gang.start(FOREVER, variables={1: {"PAUSE": "1000"}})
-        gang.job.reaches(step + 5)
+        gang.reaches(step + 5)
         assert preempt(ranks) == [74, 74]
         gang.start("1")
         assert gang.begun_at() == [step, step]
@@ -116,7 +116,7 @@ def preempt_at(gang: Gang, step: int) -> list[int]:
     """Run a lease until rank 0 has made `step` more steps, then end the lease."""
     before = gang.job.progress.get("step", 0)
     ranks = gang.start(FOREVER)
-    gang.job.reaches(before + step)
+    gang.reaches(before + step)
     return preempt(ranks)
 
 
@@ -137,7 +137,7 @@ class TestKilledRank:
 
         gang.job.grace_s = 1.5
         ranks = gang.start(FOREVER, variables={rank: {"DIE": moment}})
-        gang.job.reaches(kept + 3)
+        gang.reaches(kept + 3)
         codes = preempt(ranks)
         assert codes[rank] == -signal.SIGKILL
         assert codes[1 - rank] in (99, 74)
@@ -185,7 +185,7 @@ class TestStaleRank:
         gang = make(grace_s=1.5)
         assert preempt_at(gang, 3) == [99, 99]
         ranks = gang.start(FOREVER)
-        gang.job.reaches(1)
+        gang.reaches(1)
         ranks[1].send_signal(signal.SIGSTOP)
         ranks[0].send_signal(signal.SIGUSR1)
         assert ranks[0].wait(PATIENCE_S) in (99, 74)
@@ -197,7 +197,7 @@ class TestStaleRank:
             ranks[1].send_signal(number)
         assert ranks[1].wait(PATIENCE_S) == 97
         assert set(gang.files()) == files
-        gang.job.reaches(begun + 1)
+        gang.reaches(begun + 1)
         gang.job.grace_s = 20.0
         preempt(later)
         assert len(steps_of(gang)) == 1

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from evenshare.runtime.evaluations import Criterion
 from evenshare.runtime.evaluations import thinned as thinned_by_client
-from evenshare_core.estimation.curves import estimate_stop
 from evenshare_core.estimation.evaluations import (
     HISTORY_MAX,
     METRIC_MOST,
@@ -85,6 +84,9 @@ class TestMerging:
         assert kept == (MetricPoint(5, 0.5), MetricPoint(9, 0.6))
 
     def test_forecast_is_independent_of_order(self) -> None:
+        # imported late, because scipy takes a third of a second
+        from evenshare_core.estimation.curves import estimate_stop
+
         points = [MetricPoint(50 * n, 0.95 - 0.8 / (1 + n / 6)) for n in range(1, 25)]
         kept: tuple[MetricPoint, ...] = ()
         for part in (points[10:], points[:15], points[3:7], points):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from evenshare_core.formulations.problems import Array, ShareProblem
 from evenshare_core.formulations.shares import ShareRule, solve_shares, sorted_rows
@@ -42,6 +41,9 @@ def lexicographic_levels(problem: ShareProblem, total: float) -> Array:
     Each stage is a program with x, the level t, the total, all envy rows, and upper bounds. A
     tenant gets an upper bound if no solution at the stage's level gives it a lower throughput.
     """
+    # imported late, because scipy takes a third of a second
+    from scipy.optimize import linprog
+
     speeds, pi = problem.speedups, problem.pi
     tenants, types = speeds.shape
     levels = speeds / pi[:, None]

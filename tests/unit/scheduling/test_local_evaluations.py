@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from evenshare_core.estimation.curves import estimate_stop
 from evenshare_core.estimation.evaluations import HISTORY_MAX, MetricPoint, StopCriterion
 from scheduling.engine.executors import Evaluations
 from scheduling.engine.executors.local_evaluations import parse_evaluations
@@ -84,6 +83,9 @@ class TestVirtualJob:
         assert evaluations_until(1, criterion, iterations=1, done=0) == ()
 
     def test_stop_estimate_at_half_time_is_within_12_percent(self) -> None:
+        # imported late, because scipy takes a third of a second
+        from evenshare_core.estimation.curves import estimate_stop
+
         off = []
         for job in range(1, 25):
             criterion = StopCriterion(0.25 if job % 2 else 0.93, 4000 + 100 * job, job % 2 == 1)
