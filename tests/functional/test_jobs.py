@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from billing.selectors import job_charges
+from billing.selectors.usage import job_charges
 from billing.tasks import meter
 from evenshare_core.domain.reasons import EndReason, Reason
 from scheduling.engine.executors import Report

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 
 from billing.models import Transfer, UsageLine, UsageShare
-from billing.selectors import LATE, account_statement
+from billing.selectors.statements import LATE, account_statement
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import largest_remainder, term_charge, to_micro, to_text
 from evenshare_core.units import HOUR_US

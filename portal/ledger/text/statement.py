@@ -9,8 +9,14 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from billing.models import Transfer
-from billing.selectors import LATE, CounterpartyTotal, PeriodTotal, StatementLine, StatementPeriod
 from billing.selectors.contribution import OTHERS
+from billing.selectors.statements import (
+    LATE,
+    CounterpartyTotal,
+    PeriodTotal,
+    StatementLine,
+    StatementPeriod,
+)
 from portal.charts.figures import credits_text
 from portal.common.files import Columns
 from scheduling.selectors.visibility import OTHER_TENANT, Visibility
