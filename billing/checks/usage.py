@@ -17,7 +17,9 @@ from evenshare_core.money.fixed_point import (
     to_micro,
     worst_case_micro,
 )
-from evenshare_core.money.revenue import WEIGHT_LIMIT, ClosedTerm, Sweep
+from evenshare_core.money.revenue.idle import WEIGHT_LIMIT
+from evenshare_core.money.revenue.records import ClosedTerm
+from evenshare_core.money.revenue.terms import Sweep
 from scheduling.models import Pool
 
 BATCH = 5000

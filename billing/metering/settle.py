@@ -17,7 +17,7 @@ from billing.selectors.events import hour_of
 from billing.selectors.usage import MOVES_CREDITS
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_micro
-from evenshare_core.money.revenue import OPERATOR
+from evenshare_core.money.revenue.idle import OPERATOR
 from evenshare_core.units import HOUR_US
 from scheduling.models import Pool, PoolFence
 from tenants.faults import fault_point

@@ -20,13 +20,9 @@ from billing.models import MeterCursor, PostedPrice, UsageShare
 from billing.selectors.events import read_events
 from billing.selectors.income import IncomeLine
 from evenshare_core.domain.instants import to_us
-from evenshare_core.money.revenue import (
-    OPERATOR,
-    CountedSpan,
-    Event,
-    FactorSweep,
-    IdleStep,
-)
+from evenshare_core.money.revenue.factors import CountedSpan, FactorSweep, IdleStep
+from evenshare_core.money.revenue.idle import OPERATOR
+from evenshare_core.money.revenue.records import Event
 from tenants.scopes import site_reading
 
 BATCH = 5000

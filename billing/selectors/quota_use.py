@@ -20,7 +20,7 @@ from billing.selectors.accounts import exact_hours
 from billing.selectors.statements import Given
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.quota_use import EntitledStep, QuotaUse, UseStep, quota_use
-from evenshare_core.money.revenue import Sweep
+from evenshare_core.money.revenue.terms import Sweep
 from tenants.answers import Answer, about, formatted_as
 from tenants.scopes import site_reading
 

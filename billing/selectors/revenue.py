@@ -24,7 +24,7 @@ from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.utilities import UtilityError, stated_utility
 from evenshare_core.money.fixed_point import sum_to_credits, sum_to_micro
 from evenshare_core.money.quota_use import EntitledStep, quota_time
-from evenshare_core.money.revenue import OPERATOR
+from evenshare_core.money.revenue.idle import OPERATOR
 from evenshare_core.money.revenue_fairness import resource_parts, revenue_fairness
 from tenants.answers import Answer, about
 from tenants.scopes import site_reading

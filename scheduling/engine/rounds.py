@@ -23,7 +23,7 @@ from scheduling.engine.apply import apply_round
 from scheduling.engine.breaker import GuardedExecutor
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
-from scheduling.engine.executors import Executor, Extension, executor_for, lease_token
+from scheduling.engine.executors.base import Executor, Extension, executor_for, lease_token
 from scheduling.engine.feeder import feed
 from scheduling.engine.fence import (
     HOLD_S,

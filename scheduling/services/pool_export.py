@@ -24,7 +24,7 @@ from evenshare_core.simulation.profile_files import profiles_csv
 from evenshare_core.simulation.workload_files import workload_csv
 from evenshare_core.simulation.workloads import Workload
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import MaintenanceWindow, Pool, PriceSetting, Profile, Round
 from scheduling.models import Node as NodeRow

@@ -10,7 +10,7 @@ import pytest
 
 from evenshare_core.estimation.curves import estimate_stop
 from evenshare_core.estimation.evaluations import HISTORY_MAX, MetricPoint, StopCriterion
-from scheduling.engine.executors import Evaluations
+from scheduling.engine.executors.base import Evaluations
 from scheduling.engine.executors.local_evaluations import parse_evaluations
 from scheduling.engine.executors.local_files import EVALUATIONS_BYTES
 from scheduling.engine.executors.virtual_curves import evaluations_until

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.units import SECOND_US
-from scheduling.engine.executors import Report, ReportState
+from scheduling.engine.executors.base import Report, ReportState
 from scheduling.engine.executors.local import LocalExecutor
 from scheduling.engine.executors.shim.files import lease_folder, write_json
 from scheduling.engine.executors.shim_ends import PoolInstants, report_of
