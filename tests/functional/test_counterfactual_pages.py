@@ -12,7 +12,7 @@ from portal.rounds.views import counterfactual as view
 from scheduling.models import Job, Profile, Round
 from scheduling.selectors.rounds import counterfactual as selector
 from scheduling.selectors.rounds.counterfactual import read_counterfactual
-from scheduling.selectors.rounds.replay import ReplayError
+from scheduling.selectors.rounds.stored import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.rate import Rate

@@ -20,7 +20,7 @@ from evenshare_core.units import HOUR_US
 from evenshare_core.verification.statement_report import StatementReport
 from evenshare_core.verification.statement_rounds import PAST_EXPIRY, verify_with_rounds
 from evenshare_core.verification.statement_rows import read_statement
-from tenants.api.times import time_text
+from tenants.answers import time_text
 from tests.functional.api_stage import ApiStage
 from tests.functional.lending_stage import disclosed, late_stage
 from tests.functional.test_api_income import ALL, Answers, answers

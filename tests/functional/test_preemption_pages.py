@@ -15,7 +15,7 @@ from portal.common.preemptions import numbers_note
 from portal.site.metrics import DatabaseCollector
 from scheduling.models import Job, Lease, Pool, Round, VirtualWork
 from scheduling.selectors.jobs.reasons import preemption_text, rule_text
-from tenants.api.times import time_text
+from tenants.answers import time_text
 from tenants.models import Membership, User
 from tests.factories import Cluster, cluster
 from tests.functional.pool_stage import Stage
