@@ -23,8 +23,21 @@ from tenants.scopes import site_reading
 ZERO = Decimal("0.000000")
 
 
+class Earnings:
+    """An amount earned and an amount paid."""
+
+    __slots__ = ()
+    earned: Decimal
+    paid: Decimal
+
+    @property
+    def net(self) -> Decimal:
+        """Return earned less paid."""
+        return self.earned - self.paid
+
+
 @dataclass(frozen=True, slots=True)
-class AccountSummary:
+class AccountSummary(Earnings):
     """A tenant's money in a book over a period of pool time, in whole hours.
 
     `earned` and `paid` are all usage of the period, settled or not. `open_earned` and `open_paid`
@@ -42,11 +55,6 @@ class AccountSummary:
     paid: Decimal
     open_earned: Decimal
     open_paid: Decimal
-
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid over the period."""
-        return self.earned - self.paid
 
     @property
     def reserved_for_open_terms(self) -> Decimal:
@@ -69,7 +77,7 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountMove:
+class AccountMove(Earnings):
     """A transfer as one account sees it: its payment and its income.
 
     `borrowed_gpu_h` is the GPU-time that the account's tenant borrowed, `lent_gpu_h` the GPU-time
@@ -86,11 +94,6 @@ class AccountMove:
     paid: Decimal
     borrowed_gpu_h: Decimal | None
     lent_gpu_h: Decimal | None
-
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid."""
-        return self.earned - self.paid
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,18 @@ from decimal import Decimal
 
 from django.db import connection
 
-from billing.selectors.accounts import ZERO, account_of
+from billing.selectors.accounts import ZERO, Earnings, account_of
 from billing.selectors.events import hour_of
 from tenants.scopes import site_reading
 
 
 @dataclass(frozen=True, slots=True)
-class AccountHour:
+class AccountHour(Earnings):
     """An hour of pool time: income from lending and cost of borrowing, settled or not."""
 
     hour: datetime
     earned: Decimal
     paid: Decimal
-
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid."""
-        return self.earned - self.paid
 
 
 _PAID = """

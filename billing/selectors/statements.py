@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import connection
 
-from billing.selectors.accounts import ZERO, AccountMove, account_of, gpu_hours
+from billing.selectors.accounts import ZERO, AccountMove, Earnings, account_of, gpu_hours
 from billing.selectors.late import LATE_SHARES
 from tenants.scopes import site_reading
 
@@ -29,7 +29,8 @@ class StatementPeriod(StrEnum):
     MONTH = "month"
 
 
-class PeriodTotal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PeriodTotal(Earnings):
     """A period with transfers: its income and payments in credits, and their number."""
 
     begins_at: datetime
@@ -37,13 +38,9 @@ class PeriodTotal(NamedTuple):
     earned: Decimal
     paid: Decimal
 
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid."""
-        return self.earned - self.paid
 
-
-class CounterpartyTotal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CounterpartyTotal(Earnings):
     """An account's income from and payments to a counterparty, in credits.
 
     `tenant_id` is None for the operator, which owns unallocated GPUs. `code`: why the credits
@@ -56,11 +53,6 @@ class CounterpartyTotal(NamedTuple):
     transfers: int
     earned: Decimal
     paid: Decimal
-
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid."""
-        return self.earned - self.paid
 
 
 @dataclass(frozen=True, slots=True)
