@@ -10,7 +10,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from django.db import connection
 from django.db.models import QuerySet, Sum
 
 from billing.models import Account, Entry, Transfer, UsageShare
@@ -19,6 +18,7 @@ from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.units import HOUR_US
 from tenants.models import Budget
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 
 ZERO = Decimal("0.000000")
 
@@ -190,9 +190,8 @@ _LENT = """
 
 
 def _sums(sql: str, params: list[int | str | datetime]) -> tuple[Decimal, ...]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        return tuple(cursor.fetchone())
+    (row,) = fetch_rows(sql, params)
+    return row
 
 
 def ledger_page(

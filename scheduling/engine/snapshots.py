@@ -35,7 +35,6 @@ from scheduling.engine.estimates import with_estimates
 from scheduling.engine.snapshot_rows import (
     StoredJob,
     active_jobs,
-    fetch_rows,
     job_deadlines,
     job_resources,
     job_utilities,
@@ -51,6 +50,7 @@ from scheduling.selectors.sharing.settings import narrowed, price_limits, sharin
 from tenants.models import Quota
 from tenants.scopes import engine_view
 from tenants.selectors.credit import credit_left
+from tenants.sql import fetch_rows
 
 _HOLDS = """
 SELECT l.job_id, l.gpus, (extract(epoch FROM l.started_at) * 1000000)::bigint,
