@@ -80,7 +80,7 @@ def _compare(lab: Any, *, is_plain: bool) -> None:
 
 def _ask(lab: Any, timer: Callable[[], float], *, is_bounded: bool = True) -> tuple[float, str]:
     """Measure a dry run by `timer`, which also limits the run unless `is_bounded` is False."""
-    from scheduling.services import dry_run_job
+    from scheduling.services.dry_run import dry_run_job
 
     spec = {"pool": lab.pool.name, "gpus": GPUS, "command": ["true"], "estimate_s": 3600}
     began_s = timer()

@@ -19,7 +19,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from evenshare_core.money.revenue import Event, Sweep
+from evenshare_core.money.revenue.records import Event
+from evenshare_core.money.revenue.terms import Sweep
 from evenshare_core.units import SECOND_US
 
 POOLS = ((480, 14, 4_000), (8_000, 100, 2_000))  # (GPUs, tenants, leases) of each pool

@@ -16,7 +16,8 @@ from collections.abc import Callable
 import cvxpy
 import numpy as np
 
-from evenshare_core.formulations.shares import ShareProblem, ShareRule, ShareSolution, solve_shares
+from evenshare_core.formulations.problems import ShareProblem, ShareRule, ShareSolution
+from evenshare_core.formulations.shares import solve_shares
 
 TYPES = 10
 # (rule, kind of speedups, tenants, runs of our solver, whether ECOS runs, goal)

@@ -113,7 +113,7 @@ def queries(stage: Any) -> None:
     """Time the query of a year's chart and the plain one, and print the plan."""
     from django.db import connection
 
-    from billing.selectors import price_history
+    from billing.selectors.prices import price_history
     from tenants.scopes import site_scope
 
     pool, now = stage.lab.pool.pk, stage.lab.at

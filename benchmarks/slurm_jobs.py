@@ -166,7 +166,7 @@ def sbatch(world: Any, script: str, *options: str) -> str:
 
 def launch(world: Any, *tokens: str) -> None:
     """Launch all leases in one call, as the dispatcher does."""
-    from scheduling.engine.executors import Launch, token_job
+    from scheduling.engine.executors.base import Launch, token_job
 
     now_us = world.now_us()
     world.executor.launch([Launch(token, token_job(token), now_us) for token in tokens])

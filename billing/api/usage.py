@@ -11,7 +11,7 @@ from django.db.models import Sum
 
 from billing.api.base import STRETCH, MoneyView
 from billing.models import Book, UsageLine
-from billing.selectors import PriceRow, has_prices, posted_prices, prices_now
+from billing.selectors.prices import PriceRow, has_prices, posted_prices, prices_now
 from billing.selectors.statements import HOUR
 from billing.selectors.usage import usage_rows
 from evenshare_core.money.rows import UsageRow

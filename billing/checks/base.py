@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from django.db import connection
+from tenants.sql import fetch_rows
 
 # Number of violations that a report lists; the others are only counted.
 SHOWN = 20
@@ -29,16 +28,9 @@ class CheckReport:
         self.violations[SHOWN - 1 :] = [f"... and {self.hidden + 1} more"]
 
 
-def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
-
-
 def count(table: str) -> int:
     """Return the number of rows of one of our tables."""
-    return int(rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - names are constants
+    return int(fetch_rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - names are constants
 
 
 def report_of(checked: int, wrong: Sequence[str]) -> CheckReport:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import date
 
-from billing.checks.base import CheckReport, count, report_of, rows
+from billing.checks.base import CheckReport, count, report_of
 from billing.selectors.corrections import corrected_charges
 from evenshare_core.money.fixed_point import sum_to_credits, sum_to_micro
+from tenants.sql import fetch_rows
 
 
 def transfers_sum_to_zero() -> CheckReport:
     """Check that every transfer has two or more entries, in its own book, that sum to zero."""
-    wrong = rows(
+    wrong = fetch_rows(
         """
         SELECT t.id, count(e.id), coalesce(sum(e.amount), 0),
                count(*) FILTER (WHERE a.book_id <> t.book_id)
@@ -34,7 +35,7 @@ def transfers_sum_to_zero() -> CheckReport:
 
 def books_sum_to_zero() -> CheckReport:
     """Check that the entries of each book sum to zero: credits are moved, never created."""
-    sums = rows(
+    sums = fetch_rows(
         """
         SELECT b.slug, coalesce(sum(e.amount), 0)
         FROM billing_book b
@@ -50,7 +51,7 @@ def books_sum_to_zero() -> CheckReport:
 
 def balances_equal_entries() -> CheckReport:
     """Check that every balance is the sum of its account's entries."""
-    wrong = rows(
+    wrong = fetch_rows(
         """
         SELECT a.id, a.balance, coalesce(sum(e.amount), 0)
         FROM billing_account a LEFT JOIN billing_entry e ON e.account_id = a.id
@@ -65,7 +66,7 @@ def balances_equal_entries() -> CheckReport:
 
 def settled_hours_equal_lines() -> CheckReport:
     """Check that the transfers of settled hours equal their usage lines, by account."""
-    compared = rows(
+    compared = fetch_rows(
         """
         WITH settled AS (
             SELECT line.*
@@ -114,7 +115,7 @@ def settled_hours_equal_lines() -> CheckReport:
 
 def charged_equals_earned() -> CheckReport:
     """Check per book that charges, plus the operator's part, equal the lenders' shares."""
-    totals = rows(
+    totals = fetch_rows(
         """
         SELECT b.slug,
                (SELECT coalesce(sum(l.amount + l.borne), 0)
@@ -137,7 +138,7 @@ def charged_equals_earned() -> CheckReport:
 
 def budgets_follow_balances() -> CheckReport:
     """Check that a budget's spendable credits equal the balance of the tenant's account."""
-    wrong = rows(
+    wrong = fetch_rows(
         """
         SELECT budget.tenant_id, budget.book, budget.spendable, coalesce(a.balance, 0)
         FROM tenants_budget budget
@@ -157,7 +158,7 @@ def budgets_follow_balances() -> CheckReport:
 
 def limits_are_one() -> CheckReport:
     """Check that an account and its budget have the same limit and the same overrun."""
-    wrong = rows(
+    wrong = fetch_rows(
         """
         SELECT a.tenant_id, b.slug, a.credit_limit, budget.credit_limit, a.overrun, budget.overrun
         FROM billing_account a
@@ -188,7 +189,7 @@ def daily_spend_equals_lines() -> CheckReport:
     """
     charged: dict[tuple[int, str, date], list[int]] = {
         (tenant, book, day): [sum_to_micro(settled), sum_to_micro(unsettled)]
-        for tenant, book, day, settled, unsettled in rows(
+        for tenant, book, day, settled, unsettled in fetch_rows(
             """
             SELECT line.tenant_id, b.slug, (line.hour AT TIME ZONE 'UTC')::date,
                    coalesce(
@@ -208,7 +209,7 @@ def daily_spend_equals_lines() -> CheckReport:
         due[0] += charge.spent_change_micro
     kept = {
         (tenant, book, day): [sum_to_micro(amount), sum_to_micro(unsettled)]
-        for tenant, book, day, amount, unsettled in rows(
+        for tenant, book, day, amount, unsettled in fetch_rows(
             "SELECT tenant_id, book, day, amount, unsettled FROM tenants_dailyspend"
         )
     }
@@ -231,7 +232,7 @@ def daily_spend_equals_lines() -> CheckReport:
 
 def gifts_were_approved() -> CheckReport:
     """Check that allowances come from the operator, and that another user approved transfers."""
-    wrong = rows(
+    wrong = fetch_rows(
         """
         WITH sides AS (
             SELECT t.id, t.code, t.book_id, payer.tenant_id AS giver, gainer.tenant_id AS receiver,
@@ -259,5 +260,7 @@ def gifts_were_approved() -> CheckReport:
             SELECT FROM sides s WHERE s.id = r.transfer_id AND s.code = 'transfer')
         """
     )
-    checked = rows("SELECT count(*) FROM billing_transfer WHERE code IN ('allowance', 'transfer')")
+    checked = fetch_rows(
+        "SELECT count(*) FROM billing_transfer WHERE code IN ('allowance', 'transfer')"
+    )
     return report_of(checked[0][0], [f"{code} {id_}: {what}" for id_, code, what in wrong])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Exists, OuterRef
 
-from billing.checks.base import CheckReport, count, report_of, rows
+from billing.checks.base import CheckReport, count, report_of
 from billing.models import PostedPrice
 from evenshare_core.chain.records import RecordError, read_record
 from evenshare_core.money.fixed_point import to_micro
@@ -20,6 +20,7 @@ from scheduling.selectors.rounds.stored import (
     round_decision,
     with_seals,
 )
+from tenants.sql import fetch_rows
 
 # Maximum number of decisions to read, because they are large; older prices are compared only with
 # their events.
@@ -28,7 +29,7 @@ DECISIONS = 500
 
 def events_gapless() -> CheckReport:
     """Check per pool that event numbers run from 1 to the writer's counter without gaps."""
-    pools = rows(
+    pools = fetch_rows(
         """
         SELECT fence.pool_id, fence.next_event - 1, count(event.id), coalesce(min(number), 1),
                coalesce(max(number), 0)
@@ -49,7 +50,7 @@ def events_gapless() -> CheckReport:
 
 def rounds_gapless() -> CheckReport:
     """Check per pool that round numbers run from 1 to the writer's counter without gaps."""
-    pools = rows(
+    pools = fetch_rows(
         """
         SELECT fence.pool_id, fence.next_round - 1, count(round.id), coalesce(max(number), 0)
         FROM scheduling_poolfence fence LEFT JOIN scheduling_round round USING (pool_id)
@@ -139,7 +140,7 @@ def prices_equal_decisions() -> CheckReport:
         count("billing_postedprice"),
         [
             f"pool {pool}, {gpu_type}, from round {number}: posted {posted}, event says {said}"
-            for pool, gpu_type, number, posted, said in rows(_PRICES_BESIDE_EVENTS)
+            for pool, gpu_type, number, posted, said in fetch_rows(_PRICES_BESIDE_EVENTS)
         ],
     )
     recent = Round.objects.order_by("-wall_at")[:DECISIONS]
@@ -184,7 +185,7 @@ _PRICES_BESIDE_EVENTS = """
 
 def terms_at_posted_price() -> CheckReport:
     """Check that every metered, borrowing term has its round's posted price (zero if none)."""
-    wrong = rows(
+    wrong = fetch_rows(
         """
         SELECT term.lease_id, term.number, term.round, term.price, posted.price
         FROM scheduling_leaseterm term
@@ -213,7 +214,7 @@ def terms_at_posted_price() -> CheckReport:
 
 def slots_held_once() -> CheckReport:
     """Check that two started leases never held the same slot of a node at the same time."""
-    wrong = rows(
+    wrong = fetch_rows(
         """
         SELECT node_id, slot, lease_id, former, started_at, busy_until::text
         FROM (

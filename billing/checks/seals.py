@@ -7,7 +7,8 @@ hashes of their rounds: `scheduling.selectors.rounds.stored`.
 
 from __future__ import annotations
 
-from billing.checks.base import SHOWN, CheckReport, rows
+from billing.checks.base import SHOWN, CheckReport
+from tenants.sql import fetch_rows
 
 SEALED = (
     "billing_entry",
@@ -34,7 +35,7 @@ def rows_as_sealed() -> CheckReport:
     """Check that every row of history still has the hash of its insert."""
     report = CheckReport()
     for table in SEALED:
-        ((checked, wrong, ids),) = rows(
+        ((checked, wrong, ids),) = fetch_rows(
             f"""
             SELECT count(*), count(*) FILTER (WHERE {_CHANGED.format(table)}),
                    (array_agg(t.id::text) FILTER (WHERE {_CHANGED.format(table)}))[1:{SHOWN}]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from billing.checks.base import CheckReport, count, report_of, rows
+from billing.checks.base import CheckReport, count, report_of
 from billing.models import MeterCursor, UsageLine, UsageShare
 from billing.selectors.events import EventGapError, read_events
 from evenshare_core.domain.instants import to_us
@@ -17,8 +17,11 @@ from evenshare_core.money.fixed_point import (
     to_micro,
     worst_case_micro,
 )
-from evenshare_core.money.revenue import WEIGHT_LIMIT, ClosedTerm, Sweep
+from evenshare_core.money.revenue.idle import WEIGHT_LIMIT
+from evenshare_core.money.revenue.records import ClosedTerm
+from evenshare_core.money.revenue.terms import Sweep
 from scheduling.models import Pool
+from tenants.sql import fetch_rows
 
 BATCH = 5000
 # A line: (gpus, price, start, end, amount, event, carried, charged until, borne). Its shares:
@@ -32,7 +35,7 @@ def shares_sum_to_their_line() -> CheckReport:
 
     Lines of own GPUs have no shares.
     """
-    wrong = rows(
+    wrong = fetch_rows(
         """
         SELECT line.id, line.shared, coalesce(sum(share.amount), 0), line.gpu_us,
                coalesce(sum(share.lent_gpu_us), 0)
@@ -59,7 +62,7 @@ def shares_sum_to_their_line() -> CheckReport:
 
 def lenders_within_idle_share() -> CheckReport:
     """Check that each share is the lender's part of the idle quota, to within a micro-credit."""
-    wrong = rows(
+    wrong = fetch_rows(
         """
         SELECT share.line_id, account.tenant_id, share.amount, share.weight, line.weights,
                line.amount
@@ -208,7 +211,7 @@ def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]
 def lines_match_terms() -> CheckReport:
     """Check the GPUs, price and charge of each line, and that own and borrowed GPUs add up."""
     report = CheckReport()
-    for row in rows(
+    for row in fetch_rows(
         """
         SELECT line.id, line.meter, line.gpus, line.price, line.starts_at, line.ends_at,
                line.amount, line.carried, line.charged_until, line.borne,
@@ -260,7 +263,7 @@ def reserved_covers_open_terms() -> CheckReport:
         for tenant, book, gpus, price, starts_at, expires_at in _open_terms(cursor):
             held_us = to_us(expires_at) - to_us(starts_at)
             due[tenant, book] += worst_case_micro(gpus, to_micro(price), held_us)
-    for tenant, book, amount in rows(
+    for tenant, book, amount in fetch_rows(
         """
         SELECT line.tenant_id, book.slug, sum(line.amount)
         FROM billing_usageline line
@@ -271,7 +274,7 @@ def reserved_covers_open_terms() -> CheckReport:
         """
     ):
         due[tenant, book] += to_micro(amount)
-    budgets = rows("SELECT tenant_id, book, reserved FROM tenants_budget")
+    budgets = fetch_rows("SELECT tenant_id, book, reserved FROM tenants_budget")
     return report_of(
         len(budgets),
         [
@@ -291,7 +294,7 @@ def _open_terms(cursor: MeterCursor) -> list[tuple[Any, ...]]:
     sweep = Sweep.from_state(cursor.state.get("sweep", {}))
     first_open = dict(sweep.running.keys())
     first_open |= dict.fromkeys(sweep.awaited, 1)
-    return rows(
+    return fetch_rows(
         """
         WITH opened AS (
             SELECT lease_id, first_open FROM unnest(%s::bigint[], %s::int[])

@@ -11,7 +11,7 @@ from django.db import connection
 from billing.models import Book
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
-from evenshare_core.money.revenue import ClosedTerm
+from evenshare_core.money.revenue.records import ClosedTerm
 from scheduling.models import LeaseTerm
 
 Charge = tuple[int, datetime, int]  # borrower, hour, micro-credits

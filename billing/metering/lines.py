@@ -15,7 +15,7 @@ from billing.models import Book, MeterCursor, UsageLine
 from billing.selectors.events import hour_of
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_text
-from evenshare_core.money.revenue import ClosedTerm, Event, price_to_micro
+from evenshare_core.money.revenue.records import ClosedTerm, Event, price_to_micro
 from scheduling.engine.bulk import insert_rows, next_ids
 from scheduling.models import GpuType, LeaseEvent, Pool
 

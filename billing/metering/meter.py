@@ -13,7 +13,7 @@ from billing.metering.lines import write_terms
 from billing.models import MeterCursor
 from billing.selectors.events import hour_of, read_events
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.money.revenue import Sweep
+from evenshare_core.money.revenue.terms import Sweep
 from scheduling.models import PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
 
-from django.db import connection
-
 from billing.ledger import Posting, open_accounts, open_book, post_transfers, transfer_id
 from billing.metering.budgets import add_spend, release_reserved
 from billing.metering.cursor import lock_cursor
@@ -17,11 +15,12 @@ from billing.selectors.events import hour_of
 from billing.selectors.usage import MOVES_CREDITS
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_micro
-from evenshare_core.money.revenue import OPERATOR
+from evenshare_core.money.revenue.idle import OPERATOR
 from evenshare_core.units import HOUR_US
 from scheduling.models import Pool, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
+from tenants.sql import fetch_rows
 
 HOUR = timedelta(hours=1)
 
@@ -155,18 +154,16 @@ def _earned(
     pool_id: int, since: datetime | None, until: datetime
 ) -> dict[tuple[datetime, int], list[tuple[int, int]]]:
     """Return (hour, borrower) -> income of each lender: [(account, micro-credits)]."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT line.hour, line.tenant_id, share.account_id, sum(share.amount)
-            FROM billing_usageline line JOIN billing_usageshare share ON share.line_id = line.id
-            WHERE line.pool_id = %s AND share.amount > 0
-              AND line.hour < %s AND line.hour >= coalesce(%s::timestamptz, '-infinity')
-            GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-            """,
-            [pool_id, until, since],
-        )
-        rows = cursor.fetchall()
+    rows = fetch_rows(
+        """
+        SELECT line.hour, line.tenant_id, share.account_id, sum(share.amount)
+        FROM billing_usageline line JOIN billing_usageshare share ON share.line_id = line.id
+        WHERE line.pool_id = %s AND share.amount > 0
+          AND line.hour < %s AND line.hour >= coalesce(%s::timestamptz, '-infinity')
+        GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+        """,
+        [pool_id, until, since],
+    )
     earned: dict[tuple[datetime, int], list[tuple[int, int]]] = {}
     for hour, borrower, account, amount in rows:
         earned.setdefault((hour, borrower), []).append((account, to_micro(amount)))

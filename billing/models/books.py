@@ -425,7 +425,7 @@ class UsageShare(models.Model):
 class MeterCursor(models.Model):
     """The progress of metering and settling a pool's lease events; the row is the meter's lock.
 
-    `state` holds the sweep between two batches (`evenshare_core.money.revenue.Sweep.to_state`) and
+    `state` holds the sweep between two batches (`evenshare_core.money.revenue.terms.Sweep`) and
     `rests`: [[after event, until_us], ...], the updates of a pool without rounds. `rule_since`:
     [event, rests], what the meter had read when it started to split terms by instants. It is absent
     if the meter always did so. Hours before `settled_until` are closed.

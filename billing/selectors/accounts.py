@@ -10,7 +10,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from django.db import connection
 from django.db.models import QuerySet, Sum
 
 from billing.models import Account, Entry, Transfer, UsageShare
@@ -19,12 +18,26 @@ from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.units import HOUR_US
 from tenants.models import Budget
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 
 ZERO = Decimal("0.000000")
 
 
+class Earnings:
+    """An amount earned and an amount paid."""
+
+    __slots__ = ()
+    earned: Decimal
+    paid: Decimal
+
+    @property
+    def net(self) -> Decimal:
+        """Return earned less paid."""
+        return self.earned - self.paid
+
+
 @dataclass(frozen=True, slots=True)
-class AccountSummary:
+class AccountSummary(Earnings):
     """A tenant's money in a book over a period of pool time, in whole hours.
 
     `earned` and `paid` are all usage of the period, settled or not. `open_earned` and `open_paid`
@@ -42,11 +55,6 @@ class AccountSummary:
     paid: Decimal
     open_earned: Decimal
     open_paid: Decimal
-
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid over the period."""
-        return self.earned - self.paid
 
     @property
     def reserved_for_open_terms(self) -> Decimal:
@@ -69,7 +77,7 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountMove:
+class AccountMove(Earnings):
     """A transfer as one account sees it: its payment and its income.
 
     `borrowed_gpu_h` is the GPU-time that the account's tenant borrowed, `lent_gpu_h` the GPU-time
@@ -86,11 +94,6 @@ class AccountMove:
     paid: Decimal
     borrowed_gpu_h: Decimal | None
     lent_gpu_h: Decimal | None
-
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid."""
-        return self.earned - self.paid
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +190,8 @@ _LENT = """
 
 
 def _sums(sql: str, params: list[int | str | datetime]) -> tuple[Decimal, ...]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        return tuple(cursor.fetchone())
+    (row,) = fetch_rows(sql, params)
+    return row
 
 
 def ledger_page(

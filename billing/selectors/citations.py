@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db import connection
-
 from billing.models import MeterCursor
 from billing.selectors.clock import book_now
 from evenshare_core.money.budgets import BudgetPeriod, calendar_period
 from scheduling.models import Pool, PoolFence
 from tenants.models import Budget
+from tenants.sql import fetch_rows
 
 # The smallest number among: rounds since the instant, rounds whose terms still ran then or have
 # usage that counts since then, and the next round.
@@ -38,9 +37,8 @@ def cited_from(pool: Pool) -> int:
     since = open_since(pool)
     if since is None:
         return 0
-    with connection.cursor() as cursor:
-        cursor.execute(_CITED, {"pool": pool.pk, "since": since})
-        number: int = cursor.fetchone()[0]
+    number: int
+    ((number,),) = fetch_rows(_CITED, {"pool": pool.pk, "since": since})
     return max(0, number - 1)
 
 

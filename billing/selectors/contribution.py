@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from billing.selectors.accounts import ZERO, gpu_hours
 from billing.selectors.income import given_time
 from billing.selectors.late import LATE_SHARES
-from billing.selectors.statements import StatementPeriod, read_rows
+from billing.selectors.statements import StatementPeriod
 from tenants.answers import Answer, Hidden, about, formatted_as
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 
 
 class IncomeSumRow(Answer, frozen=True):
@@ -134,9 +135,9 @@ def contribution(
     if given is None:
         return NO_CONTRIBUTION
     with site_reading():
-        sums = read_rows(_SUMS, {**given, "period": period.value})
-        ((settled, every),) = read_rows(_SETTLED, given)
-        ((ledger, transfers, corrections, count),) = read_rows(_LEDGER, given)
+        sums = fetch_rows(_SUMS, {**given, "period": period.value})
+        ((settled, every),) = fetch_rows(_SETTLED, given)
+        ((ledger, transfers, corrections, count),) = fetch_rows(_LEDGER, given)
     by: dict[str, list[IncomeSumRow]] = {"period": [], "gpu_type": [], "borrower": [], "": []}
     for no_period, no_type, no_borrower, when, gpu_type, borrower, lines, *of in sums:
         name, key = next(

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, date
 from uuid import UUID
 
-from django.db import connection
-
 from evenshare_core.money.fixed_point import sum_to_micro
+from tenants.sql import fetch_rows
 
 # A tenant that is its own lender has two entries in a transfer, one for each side. A refund counts
 # by its credit entry, an additional charge by its debit entry.
@@ -69,9 +68,7 @@ class CorrectedCharge:
 
 def corrected_charges(charge: UUID | None = None) -> list[CorrectedCharge]:
     """Return the charges with corrections: all, or the given one if it has any. A single query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_CORRECTED, {"charge": charge})
-        rows = cursor.fetchall()
+    rows = fetch_rows(_CORRECTED, {"charge": charge})
     return [
         CorrectedCharge(
             transfer, book, tenant, hour.astimezone(UTC).date(),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db import connection
-
 from billing.selectors.accounts import account_of
 from billing.selectors.late import LATE_SHARES
 from billing.selectors.statements import HOUR, Given
 from billing.selectors.usage import stated
 from evenshare_core.money.rows import EntryRow
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 
 # A tenant that lends to itself has two entries in a transfer.
 _ENTRIES = f"""
@@ -59,9 +58,8 @@ def account_entries(
         "since_hour": since - HOUR, "until_hour": until - HOUR,
     }  # fmt: skip # a table
     # The split of a line also depends on the shares of its other lenders.
-    with site_reading(), connection.cursor() as cursor:
-        cursor.execute(_ENTRIES, given)
+    with site_reading():
         return [
             (number, stated(EntryRow, **dict(zip(EntryRow.__struct_fields__, row, strict=True))))
-            for *row, number in cursor.fetchall()
+            for *row, number in fetch_rows(_ENTRIES, given)
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.money.revenue import Event
+from evenshare_core.money.revenue.records import Event
 from evenshare_core.units import HOUR_US
 from scheduling.models import LeaseEvent
 

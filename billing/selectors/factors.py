@@ -14,20 +14,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
-
 from billing.models import MeterCursor, PostedPrice, UsageShare
 from billing.selectors.events import read_events
 from billing.selectors.income import IncomeLine
 from evenshare_core.domain.instants import to_us
-from evenshare_core.money.revenue import (
-    OPERATOR,
-    CountedSpan,
-    Event,
-    FactorSweep,
-    IdleStep,
-)
+from evenshare_core.money.revenue.factors import CountedSpan, FactorSweep, IdleStep
+from evenshare_core.money.revenue.idle import OPERATOR
+from evenshare_core.money.revenue.records import Event
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 
 BATCH = 5000
 # Ends that were reported later than this are missed; with None, all events of the pool are read.
@@ -196,9 +191,7 @@ _BEFORE = """
 def _events_before(pool_id: int, at: datetime, number: int, late: timedelta) -> Iterator[Event]:
     """Yield the events that determine the idle quota at an instant: quotas, and running leases."""
     given: dict[str, Any] = {"pool": pool_id, "at": at, "number": number, "late": at - late}
-    with connection.cursor() as cursor:
-        cursor.execute(_BEFORE, given)
-        rows = cursor.fetchall()
+    rows = fetch_rows(_BEFORE, given)
     for count, (kind, row_at, lease, job, tenant, term, data) in enumerate(rows, start=1):
         who = (lease or 0, job or 0, tenant or 0, term or 0)
         # These events get numbers below all later events, in this order.

@@ -7,25 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from django.db import connection
-
-from billing.selectors.accounts import ZERO, account_of
+from billing.selectors.accounts import ZERO, Earnings, account_of
 from billing.selectors.events import hour_of
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 
 
 @dataclass(frozen=True, slots=True)
-class AccountHour:
+class AccountHour(Earnings):
     """An hour of pool time: income from lending and cost of borrowing, settled or not."""
 
     hour: datetime
     earned: Decimal
     paid: Decimal
-
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid."""
-        return self.earned - self.paid
 
 
 _PAID = """
@@ -48,16 +42,13 @@ def account_hours(tenant_id: int, book: str, *, since: datetime) -> list[Account
     first = hour_of(since)
     sums: dict[datetime, list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
     account = account_of(tenant_id, book)
-    with connection.cursor() as cursor:
-        cursor.execute(_PAID, [tenant_id, book, first])
-        for hour, amount in cursor.fetchall():
-            sums[hour][1] += amount
-        if account is not None:
-            # A lender's shares belong to other tenants' lines.
-            with site_reading():
-                cursor.execute(_EARNED, [account.pk, first])
-                for hour, amount in cursor.fetchall():
-                    sums[hour][0] += amount
+    for hour, amount in fetch_rows(_PAID, [tenant_id, book, first]):
+        sums[hour][1] += amount
+    if account is not None:
+        # A lender's shares belong to other tenants' lines.
+        with site_reading():
+            for hour, amount in fetch_rows(_EARNED, [account.pk, first]):
+                sums[hour][0] += amount
     return [
         AccountHour(hour, earned, paid)
         for hour, (earned, paid) in sorted(sums.items())

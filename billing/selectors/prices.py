@@ -6,13 +6,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
-from django.db import connection
 from django.db.models import CharField, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from billing.models import Book, PostedPrice
 from scheduling.models import GpuType, Pool
 from tenants.answers import Answer, about, formatted_as
+from tenants.sql import fetch_rows
 
 Factor = Annotated[Decimal, formatted_as(str, type="string")]
 
@@ -57,35 +57,34 @@ def price_history(
     is returned. Posted prices are never averaged. Each interval is one index lookup, so a year of
     rounds takes no longer than a day.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            WITH span AS (
-                SELECT %(since)s::timestamptz AS since,
-                       (%(until)s::timestamptz - %(since)s::timestamptz) / %(points)s AS step
-            )
-            SELECT price.id
-            FROM span
-            CROSS JOIN generate_series(1, %(points)s) stretch
-            CROSS JOIN LATERAL (
-                SELECT p.id FROM billing_postedprice p
-                WHERE p.pool_id = %(pool)s
-                  AND p.gpu_type_id = (SELECT id FROM scheduling_gputype WHERE name = %(type)s)
-                  AND p.posted_at >= span.since + (stretch - 1) * span.step
-                  AND p.posted_at < CASE WHEN stretch = %(points)s THEN %(until)s::timestamptz
-                                         ELSE span.since + stretch * span.step END
-                ORDER BY p.posted_at DESC LIMIT 1
-            ) price
-            """,
-            {
-                "since": since,
-                "until": until,
-                "points": points,
-                "pool": pool_id,
-                "type": gpu_type,
-            },
+    rows = fetch_rows(
+        """
+        WITH span AS (
+            SELECT %(since)s::timestamptz AS since,
+                   (%(until)s::timestamptz - %(since)s::timestamptz) / %(points)s AS step
         )
-        chosen = [price for (price,) in cursor.fetchall()]
+        SELECT price.id
+        FROM span
+        CROSS JOIN generate_series(1, %(points)s) stretch
+        CROSS JOIN LATERAL (
+            SELECT p.id FROM billing_postedprice p
+            WHERE p.pool_id = %(pool)s
+              AND p.gpu_type_id = (SELECT id FROM scheduling_gputype WHERE name = %(type)s)
+              AND p.posted_at >= span.since + (stretch - 1) * span.step
+              AND p.posted_at < CASE WHEN stretch = %(points)s THEN %(until)s::timestamptz
+                                     ELSE span.since + stretch * span.step END
+            ORDER BY p.posted_at DESC LIMIT 1
+        ) price
+        """,
+        {
+            "since": since,
+            "until": until,
+            "points": points,
+            "pool": pool_id,
+            "type": gpu_type,
+        },
+    )
+    chosen = [price for (price,) in rows]
     return _rows(pool_id, PostedPrice.objects.filter(pk__in=chosen).order_by("posted_at"))
 
 

@@ -14,15 +14,14 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
 
-from django.db import connection
-
 from billing.selectors.accounts import exact_hours
 from billing.selectors.statements import Given
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.quota_use import EntitledStep, QuotaUse, UseStep, quota_use
-from evenshare_core.money.revenue import Sweep
+from evenshare_core.money.revenue.terms import Sweep
 from tenants.answers import Answer, about, formatted_as
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 
 # Terms are counted one by one, so a longer range would be too slow for a page.
 QUOTA_USE_MOST = timedelta(days=31)
@@ -126,12 +125,10 @@ def quota_steps(pool_id: int, since: datetime, until: datetime) -> dict[str, lis
     """
     given: Given = {"pool": pool_id, "since": since, "until": until}
     steps: dict[str, list[EntitledStep]] = defaultdict(list)
-    with connection.cursor() as cursor:
-        cursor.execute(_QUOTAS, given)
-        for raw, at in cursor.fetchall():
-            data = json.loads(raw)
-            quotas = {int(key): (gpus, lend) for key, (gpus, lend) in data["quotas"].items()}
-            steps[data["gpu_type"]].append(EntitledStep(to_us(at), data["capacity"], quotas))
+    for raw, at in fetch_rows(_QUOTAS, given):
+        data = json.loads(raw)
+        quotas = {int(key): (gpus, lend) for key, (gpus, lend) in data["quotas"].items()}
+        steps[data["gpu_type"]].append(EntitledStep(to_us(at), data["capacity"], quotas))
     return steps
 
 
@@ -142,17 +139,15 @@ def _use_steps(
     given: Given = {"pool": pool_id, "since": since, "until": until}
     uses: dict[str, list[UseStep]] = defaultdict(list)
     known_us = 0
-    with connection.cursor() as cursor:
-        cursor.execute(_TERMS, given)
-        for gpu_type, tenant, meter, gpus, starts_at, ends_at, state in cursor.fetchall():
-            if gpu_type is None:
-                known_us = _take_running(json.loads(state or "null"), uses)
-                continue
-            own, borrowed = (gpus, 0) if meter == "own" else (0, gpus)
-            uses[gpu_type] += (
-                UseStep(to_us(starts_at), tenant, own, borrowed),
-                UseStep(to_us(ends_at), tenant, -own, -borrowed),
-            )
+    for gpu_type, tenant, meter, gpus, starts_at, ends_at, state in fetch_rows(_TERMS, given):
+        if gpu_type is None:
+            known_us = _take_running(json.loads(state or "null"), uses)
+            continue
+        own, borrowed = (gpus, 0) if meter == "own" else (0, gpus)
+        uses[gpu_type] += (
+            UseStep(to_us(starts_at), tenant, own, borrowed),
+            UseStep(to_us(ends_at), tenant, -own, -borrowed),
+        )
     return known_us, uses
 
 

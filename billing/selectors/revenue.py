@@ -15,8 +15,6 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated
 
-from django.db import connection
-
 from billing.models import MeterCursor
 from billing.selectors.quota_use import quota_steps
 from billing.selectors.statements import HOUR, Given
@@ -24,10 +22,11 @@ from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.utilities import UtilityError, stated_utility
 from evenshare_core.money.fixed_point import sum_to_credits, sum_to_micro
 from evenshare_core.money.quota_use import EntitledStep, quota_time
-from evenshare_core.money.revenue import OPERATOR
+from evenshare_core.money.revenue.idle import OPERATOR
 from evenshare_core.money.revenue_fairness import resource_parts, revenue_fairness
 from tenants.answers import Answer, about
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 from tenants.unreadable import note_unreadable
 
 
@@ -234,14 +233,12 @@ def _moved(
     """Return income and cost by step."""
     sums: dict[datetime, _PeriodSums] = defaultdict(_PeriodSums)
     given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
-    with connection.cursor() as cursor:
-        cursor.execute(_MOVED, given)
-        for begins_at, tenant, earned, paid in cursor.fetchall():
-            party = OPERATOR if tenant is None else tenant
-            if earned:
-                sums[begins_at].income[party] = sum_to_micro(earned)
-            if paid:
-                sums[begins_at].cost[party] = sum_to_micro(paid)
+    for begins_at, tenant, earned, paid in fetch_rows(_MOVED, given):
+        party = OPERATOR if tenant is None else tenant
+        if earned:
+            sums[begins_at].income[party] = sum_to_micro(earned)
+        if paid:
+            sums[begins_at].cost[party] = sum_to_micro(paid)
     return sums
 
 
@@ -255,19 +252,19 @@ def _add_utilities(
     """Add the utilities of completed jobs to their tenants; count unreadable ones."""
     unreadable: dict[str, str] = {}
     given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
-    with connection.cursor() as cursor:
-        cursor.execute(_COMPLETED, given)
-        for begins_at, tenant, uid, raw, submitted_at, ended_at, gpu_us in cursor.fetchall():
-            try:
-                utility = stated_utility(0, json.loads(raw))
-            except UtilityError as error:
-                unreadable[str(uid)] = str(error)
-                sums[begins_at].unreadable[tenant] += 1
-                continue
-            if utility is None:
-                continue
-            after_us = max(1, to_us(ended_at) - to_us(submitted_at))
-            sums[begins_at].utility[tenant] += utility.value_micro(after_us, gpu_us)
+    for begins_at, tenant, uid, raw, submitted_at, ended_at, gpu_us in fetch_rows(
+        _COMPLETED, given
+    ):
+        try:
+            utility = stated_utility(0, json.loads(raw))
+        except UtilityError as error:
+            unreadable[str(uid)] = str(error)
+            sums[begins_at].unreadable[tenant] += 1
+            continue
+        if utility is None:
+            continue
+        after_us = max(1, to_us(ended_at) - to_us(submitted_at))
+        sums[begins_at].utility[tenant] += utility.value_micro(after_us, gpu_us)
     note_unreadable("value of a job", unreadable)
 
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, NamedTuple
 
-from django.db import connection
-
-from billing.selectors.accounts import ZERO, AccountMove, account_of, gpu_hours
+from billing.selectors.accounts import ZERO, AccountMove, Earnings, account_of, gpu_hours
 from billing.selectors.late import LATE_SHARES
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 
 HOUR = timedelta(hours=1)
 
@@ -29,7 +27,8 @@ class StatementPeriod(StrEnum):
     MONTH = "month"
 
 
-class PeriodTotal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PeriodTotal(Earnings):
     """A period with transfers: its income and payments in credits, and their number."""
 
     begins_at: datetime
@@ -37,13 +36,9 @@ class PeriodTotal(NamedTuple):
     earned: Decimal
     paid: Decimal
 
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid."""
-        return self.earned - self.paid
 
-
-class CounterpartyTotal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CounterpartyTotal(Earnings):
     """An account's income from and payments to a counterparty, in credits.
 
     `tenant_id` is None for the operator, which owns unallocated GPUs. `code`: why the credits
@@ -56,11 +51,6 @@ class CounterpartyTotal(NamedTuple):
     transfers: int
     earned: Decimal
     paid: Decimal
-
-    @property
-    def net(self) -> Decimal:
-        """Return earned less paid."""
-        return self.earned - self.paid
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +224,9 @@ def account_statement(
     }
     # The payments of an account are split by the other accounts' entries in its transfers.
     with site_reading():
-        ((opening,),) = read_rows(_OPENING, given)
-        periods = tuple(PeriodTotal(*row) for row in read_rows(_PERIODS, given))
-        others = tuple(CounterpartyTotal(*row) for row in read_rows(_COUNTERPARTIES, given))
+        ((opening,),) = fetch_rows(_OPENING, given)
+        periods = tuple(PeriodTotal(*row) for row in fetch_rows(_PERIODS, given))
+        others = tuple(CounterpartyTotal(*row) for row in fetch_rows(_COUNTERPARTIES, given))
     return Statement(opening, periods, others)
 
 
@@ -261,7 +251,7 @@ def statement_lines(
         **_hours(since, until),
     }
     with site_reading():
-        rows = read_rows(_LINES, given)
+        rows = fetch_rows(_LINES, given)
     lines = [
         StatementLine(*[*of, *(None if us is None else gpu_hours(us) for us in gpu_us), borne])
         for of, gpu_us, borne in ((row[1:9], row[9:12], row[12]) for row in rows)
@@ -275,10 +265,3 @@ Given = Mapping[str, int | str | datetime | None]
 def _hours(since: datetime, until: datetime) -> dict[str, datetime]:
     """Return the hours that end, and so whose settlements take effect, in [since, until)."""
     return {"since_hour": since - HOUR, "until_hour": until - HOUR}
-
-
-def read_rows(sql: str, given: Given) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, given)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from django.db import connection
+from tenants.sql import fetch_rows
 
 _METERS = "SELECT pool_id, event_number, settled_until FROM billing_metercursor ORDER BY pool_id"
 # The query for one pool. The hour is passed as a constant: with a join, PostgreSQL would expect a
@@ -36,15 +36,13 @@ class BookVitals:
 
 def book_vitals() -> list[BookVitals]:
     """Return the state of all pools' meters."""
-    with connection.cursor() as cursor:
-        cursor.execute(_METERS)
-        meters = cursor.fetchall()
-        if not meters:
-            return []
-        values: list[int | str | datetime] = []
-        for pool, _, settled_until in meters:
-            since = settled_until or "-infinity"
-            values += [pool, since, pool, since]
-        cursor.execute(" UNION ALL ".join([_USAGE] * len(meters)), values)
-        usage = {pool: (charged, unsettled) for pool, charged, unsettled in cursor.fetchall()}
+    meters = fetch_rows(_METERS)
+    if not meters:
+        return []
+    values: list[int | str | datetime] = []
+    for pool, _, settled_until in meters:
+        since = settled_until or "-infinity"
+        values += [pool, since, pool, since]
+    rows = fetch_rows(" UNION ALL ".join([_USAGE] * len(meters)), values)
+    usage = {pool: (charged, unsettled) for pool, charged, unsettled in rows}
     return [BookVitals(pool, event, until, *usage[pool]) for pool, event, until in meters]

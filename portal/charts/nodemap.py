@@ -65,9 +65,9 @@ _FULL = _Cells(20, 18, names=True)
 _SMALL = _Cells(6, 6, names=False)
 
 
-def node_map(nodes: Sequence[MapNode], *, label: str = "", compact: bool | None = None) -> Markup:
-    """Draw the nodes in their given order. If `compact` is None, their number decides."""
-    small = len(nodes) > COMPACT_FROM if compact is None else compact
+def node_map(nodes: Sequence[MapNode], *, label: str = "") -> Markup:
+    """Draw the nodes in their given order."""
+    small = len(nodes) > COMPACT_FROM
     cells = _SMALL if small else _FULL
     return tag(
         "ul",

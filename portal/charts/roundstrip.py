@@ -12,7 +12,7 @@ from portal.charts.figures import thousands
 from portal.charts.scale import Scale, ticks
 from portal.charts.svg import Markup, path, rect, tag, text
 
-LEFT, TOP, BASE, HEIGHT = 28, 14, 96, 116
+LEFT, TOP, BASE, WIDTH, HEIGHT = 28, 14, 96, 1344, 116
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +26,31 @@ class RoundBar:
     text: str = ""
 
 
-def round_strip(
-    bars: Sequence[RoundBar], *, width: int = 1344, first: str = "", last: str = ""
-) -> Markup:
-    """Draw bars in time order, the last one accented. `first` and `last` label the ends."""
+def round_strip(bars: Sequence[RoundBar], *, first: str = "") -> Markup:
+    """Draw bars in time order, the last one accented. `first` labels the first."""
     highest = max((bar.idle + bar.blocked for bar in bars), default=0)
     levels = ticks(0, max(highest, 4), 3, whole=True)
     y = Scale(0, levels[-1], BASE, TOP)
     parts: list[object] = []
     for level in levels:
-        parts.append(path(f"M{LEFT} {y(level):.1f}H{width}", class_="grid"))
+        parts.append(path(f"M{LEFT} {y(level):.1f}H{WIDTH}", class_="grid"))
         parts.append(text(LEFT - 8, y(level) + 4, thousands(round(level)), anchor="end"))
-    pitch = (width - LEFT - 4) / max(len(bars), 30)
+    pitch = (WIDTH - LEFT - 4) / max(len(bars), 30)
     for place, bar in enumerate(bars):
         x = LEFT + 4 + place * pitch
         parts.append(_bar(bar, x, pitch, y, place == len(bars) - 1))
-    parts.append(path(f"M{LEFT} {BASE}H{width}", class_="axis"))
+    parts.append(path(f"M{LEFT} {BASE}H{WIDTH}", class_="axis"))
     if bars:
-        end = min(LEFT + 4 + len(bars) * pitch, width)
+        end = min(LEFT + 4 + len(bars) * pitch, WIDTH)
         start_text = first or f"round {thousands(bars[0].number)}"
-        end_text = last or f"{thousands(bars[-1].number)}, now: {bars[-1].idle} idle"
+        end_text = f"{thousands(bars[-1].number)}, now: {bars[-1].idle} idle"
         parts.append(text(LEFT + 4, HEIGHT - 4, start_text))
         far = max(end, LEFT + 180 + 7 * len(end_text))
         parts.append(text(far, HEIGHT - 4, end_text, class_="ac", anchor="end"))
     return tag(
         "svg",
         *parts,
-        viewBox=f"0 0 {width} {HEIGHT}",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
         class_="ch strip-rounds",
         role="group",
         aria_label="Unused GPUs by round",

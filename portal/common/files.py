@@ -11,7 +11,7 @@ from typing import Any
 from django.http import HttpResponse
 
 from evenshare_core.csv_cells import write_csv
-from tenants.api.times import time_text
+from tenants.answers import time_text
 
 # Columns of a file: the heading, and the attribute path of a row or a function of the row.
 Columns = Mapping[str, str | Callable[[Any], object]]

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from django.http import QueryDict
 
 from billing.requests import GiftRequest
-from billing.selectors import StatementPeriod
+from billing.selectors.statements import StatementPeriod
 from portal.common.days import DAY, DEFAULT_DAYS, Days, days_before, read_days
 from portal.common.forms import Field, request_inputs
 from tenants.models import Tenant

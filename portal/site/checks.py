@@ -28,7 +28,7 @@ from django.db import DatabaseError, OperationalError, connections
 from evenshare_core.policies.registry import FAULTS
 from portal.embedded.folders import DEMO_KEY_MARK
 from portal.site.lanes import RESERVED
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 
 KEY_LENGTH = 32
 # Second levels below which anyone may register a name in many countries: `.co.uk` is as wide as

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from portal.site.lanes import RETRY_AFTER_S
 from portal.site.request_id import request_id_of
-from scheduling.services import PendingLimitError
+from scheduling.services.submit import PendingLimitError
 from tenants.api.problems import Problem
 from tenants.hashing import HashingBusyError
 from tenants.idempotency import InFlightError, MismatchError

@@ -25,6 +25,7 @@ from scheduling.selectors.pools.vitals import PoolVitals, pool_vitals
 from scheduling.selectors.rounds.sealing import BREAK, DAMAGE
 from scheduling.selectors.rounds.space import file_problems
 from tenants.scopes import site_scope
+from tenants.sql import fetch_rows
 from tenants.transparency.keys import key_problem
 from tenants.transparency.scrub import faulty_logs
 
@@ -104,9 +105,7 @@ def known_migrations() -> frozenset[tuple[str, str]]:
 
 
 def _applied() -> set[tuple[str, str]]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT app, name FROM django_migrations")
-        return {(app, name) for app, name in cursor.fetchall()}
+    return {(app, name) for app, name in fetch_rows("SELECT app, name FROM django_migrations")}
 
 
 def _migrations(missing: list[tuple[str, str]]) -> Check:

@@ -8,7 +8,7 @@ from datetime import datetime
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
 from scheduling.selectors.jobs.requests import shown_fields, worded_fields
-from tenants.api.times import time_text
+from tenants.answers import time_text
 
 
 def pool_times(jobs: Iterable[Job]) -> dict[int, datetime]:

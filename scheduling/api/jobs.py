@@ -37,16 +37,10 @@ from scheduling.selectors.jobs.reasons import Numbers, given_up_text
 from scheduling.selectors.jobs.too_large import why_now
 from scheduling.selectors.speeds.measurements import SpeedCompared, overclaims_of
 from scheduling.selectors.visibility import read_visibility
-from scheduling.services import (
-    BULK_MAX,
-    DryRun,
-    Submitted,
-    cancel_job,
-    dry_run_job,
-    submit_job,
-    submit_jobs,
-)
+from scheduling.services.dry_run import DryRun, dry_run_job
+from scheduling.services.jobs import cancel_job
 from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
+from scheduling.services.submit import BULK_MAX, Submitted, submit_job, submit_jobs
 from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 from tenants.api.base import Who
 from tenants.api.problems import bad_field, fields_only, not_there

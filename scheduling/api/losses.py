@@ -9,10 +9,10 @@ from rest_framework.response import Response
 from scheduling.api.base import OperatePoolView
 from scheduling.selectors.operate.losses import FrozenLeases, MissingLease, frozen_leases
 from scheduling.services.executors import accept_losses
+from tenants.answers import time_text
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.resources import Shown, described
-from tenants.api.times import time_text
 from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
 

@@ -32,13 +32,12 @@ from scheduling.selectors.sharing.quota_promises import QuotaPromiseRow, pool_pr
 from scheduling.selectors.sharing.trades import TradeRow, list_trades
 from scheduling.selectors.visibility import Visibility, VisibleTenant, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
-from tenants.answers import Answer, about, answer_of, plain
+from tenants.answers import Answer, about, answer_of, plain, time_text
 from tenants.api.base import Who
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.problems import not_there
 from tenants.api.request_schemas import request_serializer
 from tenants.api.resources import PAGE, Listed, Page, Shown, described
-from tenants.api.times import time_text
 from tenants.input.errors import invalid
 from tenants.input.requests import request_fields
 from tenants.requests import ReasonRequest

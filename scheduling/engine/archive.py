@@ -37,6 +37,7 @@ from scheduling.selectors.rounds.files import round_storage
 from scheduling.selectors.rounds.stored import packed_damage
 from tenants.faults import fault_point
 from tenants.scopes import site_scope
+from tenants.sql import fetch_rows
 
 log = structlog.get_logger(__name__)
 
@@ -114,9 +115,7 @@ def archive_rounds(*, seconds: float = ARCHIVE_S) -> Archived:
 
 def old_days() -> list[date]:
     """Return the days in the database that are due for archiving, the oldest first."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT evenshare_old_round_days(%s)", [DATABASE_DAYS])
-        return [day for (day,) in cursor.fetchall()]
+    return [day for (day,) in fetch_rows("SELECT evenshare_old_round_days(%s)", [DATABASE_DAYS])]
 
 
 def _archive_day(day: date, done: Archived, failed: dict[int, str], until: float) -> bool:
@@ -152,9 +151,7 @@ def _note(failed: Mapping[int, str]) -> None:
 
 
 def _pools_of(day: date) -> list[int]:
-    with connection.cursor() as cursor:
-        cursor.execute(_POOLS, {"day": day})
-        return [pool for (pool,) in cursor.fetchall()]
+    return [pool for (pool,) in fetch_rows(_POOLS, {"day": day})]
 
 
 def archive_next(pool: Pool, day: date) -> bool:
@@ -217,9 +214,8 @@ def drop_day(day: date) -> bool:
 
 def _locked() -> bool:
     """Return whether this transaction got the lock; it is held until the transaction ends."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", LOCK)
-        return bool(cursor.fetchone()[0])
+    ((is_locked,),) = fetch_rows("SELECT pg_try_advisory_xact_lock(%s, %s)", LOCK)
+    return bool(is_locked)
 
 
 def _next_rounds(pool_id: int, day: date) -> list[tuple[int, frozenset[str]]]:
@@ -227,9 +223,7 @@ def _next_rounds(pool_id: int, day: date) -> list[tuple[int, frozenset[str]]]:
     filed = RoundArchive.objects.filter(pool_id=pool_id, day=day)
     after = filed.order_by("-last").values_list("last", flat=True).first()
     last = -1 if after is None else after
-    with connection.cursor() as cursor:
-        cursor.execute(_STORED, {"day": day, "pool": pool_id, "limit": FILE_ROUNDS, "after": last})
-        rows = cursor.fetchall()
+    rows = fetch_rows(_STORED, {"day": day, "pool": pool_id, "limit": FILE_ROUNDS, "after": last})
     taken: list[tuple[int, frozenset[str]]] = []
     size = 0
     for number, parts, length in rows:

@@ -59,16 +59,9 @@ def deadline_fields(at: datetime, values: Iterable[tuple[int, int]]) -> dict[str
     return fields | {"job_class": Job.JobClass.SOFT_SLO, "deadline_steps": declared}
 
 
-def profile_fields(profile: Profile | None, gpu_types: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields of a job of this type; empty for a job without a type.
-
-    The job accepts the GPU types on which its type can run, or only those in `gpu_types` if it is
-    not empty.
-    """
-    if profile is None:
-        return {}
-    accepted = [name for name in sorted(profile.speedups) if not gpu_types or name in gpu_types]
-    return {"profile": profile, "gpu_types": accepted}
+def profile_fields(profile: Profile | None) -> dict[str, Any]:
+    """Return the fields of a job of this type; empty for a job without a type."""
+    return {} if profile is None else {"profile": profile, "gpu_types": sorted(profile.speedups)}
 
 
 _TO_JOB = ("cpus", "memory_mb", "weight", "gpu_types", "max_price", "estimate_s", "utility")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from evenshare_core.domain.backoff import is_given_up, losses_after, wait_us
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.reasons import EndReason
-from scheduling.engine.executors import Report, ReportState, token_job
+from scheduling.engine.executors.base import Report, ReportState, token_job
 from scheduling.models import Job, Lease
 
 

@@ -20,7 +20,14 @@ import structlog
 from django.db import Error, connection
 from django.db.models import DateTimeField, Func, Q
 
-from scheduling.engine.executors import CALL_S, Executor, ExecutorError, Extension, Launch, Stop
+from scheduling.engine.executors.base import (
+    CALL_S,
+    Executor,
+    ExecutorError,
+    Extension,
+    Launch,
+    Stop,
+)
 from scheduling.engine.well_formed import Listing, well_formed
 from scheduling.models import ExecutorHealth, Pool
 

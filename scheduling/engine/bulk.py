@@ -14,6 +14,8 @@ import msgspec
 from django.apps import apps
 from django.db import connection
 
+from tenants.sql import fetch_rows
+
 
 def _plain(value: object) -> int:
     """Convert subclasses of int to int, because `msgspec` cannot encode them."""
@@ -70,12 +72,8 @@ def _kinds(table: str) -> dict[str, str]:
 
 def next_ids(table: str, count: int) -> list[int]:
     """Draw ids from a table's identity sequence, for rows to which other rows will refer."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",
-            [table, count],
-        )
-        return [id_ for (id_,) in cursor.fetchall()]
+    query = "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)"
+    return [id_ for (id_,) in fetch_rows(query, [table, count])]
 
 
 def run(statement: str, parameters: Sequence[Any]) -> None:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import DateTimeField, Func
 
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import SECOND_US
 from scheduling.models import Pool, PoolClock
+from tenants.sql import fetch_rows
 
 # A scaled clock that has not ticked for this long resumes where it stopped. Otherwise a demo that
 # was off overnight would resume days of pool time later.
@@ -184,10 +185,8 @@ def round_late_s(
 
 def wall_now() -> datetime:
     """Return the database's wall clock, not the start of the transaction."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        instant: datetime
-        (instant,) = cursor.fetchone()
+    instant: datetime
+    ((instant,),) = fetch_rows("SELECT clock_timestamp()")
     return instant
 
 

@@ -21,9 +21,10 @@ from evenshare_core.estimation.jobs import (
     estimate_work,
     job_estimate,
 )
-from scheduling.engine.snapshot_rows import StoredJob, fetch_rows
+from scheduling.engine.snapshot_rows import StoredJob
 from scheduling.models import Profile, RunRecord
 from scheduling.selectors.jobs.estimates import TypeRecords, read_job_types, read_stops
+from tenants.sql import fetch_rows
 
 # The maximum number of job sizes kept per job type; those with the newest runs are kept.
 SIZES_MOST = 64

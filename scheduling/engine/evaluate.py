@@ -14,7 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from evenshare_core.estimation.evaluations import merge_evaluations, refusal_of
-from scheduling.engine.executors import Evaluations, Report, lease_token, token_job
+from scheduling.engine.executors.base import Evaluations, Report, lease_token, token_job
 from scheduling.engine.fence import lock_fence
 from scheduling.models import Job, Lease, MetricHistory, criterion_of
 from tenants.faults import fault_point

@@ -26,7 +26,7 @@ from evenshare_core.domain.measured_speeds import (
 from evenshare_core.estimation.jobs import settle
 from evenshare_core.units import MICROSECOND_NS, SECOND_US
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import Iterations, Report, lease_token, token_job
+from scheduling.engine.executors.base import Iterations, Report, lease_token, token_job
 from scheduling.engine.fence import lock_fence
 from scheduling.models import IterationReading, Lease, Measurement, MeasurementNote, Profile
 from tenants.faults import fault_point

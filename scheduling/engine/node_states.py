@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from scheduling.engine.clock import wall_now
-from scheduling.engine.executors import Executor, ExecutorError
+from scheduling.engine.executors.base import Executor, ExecutorError
 from scheduling.engine.executors.node_source import (
     EngineNode,
     EngineNodeState,

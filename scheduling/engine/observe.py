@@ -24,7 +24,7 @@ from scheduling.engine.bulk import insert_rows, run
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.estimates import keep_runs
 from scheduling.engine.events import EventLog
-from scheduling.engine.executors import Report, ReportState, lease_token, token_job
+from scheduling.engine.executors.base import Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.slots import find_ready_leases
 from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent, LeaseTerm

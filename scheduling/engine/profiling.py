@@ -19,7 +19,7 @@ import structlog
 from django.db.models import Max
 
 from evenshare_core.units import SECOND_US
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.fence import lock_fence
 from scheduling.models import Job, Measurement, Pool, Profile, VirtualWork
 from scheduling.selectors.jobs.estimates import profile_value, read_job_types

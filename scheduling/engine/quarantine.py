@@ -9,10 +9,10 @@ import structlog
 from django.db import connection
 
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.invariants import InvariantViolation
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies.base import InvariantViolation
 
 log = structlog.get_logger(__name__)
 

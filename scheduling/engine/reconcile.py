@@ -12,7 +12,7 @@ from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
 from scheduling.engine.breaker import GuardedExecutor, warn_of
 from scheduling.engine.evaluate import keep_evaluations
-from scheduling.engine.executors import (
+from scheduling.engine.executors.base import (
     Executor,
     ExecutorError,
     Report,

@@ -15,15 +15,16 @@ from django.conf import settings
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.invariants import InvariantViolation
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies import registry
-from evenshare_core.policies.base import InvariantViolation, certify_round, decide_round
+from evenshare_core.policies.base import certify_round, decide_round
 from evenshare_core.units import MICROSECOND_NS, MILLISECOND_NS
 from scheduling.engine.apply import apply_round
 from scheduling.engine.breaker import GuardedExecutor
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
-from scheduling.engine.executors import Executor, Extension, executor_for, lease_token
+from scheduling.engine.executors.base import Executor, Extension, executor_for, lease_token
 from scheduling.engine.feeder import feed
 from scheduling.engine.fence import (
     HOLD_S,

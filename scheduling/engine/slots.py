@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from django.db import connection
-
 from evenshare_core.domain.cluster import Placement
 from scheduling.models import Node
+from tenants.sql import fetch_rows
 
 
 @dataclass
@@ -44,18 +43,17 @@ def read_slots(node_ids: Iterable[int]) -> SlotMap:
     wanted = sorted(set(node_ids))
     up = Node.objects.filter(id__in=wanted, effective_state=Node.State.UP)
     gpus_of = dict(up.values_list("id", "gpus"))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT s.node_id, s.slot, bool_or(s.planned),
-                   bool_or(s.holding AND l.state <> 'stopping')
-            FROM scheduling_leaseslot s JOIN scheduling_lease l ON l.id = s.lease_id
-            WHERE s.node_id = ANY(%s) AND (s.holding OR s.planned)
-            GROUP BY s.node_id, s.slot
-            """,
-            [wanted],
-        )
-        taken = {(node, slot): (planned, held) for node, slot, planned, held in cursor.fetchall()}
+    rows = fetch_rows(
+        """
+        SELECT s.node_id, s.slot, bool_or(s.planned),
+               bool_or(s.holding AND l.state <> 'stopping')
+        FROM scheduling_leaseslot s JOIN scheduling_lease l ON l.id = s.lease_id
+        WHERE s.node_id = ANY(%s) AND (s.holding OR s.planned)
+        GROUP BY s.node_id, s.slot
+        """,
+        [wanted],
+    )
+    taken = {(node, slot): (planned, held) for node, slot, planned, held in rows}
     slots = SlotMap()
     for node, gpus in gpus_of.items():
         slots.free[node] = [slot for slot in range(gpus) if (node, slot) not in taken]
@@ -67,22 +65,21 @@ def read_slots(node_ids: Iterable[int]) -> SlotMap:
 
 def find_ready_leases(pool_id: int) -> list[int]:
     """Return the waiting leases whose GPUs have all been released."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT w.id FROM scheduling_lease w
-            WHERE w.pool_id = %s AND w.state = 'waiting'
-              AND NOT EXISTS (
-                  SELECT FROM scheduling_leaseslot mine
-                  JOIN scheduling_leaseslot other
-                    ON other.node_id = mine.node_id AND other.slot = mine.slot AND other.holding
-                  WHERE mine.lease_id = w.id)
-              AND NOT EXISTS (
-                  SELECT FROM scheduling_lease old
-                  WHERE old.job_id = w.job_id
-                    AND old.state IN ('launching', 'running', 'stopping'))
-            ORDER BY w.id
-            """,
-            [pool_id],
-        )
-        return [lease for (lease,) in cursor.fetchall()]
+    rows = fetch_rows(
+        """
+        SELECT w.id FROM scheduling_lease w
+        WHERE w.pool_id = %s AND w.state = 'waiting'
+          AND NOT EXISTS (
+              SELECT FROM scheduling_leaseslot mine
+              JOIN scheduling_leaseslot other
+                ON other.node_id = mine.node_id AND other.slot = mine.slot AND other.holding
+              WHERE mine.lease_id = w.id)
+          AND NOT EXISTS (
+              SELECT FROM scheduling_lease old
+              WHERE old.job_id = w.job_id
+                AND old.state IN ('launching', 'running', 'stopping'))
+        ORDER BY w.id
+        """,
+        [pool_id],
+    )
+    return [lease for (lease,) in rows]

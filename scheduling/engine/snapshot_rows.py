@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from django.db import DataError, NotSupportedError, connection, transaction
+from django.db import DataError, NotSupportedError, transaction
 
 from evenshare_core.deadlines.declared import dated_steps, read_steps
 from evenshare_core.domain.cluster import Resources
@@ -22,6 +22,7 @@ from evenshare_core.domain.values import canonical_bytes, decode
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
 from tenants.scopes import engine_view
+from tenants.sql import fetch_rows
 
 _JOBS = """
 SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
@@ -78,13 +79,6 @@ class StoredJob(NamedTuple):
     iterations: int | None
     stop_metric: str
     profiling_s: int
-
-
-def fetch_rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(query, parameters)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
 
 
 def active_jobs(pool_id: int, at: datetime) -> list[StoredJob]:

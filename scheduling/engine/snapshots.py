@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
-
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
@@ -35,7 +33,6 @@ from scheduling.engine.estimates import with_estimates
 from scheduling.engine.snapshot_rows import (
     StoredJob,
     active_jobs,
-    fetch_rows,
     job_deadlines,
     job_resources,
     job_utilities,
@@ -51,6 +48,8 @@ from scheduling.selectors.sharing.settings import narrowed, price_limits, sharin
 from tenants.models import Quota
 from tenants.scopes import engine_view
 from tenants.selectors.credit import credit_left
+from tenants.selectors.quotas import quotas_in_force
+from tenants.sql import fetch_rows
 
 _HOLDS = """
 SELECT l.job_id, l.gpus, (extract(epoch FROM l.started_at) * 1000000)::bigint,
@@ -209,8 +208,7 @@ def _entitlements(
 
 def _effective(pool_id: int, capacity: dict[str, int], at: datetime) -> list[Entitlement]:
     rows = (
-        Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
-        .filter(Q(valid_until__isnull=True) | Q(valid_until__gt=at))
+        quotas_in_force(pool_id, at)
         .select_related("gpu_type")
         .order_by("tenant_id", "gpu_type__name")
     )

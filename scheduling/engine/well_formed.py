@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from evenshare_core.estimation.evaluations import MetricPoint
-from scheduling.engine.executors import (
+from scheduling.engine.executors.base import (
     Evaluations,
     Iterations,
     Report,

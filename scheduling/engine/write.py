@@ -20,7 +20,7 @@ from evenshare_core.domain.reasons import SupersededReason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.money.fixed_point import to_credits, to_text, worst_case_micro
-from evenshare_core.money.revenue import LATE_ROUNDS
+from evenshare_core.money.revenue.records import LATE_ROUNDS
 from evenshare_core.policies import registry
 from scheduling.engine.bulk import insert_rows
 from scheduling.engine.events import EventLog

@@ -17,7 +17,7 @@ import structlog
 from evenshare_core.domain.instants import to_us
 from scheduling.engine.breaker import GuardedExecutor
 from scheduling.engine.clock import wall_now
-from scheduling.engine.executors import Report, ReportState, lease_token
+from scheduling.engine.executors.base import Report, ReportState, lease_token
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.observe import observe
 from scheduling.engine.revoke import withdraw_waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.requests.job_deadline import check_deadline
 from scheduling.requests.jobs import DURATION_S, JobRequest
 from scheduling.requests.process import COMMAND_HINT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.local_files import LogWindow, read_log
 from scheduling.models import Job, Lease
 from tenants.answers import Answer

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from django.db.models import Max, Q
 
 from evenshare_core.units import COUNT_MAX, MEMORY_MB_MAX
-from scheduling.engine.executors import executor_for
-from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.base import ExecutorError, executor_for
 from scheduling.engine.executors.node_source import EngineNode, NodeSource, node_source
 from scheduling.models import GpuType, Node, Pool, PriceSetting
 from scheduling.requests.nodes import GPU_TYPE_COMPLAINT, GPU_TYPE_NAME, GPUS_MAX

@@ -24,7 +24,7 @@ from evenshare_core.simulation.profile_files import profiles_csv
 from evenshare_core.simulation.workload_files import workload_csv
 from evenshare_core.simulation.workloads import Workload
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import MaintenanceWindow, Pool, PriceSetting, Profile, Round
 from scheduling.models import Node as NodeRow
@@ -35,6 +35,7 @@ from scheduling.selectors.rounds.stored import DamagedRoundError, ReplayError, r
 from scheduling.selectors.sharing.settings import narrowed, sharing_rules
 from tenants.models import Budget, Quota
 from tenants.scopes import site_scope
+from tenants.selectors.quotas import quotas_in_force
 
 FILE_OPTIONS = {
     "jobs.csv": "--trace",
@@ -153,11 +154,8 @@ def _quotas(
     The order of tenants in the file decides ties. Quotas are limited by the tenants' own settings;
     offers become lend limits at the last posted price.
     """
-    rows = (
-        Quota.objects.filter(pool=pool, gpu_type__name__in=types, valid_from__lte=at)
-        .exclude(valid_until__lte=at)
-        .select_related("gpu_type", "tenant")
-    )
+    rows = quotas_in_force(pool.pk, at).filter(gpu_type__name__in=types)
+    rows = rows.select_related("gpu_type", "tenant")
     rules = sharing_rules(pool.pk, at)
     quotas = []
     for row in rows:

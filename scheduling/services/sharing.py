@@ -23,6 +23,7 @@ from tenants.models import IdleOffer, PriceLimit, Quota, SharingSetting, Tenant
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
 from tenants.selectors.access import access_of
+from tenants.selectors.quotas import quotas_in_force
 
 OFFERS_MAX = 100  # the maximum number of open offers that a tenant may have in a pool
 
@@ -190,8 +191,7 @@ def _managed(tenant: Tenant, actor: Actor) -> Iterator[None]:
 
 
 def _quota_in_force(pool_id: int, tenant: Tenant, gpu_type: str, now: datetime) -> Quota:
-    rows = Quota.objects.filter(pool_id=pool_id, tenant=tenant, valid_from__lte=now)
-    quotas = rows.exclude(valid_until__lte=now).select_related("gpu_type")
+    quotas = quotas_in_force(pool_id, now).filter(tenant=tenant).select_related("gpu_type")
     by_type = {row.gpu_type.name: row for row in quotas}
     if gpu_type not in by_type:
         hint = f"GPU types with quota: {', '.join(sorted(by_type)) or 'none'}."

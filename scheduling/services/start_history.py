@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db import connection
-
 from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.jobs import Job
@@ -18,6 +16,7 @@ from scheduling.models import Job as JobRow
 from scheduling.selectors.jobs.estimates import read_works_us
 from scheduling.selectors.jobs.past_work import utility_of
 from scheduling.selectors.sharing.settings import price_limits
+from tenants.sql import fetch_rows
 
 ENDED_MOST = ARRIVALS_MOST = 2_000
 SPAN = timedelta(hours=24)
@@ -90,9 +89,7 @@ def _arrival(row: JobRow, price_limit: int | None, work_us: int | None) -> Job:
 
 
 def _ended(pool_id: int, at: datetime) -> tuple[EndedJob, ...]:
-    with connection.cursor() as cursor:
-        cursor.execute(_ENDED, [pool_id, at, ENDED_MOST])
-        rows = cursor.fetchall()
+    rows = fetch_rows(_ENDED, [pool_id, at, ENDED_MOST])
     profiles = {row.id: row for row in read_profiles({row[3] for row in rows} - {0})}
     work: dict[int, EndedJob] = {}
     for job_id, tenant, estimate_s, profile, gpu_type, held_us in rows:

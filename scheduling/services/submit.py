@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import JSONField
 
 from evenshare_core.deadlines.declared import step_texts
@@ -32,6 +31,7 @@ from tenants.input.errors import ERRORS_MAX, FieldErrors, InvalidInputError, inv
 from tenants.models import Tenant, User
 from tenants.rate import Rate, take
 from tenants.scopes import tenant_scope
+from tenants.sql import fetch_rows
 
 BULK_MAX = 1000
 # A burst: at once, a tenant may submit as many jobs as its rate allows in this many seconds.
@@ -321,12 +321,9 @@ def _make_room(tenant: Tenant, jobs: int) -> None:
 
 
 def _pending(tenant: Tenant) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM scheduling_job WHERE tenant_id = %s AND state = 'pending'",
-            [tenant.pk],
-        )
-        return int(cursor.fetchone()[0])
+    query = "SELECT count(*) FROM scheduling_job WHERE tenant_id = %s AND state = 'pending'"
+    ((count,),) = fetch_rows(query, [tenant.pk])
+    return int(count)
 
 
 def _wake(pools: Iterable[PoolOffer]) -> None:

@@ -31,7 +31,7 @@ from evenshare_core.simulation.trace_reads import (
 from scheduling.engine.arrivals import job_fields
 from scheduling.engine.bulk import document, insert_rows, next_ids
 from scheduling.engine.clock import Clocks, PoolNow
-from scheduling.engine.executors import executor_traits, simulating_executors
+from scheduling.engine.executors.base import executor_traits, simulating_executors
 from scheduling.models import Arrival, GpuType, Job, Pool, VirtualWork
 from tenants.models import Tenant
 from tenants.scopes import site_scope

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated
 
 from evenshare_core.domain.instants import from_us, to_us
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.local_files import read_usage
 from scheduling.engine.executors.local_usage import (
     MOST_ROWS,

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.conf import settings
 
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import lease_token
+from scheduling.engine.executors.base import lease_token
 from scheduling.models import ExecutorHealth, Intent, Lease, Pool
 from scheduling.requests.leases import EndLeaseRequest, Processes
 from scheduling.selectors.operate.overdue import overdue_from

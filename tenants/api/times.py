@@ -6,11 +6,8 @@ from datetime import datetime
 
 from rest_framework.request import Request
 
-from tenants.answers import time_text
 from tenants.input import readers
 from tenants.input.errors import FieldErrors
-
-__all__ = ["read_time", "time_text"]
 
 
 def read_time(request: Request, name: str) -> datetime | None:

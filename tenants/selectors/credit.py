@@ -6,7 +6,7 @@ Rounds, dry runs and pages call the same function, so that they agree.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -101,11 +101,7 @@ def credit_left(
     """
     rows = Budget.objects.filter(book=book, tenant_id__in=tenant_ids).order_by("tenant_id")
     budgets = list(rows.select_for_update() if lock else rows)
-    periods = {
-        budget.tenant_id: period
-        for budget in budgets
-        if (period := period_at(budget, at)) is not None
-    }
+    periods = _periods(budgets, at)
     charged = charges_of_periods(book, periods)
     return {
         budget.tenant_id: CreditLeft(
@@ -203,12 +199,13 @@ def daily_spend(tenant_id: int, book: str, *, before: date, days: int) -> list[i
     return [known.get(begin + timedelta(days=offset), 0) for offset in range(span)]
 
 
+def _periods(budgets: Iterable[Budget], at: datetime) -> dict[int, tuple[datetime, datetime]]:
+    periods = ((budget.tenant_id, period_at(budget, at)) for budget in budgets)
+    return {tenant_id: period for tenant_id, period in periods if period is not None}
+
+
 def _used_up(book: str, budgets: list[Budget], at: datetime) -> list[UsedBudget]:
-    periods = {
-        budget.tenant_id: period
-        for budget in budgets
-        if (period := period_at(budget, at)) is not None
-    }
+    periods = _periods(budgets, at)
     charged = charges_of_periods(book, periods)
     uses = [(budget, _use(budget, periods.get(budget.tenant_id), charged)) for budget in budgets]
     return [

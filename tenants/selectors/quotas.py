@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
+
+from django.db.models import QuerySet
 
 from tenants.models import Quota
+
+
+def quotas_in_force(pool_id: int, at: datetime) -> QuerySet[Quota]:
+    """Return a pool's quotas in force at an instant of pool time."""
+    return Quota.objects.filter(pool_id=pool_id, valid_from__lte=at).exclude(valid_until__lte=at)
 
 
 def pool_tenants(pool_id: int) -> frozenset[int]:

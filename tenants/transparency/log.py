@@ -15,6 +15,7 @@ from evenshare_core.chain import merkle
 from evenshare_core.chain.merkle import Place
 from tenants.models import LogEntry, TransparencyLog
 from tenants.scopes import site_scope
+from tenants.sql import fetch_rows
 
 # The class number of the logs' locks, among Postgres' advisory locks with two numbers.
 LOCK_CLASS = 0x6C6F67  # The bytes of "log" as a number.
@@ -112,9 +113,8 @@ def append(log: str, records: Sequence[bytes], first: int) -> int:
 
 def wall_now() -> datetime:
     """Return the time of the database's clock."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        now: datetime = cursor.fetchone()[0]
+    now: datetime
+    ((now,),) = fetch_rows("SELECT clock_timestamp()")
     return now
 
 
@@ -209,12 +209,10 @@ class _Ending(NamedTuple):
 
 def _ending(log: str) -> _Ending | None:
     """Return the end of a log, or None if it does not exist, with one query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_ENDING, [log])
-        row = cursor.fetchone()
-    if row is None:
+    rows = fetch_rows(_ENDING, [log])
+    if not rows:
         return None
-    log_id, index, leaf = row
+    ((log_id, index, leaf),) = rows
     return _Ending(log_id, 0, "") if index is None else _Ending(log_id, index + 1, leaf.hex())
 
 
@@ -239,12 +237,9 @@ def _hashes(log: str, log_id: int, places: Sequence[Place]) -> list[bytes]:
     """Return the hashes of complete subtrees in the order of `places`, with one query."""
     leaves = [place.number for place in places if place.level == 0]
     nodes = [place for place in places if place.level]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _HASHES,
-            [log_id, leaves, [p.level for p in nodes], [p.number for p in nodes], log_id],
-        )
-        hashes = {(level, number): bytes(hash_) for level, number, hash_ in cursor.fetchall()}
+    given = [log_id, leaves, [p.level for p in nodes], [p.number for p in nodes], log_id]
+    rows = fetch_rows(_HASHES, given)
+    hashes = {(level, number): bytes(hash_) for level, number, hash_ in rows}
     for place in places:
         if place not in hashes:
             raise DamagedLogError(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from django.db import connection
-
 from evenshare_core.chain import merkle
 from evenshare_core.chain.records import (
     LedgerRecord,
@@ -15,6 +13,7 @@ from evenshare_core.chain.records import (
     read_any_record,
 )
 from tenants.models import LogEntry, LogNode
+from tenants.sql import fetch_rows
 from tenants.transparency.log import log_id_of, size
 
 
@@ -135,17 +134,15 @@ CROSS JOIN LATERAL (
 
 def _of_nodes(log_id: int, first: int, end: int) -> Iterable[LogFault]:
     levels = [level for level in range(1, 63) if first >> level < end >> level]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _NODES,
-            {
-                "log": log_id,
-                "levels": levels,
-                "firsts": [first >> level for level in levels],
-                "lasts": [(end >> level) - 1 for level in levels],
-            },
-        )
-        rows: Sequence[tuple[int, int, bytes | None, bytes | None]] = cursor.fetchall()
+    rows: Sequence[tuple[int, int, bytes | None, bytes | None]] = fetch_rows(
+        _NODES,
+        {
+            "log": log_id,
+            "levels": levels,
+            "firsts": [first >> level for level in levels],
+            "lasts": [(end >> level) - 1 for level in levels],
+        },
+    )
     for level, index, stored, below in rows:
         begin, last = index << level, ((index + 1) << level) - 1
         halves = bytes(below or b"")

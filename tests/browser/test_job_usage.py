@@ -12,7 +12,7 @@ import pytest
 from portal.jobs.text import usage
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
-from scheduling.services import cancel_job
+from scheduling.services.jobs import cancel_job
 from tests.browser.axe import serious
 from tests.browser.complaints import complaints_of
 from tests.browser.local_stage import LocalStage, local_stage

@@ -13,7 +13,7 @@ from django.conf import settings
 
 from evenshare_core.domain.instants import from_us, to_us
 from scheduling.engine.clock import pool_time
-from scheduling.engine.executors import (
+from scheduling.engine.executors.base import (
     ExecutorError,
     ExecutorTraits,
     Extension,

@@ -17,7 +17,7 @@ from evenshare_core.fairness.certificate import plain
 from evenshare_core.policies.base import certify_round
 from evenshare_core.units import CREDIT_MICRO
 from scheduling.models import Round, RoundBlob
-from scheduling.selectors.rounds.replay import round_bytes
+from scheduling.selectors.rounds.stored import round_bytes
 from tenants.scopes import engine_scope
 from tests.functional.pool_stage import Stage, last_round
 

@@ -12,13 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Job
-from scheduling.services import (
-    PendingLimitError,
-    cancel_job,
-    dry_run_job,
-    submit_job,
-    submit_jobs,
-)
+from scheduling.services.dry_run import dry_run_job
+from scheduling.services.jobs import cancel_job
+from scheduling.services.submit import PendingLimitError, submit_job, submit_jobs
 from tenants.idempotency import MismatchError
 from tenants.input.errors import InvalidInputError
 from tenants.models import Budget, IdempotentReply, Quota, User

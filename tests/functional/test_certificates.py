@@ -26,15 +26,12 @@ from tests.functional.certificate_stage import (
     starved,
 )
 from tests.functional.mixed_stage import mixed_stage
+from tests.functional.page_text import words
 from tests.functional.pool_stage import Stage, last_round, stage
 from tests.functional.test_metrics import sample, scrape
 from tests.stages import staged
 
 there = staged(stage)
-
-
-def words(page: str) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
 def sheet(there: Stage, number: int, who: str = "owner") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import pytest
@@ -12,13 +11,14 @@ from portal.rounds.views import counterfactual as view
 from scheduling.models import Job, Profile, Round
 from scheduling.selectors.rounds import counterfactual as selector
 from scheduling.selectors.rounds.counterfactual import read_counterfactual
-from scheduling.selectors.rounds.replay import ReplayError
+from scheduling.selectors.rounds.stored import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.rate import Rate
 from tenants.scopes import site_scope
 from tenants.selectors.access import access_of
 from tests.functional.mixed_stage import mixed_stage
+from tests.functional.page_text import words
 from tests.functional.pool_stage import Stage, headline, last_round, stage
 from tests.stages import staged
 
@@ -27,10 +27,6 @@ there = staged(mixed_stage)
 
 def path(there: Stage, query: str = "") -> str:
     return there.url(f"rounds/{last_round(there).number}/counterfactual/{query}")
-
-
-def words(page: str) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
 def asked(there: Stage, who: str, **speeds: int) -> selector.Counterfactual:

@@ -11,8 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils.html import escape
 
-from scheduling.engine.executors import executor_traits
-from scheduling.engine.executors.base import EXECUTORS
+from scheduling.engine.executors.base import EXECUTORS, executor_traits
 from scheduling.engine.executors.pool_options import check_options
 from scheduling.engine.executors.slurm.options import read_options
 from scheduling.models import Lease, Pool

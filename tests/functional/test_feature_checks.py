@@ -5,7 +5,6 @@ A class is a feature; its docstring has the feature's number and check.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -22,6 +21,7 @@ from tests.functional import test_operator
 from tests.functional.access_table import TABLE
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.matrix_stage import Stage
+from tests.functional.page_text import words
 from tests.functional.pool_stage import stage as pool_stage
 from tests.functional.visitors import Town, town, visitor
 from tests.stages import staged
@@ -37,10 +37,6 @@ def page(client: Client, path: str) -> str:
     answer = client.get(path)
     assert answer.status_code == 200, f"{path}: {answer.status_code}"
     return str(answer.content.decode())
-
-
-def words(text: str) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
 @pytest.mark.usefixtures("committed_db")

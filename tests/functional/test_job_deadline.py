@@ -155,7 +155,7 @@ BAD: list[tuple[dict[str, object], str, str]] = [
     ({"stop_when": "loss<0.1", "iterations": 5}, "stop_when", "criterion"),
     ({"stop_when": "loss<=1e-4", "iterations": 5}, "stop_when", "criterion"),
     ({"stop_when": 5, "iterations": 5}, "stop_when", "criterion"),
-]  # fmt: skip
+]
 
 
 class TestValidation:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from billing.selectors import job_charges
+from billing.selectors.usage import job_charges
 from billing.tasks import meter
 from evenshare_core.domain.reasons import EndReason, Reason
-from scheduling.engine.executors import Report
+from scheduling.engine.executors.base import Report
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Intent, Job, Lease, Pool, PoolClock, VirtualWork
 from scheduling.selectors.jobs import tenant_jobs as read

@@ -13,14 +13,14 @@ import pytest
 from django.test import Client
 
 from billing.models import Transfer, UsageLine, UsageShare
-from billing.selectors import LATE, account_statement
+from billing.selectors.statements import LATE, account_statement
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import largest_remainder, term_charge, to_micro, to_text
 from evenshare_core.units import HOUR_US
 from evenshare_core.verification.statement_report import StatementReport
 from evenshare_core.verification.statement_rounds import PAST_EXPIRY, verify_with_rounds
 from evenshare_core.verification.statement_rows import read_statement
-from tenants.api.times import time_text
+from tenants.answers import time_text
 from tests.functional.api_stage import ApiStage
 from tests.functional.lending_stage import disclosed, late_stage
 from tests.functional.test_api_income import ALL, Answers, answers

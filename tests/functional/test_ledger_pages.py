@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from billing.models import Transfer
-from billing.selectors import ledger_row
+from billing.selectors.accounts import ledger_row
 from portal.ledger.text.ledger import visible_entries
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User

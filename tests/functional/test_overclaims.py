@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from typing import Any
 
@@ -12,6 +11,7 @@ from scheduling.models import Profile, Round
 from scheduling.selectors.rounds.replay import replay_stored_round
 from tests.functional.certificate_stage import overclaimed, plant
 from tests.functional.mixed_stage import mixed_stage
+from tests.functional.page_text import words
 from tests.functional.pool_stage import Stage, last_round
 from tests.stages import staged
 
@@ -22,10 +22,6 @@ there = staged(mixed_stage)
 def planted(there: Stage) -> Round:
     """Store a round: alpha-net declared 4 and measured 2, beta-net declared 7.5 and measured 5."""
     return plant(there, overclaimed)
-
-
-def words(page: str) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
 def section(there: Stage, number: int, who: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from typing import Any
 
@@ -15,9 +14,10 @@ from portal.common.preemptions import numbers_note
 from portal.site.metrics import DatabaseCollector
 from scheduling.models import Job, Lease, Pool, Round, VirtualWork
 from scheduling.selectors.jobs.reasons import preemption_text, rule_text
-from tenants.api.times import time_text
+from tenants.answers import time_text
 from tenants.models import Membership, User
 from tests.factories import Cluster, cluster
+from tests.functional.page_text import sentences
 from tests.functional.pool_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.integration.test_handover import SlowExecutor
@@ -27,11 +27,6 @@ from tests.toy_policy.preempting import POLICY
 WHO = {"full": "beta", "pseudonyms": "tenant 2", "own": "another tenant"}
 
 MADE_WAY = {"full": "alpha", "pseudonyms": "tenant 1", "own": "another tenant"}
-
-
-def words(page: str) -> str:
-    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
-    return re.sub(r" ([,.:;])", r"\1", text)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +58,7 @@ def loser() -> Job:
 def section(page: str) -> str:
     """Return the text of the pool page's table of preemptions; "" if there is no table."""
     match = re.search(r'<section[^>]*id="preemptions">(.*?)</section>', page, re.DOTALL)
-    return words(match[1]) if match else ""
+    return sentences(match[1]) if match else ""
 
 
 def api(there: Stage, who: str, path: str) -> Any:
@@ -83,9 +78,9 @@ class TestJobPage:
             f"Preempted with 30 s notice: {WHO[setting]} was below its quota (guarantee). It"
             " exited immediately; it had held its GPUs for 1 min. It was queued again at once."
             " A simulated job loses no work"
-        ) in words(page)
+        ) in sentences(page)
         assert "preempted (guarantee)" in page  # in the job's timeline
-        assert "with notice, before its lease expired" in words(page)
+        assert "with notice, before its lease expired" in sentences(page)
         assert "secret-of-beta" not in page
         assert setting == "full" or ">beta<" not in page
 
@@ -99,7 +94,7 @@ class TestJobPage:
         assert (
             f"Made way for it: 4 v100 GPUs of {who}, whose job was preempted with 30 s notice; it"
             " exited immediately. By the rule guarantee"
-        ) in words(page)
+        ) in sentences(page)
         assert loser().name not in page
         assert setting == "full" or ">alpha<" not in page
         assert ("Numbers compared by the rule" in page) == (setting != "own")
@@ -112,13 +107,13 @@ class TestJobPage:
     def test_beneficiary_names_victim_job_to_operators(self, there: Stage) -> None:
         there.see("own")
         winner = Job.objects.get(name="secret-of-beta")
-        page = words(there.page("operator", f"/jobs/{winner.uid}/"))
+        page = sentences(there.page("operator", f"/jobs/{winner.uid}/"))
         assert f"; the job was {loser().name}." in page
         assert "Made way for it" not in there.page("operator", f"/jobs/{loser().uid}/")
 
     def test_running_job_shows_possible_preemption(self, there: Stage) -> None:
         held = Job.objects.filter(tenant=there.tenant("alpha"), state="running").earliest("id")
-        page = words(there.page("owner", f"/jobs/{held.uid}/"))
+        page = sentences(there.page("owner", f"/jobs/{held.uid}/"))
         assert "unless it is preempted." in page
         assert "it may be preempted or moved earlier, with 30 s notice" in page
         assert "protected" not in page
@@ -133,7 +128,7 @@ class TestJobPage:
         lease = Lease.objects.filter(protected_until__isnull=False).earliest("id")
         tenant = lease.job.tenant.slug
         who = {"alpha": "owner", "beta": "neighbour", "gamma": "third"}[tenant]
-        page = words(there.page(who, f"/jobs/{lease.job.uid}/"))
+        page = sentences(there.page(who, f"/jobs/{lease.job.uid}/"))
         assert "protected from preemption until" in page
         shown = api_lease(there, who, lease.job)
         assert lease.protected_until is not None
@@ -153,14 +148,14 @@ class TestJobPage:
         made.lab.submit("beta", 3, 40_000)
         made.lab.round(after_s=50)
         job = Job.objects.get(state="stopping")
-        page = words(made.page("owner", f"/jobs/{job.uid}/"))
+        page = sentences(made.page("owner", f"/jobs/{job.uid}/"))
         assert "Preempted with 1 min 30 s notice: " in page
         assert "(guarantee). It is checkpointing and stopping." in page
         assert "stopping, within 1 min 30 s" in section(made.page("owner", made.url()))
         # The job completes before it is stopped.
         VirtualWork.objects.filter(job=job).update(duration_us=65_000_000)
         made.lab.round(after_s=20)
-        page = words(made.page("owner", f"/jobs/{job.uid}/"))
+        page = sentences(made.page("owner", f"/jobs/{job.uid}/"))
         assert "(guarantee). The job ended before it was stopped." in page
         assert "Finished. The job is done." in page
         assert "job ended first" in section(made.page("owner", made.url()))
@@ -184,10 +179,10 @@ class TestCancelledBeneficiary:
         made.lab.round(after_s=50)
         victim = Job.objects.get(state="stopping")
         gave_up = "The beneficiary gave up its grant before it started; notices are not withdrawn."
-        assert gave_up not in words(made.page("owner", f"/jobs/{victim.uid}/"))
+        assert gave_up not in sentences(made.page("owner", f"/jobs/{victim.uid}/"))
         Job.objects.filter(pk=winner.pk).update(cancel_asked_at=made.lab.at)
         made.lab.round(after_s=20)
-        page = words(made.page("owner", f"/jobs/{victim.uid}/"))
+        page = sentences(made.page("owner", f"/jobs/{victim.uid}/"))
         # The fate of another tenant's job is shown if that tenant is visible.
         assert (gave_up in page) == (setting != "own")
         shown = section(made.page("owner", made.url()))
@@ -222,7 +217,7 @@ class TestMove:
         moved = Lease.objects.get(end_reason="moved").job
         page = client.get(f"/jobs/{moved.uid}/")
         assert (page.context["spent"].moved, page.context["spent"].preempted) == (1, 0)
-        shown = words(page.content.decode())
+        shown = sentences(page.content.decode())
         assert (
             "Moved with 30 s notice: it made room on its node for a job of alpha"
             " (defragmentation). It exited immediately; it had held its GPUs for 20 s. The same"
@@ -282,7 +277,7 @@ class TestRoundPage:
         there.see(setting)
         number = Round.objects.latest("number").number
         page = there.page("owner", there.url(f"rounds/{number}/"))
-        shown = words(page)
+        shown = sentences(page)
         assert f"Preempted with notice: {WHO[setting]} was below its quota (guarantee)" in shown
         assert "With notice, before the end of their terms." in shown
         assert "Leases end when they are due, or with notice after their minimum runtime" in shown

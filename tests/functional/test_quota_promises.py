@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import html
-import re
-
 import pytest
 from django.db.models import F
 
 from scheduling.models import Lease, Pool, PoolClock
+from tests.functional.page_text import sentences
 from tests.functional.visitors import Town, town
 from tests.stages import staged
 
@@ -34,11 +32,6 @@ def played_town() -> Town:
 there = staged(played_town)
 
 
-def words(page: str) -> str:
-    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
-    return re.sub(r" ([,.:;])", r"\1", text)
-
-
 def set_policy(there: Town, policy: str, **options: object) -> None:
     Pool.objects.filter(pk=there.cluster.pool.pk).update(policy=policy, options=options)
 
@@ -48,14 +41,14 @@ class TestPool:
     def test_shows_same_promise_on_every_page(self, there: Town, policy: str) -> None:
         set_policy(there, policy)
         name, label = there.cluster.pool.name, LABELS[policy]
-        shown = words(there.owner.get("/t/north/").content.decode())
+        shown = sentences(there.owner.get("/t/north/").content.decode())
         assert f"The quota is {label}" in shown
         for path in (f"/pools/{name}/", f"/operate/pools/{name}/quotas/"):
             answer = there.operator.get(path)
-            assert f"A quota here is {label}" in words(answer.content.decode()), path
+            assert f"A quota here is {label}" in sentences(answer.content.decode()), path
         settings = there.operator.get(f"/operate/pools/{name}/settings/").content.decode()
-        assert f"Quota: {label}." in words(settings)
-        assert "Now it is" not in words(settings)
+        assert f"Quota: {label}." in sentences(settings)
+        assert "Now it is" not in sentences(settings)
 
     @pytest.mark.parametrize(("policy", "early"), [("evenshare", True), ("ltgf", False)])
     def test_states_whether_borrowed_gpus_may_return_early(
@@ -63,12 +56,12 @@ class TestPool:
     ) -> None:
         set_policy(there, policy)
         Lease.objects.filter(tenant__slug="north").update(own=0, borrowed=F("gpus"))
-        shown = words(there.owner.get("/t/north/").content.decode())
+        shown = sentences(there.owner.get("/t/north/").content.decode())
         assert "A borrowed GPU goes back at the end of its term" in shown
         assert ("of its term, or with notice before it, when its owner" in shown) == early
 
     def test_lists_parts_and_conditions_of_guaranteed_time(self, there: Town) -> None:
-        shown = words(there.owner.get("/t/north/").content.decode())
+        shown = sentences(there.owner.get("/t/north/").content.decode())
         for part in (
             "minimum runtime of the jobs that make room 5 min",
             "until the next round 10 s",
@@ -84,15 +77,15 @@ class TestPool:
         set_policy(there, "evenshare", preset="tight")
         Pool.objects.update(round_s=5, grace_s=0)
         PoolClock.objects.update(scale=60)
-        shown = words(there.owner.get(path).content.decode())
+        shown = sentences(there.owner.get(path).content.decode())
         assert "guaranteed within 6 min" in shown  # 60 s, plus a round of 5 s at scale 60
         assert "95 %" not in shown
         set_policy(there, "evenshare", guarantee=False)
-        assert "a long-term target" in words(there.owner.get(path).content.decode())
+        assert "a long-term target" in sentences(there.owner.get(path).content.decode())
 
     def test_omits_promise_of_missing_policy(self, there: Town) -> None:
         set_policy(there, "gone")
-        shown = words(there.owner.get(f"/pools/{there.cluster.pool.name}/").content.decode())
+        shown = sentences(there.owner.get(f"/pools/{there.cluster.pool.name}/").content.decode())
         assert "A quota here is" not in shown
         answer = there.owner.get(f"/api/v1/pools/{there.cluster.pool.name}").json()
         assert answer["quota_promise"] is None
@@ -101,7 +94,7 @@ class TestPool:
 class TestSettings:
     def test_compare_promise_of_another_policy(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/settings/"
-        shown = words(there.operator.get(f"{path}?policy=ltgf").content.decode())
+        shown = sentences(there.operator.get(f"{path}?policy=ltgf").content.decode())
         assert "Quota: a long-term target. Now it is guaranteed within 5 min 40 s." in shown
 
     def test_preview_promise_of_edited_options(self, there: Town) -> None:
@@ -111,10 +104,10 @@ class TestSettings:
             "lease_s": "900", "grace_s": "60", "outage_grace_s": "60", "option-preset": "standard",
             "option-min_runtime_s": "600",
         }  # fmt: skip
-        shown = words(there.operator.post(path, data).content.decode())
+        shown = sentences(there.operator.post(path, data).content.decode())
         assert "Quota: guaranteed within 11 min 30 s. Now it is guaranteed" in shown
         wrong = there.operator.post(path, {**data, "option-min_runtime_s": "long"})
-        assert "Quota: guaranteed" not in words(wrong.content.decode())
+        assert "Quota: guaranteed" not in sentences(wrong.content.decode())
 
 
 class TestApi:

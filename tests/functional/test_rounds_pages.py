@@ -11,7 +11,7 @@ from scheduling.selectors.rounds import one_round as selectors
 from scheduling.selectors.rounds import promises
 from scheduling.selectors.rounds.lists import rounds_page
 from scheduling.selectors.rounds.one_round import round_view
-from scheduling.selectors.rounds.replay import ReplayError
+from scheduling.selectors.rounds.stored import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors.access import access_of

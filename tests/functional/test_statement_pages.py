@@ -10,8 +10,8 @@ from decimal import Decimal
 import pytest
 
 from billing.models import Entry, Transfer, UsageShare
-from billing.selectors import find_transfer
 from billing.selectors.income import lines_of_transfer
+from billing.selectors.usage import find_transfer
 from scheduling.models import Pool
 from tenants.models import Tenant
 from tenants.scopes import site_scope

@@ -43,10 +43,10 @@ from scheduling.models import (
 from scheduling.requests.profiles import read_profile_request
 from scheduling.requests.sharing import OfferRequest, SharingRequest
 from scheduling.requests.simulations import SimulationRequest
-from scheduling.services import submit_job
 from scheduling.services.profiles import put_profile
 from scheduling.services.sharing import make_offer, set_price_limit, set_sharing
 from scheduling.services.simulations import request_simulation
+from scheduling.services.submit import submit_job
 from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, Tenant, User
 from tenants.tokens import Scope, create_token

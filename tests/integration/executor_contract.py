@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from evenshare_core.domain.instants import from_us
 from evenshare_core.units import SECOND_US
-from scheduling.engine.executors import (
+from scheduling.engine.executors.base import (
     Executor,
     Extension,
     Launch,

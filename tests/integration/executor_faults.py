@@ -20,7 +20,7 @@ from django.core.management import CommandError, call_command
 from evenshare_core.domain.instants import from_us
 from scheduling.engine import breaker
 from scheduling.engine.dispatch import dispatch
-from scheduling.engine.executors import (
+from scheduling.engine.executors.base import (
     Executor,
     ExecutorError,
     Extension,

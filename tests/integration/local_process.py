@@ -18,7 +18,7 @@ django.setup()
 # Models need Django's set-up, so the import is here.
 from django.conf import settings  # noqa: E402 - after django.setup()
 
-from scheduling.engine.executors import Launch  # noqa: E402 - after django.setup()
+from scheduling.engine.executors.base import Launch  # noqa: E402 - after django.setup()
 from scheduling.engine.executors.local import LocalExecutor  # noqa: E402 - after django.setup()
 
 

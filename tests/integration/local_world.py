@@ -16,7 +16,7 @@ from django.test import override_settings
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import Launch, Report, ReportState, Stop, lease_token
+from scheduling.engine.executors.base import Launch, Report, ReportState, Stop, lease_token
 from scheduling.engine.executors.local import LocalExecutor
 from scheduling.engine.executors.local_files import read_log
 from scheduling.engine.executors.shim.files import lease_folder, read_json

@@ -12,7 +12,7 @@ from billing.models import Account, UsageLine
 from billing.selectors.events import read_events
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
-from evenshare_core.money.revenue import Sweep
+from evenshare_core.money.revenue.terms import Sweep
 from scheduling.models import (
     GpuType,
     Job,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from evenshare_core.domain.instants import from_us
-from scheduling.engine.executors import ReportState, token_job, token_number
+from scheduling.engine.executors.base import ReportState, token_job, token_number
 from scheduling.engine.fence import take_fence
 from scheduling.engine.reconcile import reconcile
 from scheduling.models import ExecutorHealth, Intent, Job, Lease

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import token_job
+from scheduling.engine.executors.base import token_job
 from scheduling.models import Job, Lease
 from tests.integration.slurm_world import SlurmWorld
 from tests.tools import eventually

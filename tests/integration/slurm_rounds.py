@@ -19,7 +19,7 @@ from django.test import override_settings
 from billing.metering import meter_pool
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import ExecutorError
+from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.rounds import execute_round

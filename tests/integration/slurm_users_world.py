@@ -10,7 +10,7 @@ from pathlib import Path
 from django.test import override_settings
 
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import token_job
+from scheduling.engine.executors.base import token_job
 from scheduling.models import Job, Lease, Pool
 from tenants.services.tenants import create_tenant
 from tests.integration.slurm_world import SlurmWorld

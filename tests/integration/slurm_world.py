@@ -15,7 +15,14 @@ from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import Launch, Report, ReportState, Stop, lease_token, token_job
+from scheduling.engine.executors.base import (
+    Launch,
+    Report,
+    ReportState,
+    Stop,
+    lease_token,
+    token_job,
+)
 from scheduling.engine.executors.local_files import read_log
 from scheduling.engine.executors.shim.files import lease_folder, read_json
 from scheduling.engine.executors.slurm.commands import Slurm, SlurmJob, is_over

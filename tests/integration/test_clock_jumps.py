@@ -14,7 +14,7 @@ from scheduling import tasks
 from scheduling.engine import breaker
 from scheduling.engine.breaker import BreakerOpenError, GuardedExecutor
 from scheduling.engine.clock import read_clock, set_clock, wall_now
-from scheduling.engine.executors import executor_for
+from scheduling.engine.executors.base import executor_for
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.engine.fence import take_fence
 from scheduling.engine.missing import HEARD_S, lost_leases

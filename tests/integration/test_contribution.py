@@ -11,11 +11,12 @@ import pytest
 from django.db import connection
 
 from billing.models import Account, Entry, Transfer
-from billing.selectors import StatementPeriod, revenue
+from billing.selectors import revenue
 from billing.selectors.contribution import Contribution, contribution
 from billing.selectors.income import income_lines
 from billing.selectors.quota_use import counted_quota
 from billing.selectors.revenue import FairnessStep, revenue_history
+from billing.selectors.statements import StatementPeriod
 from billing.services.corrections import correct_transfer
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.units import HOUR_US

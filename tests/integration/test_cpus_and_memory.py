@@ -15,7 +15,8 @@ from evenshare_core.policies.registry import POLICIES
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import Job, Node, Pool, Round
 from scheduling.requests.nodes import NodeChangeRequest
-from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round, round_values
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.stored import round_values
 from scheduling.services.nodes import change_nodes
 from scheduling.services.settings_impact import with_settings
 from tenants.audit import Actor

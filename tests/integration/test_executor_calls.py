@@ -13,7 +13,7 @@ from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
 from scheduling.engine.dispatch import dispatch
-from scheduling.engine.executors import (
+from scheduling.engine.executors.base import (
     ExecutorError,
     Launch,
     Report,

@@ -16,7 +16,7 @@ from billing.metering import meter_pool, settle_pool
 from billing.models import UsageLine
 from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
-from scheduling.engine.executors import ExecutorError, Launch, Report, ReportState, Stop
+from scheduling.engine.executors.base import ExecutorError, Launch, Report, ReportState, Stop
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Job, Lease
 from tests.factories import cluster

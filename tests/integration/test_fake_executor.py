@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from evenshare_core.domain.instants import to_us
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import ExecutorError, lease_token, token_job
+from scheduling.engine.executors.base import ExecutorError, lease_token, token_job
 from scheduling.models import Job, Lease
 from tests.factories import cluster
 from tests.fake_executor.engine import FakeEngine

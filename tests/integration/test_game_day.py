@@ -22,7 +22,7 @@ from evenshare_core.policies.base import decide_round
 from scheduling import tasks
 from scheduling.engine import rounds as engine
 from scheduling.engine.clock import set_clock, tick_clock, wall_now
-from scheduling.engine.executors import ExecutorError, Report
+from scheduling.engine.executors.base import ExecutorError, Report
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Job, Node, PoolClock, VirtualWork
 from tenants.models import Budget, Quota, User

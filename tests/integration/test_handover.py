@@ -13,7 +13,7 @@ from evenshare_core.domain.reasons import EndReason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
 from scheduling.engine import rounds as engine
-from scheduling.engine.executors import ExecutorError, Report, ReportState, Stop
+from scheduling.engine.executors.base import ExecutorError, Report, ReportState, Stop
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
 from tests.factories import BEGIN, Cluster, cluster

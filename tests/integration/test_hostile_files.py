@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from evenshare_core.units import SECOND_US
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import ReportState, token_job
+from scheduling.engine.executors.base import ReportState, token_job
 from scheduling.engine.executors.slurm.commands import is_over
 from scheduling.models import Lease
 from tests.hostile import HostileFile, hostile_files

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.engine.executors import Report, ReportState
+from scheduling.engine.executors.base import Report, ReportState
 from scheduling.models import Lease
 from tests.integration.local_world import LocalWorld, local_world
 from tests.tools import eventually

@@ -18,7 +18,7 @@ from billing.models import MeterCursor, UsageLine, UsageShare
 from billing.selectors.events import hour_of, read_events
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_micro
-from evenshare_core.money.revenue import Sweep
+from evenshare_core.money.revenue.terms import Sweep
 from tenants.scopes import engine_scope
 from tests.integration.metering_story import Story, lines_and_shares, swept_at_once
 from tests.integration.test_metering import eventful

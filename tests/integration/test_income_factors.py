@@ -17,7 +17,7 @@ from billing.selectors import factors as factors_module
 from billing.selectors.factors import income_factors
 from billing.selectors.income import IncomeLine, income_lines
 from evenshare_core.domain.instants import to_us
-from evenshare_core.money.revenue import CountedSpan, IdleStep, part_of
+from evenshare_core.money.revenue.factors import CountedSpan, IdleStep, part_of
 from scheduling.models import Lease
 from tests.integration.metering_story import NOON, Story
 from tests.integration.test_metering import eventful

@@ -20,7 +20,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
 from scheduling.engine import rounds as engine
 from scheduling.engine.dispatch import dispatch
-from scheduling.engine.executors import Report, ReportState, lease_token
+from scheduling.engine.executors.base import Report, ReportState, lease_token
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.engine.fence import take_fence
 from scheduling.engine.observe import observe

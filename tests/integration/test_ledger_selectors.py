@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from billing.models import PostedPrice, Transfer
-from billing.selectors import (
-    account_summary,
-    job_charges,
-    ledger_page,
-    ledger_row,
-    price_history,
-    prices_now,
-)
+from billing.selectors.accounts import account_summary, ledger_page, ledger_row
 from billing.selectors.hours import account_hours
 from billing.selectors.income import lines_of_transfer
+from billing.selectors.prices import price_history, prices_now
+from billing.selectors.usage import job_charges
 from scheduling.models import GpuType
 from tenants.models import Budget
 from tests.integration.metering_story import Story, at

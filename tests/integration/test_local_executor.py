@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from scheduling.engine.executors import ExecutorError, Launch, Report, ReportState
+from scheduling.engine.executors.base import ExecutorError, Launch, Report, ReportState
 from scheduling.engine.executors.local import LocalExecutor
 from scheduling.engine.executors.shim.processes import is_alive, start_of_process
 from tests.integration.local_world import LocalWorld, local_world

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evenshare_core.domain.instants import to_us
-from scheduling.engine.executors import executor_for, lease_token, token_job
+from scheduling.engine.executors.base import executor_for, lease_token, token_job
 from scheduling.models import Job, Lease, VirtualWork
 from tests.factories import cluster
 from tests.integration.executor_contract import ExecutorContract, Stage

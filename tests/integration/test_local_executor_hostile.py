@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.engine.executors import ReportState, local_files, shim_executor
+from scheduling.engine.executors import local_files, shim_executor
+from scheduling.engine.executors.base import ReportState
 from scheduling.engine.executors.local_files import read_log, read_progress
 from scheduling.engine.executors.shim.files import write_json, write_text
 from scheduling.models import Job, Lease, PoolClock

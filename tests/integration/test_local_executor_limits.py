@@ -16,7 +16,7 @@ import pytest
 
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import SECOND_US
-from scheduling.engine.executors import ExecutorError, Extension, ReportState
+from scheduling.engine.executors.base import ExecutorError, Extension, ReportState
 from scheduling.engine.executors.local import SHIM
 from scheduling.engine.executors.local_files import WINDOW_BYTES, read_log
 from tests.integration.local_world import LocalWorld, local_world

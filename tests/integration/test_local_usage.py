@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import token_job
+from scheduling.engine.executors.base import token_job
 from scheduling.engine.executors.local_usage import GpuState
 from scheduling.models import Job, Lease
 from scheduling.services.usage import JobUsage, job_usage, newest_leases

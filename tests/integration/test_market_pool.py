@@ -34,7 +34,7 @@ from portal.site.celery import demo_task
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Job, Pool, Round
 from scheduling.requests.sharing import OfferRequest
-from scheduling.selectors.rounds.replay import round_decision
+from scheduling.selectors.rounds.stored import round_decision
 from scheduling.selectors.sharing.views import sharing_views
 from scheduling.services.sharing import make_offer, revoke_offer
 from tenants.audit import Actor

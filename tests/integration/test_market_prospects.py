@@ -55,7 +55,7 @@ def test_price_uses_posted_theta() -> None:
         tenant=lab.tenants["b"],
         spec={"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 60},
         now=lambda _: lab.now(),
-    )  # fmt: skip
+    )
     assert (run.price, run.price_after) == (eta(4), eta(6))
 
 

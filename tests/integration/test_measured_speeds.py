@@ -10,7 +10,7 @@ from django.db import connection
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
-from scheduling.engine.executors import Iterations, Report, ReportState, lease_token
+from scheduling.engine.executors.base import Iterations, Report, ReportState, lease_token
 from scheduling.engine.fence import FencedError, take_fence
 from scheduling.engine.measure import NOTES_MAX, ROWS_MAX, measure
 from scheduling.models import (

@@ -22,7 +22,8 @@ from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, TraceFeed
 from scheduling.requests.pools import LENGTHS
 from scheduling.selectors.pools.throughput import read_throughput
-from scheduling.selectors.rounds.replay import replay_stored_round, round_decision
+from scheduling.selectors.rounds.replay import replay_stored_round
+from scheduling.selectors.rounds.stored import round_decision
 from scheduling.selectors.visibility import Visibility
 from scheduling.services.pools import change_pool
 from tenants.audit import Actor

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from scheduling.models import Job, Lease, Round
-from scheduling.services import DryRun, dry_run, dry_run_job
+from scheduling.services import dry_run
 from scheduling.services.asked_round import AskedRound
+from scheduling.services.dry_run import DryRun, dry_run_job
 from scheduling.services.next_round import NextRound, next_round
 from tests.factories import Cluster, cluster
 

@@ -23,7 +23,8 @@ from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import GpuType, LeaseEvent, LeaseSlot, Node
 from scheduling.requests.nodes import NodeRequest
 from scheduling.requests.pools import PriceRequest
-from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round, round_bytes
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.stored import round_bytes
 from scheduling.services import nodes, pools
 from tenants.audit import Actor
 from tenants.models import Quota, User

@@ -12,13 +12,12 @@ from django.test.utils import CaptureQueriesContext
 from evenshare_core.domain.profiles import speedups_normal
 from scheduling.models import Job, Profile, VirtualWork
 from scheduling.requests.profiles import read_profile_request
-from scheduling.services import submit_job
 from scheduling.services.profiles import (
     InUseError,
     drop_profile,
     put_profile,
 )
-from scheduling.services.submit import submit_jobs
+from scheduling.services.submit import submit_job, submit_jobs
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, User

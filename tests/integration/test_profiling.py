@@ -378,7 +378,7 @@ class TestRandomPool:
     @settings(
         max_examples=few(),
         suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )  # fmt: skip
+    )
     @given(st.data())
     def test_runs_stay_small_and_unique_per_type(self, lab: Cluster, data: Any) -> None:
         """Jobs arrive and are cancelled, and types are declared again. Every round must replay."""

@@ -8,7 +8,7 @@ import pytest
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
-from evenshare_core.money.revenue import LATE_ROUNDS
+from evenshare_core.money.revenue.records import LATE_ROUNDS
 from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Round

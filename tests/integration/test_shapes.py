@@ -30,7 +30,7 @@ from tenants.shapes import (
     counts_of,
     hold_shapes,
     names_of,
-)  # fmt: skip
+)
 from tests.plugin import Services
 
 APPS = ("scheduling", "billing", "tenants")

@@ -14,7 +14,8 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies import registry
 from evenshare_core.policies.sharing import oef
 from scheduling.models import Lease, Round, RoundBlob
-from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round, round_decision
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.stored import round_decision
 from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")

@@ -13,7 +13,7 @@ import pytest
 
 from evenshare_core.units import SECOND_US
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import ExecutorError, Launch, ReportState, Stop, token_job
+from scheduling.engine.executors.base import ExecutorError, Launch, ReportState, Stop, token_job
 from scheduling.engine.executors.local_spec import LeaseSpec
 from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.engine.executors.slurm.users import UserRefusedError

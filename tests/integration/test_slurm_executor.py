@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import (
+from scheduling.engine.executors.base import (
     ExecutorError,
     Extension,
     Launch,

@@ -10,7 +10,7 @@ import pytest
 
 from evenshare_core.units import SECOND_US
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import Report, token_job
+from scheduling.engine.executors.base import Report, token_job
 from scheduling.models import Job
 from tests.integration.executor_contract import CallsContract, ExecutorContract, Stage
 from tests.integration.executor_faults import FaultyExecutorContract

@@ -15,7 +15,7 @@ from evenshare.runtime.sets import complete_sets
 from portal.demo.slurm.cluster import SlurmCluster
 from portal.demo.slurm.config import SlurmNode
 from portal.demo.slurm.processes import kill_processes, processes
-from scheduling.engine.executors import ReportState, token_job
+from scheduling.engine.executors.base import ReportState, token_job
 from scheduling.engine.executors.shim.rendezvous import FIRST_PORT, PORTS, free_port_of
 from tests.architecture.sources import ROOT
 from tests.integration.slurm_gangs import begins, next_lease, reaches

@@ -15,7 +15,7 @@ import pytest
 
 from evenshare.runtime.sets import complete_sets
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import ReportState
+from scheduling.engine.executors.base import ReportState
 from tests.architecture.sources import ROOT
 from tests.integration.slurm_gangs import begins, next_lease, reaches
 from tests.integration.slurm_world import SlurmWorld, slurm_world

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.engine.executors import CALL_S, ExecutorError
+from scheduling.engine.executors.base import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm import commands
 from scheduling.engine.executors.slurm.commands import (
     SUBMITTERS,

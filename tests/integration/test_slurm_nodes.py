@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine import node_states
-from scheduling.engine.executors import ExecutorError
+from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.node_source import EngineNode
 from scheduling.engine.executors.slurm.executor import SlurmExecutor
 from scheduling.models import LeaseSlot, Node, Pool, PriceSetting

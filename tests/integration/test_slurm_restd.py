@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scheduling.engine.executors import ExecutorError
+from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.node_source import EngineNodeState
 from scheduling.engine.executors.slurm import restd_http
 from scheduling.engine.executors.slurm.commands import (

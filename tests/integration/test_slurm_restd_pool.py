@@ -15,7 +15,13 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from evenshare_core.units import SECOND_US
-from scheduling.engine.executors import ExecutorError, Extension, Launch, ReportState, token_job
+from scheduling.engine.executors.base import (
+    ExecutorError,
+    Extension,
+    Launch,
+    ReportState,
+    token_job,
+)
 from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.models import Pool
 from tests.integration.slurm_world import SlurmWorld, make_lab, slurm_world

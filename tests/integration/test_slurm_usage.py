@@ -12,7 +12,7 @@ import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import ReportState, token_job
+from scheduling.engine.executors.base import ReportState, token_job
 from scheduling.engine.executors.local_usage import GpuState
 from scheduling.models import Job, Lease, LeaseSlot
 from scheduling.services.usage import JobUsage, job_usage, newest_leases

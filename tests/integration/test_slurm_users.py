@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import ReportState, token_job
+from scheduling.engine.executors.base import ReportState, token_job
 from scheduling.engine.executors.local_files import read_usage
 from scheduling.engine.executors.local_usage import parse_usage
 from scheduling.engine.executors.shim.files import lease_folder

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import Launch, ReportState, token_job
+from scheduling.engine.executors.base import Launch, ReportState, token_job
 from scheduling.engine.executors.slurm import executor
 from scheduling.engine.executors.slurm.commands import SlurmJob, is_over, job_name
 from tests.integration.slurm_users_world import UsersWorld, users_cluster, users_world

@@ -11,7 +11,7 @@ import pytest
 
 from evenshare_core.domain.instants import from_us
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import ExecutorError, Launch, ReportState, token_job
+from scheduling.engine.executors.base import ExecutorError, Launch, ReportState, token_job
 from scheduling.engine.executors.slurm.commands import Slurm, is_over
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from tests.integration.slurm_users_world import (

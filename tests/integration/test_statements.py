@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 
 from billing.models import Entry, Transfer, UsageShare
-from billing.selectors import (
-    StatementPeriod,
-    account_statement,
-    account_summary,
-    statement_lines,
-)
+from billing.selectors.accounts import account_summary
+from billing.selectors.statements import StatementPeriod, account_statement, statement_lines
 from tests.integration.metering_story import Story, at
 
 pytestmark = pytest.mark.django_db

@@ -16,7 +16,7 @@ from scheduling.selectors.rounds.replay import replay_stored_round
 from scheduling.services.pool_export import export_pool
 from tenants.models import Budget
 from tests.factories import Cluster, cluster
-from tests.functional.test_preemption_pages import words
+from tests.functional.page_text import sentences
 from tests.functional.visitors import town
 from tests.toy_policy.lengths import POLICY
 
@@ -100,10 +100,10 @@ class TestPages:
         job, plain = there.submit(), there.submit(2)
         there.cluster.pool.refresh_from_db()
         there.play(1)
-        page = words(there.owner.get(f"/jobs/{job.uid}/").content.decode())
+        page = sentences(there.owner.get(f"/jobs/{job.uid}/").content.decode())
         assert "1 own, for 1 h." in page
         assert "lease length 1 h" in page
-        page = words(there.owner.get(f"/jobs/{plain.uid}/").content.decode())
+        page = sentences(there.owner.get(f"/jobs/{plain.uid}/").content.decode())
         assert "2 own." in page
         assert "lease length 15 min" in page
         shown = {
@@ -111,5 +111,5 @@ class TestPages:
             for row in there.owner.get("/api/v1/jobs").json()["results"]
         }
         assert shown == {str(job.uid): 3600.0, str(plain.uid): 900.0}
-        page = words(there.owner.get(f"/pools/{job.pool.name}/rounds/1/").content.decode())
+        page = sentences(there.owner.get(f"/pools/{job.pool.name}/rounds/1/").content.decode())
         assert page.count("for 1 h") == 1

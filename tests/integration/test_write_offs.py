@@ -14,7 +14,7 @@ from billing.models import UsageLine
 from evenshare_core.domain.instants import to_us
 from scheduling.engine import rounds as engine
 from scheduling.engine.clock import wall_now
-from scheduling.engine.executors import ExecutorError, Report, Stop
+from scheduling.engine.executors.base import ExecutorError, Report, Stop
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import (
     ExecutorHealth,

@@ -26,7 +26,10 @@ DECIDED, REPORTED, CALLED = (
     )
 )
 CALLS = "tests/integration/test_executor_calls.py"
-TWINS = "tests/integration/test_metering_twins.py"
+TWINS = (
+    "tests/integration/test_ledger.py::TestConcurrency"
+    "::test_locked_pool_is_skipped_by_meter_and_settlement"
+)
 CONTRACT = "tests/integration/test_local_executor_contract.py::TestVirtualExecutor"
 
 

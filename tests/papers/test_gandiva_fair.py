@@ -296,8 +296,7 @@ class TestTrades:
 
     def test_traded_gpus_count_as_own(self) -> None:
         """Because jobs take turns, a tenant may briefly hold more of a type than on average."""
-        terms = [term for row in _table_3(60)[40:]
-                 for term in _terms(row)]  # fmt: skip
+        terms = [term for row in _table_3(60)[40:] for term in _terms(row)]
         borrowed = sum(term.borrowed for term in terms)
         assert borrowed <= 0.1 * sum(term.own + term.borrowed for term in terms)
 

@@ -17,16 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.money.fixed_point import to_text
-from evenshare_core.money.revenue import (
+from evenshare_core.money.revenue.idle import (
     OPERATOR,
-    ClosedTerm,
-    Event,
     IdleSums,
     LendableQuota,
-    Sweep,
     split_charge,
     weights_between,
 )
+from evenshare_core.money.revenue.records import ClosedTerm, Event
+from evenshare_core.money.revenue.terms import Sweep
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
 
 A, B, C = 1, 2, 3

@@ -357,7 +357,7 @@ def life(seed: int, rounds: int = 120, **options: Any) -> list[tuple[Snapshot, D
         make_nodes({"v100": 2}, 8),
         tuple(Entitlement(one, "v100", gpus) for one, gpus in ((1, 2), (2, 3), (3, 11))),
         {"v100": (CREDIT_MICRO, 2000)},
-    )  # fmt: skip
+    )
     rules = Rules("market", options, round_us=120 * SECOND_US, lease_us=600 * SECOND_US)
     state = SimulationState(cluster, random_jobs(rng), rules)
     rows = []

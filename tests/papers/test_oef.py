@@ -13,13 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from evenshare_core.formulations.problems import Array
-from evenshare_core.formulations.shares import (
-    ShareProblem,
-    ShareSolution,
-    solve_shares,
-    virtual_tenants,
-)
+from evenshare_core.formulations.problems import Array, ShareProblem, ShareSolution, virtual_tenants
+from evenshare_core.formulations.shares import solve_shares
 
 F = Fraction
 Number = Fraction | float

@@ -18,7 +18,7 @@ import pytest
 
 from evenshare_core.money.fixed_point import charge_micro
 from evenshare_core.money.pricing import posted_price_micro
-from evenshare_core.money.revenue import IdleSums, split_charge, weights_between
+from evenshare_core.money.revenue.idle import IdleSums, split_charge, weights_between
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
 
 USER_1, USER_2 = 1, 2

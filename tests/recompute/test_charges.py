@@ -10,7 +10,8 @@ import pytest
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.money.fixed_point import to_text
-from evenshare_core.money.revenue import Event, Sweep
+from evenshare_core.money.revenue.records import Event
+from evenshare_core.money.revenue.terms import Sweep
 from tests.recompute.charges import (
     HOUR,
     OPERATOR,

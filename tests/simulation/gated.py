@@ -12,7 +12,7 @@ from random import Random
 
 from django.db import connection
 
-from scheduling.engine.executors import (
+from scheduling.engine.executors.base import (
     ExecutorError,
     Extension,
     Launch,

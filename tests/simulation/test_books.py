@@ -9,7 +9,8 @@ import pytest
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.money.fixed_point import to_text
-from evenshare_core.money.revenue import ClosedTerm, Event, Sweep
+from evenshare_core.money.revenue.records import ClosedTerm, Event
+from evenshare_core.money.revenue.terms import Sweep
 from evenshare_core.simulation.books import Books, TermRecord
 from evenshare_core.units import SECOND_US
 

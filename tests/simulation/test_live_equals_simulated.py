@@ -31,7 +31,7 @@ from evenshare_core.simulation.workloads import Cluster as SimCluster
 from evenshare_core.simulation.workloads import SimJob, job_resources
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
-from scheduling.engine.executors import Launch, ReportState, lease_token
+from scheduling.engine.executors.base import Launch, ReportState, lease_token
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseTerm, Round, VirtualWork

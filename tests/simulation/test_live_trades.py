@@ -21,7 +21,8 @@ from evenshare_core.simulation.simulator import SimulationResult
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import SECOND_US
 from scheduling.models import LeaseEvent, Pool, Round
-from scheduling.selectors.rounds.replay import replay_stored_round, round_values
+from scheduling.selectors.rounds.replay import replay_stored_round
+from scheduling.selectors.rounds.stored import round_values
 from tests.factories import BEGIN, Cluster, cluster
 from tests.round_states import left_by
 from tests.simulation.test_live_equals_simulated import (

@@ -36,7 +36,7 @@ from scheduling.models import (
     Profile,
     Round,
     VirtualWork,
-)  # fmt: skip
+)
 from scheduling.requests.pools import LENGTHS
 from scheduling.selectors.rounds.following import Follower
 from scheduling.selectors.rounds.replay import replay_stored_round

@@ -227,7 +227,7 @@ class TestErrors:
             (("--trace", CHRONUS, "--set", "MIX9", "--nodes", "1"), "has no job in set 'MIX9'"),
             (("--trace", CHRONUS, "--set", "SLO", "--speeds", GAVEL, *TYPES), "no speeds of model"),
         ],
-    )  # fmt: skip
+    )
     def test_rejects_invalid_arguments(self, args: tuple[str, ...], says: str) -> None:
         with pytest.raises(CommandError, match=re.escape(says)):
             command(*args)

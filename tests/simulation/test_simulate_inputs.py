@@ -229,7 +229,7 @@ class TestProfiles:
         profiles = runs.file(
             *("p.csv", "model,tenant,gpu_type,speed"),
             *("m,,v100,1", "m,,k80,1", "m,b,v100,2", "m,b,k80,1"),
-        )  # fmt: skip
+        )
         pool = ("--gpu-types", "k80:1,v100:1", "--gpus-per-node", "4", "--policy", "fifo")
         jobs = ("of-a,a,1,0,100,m,v100", "of-b,b,1,0,100,m,v100")
         runs.run(

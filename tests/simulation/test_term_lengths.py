@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.invariants import InvariantViolation
 from evenshare_core.policies import registry
-from evenshare_core.policies.base import InvariantViolation
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.units import SECOND_US

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from billing.selectors import PriceRow
+from billing.selectors.prices import PriceRow
 from portal.charts.explore.chart import Label, PageChart, Series, axis_range, through
 from portal.charts.explore.looks import BASE, PRICE, QUOTA
 from portal.charts.figures import NONE, credits_text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
-from types import TracebackType
 
 from .config import HOST
 
@@ -30,12 +29,7 @@ class ReservedPorts:
     def __enter__(self) -> ReservedPorts:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

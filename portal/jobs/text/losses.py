@@ -9,7 +9,7 @@ from typing import NamedTuple
 from portal.charts.figures import duration, plural, thousands
 from portal.jobs.text.job import preempted
 from portal.jobs.text.output import output_lines
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.local_files import read_log
 from scheduling.models import Job
 from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView

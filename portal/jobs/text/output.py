@@ -13,7 +13,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from portal.charts.figures import thousands
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
 from scheduling.engine.executors.local_spec import LOG_BYTES
 from scheduling.models import Job

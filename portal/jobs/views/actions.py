@@ -15,7 +15,7 @@ from portal.common.access import access, signed_in
 from portal.jobs.views.jobs import job_or_404
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
-from scheduling.services import cancel_job
+from scheduling.services.jobs import cancel_job
 from tenants.permissions import Action, may_in_tenant
 
 

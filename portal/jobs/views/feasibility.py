@@ -15,7 +15,7 @@ from portal.jobs.text.answer import preview_text
 from scheduling.engine.clock import Clocks
 from scheduling.selectors.jobs.reasons import any_of, why
 from scheduling.selectors.pools.offers import PoolOffer
-from scheduling.services import DryRun, dry_run_job
+from scheduling.services.dry_run import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 

@@ -45,7 +45,7 @@ from portal.jobs.forms.submit import (
 )
 from portal.jobs.views.feasibility import Feasibility, answer_feasibility
 from scheduling.engine.clock import read_clock
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.requests.job_deadline import TEXT_MAX
 from scheduling.requests.jobs import DURATION_S
 from scheduling.selectors.jobs.clones import free_job_name, submitted_duration_us
@@ -57,7 +57,7 @@ from scheduling.selectors.jobs.tenant_jobs import (
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.pools.offers import PoolOffer, pool_offer
 from scheduling.selectors.tenants.prospects import StartProspect, prospects
-from scheduling.services import PendingLimitError, submit_job
+from scheduling.services.submit import PendingLimitError, submit_job
 from tenants.idempotency import InFlightError, MismatchError
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User

@@ -13,7 +13,7 @@ from billing.selectors.factors import IncomeFactors, LineFactors
 from billing.selectors.income import IncomeLine
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro
-from evenshare_core.money.revenue import CountedSpan, IdleStep
+from evenshare_core.money.revenue.factors import CountedSpan, IdleStep
 from evenshare_core.units import SECOND_US
 from portal.charts.notes import Instant
 from portal.common.clocks import Clocks

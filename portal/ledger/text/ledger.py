@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from billing.models import Transfer
-from billing.selectors import AccountSummary, LedgerEntry, LedgerRow
+from billing.selectors.accounts import AccountSummary, LedgerEntry, LedgerRow
 from billing.selectors.income import IncomeLine
 from portal.charts.figures import apportion, credits_text, thousands
 from portal.charts.notes import LineItem, Note, Stat, credit_note

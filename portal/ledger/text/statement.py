@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import NamedTuple
 
 from billing.models import Transfer
-from billing.selectors import LATE, CounterpartyTotal, PeriodTotal, StatementLine, StatementPeriod
 from billing.selectors.contribution import OTHERS
+from billing.selectors.statements import (
+    LATE,
+    CounterpartyTotal,
+    PeriodTotal,
+    StatementLine,
+    StatementPeriod,
+)
 from portal.charts.figures import credits_text
 from portal.common.files import Columns
 from scheduling.selectors.visibility import OTHER_TENANT, Visibility
@@ -57,9 +63,10 @@ def counterparty_rows(
         if name is None:
             hidden.append(total)
         else:
-            rows.append(total._replace(name=name))
+            rows.append(replace(total, name=name))
     if hidden:
-        others = hidden[0]._replace(
+        others = replace(
+            hidden[0],
             name=OTHERS,
             transfers=sum(row.transfers for row in hidden),
             earned=sum((row.earned for row in hidden), Decimal(0)),

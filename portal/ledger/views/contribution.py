@@ -9,11 +9,11 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from billing.selectors import StatementPeriod
 from billing.selectors.contribution import contribution, named_sums
 from billing.selectors.income import LineKey, income_lines, visible_lines
 from billing.selectors.quota_use import QUOTA_USE_MOST, counted_quota
 from billing.selectors.revenue import RevenueHistory, alpha_item, revenue_history
+from billing.selectors.statements import StatementPeriod
 from portal.common.access import access, pool_or_404, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import clocks, pool_now
 from portal.common.files import csv_file, lines_asked, no_file

@@ -16,21 +16,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from billing.requests import GiftRequest
-from billing.selectors import (
-    LedgerRow,
-    StatementPeriod,
-    account_statement,
-    account_summary,
-    find_transfer,
-    ledger_page,
-    ledger_row,
-    statement_lines,
-)
+from billing.selectors.accounts import LedgerRow, account_summary, ledger_page, ledger_row
 from billing.selectors.balances import Balance, balances
 from billing.selectors.clock import book_now
 from billing.selectors.credit import credit_states, ids_of, receivers, transfer_wishes
 from billing.selectors.hours import account_hours
 from billing.selectors.income import lines_of_transfer
+from billing.selectors.statements import StatementPeriod, account_statement, statement_lines
+from billing.selectors.usage import find_transfer
 from billing.services.transfers import ask_transfer
 from portal.charts.bars import hash_groups
 from portal.charts.explore.money import account_chart

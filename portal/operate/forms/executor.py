@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from portal.common.forms import text
-from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.pool_options import FIELD, default_options, required_options
 from scheduling.models import Pool
 from scheduling.selectors.pools.executors import name_of_options

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from billing.selectors import PriceRow
+from billing.selectors.prices import PriceRow
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro, surcharge_target_micro
 from evenshare_core.units import ONE_MILLI

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from billing.selectors import PriceRow
+from billing.selectors.prices import PriceRow
 from portal.charts.explore.prices import forecast_chart, price_chart
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Note, price_lines

@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from billing.selectors import prices_now
+from billing.selectors.prices import prices_now
 from portal.common.access import signed_in, visible_pool_names
 from portal.common.clocks import clocks
 from portal.site.context import line_of

@@ -12,7 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from billing.selectors import (
+from billing.selectors.prices import (
     PriceRow,
     every_price,
     has_prices,

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.engine.executors import ExecutorError
+from scheduling.engine.executors.base import ExecutorError
 from scheduling.management.cluster_options import named_pool
 from scheduling.services.node_sync import (
     SyncedNode,

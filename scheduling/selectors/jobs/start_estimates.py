@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
-from django.db import connection
 from django.db.models import OuterRef, Subquery
 
 from evenshare_core.domain.reasons import Reason
@@ -18,6 +17,7 @@ from evenshare_core.simulation.starts import NoEstimate
 from scheduling.models import Job, Pool, StartEstimate, StartForecast
 from tenants.answers import Answer, Hidden, one_of
 from tenants.scopes import site_reading
+from tenants.sql import fetch_rows
 
 # Texts for the reasons for which there is no estimate.
 NO_ESTIMATE: Mapping[str, str] = {
@@ -241,9 +241,10 @@ def read_calibration(pool_id: int, until: datetime, window: timedelta) -> Calibr
     """
     since = until - window
     begin_s, end_s = since.timestamp(), until.timestamp()
-    with site_reading(), connection.cursor() as cursor:
-        cursor.execute(_COUNTS, {"pool": pool_id, "since": begin_s, "until": end_s, "steps": STEPS})
-        rows = cursor.fetchall()
+    with site_reading():
+        rows = fetch_rows(
+            _COUNTS, {"pool": pool_id, "since": begin_s, "until": end_s, "steps": STEPS}
+        )
         done = StartForecast.objects.filter(pool_id=pool_id, state=StartForecast.State.DONE)
         newest = done.order_by("-id").first()
     counts = [[0, 0, 0, 0] for _ in range(STEPS)]

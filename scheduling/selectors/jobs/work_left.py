@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection
-
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.simulation.present import Work
 from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
+from tenants.sql import fetch_rows
 
 UNKNOWN_US = HOUR_US  # used if no job of the pool has ended yet
 LEAST_US = SECOND_US
@@ -140,19 +139,21 @@ def _held(snapshot: Snapshot) -> dict[int, _Held]:
     profiles = {row.id: row for row in snapshot.profiles}
     present = [lease.id for lease in snapshot.leases]
     held: dict[int, _Held] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(_HELD, [list(jobs), present, snapshot.at_us / SECOND_US])
-        for job_id, gpu_type, count, started_us, held_us in cursor.fetchall():
-            row = held.setdefault(job_id, _Held())
-            row.leases += count
-            row.started_us = min(started_us, row.started_us or started_us)
-            row.held_us += int(held_us)
-            speed_milli = _speed_milli(jobs[job_id], profiles, gpu_type)
-            row.done_us += int(held_us) * speed_milli // ONE_MILLI
+    for job_id, gpu_type, count, started_us, held_us in fetch_rows(
+        _HELD, [list(jobs), present, snapshot.at_us / SECOND_US]
+    ):
+        row = held.setdefault(job_id, _Held())
+        row.leases += count
+        row.started_us = min(started_us, row.started_us or started_us)
+        row.held_us += int(held_us)
+        speed_milli = _speed_milli(jobs[job_id], profiles, gpu_type)
+        row.done_us += int(held_us) * speed_milli // ONE_MILLI
     return held
 
 
 def _medians(snapshot: Snapshot) -> dict[int | None, int]:
-    with connection.cursor() as cursor:
-        cursor.execute(_MEDIANS, [snapshot.pool, snapshot.at_us / SECOND_US])
-        return {tenant: int(median) for tenant, median in cursor.fetchall() if median}
+    return {
+        tenant: int(median)
+        for tenant, median in fetch_rows(_MEDIANS, [snapshot.pool, snapshot.at_us / SECOND_US])
+        if median
+    }

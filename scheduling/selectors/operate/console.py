@@ -21,7 +21,8 @@ from scheduling.models import (
     RoundScrub,
 )
 from scheduling.selectors.pools.lines import PoolFacts, pool_facts
-from tenants.models import Budget, Quota
+from tenants.models import Budget
+from tenants.selectors.quotas import quotas_in_force
 
 # If an intent is open for more rounds than this, it does not reach its executor.
 STUCK_ROUNDS = 3
@@ -173,8 +174,7 @@ def quotas_above_capacity(now: dict[int, datetime]) -> list[QuotaExcess]:
     excesses = []
     for pool_id, at in now.items():
         sums = (
-            Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
-            .filter(Q(valid_until__isnull=True) | Q(valid_until__gt=at))
+            quotas_in_force(pool_id, at)
             .values("gpu_type", "gpu_type__name", "pool__name")
             .annotate(all=Sum("gpus"))
             .order_by("gpu_type")
@@ -256,9 +256,9 @@ class RoundStats:
     fallback: str
 
 
-def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
+def last_rounds(pool_id: int) -> list[RoundStats]:
     """Return a pool's last rounds, newest first."""
-    rows = Round.objects.filter(pool_id=pool_id).order_by("-number")[:limit]
+    rows = Round.objects.filter(pool_id=pool_id).order_by("-number")[:HEALTH_ROUNDS]
     return [
         RoundStats(
             number=row.number,

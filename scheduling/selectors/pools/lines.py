@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
-
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError, Options
 from scheduling.models import Pool, PoolClock
+from tenants.sql import fetch_rows
 
 _FACTS = """
 SELECT p.id, p.name, p.policy, p.round_s, p.lease_s,
@@ -95,9 +94,7 @@ def pools_of_book(book: str) -> list[PoolFacts]:
 
 
 def _facts(where: str, value: int | str | list[str]) -> list[PoolFacts]:
-    with connection.cursor() as cursor:
-        cursor.execute(_FACTS + where, [value])
-        return [_read_facts(row) for row in cursor.fetchall()]
+    return [_read_facts(row) for row in fetch_rows(_FACTS + where, [value])]
 
 
 def _read_facts(row: tuple[Any, ...]) -> PoolFacts:
@@ -202,7 +199,5 @@ LEFT JOIN LATERAL (
 
 def pool_so_far(pool_id: int) -> PoolSoFar:
     """Return a pool's totals since it started. Counts whole tables: for the front page only."""
-    with connection.cursor() as cursor:
-        cursor.execute(_SO_FAR, {"pool": pool_id})
-        row = cursor.fetchone()
+    (row,) = fetch_rows(_SO_FAR, {"pool": pool_id})
     return PoolSoFar(*row)

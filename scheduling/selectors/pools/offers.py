@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import connection
+from tenants.sql import fetch_rows
 
 _OFFER = """
 SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.policy, p.options::text, p.lease_s,
@@ -73,12 +73,10 @@ def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
     """Return a pool in which a tenant has or had quota, or None for any other name."""
     if not name:
         return None
-    with connection.cursor() as cursor:
-        cursor.execute(_OFFER, [tenant_id, tenant_id, name, tenant_id])
-        row = cursor.fetchone()
-    if row is None:
+    rows = fetch_rows(_OFFER, [tenant_id, tenant_id, name, tenant_id])
+    if not rows:
         return None
-    id_, name_, executor, on_demand, book, policy, options, usual_s, *rest = row
+    id_, name_, executor, on_demand, book, policy, options, usual_s, *rest = rows[0]
     lease_s, round_s, gpus, profiles, at_most = rest
     return PoolOffer(
         id_,

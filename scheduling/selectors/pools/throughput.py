@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
-
 from scheduling.models import Round
 from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.sql import fetch_rows
 
 # The number of rounds that are read; a chart shows about POINTS of them.
 ROUNDS, POINTS = 2000, 200
@@ -87,9 +86,7 @@ def read_throughput(pool_id: int, visibility: Visibility, *, since: datetime) ->
 
 
 def _moments(pool_id: int, since: datetime) -> list[ThroughputPoint]:
-    with connection.cursor() as cursor:
-        cursor.execute(_MOMENTS, [pool_id, since, ROUNDS])
-        return [ThroughputPoint(*row) for row in cursor.fetchall()]
+    return [ThroughputPoint(*row) for row in fetch_rows(_MOMENTS, [pool_id, since, ROUNDS])]
 
 
 def policy_periods(moments: Sequence[ThroughputPoint]) -> tuple[PolicyPeriod, ...]:
@@ -158,6 +155,6 @@ def tenant_throughput(
 
     The result is empty for pools without profiles.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_OWN, [pool_id, since, POINTS, tenant_id])
-        return tuple(ThroughputPoint(*row) for row in cursor.fetchall())
+    return tuple(
+        ThroughputPoint(*row) for row in fetch_rows(_OWN, [pool_id, since, POINTS, tenant_id])
+    )

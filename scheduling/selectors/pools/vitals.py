@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
 from django.db.models import Count, Q
 
 from scheduling.models import Job, Lease, PoolClock
+from tenants.sql import fetch_rows
 
 _POOLS = """
 SELECT p.id, p.name, p.policy, p.round_s,
@@ -203,9 +203,7 @@ class CertificateVitals:
 
 def certificate_vitals() -> list[CertificateVitals]:
     """Return the certificates of all pools' last rounds. A single query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_CERTIFIED)
-        rows = cursor.fetchall()
+    rows = fetch_rows(_CERTIFIED)
     vitals: dict[int, CertificateVitals] = {}
     for pool, age_s, failed, name, verdict, count in rows:
         one = vitals.setdefault(pool, CertificateVitals(pool, max(0.0, age_s), failed, {}))
@@ -216,9 +214,7 @@ def certificate_vitals() -> list[CertificateVitals]:
 
 def pool_vitals() -> list[PoolVitals]:
     """Return the health of all pools. A single query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_POOLS)
-        rows = cursor.fetchall()
+    rows = fetch_rows(_POOLS)
     return [_vitals(row) for row in rows]
 
 
@@ -263,9 +259,7 @@ def live_leases() -> dict[tuple[int, str], int]:
 
 def gpu_counts() -> list[GpuCount]:
     """Return the GPUs of all pools by type. A single query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_GPUS)
-        return [GpuCount(*row) for row in cursor.fetchall()]
+    return [GpuCount(*row) for row in fetch_rows(_GPUS)]
 
 
 def rounds_since(after: Mapping[int, int], *, limit: int) -> list[RoundsSince]:
@@ -273,6 +267,7 @@ def rounds_since(after: Mapping[int, int], *, limit: int) -> list[RoundsSince]:
 
     A single query.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_ROUNDS, [list(after.keys()), list(after.values()), limit])
-        return [RoundsSince(*(int(value) for value in row)) for row in cursor.fetchall()]
+    return [
+        RoundsSince(*(int(value) for value in row))
+        for row in fetch_rows(_ROUNDS, [list(after.keys()), list(after.values()), limit])
+    ]

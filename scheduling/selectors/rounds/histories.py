@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
-
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.units import SECOND_US
 from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.sql import fetch_rows
 
 POINTS = 200
 
@@ -113,18 +112,14 @@ def claim_history(
     points: int = POINTS,
 ) -> list[ClaimHistoryPoint]:
     """Return a tenant's claims over the rounds of [since, until), oldest first. A single query."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _CLAIM,
-            {
-                "pool": pool_id,
-                "tenant": tenant_id,
-                "since": since,
-                "until": until,
-                "points": points,
-            },
-        )
-        return [ClaimHistoryPoint(*row) for row in cursor.fetchall()]
+    given = {
+        "pool": pool_id,
+        "tenant": tenant_id,
+        "since": since,
+        "until": until,
+        "points": points,
+    }
+    return [ClaimHistoryPoint(*row) for row in fetch_rows(_CLAIM, given)]
 
 
 def pool_history(
@@ -140,9 +135,7 @@ def pool_history(
 
     `gpu_type`: use and quota are of this type; of all types if empty.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_POOL, {"pool": pool_id, "since": since, "until": until, "points": points})
-        rows = cursor.fetchall()
+    rows = fetch_rows(_POOL, {"pool": pool_id, "since": since, "until": until, "points": points})
     at = tuple(dict.fromkeys(row[1] for row in rows))
     place = {instant: index for index, instant in enumerate(at)}
     sums: dict[int | None, _Sums] = {}

@@ -19,24 +19,10 @@ from scheduling.selectors.rounds.stored import (
     DamagedRoundError,
     ReplayError,
     kept_rounds,
-    round_bytes,
-    round_decision,
     round_values,
     row_damages,
     with_seals,
 )
-
-__all__ = [
-    "DamagedRoundError",
-    "Replay",
-    "ReplayError",
-    "certificate_same",
-    "find_rounds",
-    "replay_stored_round",
-    "round_bytes",
-    "round_decision",
-    "round_values",
-]
 
 
 class MissingPolicyError(ReplayError):

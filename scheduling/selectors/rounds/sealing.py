@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db import connection
-
 from scheduling.models import RoundSealing
+from tenants.sql import fetch_rows
 
 # A failed sealing is tried again with the next committed round, and hourly.
 _UNSEALED = """
@@ -40,9 +39,7 @@ class FailedSealing:
 
 def unsealed_pools() -> list[int]:
     """Return the pools with rounds that wait to be sealed. A single query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_UNSEALED)
-        return [pool_id for (pool_id,) in cursor.fetchall()]
+    return [pool_id for (pool_id,) in fetch_rows(_UNSEALED)]
 
 
 def sealing_problems() -> tuple[list[FailedSealing], list[ChainFindings]]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from django.db import connection
 from django.db.models import Count, Max, Min, Sum
 
 from scheduling.models import RoundArchive, RoundArchiving
+from tenants.sql import fetch_rows
 
 _DATABASE = """
 SELECT day, count(DISTINCT number), sum(bytes) FROM (
@@ -88,9 +88,10 @@ class RoundSpace:
 
 def round_space(pool_id: int, today: date) -> RoundSpace:
     """Return the space of a pool's stored rounds. Four queries."""
-    with connection.cursor() as cursor:
-        cursor.execute(_DATABASE, {"pool": pool_id})
-        database = {day: (int(rounds), int(size)) for day, rounds, size in cursor.fetchall()}
+    database = {
+        day: (int(rounds), int(size))
+        for day, rounds, size in fetch_rows(_DATABASE, {"pool": pool_id})
+    }
     kept = RoundArchive.objects.filter(pool_id=pool_id, dropped_at=None)
     files = {
         row["day"]: (int(row["last"] - row["first"] + 1), int(row["size"]))
@@ -123,9 +124,7 @@ def file_problems() -> list[str]:
 
     A single query.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_PROBLEMS)
-        rows = cursor.fetchall()
+    rows = fetch_rows(_PROBLEMS)
     problems = []
     for pool, failure, count, problem in rows:
         if failure:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, TypeVar
 
 import msgspec
-from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.expressions import RawSQL
 
@@ -23,6 +22,7 @@ from scheduling.models import Round, RoundArchive, RoundBlob
 from scheduling.selectors.rounds import files as round_files
 from scheduling.selectors.rounds.files import ArchiveError, archive_of, is_dropped, read_part
 from tenants.answers import Answer, one_of
+from tenants.sql import fetch_rows
 
 # Partitions of whole days are dropped when they are older than seven days. The database's date may
 # be a day later than the date of the round's decision.
@@ -227,10 +227,9 @@ def _missing(round_: Round) -> list[Damage]:
 def _surely_kept(round_: Round) -> bool:
     if not round_.snapshot_sha256:
         return False
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT %s >= current_date - %s", [round_.wall_at, SURELY_KEPT_DAYS])
-        (kept,) = cursor.fetchone() or (False,)
-    return bool(kept)
+    query = "SELECT %s >= current_date - %s"
+    ((is_kept,),) = fetch_rows(query, [round_.wall_at, SURELY_KEPT_DAYS])
+    return bool(is_kept)
 
 
 def _read(round_: Round, data: bytes, value_type: type[ValueT]) -> ValueT:

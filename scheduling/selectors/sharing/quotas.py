@@ -9,6 +9,7 @@ from evenshare_core.domain.entitlements import Entitlement, Mode
 from scheduling.selectors.sharing.settings import narrowed, sharing_rules
 from tenants.answers import Answer
 from tenants.models import Quota
+from tenants.selectors.quotas import quotas_in_force
 
 
 class QuotaRow(Answer, frozen=True):
@@ -57,10 +58,8 @@ def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement
     of another. The quotas are limited by the tenants' own settings, and by their offers at the last
     posted price.
     """
-    rows = (
-        Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
-        .exclude(valid_until__lte=at)
-        .values_list("tenant_id", "gpu_type__name", "gpus", "mode", "lend_limit")
+    rows = quotas_in_force(pool_id, at).values_list(
+        "tenant_id", "gpu_type__name", "gpus", "mode", "lend_limit"
     )
     bounds = [
         Entitlement(tenant, gpu_type, gpus, Mode(mode), lend_limit=lends)

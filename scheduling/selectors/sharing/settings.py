@@ -8,13 +8,12 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from django.db import connection
-
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.offers import Offer, OwnSharing, narrow, offered
 from evenshare_core.money.fixed_point import to_micro
 from scheduling.selectors.rounds.states import posted_rows
 from tenants.models import PriceLimit
+from tenants.sql import fetch_rows
 
 # An offer is open from its creation until its end (exclusive). After it is revoked, no later
 # snapshot counts it, even a snapshot of an earlier time.
@@ -74,9 +73,7 @@ def sharing_rules(
     A single query.
     """
     wanted = None if tenants is None else list(tenants)
-    with connection.cursor() as cursor:
-        cursor.execute(_RULES, {"pool": pool_id, "at": at, "tenants": wanted})
-        rows = cursor.fetchall()
+    rows = fetch_rows(_RULES, {"pool": pool_id, "at": at, "tenants": wanted})
     return {
         (tenant, gpu_type): SharingRule(
             OwnSharing(Mode(mode), borrow_limit, lend_limit, by_offer),

@@ -22,8 +22,9 @@ from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.quota_promises import pool_promise
 from scheduling.selectors.sharing.settings import SharingRule, posted_prices, sharing_rules
 from tenants.answers import Answer, Hidden, answer_of, answered_as
-from tenants.models import IdleOffer, Quota
+from tenants.models import IdleOffer
 from tenants.scopes import site_reading
+from tenants.selectors.quotas import quotas_in_force
 
 _DEFAULT = SharingRule(OwnSharing(), (), 0)
 
@@ -75,8 +76,8 @@ class SharingRow(Answer, frozen=True):
 def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow]:
     """Return a tenant's quotas in force in a pool, slowest type first. Four queries."""
     quotas = (
-        Quota.objects.filter(pool_id=pool_id, tenant_id=tenant_id, valid_from__lte=at)
-        .exclude(valid_until__lte=at)
+        quotas_in_force(pool_id, at)
+        .filter(tenant_id=tenant_id)
         .select_related("gpu_type")
         .order_by("gpu_type__rank", "gpu_type__name")
     )

@@ -24,8 +24,8 @@ from scheduling.selectors.jobs.too_large import Sizes, read_sizes, why_too_large
 from scheduling.selectors.rounds.stored import ReplayError, round_values
 from scheduling.selectors.sharing.quotas import kept_quotas
 from scheduling.selectors.sharing.settings import narrowed, sharing_rules
-from tenants.models import Quota
 from tenants.scopes import site_reading
+from tenants.selectors.quotas import quotas_in_force
 
 ZERO = Decimal("0.000000")
 HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
@@ -313,8 +313,8 @@ def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
     Two queries.
     """
     rows = (
-        Quota.objects.filter(pool_id=pool_id, tenant_id=tenant_id, valid_from__lte=at)
-        .exclude(valid_until__lte=at)
+        quotas_in_force(pool_id, at)
+        .filter(tenant_id=tenant_id)
         .order_by("gpu_type__rank", "gpu_type__name")
         .values_list("gpu_type__name", "gpus", "mode", "lend_limit")
     )

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import connection
-
 from evenshare_core.fairness.rho import rho_of
 from scheduling.models import Job
 from scheduling.selectors.tenants.dashboard import HOLDING
+from tenants.sql import fetch_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +69,14 @@ def pool_uses(tenant_id: int, times: Mapping[int, datetime]) -> list[PoolUse]:
     The quota is the one in the last round, or the quota in force if that round has no row of the
     tenant.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _USES,
-            {
-                "tenant": tenant_id,
-                "pools": list(times),
-                "times": list(times.values()),
-                "pending": Job.State.PENDING.value,
-                "holding": [state.value for state in HOLDING],
-            },
-        )
-        return [
-            PoolUse(pool, int(quota), int(own), int(borrowed), queued, received, deserved)
-            for pool, quota, own, borrowed, queued, received, deserved in cursor.fetchall()
-        ]
+    given = {
+        "tenant": tenant_id,
+        "pools": list(times),
+        "times": list(times.values()),
+        "pending": Job.State.PENDING.value,
+        "holding": [state.value for state in HOLDING],
+    }
+    return [
+        PoolUse(pool, int(quota), int(own), int(borrowed), queued, received, deserved)
+        for pool, quota, own, borrowed, queued, received, deserved in fetch_rows(_USES, given)
+    ]

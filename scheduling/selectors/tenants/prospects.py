@@ -20,6 +20,7 @@ from scheduling.selectors.sharing.settings import SharingRules, narrowed, sharin
 from tenants.models import Quota
 from tenants.scopes import site_reading
 from tenants.selectors.credit import credit_left
+from tenants.selectors.quotas import quotas_in_force
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +76,8 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
     nodes = Node.objects.filter(pool_id=pool_id, effective_state=Node.State.UP)
     up = dict(nodes.values_list("gpu_type__name").annotate(Sum("gpus")))
     types = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type__name")
-    quotas = {
-        row.gpu_type.name: row
-        for row in Quota.objects.select_related("gpu_type").filter(
-            Q(valid_until__isnull=True) | Q(valid_until__gt=at),
-            pool_id=pool_id,
-            tenant_id=tenant_id,
-            valid_from__lte=at,
-        )
-    }
+    own = quotas_in_force(pool_id, at).filter(tenant_id=tenant_id).select_related("gpu_type")
+    quotas = {row.gpu_type.name: row for row in own}
     live = Lease.objects.filter(pool_id=pool_id, state__in=Lease.LIVE_STATES)
     mine = Q(tenant_id=tenant_id)
     # Read the leases of all tenants, to count the free GPUs.

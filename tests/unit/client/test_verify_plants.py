@@ -214,9 +214,7 @@ class TestFalsification:
         before, line["verdict"] = line["verdict"], "holds"
         pool.rounds[2] = StagedRound(row.snapshot, row.decision, certificate)
         pool.seal()
-        self.assert_named(
-            verify_all(), f"certificate: {line['name']}: holds there, {before} here"
-        )  # fmt: skip
+        self.assert_named(verify_all(), f"certificate: {line['name']}: holds there, {before} here")
 
     def test_detects_swapped_pseudonyms(self, verify_all: Any, pool: StagedPool) -> None:
         def swap(_: int, data: bytes) -> bytes:

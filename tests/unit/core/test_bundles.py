@@ -81,7 +81,7 @@ class TestBundle:
             certificate=read.certificate,
             superseded=read.superseded,
             versions=read.versions,
-        )  # fmt: skip
+        )
         assert bundled(*round_) == data == again
 
     def test_names_map_job_numbers_to_ids(self, round_: tuple[Snapshot, Decision]) -> None:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.money.fixed_point import term_charge, worst_case_micro
-from evenshare_core.money.revenue import ClosedTerm, Event, Sweep
+from evenshare_core.money.revenue.records import ClosedTerm, Event
+from evenshare_core.money.revenue.terms import Sweep
 from evenshare_core.units import SECOND_US
 
 LEASE_S, ROUND_S = 900, 60

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.money.quota_use import EntitledStep, QuotaUse, UseStep, quota_time, quota_use
-from evenshare_core.money.revenue import OPERATOR, IdleSums, LendableQuota, weights_between
+from evenshare_core.money.revenue.idle import OPERATOR, IdleSums, LendableQuota, weights_between
 
 
 class TestWorkedExamples:

@@ -61,10 +61,8 @@ def private_round(policy: str, options: dict[str, Any] | None = None, **fields: 
             JobEstimate(11, EstimateSource.DECLARED, 10, overhead_us=FIGURES[Private.ESTIMATES]),
         ),
         profilers=(12,),
-        measured=(
-            MeasuredProfile(21, (("v100", 1000),), (("v100", speed),)),
-        ),
-    )  # fmt: skip
+        measured=(MeasuredProfile(21, (("v100", 1000),), (("v100", speed),)),),
+    )
     return replace(new, **fields)
 
 

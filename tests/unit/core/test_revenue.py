@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenshare_core.money.revenue import (
+from evenshare_core.money.revenue.idle import (
     OPERATOR,
     ChargeShare,
     IdleSums,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenshare_core.money.revenue import ClosedTerm, Event, Sweep, price_to_micro
+from evenshare_core.money.revenue.records import ClosedTerm, Event, price_to_micro
+from evenshare_core.money.revenue.terms import Sweep
 
 FIGURES = {"own": 1, "borrowed": 1, "price": "1.000000", "gpu_type": "v100"}
 

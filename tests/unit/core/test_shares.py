@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.formulations import oef_cooperative, oef_highs, shares
-from evenshare_core.formulations.problems import Array, SolverError
-from evenshare_core.formulations.shares import (
-    BACKENDS,
+from evenshare_core.formulations.problems import (
+    Array,
     ShareError,
     ShareProblem,
     ShareRule,
-    solve_shares,
+    SolverError,
     virtual_tenants,
 )
+from evenshare_core.formulations.shares import BACKENDS, solve_shares
 
 CHECKS = ("highs", "ortools", "pyomo")
 PROGRAMS = (

@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_text
-from evenshare_core.money.revenue import (
-    OPERATOR,
-    WEIGHT_LIMIT,
-    ClosedTerm,
-    FactorSweep,
-    IdleStep,
-    integrals_of,
-    part_of,
-)
+from evenshare_core.money.revenue.factors import FactorSweep, IdleStep, integrals_of, part_of
+from evenshare_core.money.revenue.idle import OPERATOR, WEIGHT_LIMIT
+from evenshare_core.money.revenue.records import ClosedTerm
 from evenshare_core.verification.statement import EARLIER, MISSING, verify_statement
 from evenshare_core.verification.statement_rows import StatementError, read_statement
 from evenshare_core.verification.verdict import Gap, Unproven

@@ -23,7 +23,7 @@ from evenshare_core.domain.decision import (
 )
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
-from evenshare_core.domain.invariants import violations
+from evenshare_core.domain.invariants import InvariantViolation, violations
 from evenshare_core.domain.measured_speeds import MeasuredProfile, MeasuredSpeed
 from evenshare_core.domain.reasons import PreemptionRule, Reason
 from evenshare_core.domain.snapshot import (
@@ -36,7 +36,7 @@ from evenshare_core.domain.snapshot import (
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies import registry
-from evenshare_core.policies.base import InvariantViolation, decide_round
+from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.shared.terms import settle
 from evenshare_core.units import REWARD_MICRO
 from tests.toy_policy.lengths import POLICY

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenshare_core.formulations.problems import Array, ShareProblem
-from evenshare_core.formulations.shares import ShareRule, solve_shares, sorted_rows
+from evenshare_core.formulations.problems import Array, ShareProblem, ShareRule
+from evenshare_core.formulations.shares import solve_shares, sorted_rows
 
 TOLERANCE = 1e-6
 # Speedups, GPUs, weights, and throughputs; the third is the example of docs/policies/oef.md.

@@ -261,9 +261,7 @@ class TestRecordsUnderHead:
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])
         record = read_record(rows[-1]["record"].encode())
-        rows[-1]["record"] = record_bytes(
-            msgspec.structs.replace(record, bundle="0" * 64)
-        ).decode()  # fmt: skip
+        rows[-1]["record"] = record_bytes(msgspec.structs.replace(record, bundle="0" * 64)).decode()
         files["records.json"] = json.dumps(rows).encode()
         assert any(
             "is not under its head" in text for text in texts(RoundHistory(files.get).head())

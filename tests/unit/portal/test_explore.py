@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from billing.selectors import PriceRow
 from billing.selectors.hours import AccountHour
+from billing.selectors.prices import PriceRow
 from evenshare_core.fairness.rho import standing
 from portal.charts.explore.chart import PageChart, Series, axis_range
 from portal.charts.explore.looks import OWN, tenant_area, tenant_line

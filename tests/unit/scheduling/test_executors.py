@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from scheduling.engine.executors import ExecutorError, executor_for
+from scheduling.engine.executors.base import ExecutorError, executor_for
 
 
 class TestExecutor:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evenshare_core.estimation.evaluations import HISTORY_MAX, MetricPoint, StopCriterion
-from scheduling.engine.executors import Evaluations
+from scheduling.engine.executors.base import Evaluations
 from scheduling.engine.executors.local_evaluations import parse_evaluations
 from scheduling.engine.executors.local_files import EVALUATIONS_BYTES
 from scheduling.engine.executors.virtual_curves import evaluations_until

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.executors import Iterations
+from scheduling.engine.executors.base import Iterations
 from scheduling.engine.executors.local_files import ITERATIONS_BYTES
 from scheduling.engine.executors.local_iterations import IterationFile, parse_iterations
 

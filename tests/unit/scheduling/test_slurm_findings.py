@@ -132,7 +132,7 @@ class TestPartition:
             ("RootOnly=NO", "RootOnly=YES", ", RootOnly", "error"),
             ("AllowAccounts=ALL", "AllowAccounts=a,b", ", AllowAccounts", "error"),
         ],
-    )  # fmt: skip
+    )
     def test_is_checked_against_pool(self, old: str, new: str, about: str, level: str) -> None:
         assert of_partition(old, new) == {f"partition gpu{about}": level}
 

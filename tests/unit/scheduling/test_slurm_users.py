@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.engine.executors import ExecutorError
+from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.slurm.commands import (
     SUBMITTERS,
     Slurm,

@@ -13,9 +13,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.executors.slurm.watch import PartitionLook, PartitionWatch, keep_watching
 
 OPTIONS = SlurmOptions(partition="gpu")
-RUNS = ObservedRow(
-    "7", "a,b", "RUNNING", 4, "a100", 100, 110, 120, None, -1, ("n1", "n2"), 130
-)  # fmt: skip
+RUNS = ObservedRow("7", "a,b", "RUNNING", 4, "a100", 100, 110, 120, None, -1, ("n1", "n2"), 130)
 WAITS = ObservedRow("8", "c", "PENDING", 2, "", 100, 110, None, None, 10, (), 130)
 
 

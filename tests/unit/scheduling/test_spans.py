@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.units import SECOND_US
-from scheduling.engine.executors import Report, ReportState
+from scheduling.engine.executors.base import Report, ReportState
 from scheduling.engine.executors.local import LocalExecutor
 from scheduling.engine.executors.shim.files import lease_folder, write_json
 from scheduling.engine.executors.shim_ends import PoolInstants, report_of
@@ -67,9 +67,7 @@ def reported(root: Path, files: list[HostileFile], seen: Word | None) -> Report 
 )
 @example(files=[HostileFile("shim.json", content=b"{}")], is_over=False)
 @example(files=[HostileFile("shim.json", content=b'{"never": true}')], is_over=False)
-@example(
-    files=[HostileFile("exit.json", content=b'{"code": 0, "ended_us": 2}')], is_over=False
-)  # fmt: skip
+@example(files=[HostileFile("exit.json", content=b'{"code": 0, "ended_us": 2}')], is_over=False)
 def test_report_follows_engine_for_any_files(
     root: Path, files: list[HostileFile], *, is_over: bool
 ) -> None:

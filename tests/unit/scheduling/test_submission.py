@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.pools.offers import PoolOffer
-from scheduling.services import read_job_request
-from scheduling.services.job_requests import named_pool
+from scheduling.services.job_requests import named_pool, read_job_request
 from tenants.input.errors import InvalidInputError
 from tenants.input.requests import request_fields
 

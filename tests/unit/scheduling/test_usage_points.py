@@ -40,14 +40,13 @@ def samples(*nodes: NodeUsage, end_s: float = 1000, scale: int = 1, lease: int =
 def leases(draw: st.DrawFn) -> list[LeaseSamples]:
     return [
         samples(
-            *(
-                draw(nodes(rank))
-                for rank in range(draw(st.integers(0, 3)))
-            ),
-            end_s=draw(st.integers(0, 60)), scale=draw(st.sampled_from([1, 60])), lease=lease + 1,
+            *(draw(nodes(rank)) for rank in range(draw(st.integers(0, 3)))),
+            end_s=draw(st.integers(0, 60)),
+            scale=draw(st.sampled_from([1, 60])),
+            lease=lease + 1,
         )
         for lease in range(draw(st.integers(0, 4)))
-    ]  # fmt: skip
+    ]
 
 
 @st.composite

@@ -13,9 +13,10 @@ import msgspec
 
 from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, say
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.invariants import InvariantViolation
 from evenshare_core.domain.snapshot import SCHEMA_VERSION, Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode, named, sha256_hex
-from evenshare_core.policies.base import InvariantViolation, decide_round
+from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import UnknownPolicyError, policy
 

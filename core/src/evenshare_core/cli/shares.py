@@ -17,8 +17,13 @@ from evenshare_core.fairness.properties import (
     sharing_incentive,
     throughput_spread,
 )
-from evenshare_core.formulations.problems import Array, plain
-from evenshare_core.formulations.shares import ShareError, ShareProblem, ShareSolution
+from evenshare_core.formulations.problems import (
+    Array,
+    ShareError,
+    ShareProblem,
+    ShareSolution,
+    plain,
+)
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.policies.sharing.base import SharingPolicy
 

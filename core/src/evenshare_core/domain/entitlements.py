@@ -11,6 +11,8 @@ from evenshare_core.domain.ids import TenantId
 from evenshare_core.domain.values import Value
 from evenshare_core.money.fixed_point import largest_remainder
 
+ClaimKey = tuple[int, str]  # (tenant, GPU type)
+
 
 class Mode(StrEnum):
     """Whether a tenant's idle quota is lent and whether it may borrow."""

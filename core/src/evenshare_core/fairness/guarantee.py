@@ -31,13 +31,13 @@ from typing import NamedTuple
 
 from evenshare_core.domain.cluster import gpus_by_node, node_sizes, placement_gpus
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import ClaimKey
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, Snapshot
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.fairness.holds import HeldLease, RuleCount
 
-ClaimKey = tuple[int, str]  # (tenant, GPU type)
 # A tenant is owed its quota if it received less than this part of the GPU-time deserved.
 OWED_PERCENT = 95
 

@@ -14,13 +14,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from evenshare_core.domain.decision import Decision, Grant, Renew
-from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.entitlements import ClaimKey, Entitlement
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.room import PickedTerm
 from evenshare_core.money.fixed_point import worst_case_micro
-
-ClaimKey = tuple[int, str]  # (tenant, GPU type)
 
 
 class _Use:

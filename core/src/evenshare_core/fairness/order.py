@@ -32,10 +32,11 @@ from typing import NamedTuple
 
 from evenshare_core.domain.cluster import Placement, capacity_by_type
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import ClaimKey
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import windowed
-from evenshare_core.fairness.limits import ClaimKey, RoundLimits
+from evenshare_core.fairness.limits import RoundLimits
 from evenshare_core.fairness.room import PickedTerm, Room, free_at_start, picked_terms
 
 Rank = tuple[float, float]

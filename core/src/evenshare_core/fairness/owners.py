@@ -30,10 +30,9 @@ from typing import NamedTuple
 
 from evenshare_core.domain.cluster import Placement, node_sizes
 from evenshare_core.domain.decision import Decision, Grant, Renew
+from evenshare_core.domain.entitlements import ClaimKey
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.snapshot import Snapshot
-
-ClaimKey = tuple[int, str]  # (tenant, GPU type)
 
 
 class OwnersCheck(NamedTuple):

@@ -43,19 +43,8 @@ from evenshare_core.formulations.problems import (
     ShareRule,
     ShareSolution,
     SolverError,
-    virtual_tenants,
 )
 from evenshare_core.formulations.programs import Backend, Efficiency, EnvyFree, Levels, SolverResult
-
-__all__ = [
-    "BACKENDS",
-    "ShareError",
-    "ShareProblem",
-    "ShareRule",
-    "ShareSolution",
-    "solve_shares",
-    "virtual_tenants",
-]
 
 # Module and class of each backend. They are imported at first use, so that a round loads only
 # HiGHS.

@@ -28,7 +28,7 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import NamedTuple
 
-from evenshare_core.money.revenue import OPERATOR, LendableQuota
+from evenshare_core.money.revenue.idle import OPERATOR, LendableQuota
 
 
 class EntitledStep(NamedTuple):

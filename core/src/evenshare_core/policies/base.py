@@ -31,7 +31,7 @@ from evenshare_core.fairness.gpu_time import advance, windowed
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.money.fixed_point import worst_case_micro
-from evenshare_core.policies.policy import ALWAYS_PROMISED, Policy
+from evenshare_core.policies.policy import ALWAYS_PROMISED
 from evenshare_core.policies.shared.backoffs import backoff_skips, without_backoffs
 from evenshare_core.policies.shared.prices import (
     next_surcharges,
@@ -39,17 +39,6 @@ from evenshare_core.policies.shared.prices import (
     queued_for_borrowing,
 )
 from evenshare_core.policies.shared.terms import settle
-
-__all__ = [
-    "InvariantViolation",
-    "Policy",
-    "certify_round",
-    "decide_round",
-    "promises",
-    "queue_order",
-    "round_ideals",
-    "with_outcomes",
-]
 
 
 def decide_round(snapshot: Snapshot) -> Decision:

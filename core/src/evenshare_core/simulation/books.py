@@ -17,7 +17,7 @@ from evenshare_core.domain.decision import Swap, swapped
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.leases import Lease
 from evenshare_core.money.fixed_point import term_charge
-from evenshare_core.money.revenue import IdleSums, Mark, split_amount, weights_between
+from evenshare_core.money.revenue.idle import IdleSums, Mark, split_amount, weights_between
 
 
 class LeaseRecord(NamedTuple):
@@ -68,7 +68,7 @@ class Books:
 
     `charged` and `earned` are micro-credits by tenant (0: the operator). `incomes` splits `earned`
     by GPU type and tenant. A term is charged when it closes. The result equals that of
-    `evenshare_core.money.revenue.Sweep` without late events.
+    `evenshare_core.money.revenue.terms.Sweep` without late events.
     """
 
     leases: list[LeaseRecord] = field(default_factory=list)

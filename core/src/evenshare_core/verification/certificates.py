@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from evenshare_core.disclosure.bundle import Disclosed
 from evenshare_core.disclosure.shapes import disclosed_certificate
+from evenshare_core.domain.invariants import InvariantViolation
 from evenshare_core.fairness.certificate import VERSION, plain
-from evenshare_core.policies.base import InvariantViolation, certify_round
+from evenshare_core.policies.base import certify_round
 from evenshare_core.verification.differences import differences
 from evenshare_core.verification.verdict import Gap, Unproven
 

@@ -25,7 +25,8 @@ from fractions import Fraction
 
 from evenshare_core.money.fixed_point import charge_micro, largest_remainder, term_charge
 from evenshare_core.money.pricing import posted_price_micro
-from evenshare_core.money.revenue import WEIGHT_LIMIT, IdleStep, integrals_of, part_of
+from evenshare_core.money.revenue.factors import IdleStep, integrals_of, part_of
+from evenshare_core.money.revenue.idle import WEIGHT_LIMIT
 from evenshare_core.money.rows import Amount, IncomeRow, UsageRow
 from evenshare_core.verification.statement_report import (
     StatementReport,

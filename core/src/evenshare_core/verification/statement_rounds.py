@@ -19,7 +19,9 @@ from evenshare_core.disclosure.pseudonyms import job_name, tenant_name
 from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Grant, Renew, with_swaps
 from evenshare_core.domain.leases import Lease
-from evenshare_core.money.revenue import LATE_ROUNDS, OPERATOR, IdleStep
+from evenshare_core.money.revenue.factors import IdleStep
+from evenshare_core.money.revenue.idle import OPERATOR
+from evenshare_core.money.revenue.records import LATE_ROUNDS
 from evenshare_core.money.rows import Amount, IncomeRow, UsageRow
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError

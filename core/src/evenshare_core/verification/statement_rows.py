@@ -16,7 +16,7 @@ import msgspec
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import sum_to_micro
-from evenshare_core.money.revenue import IdleStep
+from evenshare_core.money.revenue.factors import IdleStep
 from evenshare_core.money.rows import (
     Amount,
     EntryRow,

@@ -56,17 +56,13 @@ class StartPlan:
 
 
 def plan_starts(
-    jobs: Sequence[StartJob],
-    free: Mapping[str, Slots],
-    *,
-    exact_jobs: int,
-    nodes: int = NODES,
+    jobs: Sequence[StartJob], free: Mapping[str, Slots], *, exact_jobs: int
 ) -> StartPlan:
     """Return a plan of starts.
 
     There are two greedy plans: by the given order of jobs, and by utility per use. `free`: by GPU
     type, parts of GPUs in each slot. If there are at most `exact_jobs` jobs, the program is solved
-    within `nodes` nodes. If there are more, the better greedy plan is returned with its bound.
+    within `NODES` nodes. If there are more, the better greedy plan is returned with its bound.
 
     Raises:
         SolverError: the solver refuses a value.
@@ -77,7 +73,7 @@ def plan_starts(
         return StartPlan(greedy.starts, greedy.utility, bound)
     if len(jobs) > exact_jobs:
         return StartPlan(greedy.starts, greedy.utility, bound, f"more than {exact_jobs} jobs")
-    return _solved(jobs, free, greedy, bound, nodes)
+    return _solved(jobs, free, greedy, bound)
 
 
 class _Taken:
@@ -136,7 +132,7 @@ class _Column:
 
 
 def _solved(
-    jobs: Sequence[StartJob], free: Mapping[str, Slots], greedy: _Taken, most: int, nodes: int
+    jobs: Sequence[StartJob], free: Mapping[str, Slots], greedy: _Taken, most: int
 ) -> StartPlan:
     columns = [
         _Column(job, gpu_type, slot)
@@ -146,7 +142,7 @@ def _solved(
     ]
     scale = max(int(job.utilities.max(initial=1)) for job in jobs)
     rewards = np.array([int(one.job.utilities[one.slot]) / scale for one in columns])
-    answer = solve_whole(rewards, _rows(columns, free), nodes=nodes)
+    answer = solve_whole(rewards, _rows(columns, free), nodes=NODES)
     bound = min(most, ceil(answer.bound * scale))
     exact = _Taken(free)
     taken = [] if answer.taken is None else np.flatnonzero(answer.taken).tolist()
@@ -155,7 +151,7 @@ def _solved(
     best = exact if exact.utility > greedy.utility else greedy
     if answer.is_optimal:
         return StartPlan(best.starts, best.utility, best.utility)
-    return StartPlan(best.starts, best.utility, max(bound, best.utility), f"{nodes} nodes")
+    return StartPlan(best.starts, best.utility, max(bound, best.utility), f"{NODES} nodes")
 
 
 def _rows(columns: Sequence[_Column], free: Mapping[str, Slots]) -> ConstraintRows:

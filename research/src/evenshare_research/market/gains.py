@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from evenshare_core.money.revenue import split_amount
+from evenshare_core.money.revenue.idle import split_amount
 from evenshare_core.money.revenue_fairness import TenantRevenue, revenue_fairness
 from evenshare_research.market.book import Ints
 from evenshare_research.market.model import OPERATOR, MarketJob, MarketPool, MarketSchedule

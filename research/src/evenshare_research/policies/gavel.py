@@ -34,7 +34,7 @@ import numpy as np
 
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.measure import Measured
-from evenshare_core.formulations.shares import ShareProblem, ShareRule, ShareSolution
+from evenshare_core.formulations.problems import ShareProblem, ShareRule, ShareSolution
 from evenshare_core.policies.options import Options
 from evenshare_core.policies.sharing.base import SharingPolicy
 

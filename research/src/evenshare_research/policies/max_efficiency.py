@@ -7,7 +7,7 @@ from every type may get only leftovers.
 from __future__ import annotations
 
 from evenshare_core.fairness.certificate import Property
-from evenshare_core.formulations.shares import ShareRule
+from evenshare_core.formulations.problems import ShareRule
 from evenshare_core.policies.sharing.base import SharingPolicy
 
 

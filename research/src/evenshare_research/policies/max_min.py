@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from evenshare_core.fairness.certificate import Property
-from evenshare_core.formulations.shares import ShareRule
+from evenshare_core.formulations.problems import ShareRule
 from evenshare_core.policies.sharing.base import SharingPolicy
 
 

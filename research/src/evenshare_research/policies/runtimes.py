@@ -6,7 +6,7 @@ machine.
 
 from __future__ import annotations
 
-from evenshare_core.policies.shared.estimates import LEAST_PERCENT
+from evenshare_core.estimation.remaining import LEAST_PERCENT
 from evenshare_core.units import ONE_MILLI
 
 # Medians of eight equal parts of a normal distribution, in thousandths of its standard deviation.

@@ -20,7 +20,8 @@ from msgspec.structs import replace as struct_replace
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.formulations.shares import ShareProblem, ShareRule, solve_shares
+from evenshare_core.formulations.problems import ShareProblem, ShareRule
+from evenshare_core.formulations.shares import solve_shares
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.gandiva_fair.trading import Trader, holdings_after, new_trades
 from evenshare_core.simulation.simulator import SimulationResult, check_conservation

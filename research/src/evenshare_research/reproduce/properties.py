@@ -7,12 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from evenshare_core.formulations.shares import (
-    ShareProblem,
-    ShareSolution,
-    solve_shares,
-    virtual_tenants,
-)
+from evenshare_core.formulations.problems import ShareProblem, ShareSolution, virtual_tenants
+from evenshare_core.formulations.shares import solve_shares
 from evenshare_research.reproduce.runs import KeptRun
 
 COOPERATIVE, NONCOOPERATIVE = "cooperative", "noncooperative"

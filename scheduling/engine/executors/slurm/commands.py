@@ -341,7 +341,7 @@ def parse_jobs(rows: Iterable[Sequence[str]]) -> list[tuple[SlurmJob, int]]:
         leader, _, component = job_id.partition("+")
         if leader.isdecimal() and uid.isdecimal() and component in ("", "0"):
             token = comment if is_lease(name, comment) else ""
-            instants = (_instant(started), _instant(ended))
+            instants = (parse_instant(started), parse_instant(ended))
             job = SlurmJob(int(leader), token, state, parse_minutes(limit), *instants)
             jobs.append((job, int(uid)))
     return jobs
@@ -385,7 +385,7 @@ def is_lease(name: str, comment: str) -> bool:
     return _TOKEN.fullmatch(comment) is not None and name == job_name(comment)
 
 
-def _instant(text: str) -> int | None:
+def parse_instant(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 

@@ -22,7 +22,13 @@ from scheduling.engine.executors.slurm.cluster_text import (
     parse_gpus,
     parse_nodes,
 )
-from scheduling.engine.executors.slurm.commands import UNLIMITED, Slurm, is_over, parse_minutes
+from scheduling.engine.executors.slurm.commands import (
+    UNLIMITED,
+    Slurm,
+    is_over,
+    parse_instant,
+    parse_minutes,
+)
 
 # The maximum number of jobs per poll. A partition with more jobs cannot be observed.
 MOST_JOBS = 200_000
@@ -111,15 +117,15 @@ def _named_rows(table: str) -> list[dict[str, str]]:
 
 
 def _row(named: Mapping[str, str], at: int, tenant: str) -> ObservedRow | None:
-    submitted = _instant(named["submittime"])
+    submitted = parse_instant(named["submittime"])
     if submitted is None:
         return None
     state, nodes = named["state"], expand_nodes(_text(named["nodelist"]))
     # For a queued job this is the expected start; for a requeued job, the time of the requeue.
-    started = _instant(named["starttime"]) if nodes and state not in _QUEUED else None
+    started = parse_instant(named["starttime"]) if nodes and state not in _QUEUED else None
     gpus, gpu_type = _gpus(named)
     account, user = _text(named["account"]), _text(named["username"])
-    ready = _instant(named["eligibletime"])
+    ready = parse_instant(named["eligibletime"])
     return ObservedRow(
         job=named["jobarrayid"],
         tenant=(account if tenant == "account" else "") or user,
@@ -129,7 +135,7 @@ def _row(named: Mapping[str, str], at: int, tenant: str) -> ObservedRow | None:
         submitted=submitted,
         ready=submitted if ready is None and started is not None else ready,
         started=started,
-        ended=_instant(named["endtime"]) if is_over(state) else None,
+        ended=parse_instant(named["endtime"]) if is_over(state) else None,
         limit_minutes=parse_minutes(named["timelimit"]),
         nodes=nodes,
         last_seen=at,
@@ -231,10 +237,6 @@ def observed_nodes(
         gpus = gpus if row.is_up or row.name in used else 0
         nodes.append(NamedNode(row.name, Node(number, names.get(name, name) or ONE_TYPE, gpus)))
     return tuple(nodes)
-
-
-def _instant(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
 
 
 def _text(cell: str) -> str:

@@ -36,12 +36,7 @@ _MINUTES = 5
 
 
 def trial_findings(
-    slurm: Slurm,
-    root: Path,
-    node: str,
-    *,
-    user: UnixUser | None = None,
-    patience_s: float = PATIENCE_S,
+    slurm: Slurm, root: Path, node: str, *, user: UnixUser | None = None
 ) -> Iterator[ClusterFinding]:
     """Run the trial on a node, below `root`, the folder of all jobs; remove all its files.
 
@@ -54,19 +49,13 @@ def trial_findings(
     make_private(root)
     folder = Path(tempfile.mkdtemp(prefix=".check-", dir=root))
     try:
-        yield from _trial(slurm, root, folder, node, user=user, patience_s=patience_s)
+        yield from _trial(slurm, root, folder, node, user=user)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _trial(
-    slurm: Slurm,
-    root: Path,
-    folder: Path,
-    node: str,
-    *,
-    user: UnixUser | None,
-    patience_s: float,
+    slurm: Slurm, root: Path, folder: Path, node: str, *, user: UnixUser | None
 ) -> Iterator[ClusterFinding]:
     about = f"trial on {node} as {user.name}" if user else f"trial on {node}"
     asked = secrets.token_hex(8)
@@ -85,9 +74,9 @@ def _trial(
     if isinstance(job, Exception):
         raise job
     try:
-        answer = _await_answer(slurm, folder, job, patience_s)
+        answer = _await_answer(slurm, folder, job)
         if answer is None:
-            yield ClusterFinding(Level.ERROR, about, _why_silent(slurm, folder, job, patience_s))
+            yield ClusterFinding(Level.ERROR, about, _why_silent(slurm, folder, job))
             return
         yield from _judge(about, node, answer, asked, user.uid if user else os.getuid())
         yield _prolonged(slurm, job)
@@ -111,8 +100,8 @@ def _submission(
     )
 
 
-def _await_answer(slurm: Slurm, folder: Path, job: int, patience_s: float) -> dict[str, Any] | None:
-    deadline = time.monotonic() + patience_s
+def _await_answer(slurm: Slurm, folder: Path, job: int) -> dict[str, Any] | None:
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         answer = read_json(folder / "answer")
         if answer is not None:
@@ -131,11 +120,11 @@ def _state(slurm: Slurm, job: int) -> tuple[str, str]:
     return state, reason
 
 
-def _why_silent(slurm: Slurm, folder: Path, job: int, patience_s: float) -> str:
+def _why_silent(slurm: Slurm, folder: Path, job: int) -> str:
     state, reason = _state(slurm, job)
     if state == "PENDING":
         return (
-            f"it is still pending after {patience_s:g} s ({reason}); try again when a CPU is free"
+            f"it is still pending after {PATIENCE_S:g} s ({reason}); try again when a CPU is free"
         )
     output = last_line(read_text(folder / "output"))
     if output:

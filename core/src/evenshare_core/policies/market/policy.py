@@ -44,6 +44,7 @@ from evenshare_core.domain.decision import Decision, Plan, PlanKind, Skip
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.estimation.remaining import LEAST_PERCENT
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.fairness.job_value import ValueRule
@@ -63,7 +64,6 @@ from evenshare_core.policies.quota_promise import (
     WaitPart,
 )
 from evenshare_core.policies.shared import explain
-from evenshare_core.policies.shared.estimates import LEAST_PERCENT
 
 ROOM_TEXT = (
     "Some node has enough GPUs that no tenant holds within its quota. The node that is free"

@@ -13,11 +13,9 @@ from msgspec import Meta
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import JobService
+from evenshare_core.estimation.remaining import LEAST_PERCENT
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.units import SECOND_US
-
-# percent of the estimate: the remaining need of a job that ran longer than its estimate
-LEAST_PERCENT = 5
 
 # Description of the option `unknown_s`: the assumed need of a job without an estimate.
 UnknownSeconds = Annotated[

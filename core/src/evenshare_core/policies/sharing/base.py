@@ -35,14 +35,8 @@ from msgspec import Meta
 from evenshare_core.domain.decision import Decision, Ideal, Skip
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.formulations.shares import (
-    BACKENDS,
-    ShareProblem,
-    ShareRule,
-    ShareSolution,
-    missing_backend,
-    solve_shares,
-)
+from evenshare_core.formulations.problems import ShareProblem, ShareRule, ShareSolution
+from evenshare_core.formulations.shares import BACKENDS, missing_backend, solve_shares
 from evenshare_core.placement.rounding import ShareRequest, round_shares
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options

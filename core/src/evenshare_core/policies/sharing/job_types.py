@@ -32,7 +32,8 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import JobService, Snapshot
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
-from evenshare_core.formulations.shares import ShareProblem, ShareRule, solve_shares
+from evenshare_core.formulations.problems import ShareProblem, ShareRule
+from evenshare_core.formulations.shares import solve_shares
 from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 

@@ -36,7 +36,7 @@ from msgspec import Meta
 
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.measure import Measured
-from evenshare_core.formulations.shares import ShareRule
+from evenshare_core.formulations.problems import ShareRule
 from evenshare_core.policies.options import Options
 from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
