@@ -236,6 +236,7 @@ RULES: dict[str, tuple[str, str]] = {
         "large gang",
         "a job of {who} that needs several nodes was ahead of this one",
     ),
+    PreemptionRule.PROMISE.value: ("promise", "its GPUs were promised to a job of {who}"),
 }
 
 # The obstacle to a deadline, as half a sentence.

@@ -65,7 +65,7 @@ def calm_of(
     `claims`: the sums at the round, by (tenant, GPU type).
     """
     pool, options = progress.pool, progress.options
-    if options.estimates != "none" or has_choice_of_types(progress):
+    if options.estimates != "none" or options.promises or has_choice_of_types(progress):
         return None
     until_us = next_mark_us
     least: dict[str, Least] = {}
@@ -84,7 +84,7 @@ def calm_of(
         known = least.get(key[1], NO_GANG)
         least[key[1]] = (min(small, known[0]), min(large, known[1]))
         mine = progress.standings[key]
-        if not options.guarantee or small == NONE:
+        if not options.has_guarantee or small == NONE:
             continue
         above = mine.held + small - mine.quota
         if above > 0:
