@@ -73,9 +73,9 @@ class EvenPicks:
             one = self._candidate(rest.head[2], ended)
             entry = self._progress.entries.get(one.job.id)
             had_turn = entry is not None and entry.state is not PickState.NOMINATED
-            if had_turn or one.lease is not None or one.job.id in self.promised.rows:
-                rest.step()
-            elif any(self.promised.backfill(one.job, name) for name in self._allowed(one)[0]):
+            is_barred = had_turn or one.lease is not None or one.job.id in self.promised.rows
+            names = () if is_barred else self._allowed(one)[0]
+            if is_barred or any(self.promised.backfill(one.job, name) for name in names):
                 rest.step()
             else:
                 rest.drop()

@@ -83,7 +83,7 @@ from evenshare_core.policies.evenshare.progress import (
     RoundPool,
     RoundProgress,
 )
-from evenshare_core.policies.evenshare.promises import read_promises
+from evenshare_core.policies.evenshare.promises import Promise, read_promises
 from evenshare_core.policies.evenshare.queues import (
     AttainedOrder,
     ClaimKey,
@@ -177,7 +177,7 @@ class Evenshare(Policy):
             grants=tuple(grants),
             renewals=tuple(renewals),
             ends=tuple(sorted([*ends, *progress.ends], key=lambda end: end.lease)),
-            skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], progress, snapshot),
+            skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], picks, snapshot),
             memory=with_promises(sums.memory, picks.promised.memory()),
             preemptions=tuple(progress.preemptions),
         )
@@ -331,15 +331,14 @@ def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
 # ---- why jobs wait ----
 
 
-def _skips(
-    candidates: list[Waiting], progress: RoundProgress, snapshot: Snapshot
-) -> tuple[Skip, ...]:
+def _skips(candidates: list[Waiting], picks: EvenPicks, snapshot: Snapshot) -> tuple[Skip, ...]:
+    progress, promised = picks.progress, picks.promised.rows
     served = {row.job for row in progress.grants} | {row.job for row in progress.renewals}
     capacity = capacity_by_type(snapshot.nodes)
     types_of: dict[tuple[tuple[str, ...], str, int], tuple[str, ...]] = {}
     waits: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
     for job, sums in candidates:
-        if job.id in served:
+        if job.id in served or job.id in promised:
             continue
         kind = (job.gpu_types, sums.gpu_type, job.gpus)
         types = types_of.get(kind)
@@ -355,7 +354,28 @@ def _skips(
         for (tenant, types), jobs in sorted(waits.items())
     ]
     rows = explain.skips(queues, progress.free_by_type, progress.admission)
-    return (*rows, *_preempted(progress, snapshot))
+    waits_for = [row for row in promised.values() if row.job not in served]
+    return (*rows, *_preempted(progress, snapshot), *_promised(waits_for, snapshot))
+
+
+def _promised(promises: list[Promise], snapshot: Snapshot) -> list[Skip]:
+    """Return a row per promised job, with the latest round in which it starts."""
+    tenants, round_us = {job.id: job.tenant for job in snapshot.jobs}, max(1, snapshot.round_us)
+    return [
+        Skip(
+            Reason.PROMISED,
+            tenants[row.job],
+            (row.job,),
+            row.gpus,
+            {
+                "gpu_type": row.gpu_type,
+                "needed": row.gpus,
+                "starts_us": max(-(-row.due_us // round_us) * round_us, snapshot.at_us + round_us),
+                "held_back": sum(part.held for part in row.parts.values()),
+            },
+        )
+        for row in sorted(promises, key=lambda row: row.order)
+    ]
 
 
 def _by_arrival(jobs: list[Job]) -> list[Job]:

@@ -55,9 +55,9 @@ class RoundPool(NamedTuple):
     `queues`: the waiting jobs. `ended`: the jobs whose lease ended, each with the entry that
     `order` gives it. `standing` returns the standing of a claim. `running` returns the leases that
     continue. `gpus`: the schedulable GPUs of each node. `is_waiting` returns whether a queued job
-    still waits; None if all do. `promises`: those of the last round. `longest_waiting` yields (since
-    when, job) for a claim's waiting jobs, the longest waiting first. `may_be_overfull`: some nodes may have fewer GPUs than their leases
-    hold.
+    still waits; None if all do. `promises`: those of the last round. `longest_waiting` yields
+    (since when, job) for a claim's waiting jobs, the longest waiting first. `may_be_overfull`: some
+    nodes may have fewer GPUs than their leases hold.
     """
 
     at_us: int

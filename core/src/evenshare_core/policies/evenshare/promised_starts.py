@@ -126,25 +126,22 @@ class PromisedStarts:
     def _start(self, row: Promise) -> None:
         """Start a promised job. Leases that still run on the GPUs that it needs end.
 
-        If a limit refuses the job, or GPUs are missing when it is due, the promise ends. If a lease
-        may not end yet, the job starts later.
+        If a limit refuses the job when it is due, the promise ends. If a lease may not end yet, the
+        job starts later.
         """
         progress, pool = self._progress, self._pool
         job, free = pool.jobs[row.job], progress.free_by_type[row.gpu_type]
         victims = self._victims(row, free)
         if victims is None or not all(self._may_end(lease) for lease in victims):
             return
-        for lease in victims:
-            progress.admission.let_go(lease)
-        if self._refusal(job, row.gpu_type) is not None:
-            for lease in victims:
-                progress.admission.hold_again(lease)
+        if self._is_refused(row, victims):
             if pool.at_us >= row.due_us:
                 del self.rows[row.job]
             return
         progress.nominate(job)
         progress.entries[job.id].state = PickState.PROMISED
         for lease in victims:
+            progress.admission.let_go(lease)
             progress.end(lease, PreemptionRule.PROMISE, job, {"starts_us": row.due_us})
             free.clear(lease.placement)
             self._taken.add(lease.job)
@@ -152,8 +149,7 @@ class PromisedStarts:
         for lease in victims:  # the GPUs that the job does not need stay unassigned
             for node, gpus in lease.placement:
                 used = row.parts[node].pins.get(lease.job, 0) if node in row.parts else 0
-                if gpus > used:
-                    free.put(((node, gpus - used),))
+                free.put(((node, gpus - used),))
         progress.give(job, row.gpu_type, row.placement, PROMISED)
         self.started.add(job.id)
         del self.rows[row.job]
@@ -161,6 +157,16 @@ class PromisedStarts:
             for part in other.parts.values():
                 if job.id in part.after:
                     part.pins[job.id] = part.after.pop(job.id)
+
+    def _is_refused(self, row: Promise, victims: list[Lease]) -> bool:
+        """Return whether a limit refuses the job, once the leases of `victims` have ended."""
+        admission = self._progress.admission
+        for lease in victims:
+            admission.let_go(lease)
+        refusal = self._refusal(self._pool.jobs[row.job], row.gpu_type)
+        for lease in victims:
+            admission.hold_again(lease)
+        return refusal is not None
 
     def _victims(self, row: Promise, free: FreeCapacity) -> list[Lease] | None:
         """Return the pinned leases that must end for the job; None if that is not enough."""
@@ -170,6 +176,8 @@ class PromisedStarts:
         }
         victims = []
         pins = {pin for part in row.parts.values() for pin in part.pins} - self._due.keys()
+        if not pins <= self._leases.keys():
+            return None  # a pinned job started in this round
         for pin in sorted(pins):
             used = {node: part.pins.get(pin, 0) for node, part in row.parts.items()}
             if any(gpus and missing[node] > 0 for node, gpus in used.items()):
@@ -249,7 +257,7 @@ class PromisedStarts:
             progress.give(job, gpu_type, placement, PROMISED)
             self.started.add(job.id)
             return
-        place = best_place(job.gpus, self._sources(gpu_type, free))
+        place = best_place(job.gpus, self._sources(free))
         if place is not None:
             row = Promise(job.id, gpu_type, job.gpus, place.due_us, pool.at_us, place.parts)
             self.rows[job.id] = row
@@ -271,38 +279,42 @@ class PromisedStarts:
                 return job
         return None
 
-    def _sources(self, gpu_type: str, free: FreeCapacity) -> dict[int, NodeSources]:
+    def _sources(self, free: FreeCapacity) -> dict[int, NodeSources]:
         """Return the GPUs of each node by the time from which they are available."""
         pool = self._pool
-        at_us, left = pool.at_us, dict(free.available.free)
-        sources = {node: NodeSources(pool.gpus.get(node, 0), [], []) for node in left}
+        sources = {
+            node: NodeSources(pool.gpus.get(node, 0), [], []) for node in free.available.free
+        }
+        left = dict(free.available.free)
         pinned = self._pinned_gpus()
-        for leases, is_due in ((self._due, True), (self._leases, False)):
-            for job, lease in leases.items():
-                if lease.gpu_type != gpu_type or job in self._taken:
-                    continue
-                until_us = at_us if is_due else max(lease.expires_us, lease.protected_until_us)
-                for node, gpus in lease.placement:
-                    count = gpus - pinned.get((node, job), 0)
-                    if is_due and node in left:
-                        count = min(count, left[node])
-                        left[node] -= count
-                    if count > 0 and node in sources:
-                        sources[node].own.append((until_us, count, job))
+        for job, lease in [*self._due.items(), *self._leases.items()]:
+            is_due = job in self._due
+            until_us = max(lease.expires_us, lease.protected_until_us, pool.at_us)
+            for node, gpus in lease.placement if job not in self._taken else ():
+                count = gpus - pinned.get((node, job), 0)
+                if is_due:
+                    count = min(count, left.get(node, 0))
+                    left[node] = left.get(node, 0) - count
+                if count > 0 and node in sources:
+                    sources[node].own.append((until_us, count, job))
         for node, gpus in left.items():
-            if gpus:
-                sources[node].own.append((at_us, gpus, 0))
+            if gpus and node in sources:
+                sources[node].own.append((pool.at_us, gpus, 0))
+        self._add_promised(sources)
+        for node_sources in sources.values():
+            node_sources.own.sort()
+            node_sources.promised.sort()
+        return sources
+
+    def _add_promised(self, sources: dict[int, NodeSources]) -> None:
+        """Add the GPUs of promises that no other promise counts: one lease after their time."""
         for row in self.rows.values():
-            again_us = row.due_us + pool.lease_us + pool.round_us
+            again_us = row.due_us + self._pool.lease_us + self._pool.round_us
             for node, part in row.parts.items():
                 behind = [other.parts[node] for other in self.rows.values() if node in other.parts]
                 count = part.gpus - sum(other.after.get(row.job, 0) for other in behind)
                 if count and node in sources:
                     sources[node].promised.append((again_us, count, row.job))
-        for node_sources in sources.values():
-            node_sources.own.sort()
-            node_sources.promised.sort()
-        return sources
 
     def _pinned_gpus(self) -> dict[tuple[int, int], int]:
         """Return the pinned GPUs by (node, job)."""
