@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from heapq import heapify, heappop, heapreplace
 
 from evenshare_core.domain.jobs import Job
@@ -38,13 +39,10 @@ class EvenPicks:
         self._standings = self._progress.standings
         self._free_by_type, self._admission = pool.free_by_type, pool.admission
         self._failed: dict[str, int] = {}  # the smallest gang that did not fit, by type
+        self._is_waiting = pool.is_waiting
         self._types: dict[tuple[str, tuple[str, ...], int], tuple[str, ...]] = {}
         self.promised = PromisedStarts(self._progress, self._key, self._refusal)
         self._room = RoomMaker(self._progress, self.promised.spared)
-
-    def _is_waiting(self, job: int) -> bool:
-        is_waiting = self._pool.is_waiting
-        return job not in self.promised.started and (is_waiting is None or is_waiting(job))
 
     # Rule 1, the order of tenants.
 
@@ -52,6 +50,7 @@ class EvenPicks:
         """Serve tenants below their deserved GPU-time first, then all tenants by rule 2."""
         if self._options.promises:
             self.promised.begin()
+            self._leave_out(self.promised.started)
         lines, ended = self._lines()
         self._serve_tenants(lines, ended)
         rest = JobLine(self._pool.order, is_waiting=self._is_waiting)
@@ -62,6 +61,14 @@ class EvenPicks:
         if self.promised.may_backfill:
             self._backfill()
         return self._progress
+
+    def _leave_out(self, started: Collection[int]) -> None:
+        """Take jobs that rule 4 has started out of the lists of waiting jobs."""
+        is_waiting = self._is_waiting
+        if started:
+            self._is_waiting = lambda job: (
+                job not in started and (is_waiting is None or is_waiting(job))
+            )
 
     def _backfill(self) -> None:
         """Give held GPUs to waiting jobs in the order of rule 2, until promises need them."""

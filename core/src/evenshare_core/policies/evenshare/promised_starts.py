@@ -32,7 +32,7 @@ NO_FREE: Mapping[int, int] = MappingProxyType({})
 class PromisedStarts:
     """The promises during one round.
 
-    `young`: whether a job may get a promise in the next round, because it waited in no round yet.
+    `is_open`: whether a job may get a promise in the next round although nothing happens.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PromisedStarts:
         self._key, self._refusal = key, refusal
         self.rows: dict[int, Promise] = {}
         self.started: set[int] = set()
-        self.young = False
+        self.is_open = False
         self._due: dict[int, Lease] = {}  # leases that this round may take, by job
         self._leases: dict[int, Lease] = {}  # all others, by job
         self._taken: set[int] = set()  # jobs whose lease ended for a promised job
@@ -258,6 +258,7 @@ class PromisedStarts:
             self.started.add(job.id)
             return
         place = best_place(job.gpus, self._sources(free))
+        self.is_open = self.is_open or place is None
         if place is not None:
             row = Promise(job.id, gpu_type, job.gpus, place.due_us, pool.at_us, place.parts)
             self.rows[job.id] = row
@@ -270,7 +271,7 @@ class PromisedStarts:
             if not self._is_waiting(job_id) or job_id in self.rows or job_id in self.started:
                 continue
             if since_us + pool.round_us > at_us:
-                self.young = True
+                self.is_open = True  # it was not waiting before this round
                 return None
             job = pool.jobs[job_id]
             profile = pool.profiles.get(job.profile)

@@ -66,7 +66,7 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
     """
     progress, promised = picks.progress, picks.promised
     pool, options = progress.pool, progress.options
-    if options.estimates != "none" or promised.young or has_choice_of_types(progress):
+    if options.estimates != "none" or promised.is_open or has_choice_of_types(progress):
         return pool.at_us
     rules = _Rules(set(), set(), {}, {})
     until_us = next_mark_us if promised.next_us is None else min(next_mark_us, promised.next_us)
@@ -88,7 +88,7 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
         gangs_of_claim = waiting_gangs(progress, key, kinds, claims[key])
         rules.gangs.setdefault(gpu_type, []).extend(gangs_of_claim)
         mine = progress.standings[key]
-        below_us = _below_from(mine, claims[key], pool.at_us) if options.promises else None
+        below_us = below_from(mine, claims[key], pool.at_us) if options.promises else None
         until_us = until_us if below_us is None else min(until_us, below_us)
         if not options.has_guarantee or mine.held + min(gangs) > mine.quota:
             continue
@@ -118,7 +118,7 @@ def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
     return at_us + (20 * mine.received - 19 * mine.deserved) // falls + 1
 
 
-def _below_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
+def below_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
     """Return when a tenant's key first falls below 1, so that rule 4 serves it; None if never."""
     due_us = mine.deserved + HEAD_START_US * mine.share
     if mine.received < due_us or mine.share <= claim.held:

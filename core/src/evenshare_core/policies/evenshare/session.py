@@ -60,17 +60,17 @@ class IncrementalEvenshare:
         is_still = view.is_still and view.at_us < self._sums.next_mark_us
         claims = () if is_still else view.sums.claims.values()
         memory = self._sums.memory if view.memory is self._memory else view.memory
-        promises = read_promises(view.memory)
         self._sums.begin(memory, claims, view.at_us, view.round_us)
-        answer = None if promises else uncontested(view, self._sums.memory)
+        rows = view.memory.get("promises", [])
+        answer = None if rows else uncontested(view, self._sums.memory)
         if answer is not None:
             self._memory = answer.memory
             self._last = self._calm = None
             return answer
         if self._calm is not None and view.is_still and self._calm.only_renews(view):
-            self._memory = self._sums.memory
+            self._memory = with_promises(self._sums.memory, rows)
             return SessionDecision((), view.due, (), self._memory)
-        picks = EvenPicks(self._pool(view, promises), self._options)
+        picks = EvenPicks(self._pool(view, read_promises(view.memory)), self._options)
         progress = picks.run()
         self._last = (picks, view)
         self._memory = with_promises(self._sums.memory, picks.promised.memory())
@@ -80,7 +80,7 @@ class IncrementalEvenshare:
         ends, early = ends_of(view.due, view.gpus, renewed, progress.refused), progress.ends
         is_calm = not (grants or ends or early or view.is_limited)
         sums = view.sums.claims
-        self._calm = calm_of(progress, sums, self._sums.next_mark_us) if is_calm else None
+        self._calm = calm_of(picks, sums, self._sums.next_mark_us) if is_calm else None
         return SessionDecision(
             grants,
             [lease for lease in view.due if lease.id in renewed],
