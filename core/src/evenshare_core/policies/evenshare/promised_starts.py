@@ -89,7 +89,10 @@ class PromisedStarts:
                 self._overfull = overfull_nodes(leases, pool.gpus)
             state = PoolState(self._is_waiting, self._leases | self._due, self._free)
             self.rows = settle(pool.promises, state)
-            for row in sorted(self.rows.values(), key=lambda row: row.order):
+            in_order = sorted(self.rows.values(), key=lambda row: row.order)
+            for row in in_order:
+                row.due_us = min(row.due_us, self._free_by(row))
+            for row in in_order:
                 if not row.is_behind and self._is_time(row):
                     self._start(row)
             for row in self.rows.values():
@@ -115,6 +118,16 @@ class PromisedStarts:
             return NO_FREE if free is None else free.unheld.free
         rows = free.unheld.free.items()
         return {node: gpus for node, gpus in rows if node not in self._overfull}
+
+    def _free_by(self, row: Promise) -> int:
+        """Return when the GPUs of a promise are free, if no pinned lease is renewed before."""
+        pool, instants = self._pool, [self._pool.at_us]
+        for part in row.parts.values():
+            leases = [self._leases[job] for job in part.pins if job not in self._due]
+            instants += [max(lease.expires_us, lease.protected_until_us) for lease in leases]
+            ahead = [self.rows[job].due_us for job in part.after]
+            instants += [due_us + pool.lease_us + pool.round_us for due_us in ahead]
+        return max(instants)
 
     # Rule 4 (b): starts.
 
