@@ -38,7 +38,7 @@ SUMS = {1: (0, 10_000), 2: (20_000, 10_000)}
 def round_of(
     jobs: Sequence[Job], leases: Sequence[Lease] = (), promises: Sequence[Promise] = (),
     *, nodes: dict[int, int] | None = None, **fields: Any,
-) -> Snapshot:  # fmt: skip
+) -> Snapshot:  # fmt: skip # rows of what belongs together
     given = {
         "quotas": QUOTAS,
         "sums": SUMS,
@@ -261,7 +261,7 @@ class TestHeldGpus:
 def state(waiting: set[int], leases: Sequence[Lease] = (), **free: int) -> PoolState:
     by_node = {int(name[1:]): gpus for name, gpus in free.items()}
     held = {lease.job: lease for lease in leases}
-    return PoolState(waiting.__contains__, held, lambda gpu_type: by_node)  # noqa: ARG005
+    return PoolState(waiting.__contains__, held, lambda gpu_type: by_node)  # noqa: ARG005 - there is one type
 
 
 class TestSettle:

@@ -36,6 +36,9 @@ Rules, by number:
    tenants that keep min(D, Q). Nodes are chosen one by one: the node that gives the gang most GPUs,
    then the one with the fewest ending leases.
 
+With the option `promises`, promised starts replace rules 4 (a) and 6 (`promised_starts`). The
+longest waiting job of a tenant whose key is below 1 is promised GPUs and a time.
+
 With the preset "tight", tenants are served first while the GPUs that they hold are fewer than
 min(D, Q), the lowest ratio first. Of rules 4 and 6, only (a) applies, whatever was received before.
 Leases are protected for at most 60 s.

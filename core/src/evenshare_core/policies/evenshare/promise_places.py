@@ -1,4 +1,4 @@
-"""The place of a new promise: rule 4 (d).
+"""The place of a new promise.
 
 Per node, GPUs become available now, at the expiry of a lease, or one lease after an older promise.
 Leases and free GPUs count only as far as no promise counts them. GPUs of older promises count only

@@ -1,4 +1,19 @@
-"""Rule 4 of a round: promised starts, and the GPUs that are kept for them."""
+"""Promised starts: rule 4 of a round with the option `promises`.
+
+a. *End.* A promise ends when its job does not wait any more, a node of its place is lost, or a
+   limit refuses the job when it is due (`promises.settle`).
+b. *Start.* A promised job starts when it is due, or earlier when all leases that it waits for have
+   ended or come due. When it is due, leases that still run on its GPUs end, with notice.
+c. *Hide.* Rules 1 to 3 do not see held GPUs. Rules 4 (b) and 5 end no pinned lease.
+d. *Make.* Tenants whose key is below 1 follow, the lowest key first. The candidate of a tenant is
+   the job that has waited longest since its submission or its last lease, and waited in the round
+   before. It starts now if it fits. If not, it is promised the place that is free first
+   (`promise_places`), unless the promised GPUs of its tenant would exceed max(Q, d).
+e. *Backfill.* After all other rules, waiting jobs use held GPUs in the order of rule 2, if the
+   promise is due after the minimum runtime. They become pins.
+
+A promise becomes due earlier if its GPUs are known to be free earlier. It never becomes due later.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +144,7 @@ class PromisedStarts:
             instants += [due_us + pool.lease_us + pool.round_us for due_us in ahead]
         return max(instants)
 
-    # Rule 4 (b): starts.
+    # Part b, starts.
 
     def _is_time(self, row: Promise) -> bool:
         """Return whether the job is due, or all leases that it waits for are over or due."""
@@ -215,7 +230,7 @@ class PromisedStarts:
         is_known = lease.job in self._pool.jobs and lease.job not in self._taken
         return is_known and is_old and lease.may_be_preempted(at_us)
 
-    # Rule 4 (c): hidden GPUs.
+    # Part c, hidden GPUs.
 
     def _hide(self, row: Promise) -> None:
         free = self._progress.free_by_type[row.gpu_type]
@@ -247,7 +262,7 @@ class PromisedStarts:
                 else:
                     free.hide(node, -gpus, of_ended=-gpus)
 
-    # Rule 4 (d): new promises.
+    # Part d, new promises.
 
     def _make_one(self, claim: ClaimKey) -> None:
         """Start or promise the candidate of a tenant: of its waiting jobs, the longest waiting."""
@@ -341,7 +356,7 @@ class PromisedStarts:
 
     # ---- after the other rules ----
 
-    # Rule 4 (e): short use of held GPUs.
+    # Part e, short use of held GPUs.
 
     def backfill(self, job: Job, gpu_type: str) -> bool:
         """Give a waiting job GPUs of a node, some of them held, until a promise needs these."""

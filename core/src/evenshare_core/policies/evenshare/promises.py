@@ -1,4 +1,4 @@
-"""Promises of rule 4: the GPUs kept for a waiting job, and the time by which it starts.
+"""Promises: the GPUs kept for a waiting job, and the time by which it starts.
 
 A promise has a part on each node of its place. A part counts every GPU once:
 
@@ -108,7 +108,7 @@ class PoolState(NamedTuple):
 
 
 def settle(promises: Iterable[Promise], pool: PoolState) -> dict[int, Promise]:
-    """Return the promises that still hold before a round, by job: rule 4 (a).
+    """Return the promises that still hold before a round, by job.
 
     A promise ends if its job does not wait any more, or if a node of its place is lost. If the job
     started on a node, its part there becomes a pin for the promises behind it. If not, they inherit

@@ -119,7 +119,7 @@ def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
 
 
 def below_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
-    """Return when a tenant's key first falls below 1, so that rule 4 serves it; None if never."""
+    """Return when a tenant's key first falls below 1, from when it gets promises; None if never."""
     due_us = mine.deserved + HEAD_START_US * mine.share
     if mine.received < due_us or mine.share <= claim.held:
         return None
