@@ -16,7 +16,7 @@ from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.policies.base import decide_round
 from evenshare_core.simulation.state import Rules, SimulationState
-from evenshare_core.simulation.workloads import ONE_TYPE, Cluster, SimJob
+from evenshare_core.simulation.workloads import ONE_TYPE, Cluster, NodeChange, SimJob
 from evenshare_core.units import SECOND_US
 from tests.simulation.promise_bound import Candidate, Followed, Round, follow
 
@@ -29,21 +29,37 @@ LEASE_S = (300, 600, 900)
 
 
 class JobSpec(NamedTuple):
+    """A job, which is cancelled `cancel_s` after its submission, unless that is 0."""
+
     tenant: int
     gpus: int
     at_s: int
     duration_s: int
+    cancel_s: int = 0
+
+
+class Loss(NamedTuple):
+    """A node that is lost at `at_s` and returns after `for_s`."""
+
+    node: int
+    at_s: int
+    for_s: int
 
 
 @dataclass(frozen=True)
 class Case:
-    """A pool of one GPU type: GPUs by node, quotas by tenant, and jobs."""
+    """A pool of one GPU type: GPUs by node, quotas by tenant, and jobs.
+
+    With `has_bounds`, the pool allows terms from a round to a lease length.
+    """
 
     nodes: tuple[int, ...]
     quotas: tuple[int, ...]
     jobs: tuple[JobSpec, ...]
     round_s: int
     lease_s: int
+    has_bounds: bool = False
+    losses: tuple[Loss, ...] = ()
 
     @property
     def until_s(self) -> int:
@@ -59,17 +75,30 @@ class Case:
         nodes = tuple(Node(number, ONE_TYPE, gpus) for number, gpus in enumerate(self.nodes, 1))
         quotas = tuple(Entitlement(key, ONE_TYPE, gpus) for key, gpus in enumerate(self.quotas, 1))
         jobs = sim_jobs(self.jobs)
-        rules = Rules(POLICY, {}, self.round_s * SECOND_US, self.lease_s * SECOND_US)
-        return SimulationState(Cluster(nodes, quotas), jobs, rules)
+        round_us, lease_us = self.round_s * SECOND_US, self.lease_s * SECOND_US
+        bounds_us = (round_us, lease_us) if self.has_bounds else ()
+        rules = Rules(POLICY, {}, round_us, lease_us, lease_bounds_us=bounds_us)
+        changes = tuple(NodeChange(*row) for row in self._node_changes())
+        return SimulationState(Cluster(nodes, quotas, changes=changes), jobs, rules)
+
+    def _node_changes(self) -> list[tuple[int, int, int]]:
+        """Return (time, node, GPUs) of each loss and return, in order."""
+        rows = []
+        for node, at_s, for_s in self.losses:
+            rows += [(at_s, node, 0), (at_s + for_s, node, self.nodes[node - 1])]
+        return sorted((at_s * SECOND_US, node, gpus) for at_s, node, gpus in rows)
 
 
 def sim_jobs(specs: tuple[JobSpec, ...]) -> tuple[SimJob, ...]:
     """Return the jobs in order of submission, with ids from 1."""
     rows = sorted(specs, key=lambda spec: spec.at_s)
     return tuple(
-        SimJob(number, row.tenant, row.gpus, row.at_s * SECOND_US, row.duration_s * SECOND_US)
+        SimJob(
+            number, row.tenant, row.gpus, row.at_s * SECOND_US, row.duration_s * SECOND_US,
+            cancel_us=(row.at_s + row.cancel_s) * SECOND_US if row.cancel_s else None,
+        )
         for number, row in enumerate(rows, 1)
-    )
+    )  # fmt: skip # rows of what belongs together
 
 
 def rounds_of(state: SimulationState, until_us: int) -> Iterator[Round]:
@@ -89,6 +118,7 @@ def rounds_of(state: SimulationState, until_us: int) -> Iterator[Round]:
 class Climb:
     """The result of a climb: `breach` of `case`, or the longest wait of an owed gang."""
 
+    is_tight: bool = False
     rounds: int = 0
     cases: int = 0
     promises: int = 0
@@ -98,15 +128,18 @@ class Climb:
     case: Case | None = field(default=None, repr=False)
 
 
-def climb(seed: int, rounds: int) -> Climb:
-    """Climb until `rounds` rounds have run, or until the first breach."""
+def climb(seed: int, rounds: int, *, is_tight: bool = False, has_bounds: bool = False) -> Climb:
+    """Climb until `rounds` rounds have run, or until the first breach.
+
+    `is_tight` is as in `follow`, `has_bounds` as in `Case`.
+    """
     rng = random.Random(seed)  # noqa: S311 - a test's seed
-    result = Climb()
+    result = Climb(is_tight)
     starts = 0
     while result.rounds < rounds and not result.breach:
         score = SCORES[starts % len(SCORES)]
         starts += 1
-        best = drawn(rng)
+        best = replace(drawn(rng), has_bounds=has_bounds)
         reached = score(_run(best, result))
         left = PATIENCE
         while left and result.rounds < rounds and not result.breach:
@@ -121,7 +154,8 @@ def climb(seed: int, rounds: int) -> Climb:
 def _run(case: Case, result: Climb) -> Followed:
     """Run a case, and add it to the result."""
     try:
-        followed = follow(rounds_of(case.state(), case.until_s * SECOND_US))
+        rounds = rounds_of(case.state(), case.until_s * SECOND_US)
+        followed = follow(rounds, is_tight=result.is_tight)
     except Exception as error:
         error.add_note(repr(case))
         raise
@@ -197,9 +231,7 @@ def _duration_s(rng: random.Random, case: Case) -> int:
 def change(rng: random.Random, case: Case) -> Case:
     """Return the case with one to three changes, and at most the maximum load."""
     for _ in range(rng.randint(1, 3)):
-        case = rng.choice((_shift, _shift, _resize, _stretch, _give, _add, _add, _remove, _quota))(
-            rng, case
-        )
+        case = rng.choice(CHANGES)(rng, case)
     return _lightened(rng, case)
 
 
@@ -224,8 +256,23 @@ def _stretch(rng: random.Random, case: Case) -> Case:
     return _with_job(rng, case, lambda job: job._replace(duration_s=_duration_s(rng, case)))
 
 
+def _cancel(rng: random.Random, case: Case) -> Case:
+    """Cancel a job within two lease lengths, or never."""
+    cancel_s = rng.choice((0, rng.randint(1, 2 * case.lease_s)))
+    return _with_job(rng, case, lambda job: job._replace(cancel_s=cancel_s))
+
+
 def _give(rng: random.Random, case: Case) -> Case:
     return _with_job(rng, case, lambda job: job._replace(tenant=rng.randint(1, len(case.quotas))))
+
+
+def _lose(rng: random.Random, case: Case) -> Case:
+    """Lose a node once, or no node at all."""
+    if case.losses or len(case.nodes) < 2:
+        return replace(case, losses=())
+    at_s = rng.randrange(0, case.until_s, case.round_s)
+    loss = Loss(rng.randint(1, len(case.nodes)), at_s, rng.randint(1, 2 * case.lease_s))
+    return replace(case, losses=(loss,))
 
 
 def _add(rng: random.Random, case: Case) -> Case:
@@ -246,6 +293,12 @@ def _quota(rng: random.Random, case: Case) -> Case:
     quotas = list(case.quotas)
     quotas[giver], quotas[taker] = quotas[giver] - gpus, quotas[taker] + gpus
     return replace(case, quotas=tuple(quotas))
+
+
+CHANGES = (
+    *(_shift, _shift, _resize, _stretch, _cancel, _give),
+    *(_add, _add, _remove, _quota, _lose),
+)
 
 
 def _lightened(rng: random.Random, case: Case) -> Case:

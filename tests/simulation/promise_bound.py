@@ -4,8 +4,13 @@
 also follows the candidate of rule 4 (d) of each owed tenant, from the first round in which the job
 is the candidate until its start. It must start within B = r + (1 + c)(L + n + r).
 
-c counts the chain of promises that the candidate's promise comes after. If the tenant's promises
-leave no GPUs for another promise, the candidate waits for them first, so their chain counts too.
+c is the longest chain of promises that the candidate's promise comes after. If the tenant's
+promises leave no GPUs for another promise, the candidate waits for them first, so their chain
+counts too.
+
+If a job starts early, a promise behind it may keep its T. Then the chain of its first round counts,
+with jobs that have started since. If T always moves to the time at which the place is free, only
+the promises of the round need to count (`is_tight`).
 """
 
 from __future__ import annotations
@@ -17,8 +22,8 @@ from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import ChangeKind, Snapshot
-from tests.simulation.promise_checker import breaches, promised_gpus
-from tests.simulation.promise_round import ClaimKey, Promise, RoundView, chain_of, seconds
+from tests.simulation.promise_checker import breaches
+from tests.simulation.promise_round import ClaimKey, Promise, RoundView, seconds
 
 Round = tuple[Snapshot, Decision]
 
@@ -47,17 +52,19 @@ class Candidate:
 class Followed:
     """The results of a sequence of rounds, and the state between two of them.
 
-    `started` has former candidates, `candidates` the current ones. `promises` counts new promises.
-    `since_us` has the time since when each waiting job waits: its submission or its last lease's
-    end.
+    `started` has former candidates, `candidates` the current ones. `promises` counts new promises,
+    and `chains` has c of the current ones, by job. `since_us` has the time since when each waiting
+    job waits: its submission or its last lease's end.
     """
 
     notice_us: int = 0
+    is_tight: bool = False
     rounds: int = 0
     promises: int = 0
     breaches: list[str] = field(default_factory=list)
     started: list[Candidate] = field(default_factory=list)
     candidates: dict[int, Candidate] = field(default_factory=dict)
+    chains: dict[int, int] = field(default_factory=dict)
     since_us: dict[int, int] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
 
@@ -73,6 +80,7 @@ class Followed:
         if sizes != self.sizes:
             self.candidates.clear()  # the bound does not hold across a change of nodes
         self._update_waiting(view)
+        self._update_chains(view)
         label = f"round {snapshot.number} at {seconds(snapshot.at_us)}"
         texts = [*breaches(view), *self._check_candidates(view)]
         self.breaches += [f"{label}: {text}" for text in texts]
@@ -93,26 +101,52 @@ class Followed:
             if key not in view.holders
         }
 
+    def _update_chains(self, view: RoundView) -> None:
+        """Count the chains of promises, each after the promises that it comes after."""
+        known, self.chains = self.chains, {}
+        for row in sorted(view.rows, key=lambda row: row.due_us):
+            ahead = {job for part in row.parts for job in part.after if job in self.chains}
+            chain = max((1 + self.chains[job] for job in ahead), default=0)
+            is_new = self.is_tight or row.made_us == view.at_us
+            self.chains[row.job] = chain if is_new else known.get(row.job, chain)
+
     def _check_candidates(self, view: RoundView) -> Iterator[str]:
         heads = self._heads(view)
         for claim, job in heads.items():
             if job.id not in self.candidates:
                 self.candidates[job.id] = Candidate(job.id, job.gpus, claim, view.at_us)
+        yield from self._check_order(view)
         for one in list(self.candidates.values()):
             yield from self._check(view, one, heads)
 
+    def _check_order(self, view: RoundView) -> Iterator[str]:
+        """Check that a tenant's new promise is for its longest waiting job."""
+        last_us = view.at_us - view.snapshot.round_us
+        left: dict[ClaimKey, Job] = {}
+        for job, claim in self._queue(view):
+            promise = view.after.get(job.id)
+            if promise is not None and promise.made_us == view.at_us and claim in left:
+                yield f"candidate: job {left[claim].id} has waited longer than job {job.id}"
+            is_left = promise is None and job.id not in view.grants
+            if is_left and self.since_us[job.id] <= last_us:
+                left.setdefault(claim, job)
+
     def _heads(self, view: RoundView) -> dict[ClaimKey, Job]:
         """Return the candidate of each owed tenant, of the jobs that waited in the last round."""
-        capacity = capacity_by_type(view.snapshot.nodes)
-        since_us = view.at_us - view.snapshot.round_us
-        claims = {row.job: (row.tenant, row.gpu_type) for row in view.decision.service.jobs}
+        last_us = view.at_us - view.snapshot.round_us
         heads: dict[ClaimKey, Job] = {}
-        for job in sorted(view.waiting.values(), key=self._rank):
-            claim = claims[job.id]
-            fits = job.gpus <= capacity.get(claim[1], 0)
-            if job.id not in view.before and fits and self.since_us[job.id] <= since_us:
+        for job, claim in self._queue(view):
+            if job.id not in view.before and self.since_us[job.id] <= last_us:
                 heads.setdefault(claim, job)
         return {claim: job for claim, job in heads.items() if view.keys.get(claim, 1) < 1}
+
+    def _queue(self, view: RoundView) -> list[tuple[Job, ClaimKey]]:
+        """Return the waiting jobs that fit the pool, the longest waiting one first."""
+        capacity = capacity_by_type(view.snapshot.nodes)
+        claims = {row.job: (row.tenant, row.gpu_type) for row in view.decision.service.jobs}
+        jobs = sorted(view.waiting.values(), key=self._rank)
+        rows = [(job, claims[job.id]) for job in jobs]
+        return [(job, claim) for job, claim in rows if job.gpus <= capacity.get(claim[1], 0)]
 
     def _rank(self, job: Job) -> tuple[int, int, int]:
         return (self.since_us[job.id], job.submitted_us, job.id)
@@ -128,7 +162,7 @@ class Followed:
             del self.candidates[one.job]  # it waits no longer, or `kept` reports the lost promise
             return
         elif promise is not None:
-            one.chain += 0 if one.is_promised else chain_of(promise, view.after)
+            one.chain += 0 if one.is_promised else self.chains[one.job]
             one.is_promised = True
         elif head is None or head.id != one.job:
             del self.candidates[one.job]  # its tenant is not owed any more
@@ -137,7 +171,7 @@ class Followed:
             if not _is_blocked(view, one):
                 yield f"candidate: job {one.job} of owed tenant {one.claim[0]} has no promise"
             one.is_blocked = True
-            chains = [chain_of(row, view.after) for row in _own(view, one)]
+            chains = [self.chains.get(row.job, 0) for row in _own(view, one)]
             one.chain = 1 + max(chains, default=0)
         one.waited_us = view.at_us - one.since_us
         one.bound_us = view.snapshot.round_us + view.most_us(one.chain)
@@ -151,8 +185,7 @@ def _is_blocked(view: RoundView, one: Candidate) -> bool:
 
     Promises whose job started in the round may have blocked it.
     """
-    started = [row.gpus for row in _own(view, one) if row.job not in view.after]
-    gpus = promised_gpus(view, one.claim) + sum(started)
+    gpus = sum(row.gpus for row in _own(view, one))
     return gpus + one.gpus > max(view.quotas.get(one.claim, 0), one.gpus)
 
 
@@ -164,9 +197,9 @@ def _own(view: RoundView, one: Candidate) -> list[Promise]:
     ]
 
 
-def follow(rounds: Iterable[Round], *, notice_us: int = 0) -> Followed:
+def follow(rounds: Iterable[Round], *, notice_us: int = 0, is_tight: bool = False) -> Followed:
     """Check rounds of one pool in order, until the first round with a breach."""
-    state = Followed(notice_us)
+    state = Followed(notice_us, is_tight)
     for snapshot, decision in rounds:
         state.add(snapshot, decision)
         if state.breaches:

@@ -18,7 +18,6 @@ from tests.simulation.promise_round import (
     Part,
     Promise,
     RoundView,
-    chain_of,
     seconds,
 )
 
@@ -206,8 +205,11 @@ def kept(view: RoundView) -> Iterator[str]:
 
 
 def _could_start(view: RoundView, row: Promise) -> bool:
-    """Return whether all of a promise's place is free at the round, whatever others hold there."""
-    if any(part.after for part in row.parts):
+    """Return whether its pins are over or due, and its place is free whatever others hold there."""
+    pinned = {key for part in row.parts for key in part.pins}
+    left = [lease for key, lease in view.leases.items() if key in pinned]
+    is_left = not all(lease.ends_by(view.at_us) for lease in left)
+    if is_left or any(part.after for part in row.parts):
         return False
     for part in row.parts:
         free = view.nodes[part.node].gpus
@@ -222,9 +224,10 @@ def _could_start(view: RoundView, row: Promise) -> bool:
 
 
 def new_promises(view: RoundView) -> Iterator[str]:
-    """A new promise is of an owed tenant's waiting job, within the bound, and says when it began.
+    """A new promise is of an owed tenant's waiting job, and states the time of its round.
 
-    It is within the larger of quota and gang, with the tenant's other promises.
+    With the tenant's other promises, it is within the larger of quota and gang. T is within a lease
+    length of the round, or of T of a promise that it comes after.
     """
     for row in view.rows:
         old = view.before.get(row.job)
@@ -240,9 +243,12 @@ def new_promises(view: RoundView) -> Iterator[str]:
         key = view.keys.get(claim, inf)
         if key >= 1:
             yield f"{view.name(row)}: new, but tenant {claim[0]} is not owed (key {key:g})"
-        chain = chain_of(row, view.after)
-        if row.due_us - view.at_us > view.most_us(chain):
-            yield f"{view.name(row)}: later than the bound of a chain of {chain}"
+        ahead = [
+            view.after[job].due_us for part in row.parts for job in part.after.keys() & view.after
+        ]
+        latest_us = max([view.at_us + view.notice_us, *ahead]) + view.snapshot.longest_us
+        if row.due_us > latest_us:
+            yield f"{view.name(row)}: its place is free by {seconds(latest_us)}"
         gpus = promised_gpus(view, claim)
         if gpus > max(view.quotas.get(claim, 0), row.gpus):
             quota = view.quotas.get(claim, 0)

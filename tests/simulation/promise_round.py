@@ -11,7 +11,7 @@ the lease of another promised job. Without the key, there are no promises.
 | L | `Snapshot.longest_us` | us |
 | n | `RoundView.notice_us` | us |
 | r | `Snapshot.round_us` | us |
-| c | `chain_of`: the longest chain of promises that a promise comes after | promises |
+| c | `promise_bound.Followed.chains` | promises |
 """
 
 from __future__ import annotations
@@ -73,16 +73,6 @@ def _part_of(
     return Part(
         node, gpus, held, {row[0]: row[1] for row in pins}, {row[0]: row[1] for row in after}
     )
-
-
-def chain_of(promise: Promise, promises: Mapping[int, Promise]) -> int:
-    """Return c of a promise: 0 if no part comes after another promise.
-
-    `after_others` reports promises that are not due later than a promise that they come after.
-    """
-    jobs = {job for part in promise.parts for job in part.after if job in promises}
-    ahead = [promises[job] for job in jobs if promises[job].due_us < promise.due_us]
-    return max((1 + chain_of(row, promises) for row in ahead), default=0)
 
 
 class RunningLease(NamedTuple):

@@ -148,6 +148,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "lengths": (length(11, 200),),
     },
     "comes after": {"after": [*BOTH, BEHIND]},
+    "new after another": {"before": BOTH, "after": [*BOTH, row(3, 3, 1000, *BEHIND[5], made_s=0)]},
     "ended at T": {
         "before": [row(1, 8, 0, *FIRST[5]), SECOND],
         "after": [SECOND],
@@ -287,9 +288,13 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
             "jobs": [*JOBS, job(5, 2, tenant=2)],
         },
     ),
-    "later than the bound": (
+    "later than a lease": (
         "new_promises",
-        {"before": [], "after": [row(2, 2, 911, [1, 2, 2, [], []], made_s=0)]},
+        {"before": [], "after": [row(2, 2, 901, [1, 2, 2, [], []], made_s=0)]},
+    ),
+    "later than a lease after another": (
+        "new_promises",
+        {"before": [FIRST], "after": [FIRST, row(3, 3, 1001, *BEHIND[5], made_s=0)]},
     ),
     "over quota": ("new_promises", {"before": [SECOND], "after": [NEW, SECOND], "quota": 9}),
     "over quota for a gang": (
@@ -356,6 +361,11 @@ class TestCandidate:
         assert followed.breaches == []
         blocked = followed.candidates[2]
         assert (blocked.is_blocked, blocked.chain) == (True, 1)
+
+    def test_that_waited_longer_goes_first(self) -> None:
+        made = [row(2, 2, 200, *SECOND[5], made_s=0), row(4, 4, 200, *self.OTHER[5], made_s=0)]
+        texts = follow([one_round([], made)]).breaches
+        assert any("job 1 has waited longer than job 2" in text for text in texts), texts
 
     def test_that_just_came_has_time_until_next_round(self) -> None:
         jobs = [job(1, 8, after_s=-5), *JOBS[4:]]
