@@ -138,7 +138,7 @@ class Followed:
         for job, claim in self._queue(view):
             if job.id not in view.before and self.since_us[job.id] <= last_us:
                 heads.setdefault(claim, job)
-        return {claim: job for claim, job in heads.items() if view.keys.get(claim, 1) < 1}
+        return {claim: job for claim, job in heads.items() if view.key(claim, with_starts=True) < 1}
 
     def _queue(self, view: RoundView) -> list[tuple[Job, ClaimKey]]:
         """Return the waiting jobs that fit the pool, the longest waiting one first."""

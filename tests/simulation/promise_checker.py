@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from math import inf
 
 from evenshare_core.domain.reasons import PreemptionRule
 from tests.simulation.promise_round import (
@@ -240,7 +239,7 @@ def new_promises(view: RoundView) -> Iterator[str]:
         if row.job not in view.waiting:
             yield f"{view.name(row)}: new, but the job was not waiting"
         claim = (view.jobs[row.job].tenant, row.gpu_type)
-        key = view.keys.get(claim, inf)
+        key = view.key(claim, with_starts=False)
         if key >= 1:
             yield f"{view.name(row)}: new, but tenant {claim[0]} is not owed (key {key:g})"
         ahead = [

@@ -68,14 +68,18 @@ class RoundDraft:
         self.ended: set[int] = set()
 
     def run(self) -> None:
-        self.update_promises()
-        if self.advances:
-            self.advance_due()
-        self.start_promised()
+        self.prepare()
         self.make_promises()
         self.serve()
         self.end_due()
         self.lend_held()
+
+    def prepare(self) -> None:
+        """Keep or start the promises of the last round."""
+        self.update_promises()
+        if self.advances:
+            self.advance_due()
+        self.start_promised()
 
     # ---- rule 4 (a) ----
 
@@ -210,21 +214,14 @@ class RoundDraft:
     def _promise(self, job: Job) -> None:
         """Promise the earliest place, or start the job if it is free now."""
         left, chosen = job.gpus, list[Offer]()
-        largest = max(self.sizes.values())
-        if left <= largest:
-            chosen.append(
-                self._best(left, [key for key, gpus in self.sizes.items() if gpus >= left])
-            )
-            left = 0
+        rest = {node: size for node, size in self.sizes.items() if size}
         while left:
-            used = {offer.node for offer in chosen}
-            rest = {node: size for node, size in self.sizes.items() if size and node not in used}
-            whole = [node for node, size in rest.items() if size <= left]
-            gpus = left if any(size >= left for size in rest.values()) else 0
-            nodes = [node for node, size in rest.items() if size >= left] if gpus else whole
-            offers = [self._offer(node, gpus or self.sizes[node]) for node in nodes]
-            chosen.append(min(offer for offer in offers if offer is not None))
-            left -= gpus or self.sizes[chosen[-1].node]
+            wanted = {node: left for node, size in rest.items() if size >= left} or rest
+            offers = [self._offer(node, gpus) for node, gpus in wanted.items()]
+            best = min(offer for offer in offers if offer is not None)
+            chosen.append(best)
+            left -= wanted[best.node]
+            del rest[best.node]
         due_us = max(offer.due_us for offer in chosen)
         draft = Draft(job.id, job.gpus, due_us, self.at_us, {})
         for offer in chosen:
@@ -234,9 +231,6 @@ class RoundDraft:
             return
         self._end(one.lease for offer in chosen for one in offer.sources if one.lease)
         self._grant(job, draft.placement)
-
-    def _best(self, gpus: int, nodes: Iterable[int]) -> Offer:
-        return min(offer for node in nodes if (offer := self._offer(node, gpus)) is not None)
 
     def _offer(self, node: int, gpus: int) -> Offer | None:
         """Return a node's offer, of promised GPUs only if the others do not suffice."""
@@ -423,6 +417,16 @@ class RoundDraft:
         )
 
 
+def draft_of(
+    snapshot: Snapshot, faults: Iterable[str] = (), *, advances: bool = False
+) -> RoundDraft:
+    """Return a round before its first step; the snapshot's sums are those of the round."""
+    options = parse_options(EvenshareOptions, snapshot.options)
+    sums = DecayedSums(options.window_us)
+    sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
+    return RoundDraft(snapshot, sums, frozenset(faults), advances=advances)
+
+
 class PlainPromises(Evenshare):
     """The reference as a policy; it replaces evenshare in the registry of a test.
 
@@ -432,13 +436,10 @@ class PlainPromises(Evenshare):
     traits = Traits()
 
     def __init__(self, *faults: str, advances: bool = False) -> None:
-        self.faults, self.advances = frozenset(faults), advances
+        self.faults, self.advances = faults, advances
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        options = parse_options(EvenshareOptions, snapshot.options)
-        sums = DecayedSums(options.window_us)
-        sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
-        draft = RoundDraft(snapshot, sums, self.faults, advances=self.advances)
+        draft = draft_of(snapshot, self.faults, advances=self.advances)
         draft.run()
         return draft.decision()
 

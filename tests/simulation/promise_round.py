@@ -16,7 +16,6 @@ the lease of another promised job. Without the key, there are no promises.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -135,22 +134,26 @@ class RoundView:
             for grant in self.decision.grants
         ]  # fmt: skip # rows of what belongs together
 
+    def key(self, claim: ClaimKey, *, with_starts: bool) -> float:
+        """Return rule 1's key of a claim, or inf if nothing is deserved.
+
+        With `with_starts`, the starts of promised jobs count as granted in the round.
+        """
+        row = self._sums.get(claim)
+        if row is None:
+            return inf
+        granted_us = 0
+        for grant in self.decision.grants if with_starts else ():
+            if grant.job in self.before and (grant.tenant, grant.gpu_type) == claim:
+                granted_us += placement_gpus(grant.placement) * self.snapshot.lease_us
+        return _key(*row, self.at_us, granted_us)
+
     @cached_property
-    def keys(self) -> dict[ClaimKey, float]:
-        """Return rule 1's key of each claim in rule 4; starts of promised jobs count as granted."""
-        granted: Counter[ClaimKey] = Counter()
-        for grant in self.decision.grants:
-            if grant.job in self.before:
-                gpus = placement_gpus(grant.placement)
-                granted[grant.tenant, grant.gpu_type] += gpus * self.snapshot.lease_us
+    def _sums(self) -> dict[ClaimKey, tuple[ClaimService, list[Any]]]:
+        """Return each claim's sums of the round, and its row in the memory."""
         rows = {(row[0], row[1]): row for row in self.decision.memory.get("claims", ())}
-        return {
-            (claim.tenant, claim.gpu_type): _key(
-                claim, rows[claim.tenant, claim.gpu_type], self.at_us,
-                granted[claim.tenant, claim.gpu_type],
-            )
-            for claim in self.decision.service.claims if (claim.tenant, claim.gpu_type) in rows
-        }  # fmt: skip # rows of what belongs together
+        claims = {(row.tenant, row.gpu_type): row for row in self.decision.service.claims}
+        return {key: (claim, rows[key]) for key, claim in claims.items() if key in rows}
 
     @cached_property
     def quotas(self) -> dict[ClaimKey, int]:
