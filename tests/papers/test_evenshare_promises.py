@@ -106,7 +106,7 @@ class TestNewPromise:
         jobs = [job(1, 8), job(2, 8, tenant=2), job(3, 8, tenant=3)]
         older = promise(3, 8, 100, n1=Part(0, {2: 8}))
         row = promised(decide_round(round_of(jobs, leases, [older])))[1]
-        assert row.due_us == older.due_us + LEASE_US + ROUND_US
+        assert row.due_us == older.due_us + LEASE_US
         assert row.parts == {1: Part(0, {}, {3: 8})}
 
     def test_rest_of_pinned_lease_counts_at_its_own_expiry(self) -> None:

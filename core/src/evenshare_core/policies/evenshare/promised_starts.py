@@ -2,8 +2,8 @@
 
 a. *End.* A promise ends when its job does not wait any more, a node of its place is lost, or a
    limit refuses the job when it is due (`promises.settle`).
-b. *Start.* A promised job starts when it is due, or earlier when all leases that it waits for have
-   ended or come due. When it is due, leases that still run on its GPUs end, with notice.
+b. *Start.* A promised job starts when it is due, or as soon as its nodes have its GPUs free or in
+   leases that come due. When it is due, leases that still run on its GPUs end, with notice.
 c. *Hide.* Rules 1 to 3 do not see held GPUs. Rules 4 (b) and 5 end no pinned lease.
 d. *Make.* Tenants whose key is below 1 follow, the lowest key first. The candidate of a tenant is
    the job that has waited longest since its submission or its last lease, and waited in the round
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
+from evenshare_core.domain.decision import Grant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
@@ -34,6 +35,7 @@ from evenshare_core.policies.evenshare.promise_places import NodeSources, best_p
 from evenshare_core.policies.evenshare.promises import (
     PoolState,
     Promise,
+    bequeath,
     promise_rows,
     settle,
 )
@@ -108,7 +110,7 @@ class PromisedStarts:
             for row in in_order:
                 row.due_us = min(row.due_us, self._free_by(row))
             for row in in_order:
-                if not row.is_behind and self._is_time(row):
+                if not row.is_behind:
                     self._start(row)
             for row in self.rows.values():
                 self._hide(row)
@@ -141,30 +143,27 @@ class PromisedStarts:
             leases = [self._leases[job] for job in part.pins if job not in self._due]
             instants += [max(lease.expires_us, lease.protected_until_us) for lease in leases]
             ahead = [self.rows[job].due_us for job in part.after]
-            instants += [due_us + pool.lease_us + pool.round_us for due_us in ahead]
+            instants += [due_us + pool.lease_us for due_us in ahead]
         return max(instants)
 
     # Part b, starts.
 
-    def _is_time(self, row: Promise) -> bool:
-        """Return whether the job is due, or all leases that it waits for are over or due."""
-        pins = (job for part in row.parts.values() for job in part.pins)
-        return self._pool.at_us >= row.due_us or all(job in self._due for job in pins)
-
     def _start(self, row: Promise) -> None:
-        """Start a promised job. Leases that still run on the GPUs that it needs end.
+        """Start a promised job if its GPUs are free, or if it is due.
 
-        If a limit refuses the job when it is due, the promise ends. If a lease may not end yet, the
-        job starts later.
+        When it is due, leases that still run on the GPUs that it needs end. If one of them may not
+        end yet, the job starts later. If a limit refuses the job then, the promise ends.
         """
         progress, pool = self._progress, self._pool
         job, free = pool.jobs[row.job], progress.free_by_type[row.gpu_type]
         victims = self._victims(row, free)
-        if victims is None or not all(self._may_end(lease) for lease in victims):
+        is_due = pool.at_us >= row.due_us
+        if victims is None or (victims and not (is_due and self._may_end(victims))):
             return
         if self._is_refused(row, victims):
-            if pool.at_us >= row.due_us:
+            if is_due:
                 del self.rows[row.job]
+                bequeath(row, self.rows.values(), {})
             return
         progress.nominate(job)
         progress.entries[job.id].state = PickState.PROMISED
@@ -223,12 +222,16 @@ class PromisedStarts:
         due = sum(gpus for part in parts for pin, gpus in part.pins.items() if pin in self._due)
         return due + sum(part.held for part in parts)
 
-    def _may_end(self, lease: Lease) -> bool:
-        """Return whether the round may end the lease, and has not ended it yet."""
+    def _may_end(self, leases: list[Lease]) -> bool:
+        """Return whether the round may end these leases, and has not ended one of them yet."""
         at_us, least_us = self._pool.at_us, self._progress.options.min_runtime_us
-        is_old = lease.started_us + least_us <= at_us
-        is_known = lease.job in self._pool.jobs and lease.job not in self._taken
-        return is_known and is_old and lease.may_be_preempted(at_us)
+        return all(
+            lease.may_be_preempted(at_us)
+            and lease.started_us + least_us <= at_us
+            and lease.job in self._pool.jobs
+            and lease.job not in self._taken
+            for lease in leases
+        )
 
     # Part c, hidden GPUs.
 
@@ -329,16 +332,30 @@ class PromisedStarts:
         for node, gpus in left.items():
             if gpus and node in sources:
                 sources[node].own.append((pool.at_us, gpus, 0))
+        self._add_started(sources, pinned)
         self._add_promised(sources)
         for node_sources in sources.values():
             node_sources.own.sort()
             node_sources.promised.sort()
         return sources
 
+    def _add_started(
+        self, sources: dict[int, NodeSources], pinned: Mapping[tuple[int, int], int]
+    ) -> None:
+        """Add the GPUs of promised jobs that started in this round, from the end of their lease."""
+        until_us = self._pool.at_us + self._pool.lease_us
+        for job in sorted(self.started):
+            entry = self._progress.entries[job]
+            is_fixed = isinstance(entry.row, Grant) and entry.state is not PickState.GRANTED
+            for node, gpus in entry.row.placement if is_fixed else ():
+                count = gpus - pinned.get((node, job), 0)
+                if count and node in sources:
+                    sources[node].own.append((until_us, count, job))
+
     def _add_promised(self, sources: dict[int, NodeSources]) -> None:
         """Add the GPUs of promises that no other promise counts: one lease after their time."""
         for row in self.rows.values():
-            again_us = row.due_us + self._pool.lease_us + self._pool.round_us
+            again_us = row.due_us + self._pool.lease_us
             for node, part in row.parts.items():
                 behind = [other.parts[node] for other in self.rows.values() if node in other.parts]
                 count = part.gpus - sum(other.after.get(row.job, 0) for other in behind)

@@ -125,10 +125,10 @@ def settle(promises: Iterable[Promise], pool: PoolState) -> dict[int, Promise]:
             gone.append(row)
     _release_pins(rows, pool.leases)
     for row in gone:  # the earliest first, so that what a row inherits is known
-        _bequeath(row, rows, pool.leases)
+        bequeath(row, rows, pool.leases)
     while (broken := _last_broken(kept, pool)) is not None:
         del kept[broken.job]
-        _bequeath(broken, rows, {})
+        bequeath(broken, rows, {})
     return kept
 
 
@@ -146,8 +146,11 @@ def _release_pins(rows: Iterable[Promise], leases: Mapping[int, Lease]) -> None:
                     part.held += part.pins.pop(job)
 
 
-def _bequeath(gone: Promise, rows: Iterable[Promise], leases: Mapping[int, Lease]) -> None:
-    """Give the parts of a promise that ended to the promises behind it."""
+def bequeath(gone: Promise, rows: Iterable[Promise], leases: Mapping[int, Lease]) -> None:
+    """Give the parts of a promise that ended to the promises behind it.
+
+    `leases`: by job; without the job's own, the job did not start.
+    """
     lease = leases.get(gone.job)
     for node, part in gone.parts.items():
         behind = [row for row in rows if node in row.parts and gone.job in row.parts[node].after]
@@ -198,5 +201,6 @@ def _last_broken(kept: Mapping[int, Promise], pool: PoolState) -> Promise | None
         for row in kept.values()
         if sum(part.gpus for part in row.parts.values()) != row.gpus
         or any(part.held and node in short for node, part in row.parts.items())
+        or any(part.after.keys() - kept.keys() for part in row.parts.values())
     ]
     return max(broken, key=lambda row: row.order, default=None)
