@@ -20,7 +20,7 @@ from evenshare_core.simulation.workloads import ONE_TYPE, Cluster, NodeChange, S
 from evenshare_core.units import SECOND_US
 from tests.simulation.promise_bound import Candidate, Followed, Round, follow
 
-POLICY = "evenshare"
+POLICY, OPTIONS = "evenshare", {"promises": True}
 MAX_LOAD, MAX_JOBS = 1.6, 80
 PATIENCE = 25  # changes without a longer wait before the next pool
 LEASES = 10  # the length of a run
@@ -77,7 +77,7 @@ class Case:
         jobs = sim_jobs(self.jobs)
         round_us, lease_us = self.round_s * SECOND_US, self.lease_s * SECOND_US
         bounds_us = (round_us, lease_us) if self.has_bounds else ()
-        rules = Rules(POLICY, {}, round_us, lease_us, lease_bounds_us=bounds_us)
+        rules = Rules(POLICY, OPTIONS, round_us, lease_us, lease_bounds_us=bounds_us)
         changes = tuple(NodeChange(*row) for row in self._node_changes())
         return SimulationState(Cluster(nodes, quotas, changes=changes), jobs, rules)
 

@@ -85,7 +85,9 @@ class RoundDraft:
 
     def update_promises(self) -> None:
         """Drop promises of jobs that do not wait, and replace what is over in the others."""
-        self.drafts = [Draft.of(row) for row in promises_of(self.snapshot.memory)]
+        self.drafts = [
+            Draft.of(row) for row in promises_of(self.snapshot.memory, self.snapshot.leases)
+        ]
         known = {draft.job for draft in self.drafts}
         for draft in self.drafts:
             for node, part in draft.parts.items():

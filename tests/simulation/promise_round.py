@@ -1,9 +1,9 @@
 """A round of evenshare with its promised starts, as the checker of promises reads it.
 
 `decision.memory["promises"]` has a row per promise: [job, gpu_type, gpus, due_us, made_us, parts].
-A part is [node, gpus, held, [[lease, gpus], ...], [[job, gpus], ...]]. It has the GPUs on a node of
-the promise's place. Some of them are free and held, some are pinned in leases, and some come after
-the lease of another promised job. Without the key, there are no promises.
+A part has the GPUs on a node of the promise's place (`promises_of`). Some of them are free and
+held, some are pinned in leases, and some come after the lease of another promised job. Without the
+key, there are no promises.
 
 | symbol | here | unit |
 |---|---|---|
@@ -16,7 +16,7 @@ the lease of another promised job. Without the key, there are no promises.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from evenshare_core.domain.cluster import Placement, placement_gpus
 from evenshare_core.domain.decision import Decision, swapped
 from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, Snapshot
 from evenshare_core.fairness.gpu_time import deserved, received
 from evenshare_core.units import SECOND_US
@@ -58,20 +59,38 @@ class Promise(NamedTuple):
         return tuple((part.node, part.gpus) for part in self.parts)
 
 
-def promises_of(memory: Mapping[str, Any]) -> list[Promise]:
-    """Return the promises of a stored memory, in its order."""
+def promises_of(
+    memory: Mapping[str, Any],
+    leases: Iterable[Lease] = (),
+    granted: Collection[int] = (),
+) -> list[Promise]:
+    """Return the promises of a stored memory, in its order.
+
+    `leases`: those of the snapshot. `granted`: the jobs that the round starts. The reference stores
+    pins by lease, and each part with its GPUs. The product stores pins by job.
+    """
+    holders = {lease.job: lease.id for lease in leases}
     return [
-        Promise(job, gpu_type, gpus, due_us, made_us, tuple(_part_of(*row) for row in parts))
+        Promise(
+            job, gpu_type, gpus, due_us, made_us,
+            tuple(_part_of(row, holders, granted) for row in parts),
+        )
         for job, gpu_type, gpus, due_us, made_us, parts in memory.get("promises", ())
-    ]
+    ]  # fmt: skip # rows of what belongs together
 
 
-def _part_of(
-    node: int, gpus: int, held: int, pins: list[list[int]], after: list[list[int]]
-) -> Part:
-    return Part(
-        node, gpus, held, {row[0]: row[1] for row in pins}, {row[0]: row[1] for row in after}
-    )
+def _part_of(row: list[Any], holders: Mapping[int, int], granted: Collection[int]) -> Part:
+    if len(row) == 5:
+        node, gpus, held, pins, after = row
+        return Part(node, gpus, held, dict(pins), dict(after))
+    node, held, by_job, after = row
+    pins, behind = dict[int, int](), dict(after)
+    for job, gpus in by_job:
+        if job in granted and job not in holders:
+            behind[job] = behind.get(job, 0) + gpus  # its lease has no id yet
+        else:
+            pins[holders.get(job, -job)] = gpus
+    return Part(node, held + sum(pins.values()) + sum(behind.values()), held, pins, behind)
 
 
 class RunningLease(NamedTuple):
@@ -97,8 +116,10 @@ class RoundView:
 
     def __post_init__(self) -> None:
         self.at_us = self.snapshot.at_us
-        self.rows = promises_of(self.decision.memory)
-        self.before = {row.job: row for row in promises_of(self.snapshot.memory)}
+        leases = self.snapshot.leases
+        granted = {grant.job for grant in self.decision.grants}
+        self.rows = promises_of(self.decision.memory, leases, granted)
+        self.before = {row.job: row for row in promises_of(self.snapshot.memory, leases)}
         self.after = {row.job: row for row in self.rows}
         self.jobs = {job.id: job for job in self.snapshot.jobs}
         self.nodes = {node.id: node for node in self.snapshot.nodes}
@@ -123,16 +144,34 @@ class RoundView:
         def until(job: int) -> int:
             return self.at_us + lengths.get(job, self.snapshot.lease_us)
 
+        kept = [lease for lease in self.leases.values() if lease.id not in self.ended]
+        ends = {lease.id: lease.expires_us for lease in kept}
+        ends |= {lease.id: until(lease.job) for lease in kept if lease.id in renewed}
         return [
             RunningLease(
-                lease.id, lease.job, lease.placement,
-                until(lease.job) if lease.id in renewed else lease.expires_us,
+                lease.id, lease.job, lease.placement, self._ends_us(lease.id, ends[lease.id])
             )
-            for lease in self.leases.values() if lease.id not in self.ended
+            for lease in kept
         ] + [
-            RunningLease(0, grant.job, grant.placement, until(grant.job))
+            RunningLease(0, grant.job, grant.placement, self._ends_us(-grant.job, until(grant.job)))
             for grant in self.decision.grants
         ]  # fmt: skip # rows of what belongs together
+
+    def _ends_us(self, lease: int, expires_us: int) -> int:
+        """Return when a lease ends: the product renews a pinned lease, and ends it at T.
+
+        `lease`: its id, or -(job) if the round granted it.
+        """
+        rows = self.decision.memory.get("promises", ())
+        if any(len(part) == 5 for row in rows for part in row[5]):
+            return expires_us  # the reference renews until T only
+        due_us = [
+            self.due_round_us(row.due_us)
+            for row in self.rows
+            for part in row.parts
+            if lease in part.pins or (-lease in part.after and -lease not in self.before)
+        ]
+        return min([expires_us, *due_us])
 
     def key(self, claim: ClaimKey, *, with_starts: bool) -> float:
         """Return rule 1's key of a claim, or inf if nothing is deserved.

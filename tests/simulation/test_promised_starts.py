@@ -23,6 +23,7 @@ from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import ONE_TYPE, Cluster, make_nodes
 from evenshare_core.units import SECOND_US
 from tests.simulation.promise_adversary import (
+    OPTIONS,
     POLICY,
     Case,
     JobSpec,
@@ -52,7 +53,7 @@ def stream(tenant: int, every_s: int) -> list[JobSpec]:
 def state_of(quotas: tuple[int, int], jobs: list[JobSpec]) -> SimulationState:
     """Return two nodes of 8 GPUs."""
     rows = tuple(Entitlement(tenant, ONE_TYPE, gpus) for tenant, gpus in enumerate(quotas, 1))
-    rules = Rules(POLICY, {}, ROUND_S * SECOND_US, LEASE_S * SECOND_US)
+    rules = Rules(POLICY, OPTIONS, ROUND_S * SECOND_US, LEASE_S * SECOND_US)
     return SimulationState(
         Cluster(make_nodes({ONE_TYPE: 2}, 8), rows), sim_jobs(tuple(jobs)), rules
     )
@@ -163,7 +164,7 @@ def compare_due(seeds: Iterable[int]) -> tuple[int, list[str]]:
         case = drawn(random.Random(seed))  # noqa: S311 - a test's seed
         case = replace(case, has_bounds=isinstance(POLICIES[POLICY], PlainPromises))
         for snapshot, decision in rounds_of(case.state(), case.until_s * SECOND_US):
-            rows = promises_of(decision.memory)
+            rows = promises_of(decision.memory, snapshot.leases)
             made_us = {row.job: row.due_us for row in rows if row.made_us == snapshot.at_us}
             ready = with_fields(snapshot, service=decision.service, changes=())
             expected = [due_of(ready, advances=advances) for advances in (False, True)]
@@ -201,8 +202,8 @@ class TestPromises:
         state = HEIRS.state()
         followed = follow(rounds_of(state, HEIRS.until_s * SECOND_US))
         assert followed.breaches == []
-        started_us = {one.job: state.runs[one.job].started_us for one in followed.started}
-        assert started_us[4] == started_us[5] == LEASE_S * SECOND_US
+        starts = [(row.job, row.start_us // SECOND_US) for row in state.books.leases]
+        assert {(4, LEASE_S), (5, LEASE_S)} <= {*starts}
 
 
 # A seed and rounds in which the adversary meets each planted fault, and the check that reports it.

@@ -44,18 +44,17 @@ def best_place(gpus: int, nodes: Mapping[int, NodeSources]) -> Place | None:
     due_us, waste, parts = 0, 0, dict[int, Part]()
     left = gpus
     while left:
-        rest = {node: row for node, row in nodes.items() if node not in parts}
-        if not rest:
-            return None
-        count = min(left, max(row.size for row in rest.values()))
-        found = [_on_node(node, row, count) for node, row in rest.items() if row.size >= count]
+        rest = {node: row for node, row in nodes.items() if row.size and node not in parts}
+        enough = {node: left for node, row in rest.items() if row.size >= left}
+        counts = enough or {node: row.size for node, row in rest.items()}
+        found = [_on_node(node, rest[node], count) for node, count in counts.items()]
         known = [row for row in found if row is not None]
         if not known:
             return None
         best = min(known)
         due_us, waste = max(due_us, best.due_us), waste + best.waste_gpu_us
-        parts[best.node] = _part(rest[best.node], count, best.due_us)
-        left -= count
+        parts[best.node] = _part(rest[best.node], counts[best.node], best.due_us)
+        left -= counts[best.node]
     return Place(due_us, waste, parts)
 
 

@@ -94,28 +94,32 @@ class PromisedStarts:
     def begin(self) -> None:
         """Start the jobs whose time has come, hide the other promised GPUs, and make promises."""
         pool = self._pool
-        owed = self._owed()
-        if not (pool.promises or owed):
+        if not (pool.promises or self._owed()):
             return
         ended = [(one.job.id, one.lease) for _, one in pool.ended if one.lease is not None]
         self._due = dict(sorted(ended))
         self._leases = {lease.job: lease for lease in pool.running()}
         if pool.promises:
-            if pool.may_be_overfull:
-                leases = [*self._leases.values(), *self._due.values()]
-                self._overfull = overfull_nodes(leases, pool.gpus)
-            state = PoolState(self._is_waiting, self._leases | self._due, self._free)
-            self.rows = settle(pool.promises, state)
-            in_order = sorted(self.rows.values(), key=lambda row: row.order)
-            for row in in_order:
-                row.due_us = min(row.due_us, self._free_by(row))
-            for row in in_order:
-                if not row.is_behind:
-                    self._start(row)
-            for row in self.rows.values():
-                self._hide(row)
-        for claim in owed:
+            self._keep()
+        for claim in self._owed():  # starts were charged to their tenants
             self._make_one(claim)
+
+    def _keep(self) -> None:
+        """Start the promised jobs whose time has come, and hide the GPUs of the others."""
+        pool = self._pool
+        if pool.may_be_overfull:
+            leases = [*self._leases.values(), *self._due.values()]
+            self._overfull = overfull_nodes(leases, pool.gpus)
+        state = PoolState(self._is_waiting, self._leases | self._due, self._free)
+        self.rows = settle(pool.promises, state)
+        in_order = sorted(self.rows.values(), key=lambda row: row.order)
+        for row in in_order:
+            row.due_us = min(row.due_us, self._free_by(row))
+        for row in in_order:
+            if not row.is_behind:
+                self._start(row)
+        for row in self.rows.values():
+            self._hide(row)
 
     def _owed(self) -> list[ClaimKey]:
         """Return the claims below their deserved GPU-time that have waiting jobs, lowest first."""
@@ -289,7 +293,7 @@ class PromisedStarts:
             self.started.add(job.id)
             return
         place = best_place(job.gpus, self._sources(free))
-        self.is_open = self.is_open or place is None
+        self.is_open = True  # the tenant's next job may follow, or the place is free again
         if place is not None:
             row = Promise(job.id, gpu_type, job.gpus, place.due_us, pool.at_us, place.parts)
             self.rows[job.id] = row
