@@ -289,6 +289,7 @@ class PromisedStarts:
         placement = free.place(job.gpus)
         if placement is not None:
             progress.nominate(job)
+            progress.entries[job.id].state = PickState.PROMISED
             progress.give(job, gpu_type, placement, PROMISED)
             self.started.add(job.id)
             return
@@ -346,12 +347,11 @@ class PromisedStarts:
     def _add_started(
         self, sources: dict[int, NodeSources], pinned: Mapping[tuple[int, int], int]
     ) -> None:
-        """Add the GPUs of promised jobs that started in this round, from the end of their lease."""
+        """Add the GPUs of jobs that these rules started, from the end of their lease."""
         until_us = self._pool.at_us + self._pool.lease_us
         for job in sorted(self.started):
-            entry = self._progress.entries[job]
-            is_fixed = isinstance(entry.row, Grant) and entry.state is not PickState.GRANTED
-            for node, gpus in entry.row.placement if is_fixed else ():
+            row = self._progress.entries[job].row
+            for node, gpus in row.placement if isinstance(row, Grant) else ():
                 count = gpus - pinned.get((node, job), 0)
                 if count and node in sources:
                     sources[node].own.append((until_us, count, job))
