@@ -136,7 +136,9 @@ class Followed:
         last_us = view.at_us - view.snapshot.round_us
         heads: dict[ClaimKey, Job] = {}
         for job, claim in self._queue(view):
-            if job.id not in view.before and self.since_us[job.id] <= last_us:
+            old = view.before.get(job.id)
+            is_promised = old is not None and not view.lost_node(old)
+            if not is_promised and self.since_us[job.id] <= last_us:
                 heads.setdefault(claim, job)
         return {claim: job for claim, job in heads.items() if view.key(claim, with_starts=True) < 1}
 

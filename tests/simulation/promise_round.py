@@ -165,11 +165,13 @@ class RoundView:
         rows = self.decision.memory.get("promises", ())
         if any(len(part) == 5 for row in rows for part in row[5]):
             return expires_us  # the reference renews until T only
+        grant = self.grants.get(-lease)
+        is_lent = grant is not None and grant.key.note == "backfilled"
         due_us = [
             self.due_round_us(row.due_us)
             for row in self.rows
             for part in row.parts
-            if lease in part.pins or (-lease in part.after and -lease not in self.before)
+            if lease in part.pins or (-lease in part.after and is_lent)
         ]
         return min([expires_us, *due_us])
 
