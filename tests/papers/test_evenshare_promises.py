@@ -19,12 +19,16 @@ from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.evenshare.promises import (
-    Part,
     PoolState,
-    Promise,
     promise_rows,
     read_promises,
     settle,
+)
+from evenshare_core.policies.evenshare.promises import (
+    PromisedPart as Part,
+)
+from evenshare_core.policies.evenshare.promises import (
+    StartPromise as Promise,
 )
 from evenshare_core.units import SECOND_US
 from tests.papers.evenshare_pools import AT_US, LEASE_US, pool, running
@@ -271,7 +275,10 @@ class TestSettle:
         assert settle([promise(1, 8, 0, n1=Part(8))], state(set(), n1=8)) == {}
 
     def test_promise_ends_with_node(self) -> None:
-        rows = [promise(1, 8, 0, n1=Part(4), n2=Part(4)), promise(2, 8, 0, n2=Part(4))]
+        rows = [
+            promise(1, 8, 0, n1=Part(4), n2=Part(4)),
+            promise(2, 8, 0, n2=Part(4)),
+        ]
         assert list(settle(rows, state({1, 2}, n2=8))) == []
 
     def test_pins_of_ended_leases_become_held(self) -> None:
@@ -290,7 +297,10 @@ class TestSettle:
         assert found[3].parts == {1: Part(0, {5: 4})}
 
     def test_promise_inherits_from_older_one_that_started_elsewhere(self) -> None:
-        rows = [promise(1, 8, 0, n1=Part(8)), promise(2, 8, 900, n1=Part(0, {}, {1: 8}))]
+        rows = [
+            promise(1, 8, 0, n1=Part(8)),
+            promise(2, 8, 900, n1=Part(0, {}, {1: 8})),
+        ]
         found = settle(rows, state({2}, [running(1, 2, 8)], n1=8, n2=0))
         assert found[2].parts == {1: Part(8)}
 

@@ -86,7 +86,7 @@ from evenshare_core.policies.evenshare.progress import (
     RoundPool,
     RoundProgress,
 )
-from evenshare_core.policies.evenshare.promises import Promise, read_promises
+from evenshare_core.policies.evenshare.promises import StartPromise, read_promises
 from evenshare_core.policies.evenshare.queues import (
     AttainedOrder,
     ClaimKey,
@@ -361,7 +361,7 @@ def _skips(candidates: list[Waiting], picks: EvenPicks, snapshot: Snapshot) -> t
     return (*rows, *_preempted(progress, snapshot), *_promised(waits_for, snapshot))
 
 
-def _promised(promises: list[Promise], snapshot: Snapshot) -> list[Skip]:
+def _promised(promises: list[StartPromise], snapshot: Snapshot) -> list[Skip]:
     """Return a row per promised job, with the latest round in which it starts."""
     tenants, round_us = {job.id: job.tenant for job in snapshot.jobs}, max(1, snapshot.round_us)
     return [

@@ -17,7 +17,7 @@ from evenshare_core.domain.snapshot import JobService
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.evenshare.options import EvenshareOptions
-from evenshare_core.policies.evenshare.promises import Promise
+from evenshare_core.policies.evenshare.promises import StartPromise
 from evenshare_core.policies.evenshare.queues import (
     ClaimKey,
     Entry,
@@ -74,7 +74,7 @@ class RoundPool(NamedTuple):
     free_by_type: dict[str, FreeCapacity]
     admission: Admission
     round_us: int
-    promises: Sequence[Promise]
+    promises: Sequence[StartPromise]
     longest_waiting: Callable[[ClaimKey], Iterable[tuple[int, int]]]
     is_waiting: Callable[[int], bool] | None = None
     may_be_overfull: bool = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from evenshare_core.policies.evenshare.promises import Part
+from evenshare_core.policies.evenshare.promises import PromisedPart
 
 # (available from, GPUs, job of the lease or of the older promise); job 0 for free GPUs
 Source = tuple[int, int, int]
@@ -27,35 +27,35 @@ class NodeSources(NamedTuple):
     promised: list[Source]
 
 
-class Place(NamedTuple):
+class PromisedPlace(NamedTuple):
     """A place for a promise: its time, the GPU-us that wait for it, and its parts by node."""
 
     due_us: int
     waste_gpu_us: int
-    parts: dict[int, Part]
+    parts: dict[int, PromisedPart]
 
 
-def best_place(gpus: int, nodes: Mapping[int, NodeSources]) -> Place | None:
+def best_place(gpus: int, nodes: Mapping[int, NodeSources]) -> PromisedPlace | None:
     """Return the place with the least time, then the least waste, then the lowest node id.
 
     A gang that is larger than every node takes whole nodes one by one, and the rest on one more.
     Return None if the nodes have too few GPUs.
     """
-    due_us, waste, parts = 0, 0, dict[int, Part]()
+    due_us, waste, parts = 0, 0, dict[int, PromisedPart]()
     left = gpus
     while left:
         rest = {node: row for node, row in nodes.items() if row.size and node not in parts}
         enough = {node: left for node, row in rest.items() if row.size >= left}
         counts = enough or {node: row.size for node, row in rest.items()}
-        found = [_on_node(node, rest[node], count) for node, count in counts.items()]
-        known = [row for row in found if row is not None]
+        tried = [_on_node(node, rest[node], count) for node, count in counts.items()]
+        known = [row for row in tried if row is not None]
         if not known:
             return None
         best = min(known)
         due_us, waste = max(due_us, best.due_us), waste + best.waste_gpu_us
         parts[best.node] = _part(rest[best.node], counts[best.node], best.due_us)
         left -= counts[best.node]
-    return Place(due_us, waste, parts)
+    return PromisedPlace(due_us, waste, parts)
 
 
 class _NodePlace(NamedTuple):
@@ -95,8 +95,8 @@ def _chosen(row: NodeSources, gpus: int, due_us: int) -> Iterable[tuple[Source, 
     return chosen
 
 
-def _part(row: NodeSources, gpus: int, due_us: int) -> Part:
-    part = Part()
+def _part(row: NodeSources, gpus: int, due_us: int) -> PromisedPart:
+    part = PromisedPart()
     for (_, _, job), taken, is_promised in _chosen(row, gpus, due_us):
         if is_promised:
             part.after[job] = taken

@@ -1,14 +1,18 @@
 """Promised starts: rule 4 of a round with the option `promises`.
 
-a. *End.* A promise ends when its job does not wait any more, a node of its place is lost, or a
-   limit refuses the job when it is due (`promises.settle`).
-b. *Start.* A promised job starts when it is due, or as soon as its nodes have its GPUs free or in
-   leases that come due. When it is due, leases that still run on its GPUs end, with notice.
+a. *End.* A promise ends when its job does not wait any more, or when a node of its place is lost
+   (`promises.settle`). It also ends if a limit refuses the job when it is due.
+
+b. *Start.* A promised job starts as soon as its nodes have its GPUs free, or in leases that come
+   due. When it is due, leases that still run on its GPUs end, with notice.
+
 c. *Hide.* Rules 1 to 3 do not see held GPUs. Rules 4 (b) and 5 end no pinned lease.
+
 d. *Make.* Tenants whose key is below 1 follow, the lowest key first. The candidate of a tenant is
-   the job that has waited longest since its submission or its last lease, and waited in the round
+   the job that has waited longest since its submission or its last lease. It waited in the round
    before. It starts now if it fits. If not, it is promised the place that is free first
    (`promise_places`), unless the promised GPUs of its tenant would exceed max(Q, d).
+
 e. *Backfill.* After all other rules, waiting jobs use held GPUs in the order of rule 2, if the
    promise is due after the minimum runtime. They become pins.
 
@@ -34,7 +38,7 @@ from evenshare_core.policies.evenshare.progress import (
 from evenshare_core.policies.evenshare.promise_places import NodeSources, best_place
 from evenshare_core.policies.evenshare.promises import (
     PoolState,
-    Promise,
+    StartPromise,
     bequeath,
     promise_rows,
     settle,
@@ -61,7 +65,7 @@ class PromisedStarts:
         """`key`: the key of rule 1. `refusal`: why a job may not take GPUs of a type now."""
         self._progress, self._pool = progress, progress.pool
         self._key, self._refusal = key, refusal
-        self.rows: dict[int, Promise] = {}
+        self.rows: dict[int, StartPromise] = {}
         self.started: set[int] = set()
         self.is_open = False
         self._due: dict[int, Lease] = {}  # leases that this round may take, by job
@@ -140,7 +144,7 @@ class PromisedStarts:
         rows = free.unheld.free.items()
         return {node: gpus for node, gpus in rows if node not in self._overfull}
 
-    def _free_by(self, row: Promise) -> int:
+    def _free_by(self, row: StartPromise) -> int:
         """Return when the GPUs of a promise are free, if no pinned lease is renewed before."""
         pool, instants = self._pool, [self._pool.at_us]
         for part in row.parts.values():
@@ -150,9 +154,9 @@ class PromisedStarts:
             instants += [due_us + pool.lease_us for due_us in ahead]
         return max(instants)
 
-    # Part b, starts.
+    # PromisedPart b, starts.
 
-    def _start(self, row: Promise) -> None:
+    def _start(self, row: StartPromise) -> None:
         """Start a promised job if its GPUs are free, or if it is due.
 
         When it is due, leases that still run on the GPUs that it needs end. If one of them may not
@@ -189,7 +193,7 @@ class PromisedStarts:
                 if job.id in part.after:
                     part.pins[job.id] = part.after.pop(job.id)
 
-    def _is_refused(self, row: Promise, victims: list[Lease]) -> bool:
+    def _is_refused(self, row: StartPromise, victims: list[Lease]) -> bool:
         """Return whether a limit refuses the job, once the leases of `victims` have ended."""
         admission = self._progress.admission
         for lease in victims:
@@ -199,7 +203,7 @@ class PromisedStarts:
             admission.hold_again(lease)
         return refusal is not None
 
-    def _victims(self, row: Promise, free: FreeCapacity) -> list[Lease] | None:
+    def _victims(self, row: StartPromise, free: FreeCapacity) -> list[Lease] | None:
         """Return the pinned leases that must end for the job; None if that is not enough."""
         missing = {
             node: part.gpus - free.available.free[node] + self._kept_for_others(row, node)
@@ -216,7 +220,7 @@ class PromisedStarts:
                 missing = {node: count - used[node] for node, count in missing.items()}
         return victims if max(missing.values()) <= 0 else None
 
-    def _kept_for_others(self, row: Promise, node: int) -> int:
+    def _kept_for_others(self, row: StartPromise, node: int) -> int:
         """Return the free GPUs, and those of due leases, that other promises keep on a node."""
         parts = [
             other.parts[node]
@@ -237,9 +241,9 @@ class PromisedStarts:
             for lease in leases
         )
 
-    # Part c, hidden GPUs.
+    # PromisedPart c, hidden GPUs.
 
-    def _hide(self, row: Promise) -> None:
+    def _hide(self, row: StartPromise) -> None:
         free = self._progress.free_by_type[row.gpu_type]
         for node, part in row.parts.items():
             if part.held:
@@ -269,7 +273,7 @@ class PromisedStarts:
                 else:
                     free.hide(node, -gpus, of_ended=-gpus)
 
-    # Part d, new promises.
+    # PromisedPart d, new promises.
 
     def _make_one(self, claim: ClaimKey) -> None:
         """Start or promise the candidate of a tenant: of its waiting jobs, the longest waiting."""
@@ -296,7 +300,7 @@ class PromisedStarts:
         place = best_place(job.gpus, self._sources(free))
         self.is_open = True  # the tenant's next job may follow, or the place is free again
         if place is not None:
-            row = Promise(job.id, gpu_type, job.gpus, place.due_us, pool.at_us, place.parts)
+            row = StartPromise(job.id, gpu_type, job.gpus, place.due_us, pool.at_us, place.parts)
             self.rows[job.id] = row
             self._hide(row)
 
@@ -377,7 +381,7 @@ class PromisedStarts:
 
     # ---- after the other rules ----
 
-    # Part e, short use of held GPUs.
+    # PromisedPart e, short use of held GPUs.
 
     def backfill(self, job: Job, gpu_type: str) -> bool:
         """Give a waiting job GPUs of a node, some of them held, until a promise needs these."""
@@ -407,7 +411,7 @@ class PromisedStarts:
         self._progress.give(job, gpu_type, ((node, job.gpus),), BACKFILLED)
         return True
 
-    def _lenders(self, gpu_type: str) -> list[Promise]:
+    def _lenders(self, gpu_type: str) -> list[StartPromise]:
         """Return the promises that need their GPUs only after the minimum runtime."""
         from_us = self._pool.at_us + self._progress.options.min_runtime_us
         return [

@@ -28,7 +28,7 @@ PROMISE_IDS = Row(
 
 
 @dataclass(slots=True)
-class Part:
+class PromisedPart:
     """The GPUs of a promise on one node."""
 
     held: int = 0
@@ -41,7 +41,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Promise:
+class StartPromise:
     """A job's promised GPUs. It starts at the first round from `due_us` on at the latest."""
 
     job: int
@@ -49,7 +49,7 @@ class Promise:
     gpus: int
     due_us: int
     made_us: int
-    parts: dict[int, Part]  # by node
+    parts: dict[int, PromisedPart]  # by node
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -66,18 +66,21 @@ class Promise:
         return tuple((node, part.gpus) for node, part in sorted(self.parts.items()))
 
 
-def read_promises(memory: Mapping[str, Any]) -> list[Promise]:
+def read_promises(memory: Mapping[str, Any]) -> list[StartPromise]:
     """Return the promises of a policy's memory."""
     return [
-        Promise(
+        StartPromise(
             *row[:5],
-            {node: Part(held, dict(pins), dict(after)) for node, held, pins, after in row[5]},
+            {
+                node: PromisedPart(held, dict(pins), dict(after))
+                for node, held, pins, after in row[5]
+            },
         )
         for row in memory.get("promises", ())
     ]
 
 
-def promise_rows(promises: Iterable[Promise]) -> list[list[Any]]:
+def promise_rows(promises: Iterable[StartPromise]) -> list[list[Any]]:
     """Return promises as plain JSON, in the order of their turns."""
     return [
         [
@@ -107,7 +110,7 @@ class PoolState(NamedTuple):
     free: Callable[[str], Mapping[int, int]]
 
 
-def settle(promises: Iterable[Promise], pool: PoolState) -> dict[int, Promise]:
+def settle(promises: Iterable[StartPromise], pool: PoolState) -> dict[int, StartPromise]:
     """Return the promises that still hold before a round, by job.
 
     A promise ends if its job does not wait any more, or if a node of its place is lost. If the job
@@ -115,8 +118,8 @@ def settle(promises: Iterable[Promise], pool: PoolState) -> dict[int, Promise]:
     the part, the earliest first. Each GPU is inherited once.
     """
     rows = sorted(promises, key=lambda row: row.order)
-    kept: dict[int, Promise] = {}
-    gone: list[Promise] = []
+    kept: dict[int, StartPromise] = {}
+    gone: list[StartPromise] = []
     for row in rows:
         nodes = pool.free(row.gpu_type)
         if pool.is_waiting(row.job) and all(node in nodes for node in row.parts):
@@ -137,7 +140,7 @@ def gpus_on(lease: Lease | None, node: int) -> int:
     return 0 if lease is None else sum(gpus for name, gpus in lease.placement if name == node)
 
 
-def _release_pins(rows: Iterable[Promise], leases: Mapping[int, Lease]) -> None:
+def _release_pins(rows: Iterable[StartPromise], leases: Mapping[int, Lease]) -> None:
     """Convert pins of leases that have ended into held GPUs."""
     for row in rows:
         for node, part in row.parts.items():
@@ -146,7 +149,7 @@ def _release_pins(rows: Iterable[Promise], leases: Mapping[int, Lease]) -> None:
                     part.held += part.pins.pop(job)
 
 
-def bequeath(gone: Promise, rows: Iterable[Promise], leases: Mapping[int, Lease]) -> None:
+def bequeath(gone: StartPromise, rows: Iterable[StartPromise], leases: Mapping[int, Lease]) -> None:
     """Give the parts of a promise that ended to the promises behind it.
 
     `leases`: by job; without the job's own, the job did not start.
@@ -154,7 +157,7 @@ def bequeath(gone: Promise, rows: Iterable[Promise], leases: Mapping[int, Lease]
     lease = leases.get(gone.job)
     for node, part in gone.parts.items():
         behind = [row for row in rows if node in row.parts and gone.job in row.parts[node].after]
-        left = Part(part.held, dict(part.pins), dict(part.after))
+        left = PromisedPart(part.held, dict(part.pins), dict(part.after))
         is_here = gpus_on(lease, node) >= part.gpus
         for row in behind:
             mine = row.parts[node]
@@ -165,7 +168,7 @@ def bequeath(gone: Promise, rows: Iterable[Promise], leases: Mapping[int, Lease]
                 _inherit(mine, left, gpus)
 
 
-def _inherit(mine: Part, left: Part, gpus: int) -> None:
+def _inherit(mine: PromisedPart, left: PromisedPart, gpus: int) -> None:
     """Move `gpus` of what is left of a part: held GPUs first, then pins, then older promises."""
     taken = min(gpus, left.held)
     mine.held += taken
@@ -180,7 +183,7 @@ def _inherit(mine: Part, left: Part, gpus: int) -> None:
                 gpus -= taken
 
 
-def _last_broken(kept: Mapping[int, Promise], pool: PoolState) -> Promise | None:
+def _last_broken(kept: Mapping[int, StartPromise], pool: PoolState) -> StartPromise | None:
     """Return the last promise that lost GPUs, or None.
 
     A node may have fewer free GPUs than its promises hold, because it lost GPUs, or because the

@@ -13,7 +13,7 @@ from evenshare_core.policies.evenshare.memory import DecayedSums, with_promises
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.progress import RoundPool
-from evenshare_core.policies.evenshare.promises import Promise, read_promises
+from evenshare_core.policies.evenshare.promises import StartPromise, read_promises
 from evenshare_core.policies.evenshare.queues import (
     AttainedOrder,
     ClaimKey,
@@ -98,7 +98,7 @@ class IncrementalEvenshare:
         picks, view = self._last
         return stays_until(picks, view.sums.claims, self._sums.next_mark_us)
 
-    def _pool(self, view: KeptRound, promises: list[Promise]) -> RoundPool:
+    def _pool(self, view: KeptRound, promises: list[StartPromise]) -> RoundPool:
         at_us, options = view.at_us, self._options
         free_by_type = view.free_capacity()
         jobs, sums, claims = view.jobs, view.sums.jobs, view.sums.claims
