@@ -275,6 +275,7 @@ def early_ends(view: RoundView) -> Iterator[str]:
             if any(lease.id in part.pins for part in promise.parts)
         ]
         if row.rule in WITHOUT_PROMISES:
+            pinning = [one for one in pinning if one.job not in view.grants]
             if pinning:
                 yield f"{view.name(pinning[0])}: rule {row.rule.value} ends pinned lease {lease.id}"
         elif not any(

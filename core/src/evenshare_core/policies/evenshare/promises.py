@@ -6,8 +6,8 @@ A promise has a part on each node of its place. A part counts every GPU once:
 - `pins`: GPUs of a lease, by the lease's job. The lease ends by the promise's time;
 - `after`: GPUs of an older promise, by its job. This job has its turn first.
 
-The sum of the three does not change until the promise ends. So the GPUs are there when the promise
-is due. Promises are part of the policy's memory, as plain JSON rows.
+The sum of the three does not change until the promise ends, so the GPUs are free when it is due.
+Promises are part of the policy's memory, as plain JSON rows.
 """
 
 from __future__ import annotations
