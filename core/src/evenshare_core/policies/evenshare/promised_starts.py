@@ -181,10 +181,8 @@ class PromisedStarts:
             free.clear(lease.placement)
             self._taken.add(lease.job)
         free.put(row.placement)
-        for lease in victims:  # the GPUs that the job does not need stay unassigned
-            for node, gpus in lease.placement:
-                used = row.parts[node].pins.get(lease.job, 0) if node in row.parts else 0
-                free.put(((node, gpus - used),))
+        for lease in victims:
+            self._free_rest(lease, row, free)
         progress.give(job, row.gpu_type, row.placement, PROMISED)
         self.started.add(job.id)
         del self.rows[row.job]
@@ -192,6 +190,24 @@ class PromisedStarts:
             for part in other.parts.values():
                 if job.id in part.after:
                     part.pins[job.id] = part.after.pop(job.id)
+
+    def _free_rest(self, lease: Lease, row: StartPromise, free: FreeCapacity) -> None:
+        """Give the rest of a lease that ended for a promise to the other promises that pin it.
+
+        GPUs that no promise counts stay unassigned in this round. If a limit may withdraw the job's
+        grant, all of the rest does, because the lease would continue (`terms.settle_exchanges`).
+        """
+        job = self._pool.jobs[row.job]
+        is_final = not self._progress.admission.may_refuse(job)
+        for node, gpus in lease.placement:
+            left = gpus - (row.parts[node].pins.get(lease.job, 0) if node in row.parts else 0)
+            for other in self.rows.values() if is_final else ():
+                part = other.parts.get(node)
+                if part is not None and other is not row and lease.job in part.pins:
+                    count = part.pins.pop(lease.job)
+                    part.held += count
+                    left -= count
+            free.put(((node, left),))
 
     def _is_refused(self, row: StartPromise, victims: list[Lease]) -> bool:
         """Return whether a limit refuses the job, once the leases of `victims` have ended."""
