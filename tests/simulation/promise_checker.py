@@ -275,7 +275,8 @@ def early_ends(view: RoundView) -> Iterator[str]:
             if any(lease.id in part.pins for part in promise.parts)
         ]
         if row.rule in WITHOUT_PROMISES:
-            pinning = [one for one in pinning if one.job not in view.grants]
+            left = view.waiting.keys() - view.grants.keys()
+            pinning = [one for one in pinning if one.job in left]
             if pinning:
                 yield f"{view.name(pinning[0])}: rule {row.rule.value} ends pinned lease {lease.id}"
         elif not any(
