@@ -23,8 +23,10 @@ from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.reasons import PreemptionRule, Reason
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.policies import registry
+from evenshare_core.policies.base import decide_round
 from evenshare_core.simulation.simulator import SimulationResult, simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster as SimCluster
@@ -37,7 +39,7 @@ from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseTerm, Round, VirtualWork
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
-from scheduling.selectors.rounds.stored import round_decision
+from scheduling.selectors.rounds.stored import round_decision, round_values
 from scheduling.services.jobs import cancel_job
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
@@ -337,6 +339,29 @@ class TestSeededHourWithPreemption:
         expected, found = live_leases(), simulated_leases(outcome)
         early = [row for row in expected if row[-1] in ("preempted", "moved")]
         assert {row[-1] for row in early} >= ({"preempted"} if min_runtime_s < 600 else set())
+        assert found == expected
+        assert simulated_terms(outcome) == live_terms()
+        assert outcome.rounds == rounds
+
+
+class TestSeededHourWithPromises:
+    @pytest.mark.parametrize("minutes", [20, pytest.param(60, marks=pytest.mark.soak)])
+    def test_leases_terms_and_charges_match_live_pool(self, minutes: int) -> None:
+        """Gangs get promises, leases end for them, and every round replays to the same bytes."""
+        lab = cluster(
+            QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=240, policy="evenshare",
+            options={"promises": True, "min_runtime_s": 60},
+        )  # fmt: skip
+        jobs = submit_all(lab, 7, limited=False, minutes=minutes)
+        rounds = live_hour(lab, {}, minutes)
+        outcome = simulated_hour(lab, jobs, "evenshare", minutes)
+        expected, found = live_leases(), simulated_leases(outcome)
+        stored = [round_values(row) for row in Round.objects.all()]
+        decisions = [decision for _, decision in stored]
+        assert [decide_round(snapshot) for snapshot, _ in stored] == decisions
+        assert Reason.PROMISED in {skip.reason for row in decisions for skip in row.skips}
+        rules = {end.rule for row in decisions for end in row.preemptions}
+        assert PreemptionRule.PROMISE in rules
         assert found == expected
         assert simulated_terms(outcome) == live_terms()
         assert outcome.rounds == rounds

@@ -192,8 +192,8 @@ def _preemptions(facts: _Facts) -> Iterator[str]:
     A moved job continues elsewhere in the same round; a preempted job does not start again in it. A
     gang causes at most as many moves as it has GPUs.
 
-    If a limit withdrew a pick, the GPUs of the pick are free and the need cannot be checked. In
-    this case, both jobs must share a node.
+    If a limit withdrew a pick, its GPUs are free, and if GPUs are promised to waiting jobs, some
+    are kept free. The need cannot be checked then; both jobs must share a node.
     """
     ends = {end.lease: end for end in facts.decision.ends}
     grants = {grant.job: grant for grant in facts.decision.grants}
@@ -250,7 +250,8 @@ class _NeededGpus:
     """Check that a grant and the lease that ended for it would not both fit after the round."""
 
     def __init__(self, facts: _Facts) -> None:
-        self._is_whole = not any(skip.numbers.get("withdrawn") for skip in facts.decision.skips)
+        withdrawn = any(skip.numbers.get("withdrawn") for skip in facts.decision.skips)
+        self._is_whole = not (withdrawn or facts.decision.memory.get("promises"))
         self._left = {node.id: node.gpus for node in facts.snapshot.nodes}
         for lease in facts.snapshot.leases:
             if lease.id not in facts.ended:

@@ -155,6 +155,14 @@ WORDINGS: dict[str, ReasonWording] = {
         " price of idle GPUs falls.",
         "turn",
     ),
+    Reason.PROMISED: ReasonWording(
+        "start promised",
+        "It starts by {starts}, pool time, at the latest: {needed} {needed:GPU|GPUs} of {gpu_type}"
+        " {needed:is|are} promised to it. Jobs that still run on them get their notice then.",
+        "GPUs are promised to it.",
+        "It starts sooner if GPUs become free sooner.",
+        "turn",
+    ),
     Reason.NEXT_BATCH: ReasonWording(
         "waits for the next batch",
         "It arrived after the batch of {batch}.",
@@ -236,6 +244,7 @@ RULES: dict[str, tuple[str, str]] = {
         "large gang",
         "a job of {who} that needs several nodes was ahead of this one",
     ),
+    PreemptionRule.PROMISE.value: ("promise", "its GPUs were promised to a job of {who}"),
 }
 
 # The obstacle to a deadline, as half a sentence.

@@ -21,6 +21,7 @@ class Reason(StrEnum):
     BUDGET = "budget"  # its tenant's spendable credit does not cover the term
     PRICE_ABOVE_VALUE = "price_above_value"  # borrowing costs more than the job is worth
     PLANNED_LATER = "planned_later"  # its plan starts later
+    PROMISED = "promised"  # it starts at a promised time at the latest
     NEXT_BATCH = "next_batch"  # it arrived after the last batch; the next one plans it
     TOO_LARGE = "too_large"  # no accepted type has that many GPUs in the pool
     # its process was lost soon after its start; the wait grows with each loss
@@ -35,6 +36,7 @@ class PreemptionRule(StrEnum):
     PAYS = "pays"  # the other job gains more than this one loses
     DEFRAGMENT = "defragment"  # the job moves to make room on its node for a gang
     GANG = "gang"  # the other job is larger than a node, and ranks before this one
+    PROMISE = "promise"  # the GPUs were promised to the other job for this time
 
 
 class EndReason(StrEnum):

@@ -250,6 +250,16 @@ class FreeCapacity:
                 self.available.take(((node, count),))
         self._settle(placement)
 
+    def hide(self, node: int, gpus: int, *, of_ended: int = 0) -> None:
+        """Reserve available GPUs of a node for the rest of the round; a negative number undoes it.
+
+        `of_ended`: how many of them are GPUs of an ended lease that has not been selected yet.
+        """
+        self._ended[node] = self._ended.get(node, 0) - of_ended
+        self.held_back[node] = self.held_back.get(node, 0) + gpus
+        self.available.set(node, self.available.free[node] - gpus)
+        self._settle(((node, gpus),))
+
     def fits(self, gpus: int) -> bool:
         """Return whether `place` would place a gang now."""
         return self.available.fits(gpus, spread=self.spread)

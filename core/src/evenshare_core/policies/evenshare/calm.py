@@ -15,20 +15,23 @@ jobs are tried:
 | 5 | fewer GPUs are free than any gang of 2 or more needs |
 | 6 | no waiting gang is larger than a node and fits in the pool |
 
+With promises, no promise is due, no lease comes due on which a promise waits, and no tenant starts
+to be owed GPU-time.
+
 If a condition does not hold, the round is decided in full, or skipped if `quiet` allows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from evenshare_core.fairness.gpu_time import ClaimSums
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.evenshare.options import EvenshareOptions
-from evenshare_core.policies.evenshare.progress import RoundProgress
+from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.queues import ClaimKey, Kind
-from evenshare_core.policies.evenshare.quiet import has_choice_of_types, owed_from
+from evenshare_core.policies.evenshare.quiet import below_from, has_choice_of_types, owed_from
 from evenshare_core.policies.shared.renewals import NO_GANG, NONE, Least, have_no_use, least_of
 from evenshare_core.policies.shared.session import KeptRound
 
@@ -37,12 +40,14 @@ class Calm(NamedTuple):
     """Facts that hold before `until_us` if nothing happens except that leases come due.
 
     `least`: the smallest gangs, by GPU type. `beyond`: for each claim, the number of GPUs by which
-    the claim's smallest one-node gang would exceed its quota.
+    the claim's smallest one-node gang would exceed its quota. `pinned`: jobs on whose leases
+    promises wait.
     """
 
     until_us: int
     least: Mapping[str, Least]
     beyond: Mapping[ClaimKey, int]
+    pinned: Collection[int]
 
     def only_renews(self, view: KeptRound) -> bool:
         """Return whether a round renews all due leases, if nothing else happens."""
@@ -52,22 +57,25 @@ class Calm(NamedTuple):
         for lease in view.due:
             claim = (lease.tenant, lease.gpu_type)
             of_claim[claim] = of_claim.get(claim, 0) + lease.gpus
+        if self.pinned and any(lease.job in self.pinned for lease in view.due):
+            return False
         return have_no_use(self.least, view) and all(
             gpus < self.beyond.get(claim, NONE) for claim, gpus in of_claim.items()
         )
 
 
 def calm_of(
-    progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
+    picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
 ) -> Calm | None:
     """Return the facts that hold after a round that only renewed leases; None if unknown.
 
     `claims`: the sums at the round, by (tenant, GPU type).
     """
+    progress, promised = picks.progress, picks.promised
     pool, options = progress.pool, progress.options
-    if options.estimates != "none" or has_choice_of_types(progress):
+    if options.estimates != "none" or promised.is_open or has_choice_of_types(progress):
         return None
-    until_us = next_mark_us
+    until_us = next_mark_us if promised.next_us is None else min(next_mark_us, promised.next_us)
     least: dict[str, Least] = {}
     beyond: dict[ClaimKey, int] = {}
     for key, kinds in pool.queues.items():
@@ -84,7 +92,9 @@ def calm_of(
         known = least.get(key[1], NO_GANG)
         least[key[1]] = (min(small, known[0]), min(large, known[1]))
         mine = progress.standings[key]
-        if not options.guarantee or small == NONE:
+        below_us = below_from(mine, claims[key], pool.at_us) if options.promises else None
+        until_us = until_us if below_us is None else min(until_us, below_us)
+        if not options.has_guarantee or small == NONE:
             continue
         above = mine.held + small - mine.quota
         if above > 0:
@@ -94,7 +104,7 @@ def calm_of(
         else:
             owed_us = owed_from(mine, claims[key], pool.at_us)
             until_us = until_us if owed_us is None else min(until_us, owed_us)
-    return Calm(until_us, least, beyond)
+    return Calm(until_us, least, beyond, promised.spared())
 
 
 def _may_get_room(options: EvenshareOptions, waiting: Iterable[Kind], free: FreeCapacity) -> bool:

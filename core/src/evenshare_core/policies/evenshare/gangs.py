@@ -52,7 +52,7 @@ class GangRoom:
         )
 
     def _overtake(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
-        if not self._options.gangs_overtake or self._options.is_tight:
+        if not self._options.may_overtake:
             return False
         numbers = {"threshold_gpu_us": LONG_GPU_US}
         mine = self._progress.pool.order.now(one._replace(lease=None))
@@ -151,7 +151,7 @@ def waiting_gangs(
 ) -> Iterator[Gang]:
     """Yield the claim's gangs that still wait and for which rule 6 may end leases."""
     free, order = progress.free_by_type[key[1]], progress.pool.order
-    if not progress.options.gangs_overtake or progress.options.is_tight:
+    if not progress.options.may_overtake:
         return
     for kind, entries in kinds.items():
         gpus, weight = kind[0], kind[5]

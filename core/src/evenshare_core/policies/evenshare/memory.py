@@ -23,8 +23,11 @@ from typing import Any, NamedTuple
 from evenshare_core.domain.ids import Each, Fields, IdKind, Row
 from evenshare_core.domain.snapshot import ClaimService
 from evenshare_core.fairness.gpu_time import ClaimSums, deserved, received
+from evenshare_core.policies.evenshare.promises import PROMISE_IDS
 
-MEMORY_IDS = Fields({"mark": None, "claims": Each(Row((IdKind.TENANT,)))})
+MEMORY_IDS = Fields(
+    {"mark": None, "claims": Each(Row((IdKind.TENANT,))), "promises": Each(PROMISE_IDS)}
+)
 
 MARKS = 64
 # exp(-1 / 64), rounded down to 32 fractional bits.
@@ -118,7 +121,7 @@ class DecayedSums:
         )
 
     def _load(self, memory: dict[str, Any]) -> None:
-        self._memory, self._seen = memory, {}
+        self._memory, self._seen = without_promises(memory), {}
         self._mark = memory["mark"] if memory else -1
         claims = memory["claims"] if memory else ()
         self._rows = {(row[0], row[1]): DecayedClaim(*row) for row in claims}
@@ -173,3 +176,15 @@ class DecayedSums:
         return row._replace(
             line_us=self._at_us, line_alloc=alloc, line_fair=fair, held=claim.held, share=share
         )
+
+
+def with_promises(memory: dict[str, Any], rows: list[list[Any]]) -> dict[str, Any]:
+    """Return the memory with rows of promises; without rows, the memory itself."""
+    return {**memory, "promises": rows} if rows else memory
+
+
+def without_promises(memory: dict[str, Any]) -> dict[str, Any]:
+    """Return the memory of the sums; without promises, the memory itself."""
+    if "promises" not in memory:
+        return memory
+    return {key: value for key, value in memory.items() if key != "promises"}

@@ -53,6 +53,14 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         bool,
         Meta(description="Preempt leases for a tenant that is owed GPUs within its quota."),
     ] = True
+    promises: Annotated[
+        bool,
+        Meta(
+            description="Promise a start time to the longest waiting job of each tenant that is"
+            " owed GPU-time, and keep GPUs for it. Replaces the preemption for quotas and for"
+            " gangs larger than a node."
+        ),
+    ] = False
     pays: Annotated[
         bool,
         Meta(
@@ -85,6 +93,16 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
     def is_tight(self) -> bool:
         """Whether tenants are kept at their quotas all the time (the preset "tight")."""
         return self.preset == "tight"
+
+    @property
+    def has_guarantee(self) -> bool:
+        """Whether leases end early for tenants that are owed GPUs within their quotas."""
+        return self.guarantee and not self.promises
+
+    @property
+    def may_overtake(self) -> bool:
+        """Whether leases of long jobs end for gangs that are larger than a node."""
+        return self.gangs_overtake and not (self.is_tight or self.promises)
 
     @property
     def min_runtime_us(self) -> int:

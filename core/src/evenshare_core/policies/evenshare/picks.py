@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from heapq import heapify, heappop, heapreplace
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.policies.evenshare.options import EvenshareOptions
-from evenshare_core.policies.evenshare.progress import LEFT_OVER, RoundPool, RoundProgress
+from evenshare_core.policies.evenshare.progress import (
+    LEFT_OVER,
+    PickState,
+    RoundPool,
+    RoundProgress,
+)
+from evenshare_core.policies.evenshare.promised_starts import PromisedStarts
 from evenshare_core.policies.evenshare.queues import (
     ClaimKey,
     Entry,
@@ -28,25 +35,57 @@ class EvenPicks:
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
         self._pool, self._options = pool, options
-        self._progress = RoundProgress(pool, options)
+        self.progress = self._progress = RoundProgress(pool, options)
         self._standings = self._progress.standings
         self._free_by_type, self._admission = pool.free_by_type, pool.admission
         self._failed: dict[str, int] = {}  # the smallest gang that did not fit, by type
+        self._is_waiting = pool.is_waiting
         self._types: dict[tuple[str, tuple[str, ...], int], tuple[str, ...]] = {}
-        self._room = RoomMaker(self._progress)
+        self.promised = PromisedStarts(self._progress, self._key, self._refusal)
+        self._room = RoomMaker(self._progress, self.promised.spared)
 
     # Rule 1, the order of tenants.
 
     def run(self) -> RoundProgress:
         """Serve tenants below their deserved GPU-time first, then all tenants by rule 2."""
+        if self._options.promises:
+            self.promised.begin()
+            self._leave_out(self.promised.started)
         lines, ended = self._lines()
         self._serve_tenants(lines, ended)
-        rest = JobLine(self._pool.order, is_waiting=self._pool.is_waiting)
+        rest = JobLine(self._pool.order, is_waiting=self._is_waiting)
         for line in lines.values():
             rest.join(line)
         while rest:
             self._serve(rest, ended, LEFT_OVER)
+        if self.promised.may_backfill:
+            self._backfill()
         return self._progress
+
+    def _leave_out(self, started: Collection[int]) -> None:
+        """Take jobs that rule 4 has started out of the lists of waiting jobs."""
+        is_waiting = self._is_waiting
+        if started:
+            self._is_waiting = lambda job: (
+                job not in started and (is_waiting is None or is_waiting(job))
+            )
+
+    def _backfill(self) -> None:
+        """Give held GPUs to waiting jobs in the order of rule 2, until promises need them."""
+        lines, ended = self._lines()
+        rest = JobLine(self._pool.order, is_waiting=self._is_waiting)
+        for line in lines.values():
+            rest.join(line)
+        while rest:
+            one = self._candidate(rest.head[2], ended)
+            entry = self._progress.entries.get(one.job.id)
+            had_turn = entry is not None and entry.state is not PickState.NOMINATED
+            is_barred = had_turn or one.lease is not None or one.job.id in self.promised.rows
+            names = () if is_barred else self._allowed(one)[0]
+            if is_barred or any(self.promised.backfill(one.job, name) for name in names):
+                rest.step()
+            else:
+                rest.drop()
 
     def _lines(self) -> tuple[dict[ClaimKey, JobLine], dict[int, EvenCandidate]]:
         pool = self._pool
@@ -60,7 +99,7 @@ class EvenPicks:
             lists = self._lists(key, kinds)
             if not lists and key not in renewing:
                 continue
-            line = JobLine(pool.order, lists, renewing.pop(key, ()), pool.is_waiting)
+            line = JobLine(pool.order, lists, renewing.pop(key, ()), self._is_waiting)
             if line:
                 lines[key] = line
         for key, entries in renewing.items():
@@ -133,15 +172,15 @@ class EvenPicks:
 
     def _serve(self, line: JobLine, ended: dict[int, EvenCandidate], note: str) -> None:
         """Try the first job of a line. If it fails, drop the jobs behind it that must fail too."""
-        job_id = line.head[2]
-        one = ended.get(job_id)
-        if one is None:
-            pool = self._pool
-            one = EvenCandidate(pool.jobs[job_id], pool.sums[job_id], None)
+        one = self._candidate(line.head[2], ended)
         if self._try(one, note) or self._room.may_differ(one):
             line.step()
         else:
             line.drop()
+
+    def _candidate(self, job_id: int, ended: dict[int, EvenCandidate]) -> EvenCandidate:
+        pool = self._pool
+        return ended.get(job_id) or EvenCandidate(pool.jobs[job_id], pool.sums[job_id], None)
 
     # Rule 3, placement.
 
@@ -150,24 +189,20 @@ class EvenPicks:
         job, lease = one.job, one.lease
         self._progress.nominate(job)
         if lease is not None:
+            self.promised.show(lease)
             refusal = self._refusal(job, lease.gpu_type)
             if refusal is not None:
                 self._progress.skip(job, refusal)
                 self._free_by_type[lease.gpu_type].drop(lease.placement)
+                self.promised.take_back(lease)
                 return False
             if self._free_by_type[lease.gpu_type].renew(lease.placement):
                 self._progress.renew(lease, note)
                 return True
-        types = self._types_of(one)
-        if not types:
-            return False  # the job's profile has no speed on the types that the job accepts
-        refusals = [self._refusal(job, gpu_type) for gpu_type in types]
-        allowed = [name for name, refusal in zip(types, refusals, strict=True) if refusal is None]
-        if not allowed:
-            self._progress.skip(job, next(refusal for refusal in refusals if refusal))
-            return False
-        if len(allowed) > 1:  # types on which the quota has room come first
-            allowed.sort(key=lambda name: not self._admission.is_own(job, name))
+            self.promised.take_back(lease)
+        allowed, refusal = self._allowed(one)
+        if refusal is not None:
+            self._progress.skip(job, refusal)
         for gpu_type in allowed:
             if job.gpus >= self._failed.get(gpu_type, job.gpus + 1) and lease is None:
                 continue
@@ -176,7 +211,21 @@ class EvenPicks:
                 self._progress.give(job, gpu_type, placement, note)
                 return True
             self._failed[gpu_type] = min(job.gpus, self._failed.get(gpu_type, job.gpus))
-        return self._room.make(one, allowed)
+        return bool(allowed) and self._room.make(one, allowed)
+
+    def _allowed(self, one: EvenCandidate) -> tuple[list[str], Refusal | None]:
+        """Return the types to try, and why all are refused, or None.
+
+        If the job's profile has no speed on the types that the job accepts, there are neither.
+        """
+        job = one.job
+        types = self._types_of(one)
+        refusals = [self._refusal(job, gpu_type) for gpu_type in types]
+        allowed = [name for name, refusal in zip(types, refusals, strict=True) if refusal is None]
+        if len(allowed) > 1:  # types on which the quota has room come first
+            allowed.sort(key=lambda name: not self._admission.is_own(job, name))
+        refusal = None if allowed else next((one for one in refusals if one is not None), None)
+        return allowed, refusal
 
     def _types_of(self, one: EvenCandidate) -> tuple[str, ...]:
         """Return the types to try.

@@ -36,6 +36,9 @@ Rules, by number:
    tenants that keep min(D, Q). Nodes are chosen one by one: the node that gives the gang most GPUs,
    then the one with the fewest ending leases.
 
+With the option `promises`, promised starts replace rules 4 (a) and 6 (`promised_starts`). The
+longest waiting job of a tenant whose key is below 1 is promised GPUs and a time.
+
 With the preset "tight", tenants are served first while the GPUs that they hold are fewer than
 min(D, Q), the lowest ratio first. Of rules 4 and 6, only (a) applies, whatever was received before.
 Leases are protected for at most 60 s.
@@ -68,19 +71,22 @@ from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.fairness.guarantee import OWED_PERCENT, Guarantee
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.placement.consolidated import free_capacity_by_type
-from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums
+from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums, with_promises
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.progress import (
+    BACKFILLED,
     DEFRAGMENTED,
     GUARANTEE,
     LARGE_GANG,
     LEFT_OVER,
     MOVED,
     PAYS,
+    PROMISED,
     RoundPool,
     RoundProgress,
 )
+from evenshare_core.policies.evenshare.promises import StartPromise, read_promises
 from evenshare_core.policies.evenshare.queues import (
     AttainedOrder,
     ClaimKey,
@@ -92,6 +98,7 @@ from evenshare_core.policies.evenshare.queues import (
     TenantStanding,
     Waiting,
     queue_up,
+    waits_since,
 )
 from evenshare_core.policies.evenshare.session import IncrementalEvenshare
 from evenshare_core.policies.evenshare.turns import turn_numbers
@@ -116,6 +123,8 @@ NOTES = {
     DEFRAGMENTED: "Smaller jobs moved to other nodes to make room for it on one node.",
     MOVED: "It moved to another node to make room for a larger job.",
     LARGE_GANG: "It needs several nodes, so leases of long jobs that come after it ended.",
+    PROMISED: "Its tenant was owed GPU-time, and it had waited longest of the tenant's jobs.",
+    BACKFILLED: "It got GPUs that are promised to another job, until that job needs them.",
 }
 # The condition of rule 4 (a), as displayed text.
 ROOM_CONDITION = (
@@ -161,7 +170,8 @@ class Evenshare(Policy):
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
         waiting, ended = _candidates(snapshot)
-        progress = EvenPicks(_pool(snapshot, options, sums, (waiting, ended)), options).run()
+        picks = EvenPicks(_pool(snapshot, options, sums, (waiting, ended)), options)
+        progress = picks.run()
         grants, renewals = progress.stay([one.lease for one in ended if one.lease is not None])
         renewed = {renewal.lease for renewal in renewals}
         ends = expired_ends(snapshot, renewed, progress.refused)
@@ -170,8 +180,8 @@ class Evenshare(Policy):
             grants=tuple(grants),
             renewals=tuple(renewals),
             ends=tuple(sorted([*ends, *progress.ends], key=lambda end: end.lease)),
-            skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], progress, snapshot),
-            memory=sums.memory,
+            skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], picks, snapshot),
+            memory=with_promises(sums.memory, picks.promised.memory()),
             preemptions=tuple(progress.preemptions),
         )
 
@@ -192,12 +202,12 @@ class Evenshare(Policy):
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
         """Return the base's promises, and the guarantee unless the options switch it off."""
         promised = super().promises(options, measured)
-        is_given = isinstance(options, EvenshareOptions) and options.guarantee
+        is_given = isinstance(options, EvenshareOptions) and options.has_guarantee
         return promised | {Property.QUOTA_GUARANTEE} if is_given else promised
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
         """Return the guarantee of rule 4 (a), or the long-term target if the guarantee is off."""
-        if not isinstance(options, EvenshareOptions) or not options.guarantee:
+        if not isinstance(options, EvenshareOptions) or not options.has_guarantee:
             return QuotaPromise(QuotaPromiseKind.LONG_TERM, LONG_TERM_TEXT)
         parts = (
             WaitPart("minimum runtime of the jobs that make room", options.min_runtime_us),
@@ -218,7 +228,7 @@ class Evenshare(Policy):
 
     def guarantee(self, options: Options, decision: Decision) -> Guarantee | None:
         """Return which tenants are owed GPUs by rule 4 (a), from the sums after the round."""
-        if not isinstance(options, EvenshareOptions) or not options.guarantee:
+        if not isinstance(options, EvenshareOptions) or not options.has_guarantee:
             return None
         if options.is_tight:
             return Guarantee(options.min_runtime_us, None)
@@ -305,7 +315,16 @@ def _pool(
         running=lambda: running,
         free_by_type=free_by_type,
         admission=Admission.of(snapshot),
+        round_us=snapshot.round_us,
+        promises=read_promises(snapshot.memory),
+        longest_waiting=lambda claim: _longest_waiting(waiting, claim),
     )
+
+
+def _longest_waiting(waiting: list[Waiting], claim: ClaimKey) -> list[tuple[int, int]]:
+    """Return (since when, job) of a claim's waiting jobs, the longest waiting first."""
+    rows = [(job, sums) for job, sums in waiting if (sums.tenant, sums.gpu_type) == claim]
+    return sorted((waits_since(job, sums), job.id) for job, sums in rows)
 
 
 def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
@@ -315,15 +334,14 @@ def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
 # ---- why jobs wait ----
 
 
-def _skips(
-    candidates: list[Waiting], progress: RoundProgress, snapshot: Snapshot
-) -> tuple[Skip, ...]:
+def _skips(candidates: list[Waiting], picks: EvenPicks, snapshot: Snapshot) -> tuple[Skip, ...]:
+    progress, promised = picks.progress, picks.promised.rows
     served = {row.job for row in progress.grants} | {row.job for row in progress.renewals}
     capacity = capacity_by_type(snapshot.nodes)
     types_of: dict[tuple[tuple[str, ...], str, int], tuple[str, ...]] = {}
     waits: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
     for job, sums in candidates:
-        if job.id in served:
+        if job.id in served or job.id in promised:
             continue
         kind = (job.gpu_types, sums.gpu_type, job.gpus)
         types = types_of.get(kind)
@@ -339,7 +357,28 @@ def _skips(
         for (tenant, types), jobs in sorted(waits.items())
     ]
     rows = explain.skips(queues, progress.free_by_type, progress.admission)
-    return (*rows, *_preempted(progress, snapshot))
+    waits_for = [row for row in promised.values() if row.job not in served]
+    return (*rows, *_preempted(progress, snapshot), *_promised(waits_for, snapshot))
+
+
+def _promised(promises: list[StartPromise], snapshot: Snapshot) -> list[Skip]:
+    """Return a row per promised job, with the latest round in which it starts."""
+    tenants, round_us = {job.id: job.tenant for job in snapshot.jobs}, max(1, snapshot.round_us)
+    return [
+        Skip(
+            Reason.PROMISED,
+            tenants[row.job],
+            (row.job,),
+            row.gpus,
+            {
+                "gpu_type": row.gpu_type,
+                "needed": row.gpus,
+                "starts_us": max(-(-row.due_us // round_us) * round_us, snapshot.at_us + round_us),
+                "held_back": sum(part.held for part in row.parts.values()),
+            },
+        )
+        for row in sorted(promises, key=lambda row: row.order)
+    ]
 
 
 def _by_arrival(jobs: list[Job]) -> list[Job]:

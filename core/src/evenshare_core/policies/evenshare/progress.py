@@ -17,6 +17,7 @@ from evenshare_core.domain.snapshot import JobService
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.promises import StartPromise
 from evenshare_core.policies.evenshare.queues import (
     ClaimKey,
     Entry,
@@ -29,13 +30,15 @@ from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.session import NO_KEY
 
 # Notes of picks that rule 1 does not explain.
-LEFT_OVER, GUARANTEE, PAYS, DEFRAGMENTED, MOVED, LARGE_GANG = (
+LEFT_OVER, GUARANTEE, PAYS, DEFRAGMENTED, MOVED, LARGE_GANG, PROMISED, BACKFILLED = (
     "left over",
     "guarantee",
     "pays",
     "defragmented",
     "moved",
     "large gang",
+    "promised",
+    "backfilled",
 )
 
 NOTE_OF = {
@@ -52,8 +55,9 @@ class RoundPool(NamedTuple):
     `queues`: the waiting jobs. `ended`: the jobs whose lease ended, each with the entry that
     `order` gives it. `standing` returns the standing of a claim. `running` returns the leases that
     continue. `gpus`: the schedulable GPUs of each node. `is_waiting` returns whether a queued job
-    still waits; None if all do. `may_be_overfull`: some nodes may have fewer GPUs than their leases
-    hold.
+    still waits; None if all do. `promises`: those of the last round. `longest_waiting` yields
+    (since when, job) for a claim's waiting jobs, the longest waiting first. `may_be_overfull`: some
+    nodes may have fewer GPUs than their leases hold.
     """
 
     at_us: int
@@ -69,6 +73,9 @@ class RoundPool(NamedTuple):
     running: Callable[[], Collection[Lease]]
     free_by_type: dict[str, FreeCapacity]
     admission: Admission
+    round_us: int
+    promises: Sequence[StartPromise]
+    longest_waiting: Callable[[ClaimKey], Iterable[tuple[int, int]]]
     is_waiting: Callable[[int], bool] | None = None
     may_be_overfull: bool = True
     explains: bool = True
@@ -93,6 +100,7 @@ class PickState(Enum):
     GRANTED = auto()
     RENEWED = auto()
     PREEMPTING = auto()  # leases end or move for this job, so its placement is fixed
+    PROMISED = auto()  # its GPUs were promised to it, or to another job later
     MOVED = auto()  # the job makes room and continues on another node
     SKIPPED = auto()  # a limit or the job's size excludes it, see `because`
 

@@ -257,6 +257,11 @@ class DeadlineOrder(JobOrder):
 # ---- lists of waiting jobs ----
 
 
+def waits_since(job: Job, sums: JobService) -> int:
+    """Return since when a job without GPUs waits: its submission or the end of its last lease."""
+    return max(job.submitted_us, sums.held_since_us)
+
+
 def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kinds]:
     """Return the sorted lists of waiting jobs, by claim and kind."""
     queues: dict[ClaimKey, Kinds] = {}

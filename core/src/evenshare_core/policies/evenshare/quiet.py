@@ -31,8 +31,14 @@ from evenshare_core.domain.snapshot import JobService
 from evenshare_core.fairness.gpu_time import ClaimSums
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS
 from evenshare_core.policies.evenshare.gangs import Gang, overtaken_from, waiting_gangs
+from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.progress import RoundProgress
-from evenshare_core.policies.evenshare.queues import LONG_GPU_US, ClaimKey, TenantStanding
+from evenshare_core.policies.evenshare.queues import (
+    HEAD_START_US,
+    LONG_GPU_US,
+    ClaimKey,
+    TenantStanding,
+)
 
 
 class _Rules(NamedTuple):
@@ -48,9 +54,7 @@ class _Rules(NamedTuple):
     gangs: dict[str, list[Gang]]
 
 
-def stays_until(
-    progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
-) -> int:
+def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int) -> int:
     """Return until when, in us, rounds decide the same as this round, which granted nothing.
 
     `claims`: the sums at the time of the round, by (tenant, GPU type). Return the round's own time
@@ -60,11 +64,12 @@ def stays_until(
     - if a waiting job accepts several GPU types, since its claim may move with time;
     - if a gang over several nodes has room, but a smaller gang failed before it (rule 3).
     """
+    progress, promised = picks.progress, picks.promised
     pool, options = progress.pool, progress.options
-    if options.estimates != "none" or has_choice_of_types(progress):
+    if options.estimates != "none" or promised.is_open or has_choice_of_types(progress):
         return pool.at_us
     rules = _Rules(set(), set(), {}, {})
-    until_us = next_mark_us
+    until_us = next_mark_us if promised.next_us is None else min(next_mark_us, promised.next_us)
     for key, kinds in pool.queues.items():
         gangs = [kind[0] for kind, entries in kinds.items() if entries]
         if not gangs:
@@ -83,7 +88,9 @@ def stays_until(
         gangs_of_claim = waiting_gangs(progress, key, kinds, claims[key])
         rules.gangs.setdefault(gpu_type, []).extend(gangs_of_claim)
         mine = progress.standings[key]
-        if not options.guarantee or mine.held + min(gangs) > mine.quota:
+        below_us = below_from(mine, claims[key], pool.at_us) if options.promises else None
+        until_us = until_us if below_us is None else min(until_us, below_us)
+        if not options.has_guarantee or mine.held + min(gangs) > mine.quota:
             continue
         if options.is_tight or mine.is_owed():
             rules.guarantee.add(gpu_type)
@@ -109,6 +116,14 @@ def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
     if falls <= 0:
         return None
     return at_us + (20 * mine.received - 19 * mine.deserved) // falls + 1
+
+
+def below_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
+    """Return when a tenant's key first falls below 1, from when it gets promises; None if never."""
+    due_us = mine.deserved + HEAD_START_US * mine.share
+    if mine.received < due_us or mine.share <= claim.held:
+        return None
+    return at_us + (mine.received - due_us) // (mine.share - claim.held) + 1
 
 
 def _until_victims(

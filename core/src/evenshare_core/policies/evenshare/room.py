@@ -5,9 +5,8 @@ For gangs over several nodes, see `gangs`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
-from evenshare_core.domain.cluster import gpus_by_node
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
@@ -23,6 +22,7 @@ from evenshare_core.policies.shared.preemption import (
     VictimRule,
     VictimSearch,
     fewest_victims,
+    overfull_nodes,
     preemptible,
 )
 from evenshare_core.units import SECOND_US
@@ -35,8 +35,9 @@ RESTART_US = 60 * SECOND_US
 class RoomMaker:
     """The part of a round that makes room for jobs. Failed searches are not repeated."""
 
-    def __init__(self, progress: RoundProgress) -> None:
-        self._progress, self._options = progress, progress.options
+    def __init__(self, progress: RoundProgress, spared: Callable[[], Collection[int]]) -> None:
+        """`spared`: returns the jobs whose leases no rule here may end."""
+        self._progress, self._options, self._spared = progress, progress.options, spared
         self._indices: dict[str, LeaseIndex] | None = None
         self._gangs = self._moves = 0
         # The smallest gang for which a rule failed, by (rule, type). For rule 4 (b), the key also
@@ -86,7 +87,7 @@ class RoomMaker:
 
     def _owed(self, job: Job, gpu_type: str) -> dict[str, int] | None:
         """Return numbers that show that the tenant is owed the job's GPUs; None if it is not."""
-        if not self._options.guarantee:
+        if not self._options.has_guarantee:
             return None
         mine = self._progress.standings[job.tenant, gpu_type]
         if mine.held + job.gpus > mine.quota:
@@ -280,10 +281,11 @@ class RoomMaker:
     def _make_indices(self) -> dict[str, LeaseIndex]:
         pool = self._progress.pool
         running = pool.running()
-        over = _overfull(running, pool.gpus) if pool.may_be_overfull else ()
+        over = overfull_nodes(running, pool.gpus) if pool.may_be_overfull else ()
+        spared = self._spared()
         indices: dict[str, LeaseIndex] = {}
         for lease in preemptible(running, pool.at_us, self._options.min_runtime_us):
-            if lease.job not in pool.jobs or lease.placement[0][0] in over:
+            if lease.job not in pool.jobs or lease.job in spared or lease.placement[0][0] in over:
                 continue
             index = indices.get(lease.gpu_type)
             if index is None:
@@ -302,12 +304,3 @@ class RoomMaker:
             return attained
         job = pool.jobs[lease.job]
         return remaining_us(job, attained / job.gpus)
-
-
-def _overfull(leases: Iterable[Lease], gpus: Mapping[int, int]) -> set[int]:
-    """Return the nodes that have fewer GPUs than their leases hold.
-
-    On these nodes, a lease that ends frees no GPUs.
-    """
-    load = gpus_by_node(lease.placement for lease in leases)
-    return {node for node, count in load.items() if count > gpus.get(node, 0)}

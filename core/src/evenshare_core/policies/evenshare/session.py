@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.evenshare.calm import Calm, calm_of
-from evenshare_core.policies.evenshare.memory import DecayedSums
+from evenshare_core.policies.evenshare.memory import DecayedSums, with_promises
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks
-from evenshare_core.policies.evenshare.progress import RoundPool, RoundProgress
+from evenshare_core.policies.evenshare.progress import RoundPool
+from evenshare_core.policies.evenshare.promises import StartPromise, read_promises
 from evenshare_core.policies.evenshare.queues import (
     AttainedOrder,
     ClaimKey,
@@ -23,6 +25,7 @@ from evenshare_core.policies.evenshare.queues import (
     TenantStanding,
     insert,
     queue_up,
+    waits_since,
 )
 from evenshare_core.policies.evenshare.quiet import stays_until
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
@@ -45,36 +48,44 @@ class IncrementalEvenshare:
         self._queues: dict[ClaimKey, Kinds] = {}
         self._entries: dict[int, tuple[list[Entry], Entry]] = {}
         self._given: list[int] = []
-        self._last: tuple[RoundProgress, KeptRound] | None = None  # the last round that tried jobs
+        self._last: tuple[EvenPicks, KeptRound] | None = None  # the last round that tried jobs
         self._calm: Calm | None = None  # set after a round that only renewed leases
         self._sweep_in = SWEEP_ROUNDS
+        self._memory: dict[str, Any] = {}  # what the last round returned
+        self._by_wait: dict[ClaimKey, list[tuple[int, int]]] = {}  # (since when, job), sorted
 
     def decide(self, view: KeptRound) -> SessionDecision:
         """Decide a round with the same result as `Evenshare.decide` on its snapshot."""
         # Until the next mark, unchanged claims need no update.
         is_still = view.is_still and view.at_us < self._sums.next_mark_us
         claims = () if is_still else view.sums.claims.values()
-        self._sums.begin(view.memory, claims, view.at_us, view.round_us)
-        answer = uncontested(view, self._sums.memory)
+        memory = self._sums.memory if view.memory is self._memory else view.memory
+        self._sums.begin(memory, claims, view.at_us, view.round_us)
+        rows = view.memory.get("promises", [])
+        answer = None if rows else uncontested(view, self._sums.memory)
         if answer is not None:
+            self._memory = answer.memory
             self._last = self._calm = None
             return answer
         if self._calm is not None and view.is_still and self._calm.only_renews(view):
-            return SessionDecision((), view.due, (), self._sums.memory)
-        progress = EvenPicks(self._pool(view), self._options).run()
-        self._last = (progress, view)
+            self._memory = with_promises(self._sums.memory, rows)
+            return SessionDecision((), view.due, (), self._memory)
+        picks = EvenPicks(self._pool(view, read_promises(view.memory)), self._options)
+        progress = picks.run()
+        self._last = (picks, view)
+        self._memory = with_promises(self._sums.memory, picks.promised.memory())
         grants, renewals = progress.stay(view.due)
         self._given = [grant.job for grant in grants]
         renewed = {renewal.lease for renewal in renewals}
         ends, early = ends_of(view.due, view.gpus, renewed, progress.refused), progress.ends
         is_calm = not (grants or ends or early or view.is_limited)
         sums = view.sums.claims
-        self._calm = calm_of(progress, sums, self._sums.next_mark_us) if is_calm else None
+        self._calm = calm_of(picks, sums, self._sums.next_mark_us) if is_calm else None
         return SessionDecision(
             grants,
             [lease for lease in view.due if lease.id in renewed],
             sorted([*ends, *early], key=lambda end: end.lease) if early else ends,
-            self._sums.memory,
+            self._memory,
             progress.preemptions,
         )
 
@@ -82,12 +93,12 @@ class IncrementalEvenshare:
         """Return the time, in us, until which rounds would grant nothing."""
         if self._calm is not None:
             return self._calm.until_us
-        if self._last is None or self._last[0].renewals:
+        if self._last is None or self._last[0].progress.renewals:
             return at_us
-        progress, view = self._last
-        return stays_until(progress, view.sums.claims, self._sums.next_mark_us)
+        picks, view = self._last
+        return stays_until(picks, view.sums.claims, self._sums.next_mark_us)
 
-    def _pool(self, view: KeptRound) -> RoundPool:
+    def _pool(self, view: KeptRound, promises: list[StartPromise]) -> RoundPool:
         at_us, options = view.at_us, self._options
         free_by_type = view.free_capacity()
         jobs, sums, claims = view.jobs, view.sums.jobs, view.sums.claims
@@ -114,12 +125,13 @@ class IncrementalEvenshare:
         if options.estimates == "given":
             order = EstimateOrder(claims.__getitem__, None, at_us)
             waiting = [(jobs[job], sums[job]) for job in view.waiting]
-            queues, is_waiting = queue_up(waiting, order), None
+            queues = queue_up(waiting, order)
+            self._note_waits(view)
             view.joined.clear()
         else:
             order = AttainedOrder(claims.__getitem__, None, at_us, view.lease_us)
             self._listen(view, order)
-            queues, is_waiting = self._queues, view.waiting.__contains__
+            queues = self._queues
         ended = [EvenCandidate(jobs[row.job], sums[row.job], row) for row in view.due]
         return RoundPool(
             at_us=at_us,
@@ -135,13 +147,47 @@ class IncrementalEvenshare:
             running=running,
             free_by_type=free_by_type,
             admission=view.admission(),
-            is_waiting=is_waiting,
+            round_us=view.round_us,
+            promises=promises,
+            longest_waiting=lambda claim: self._longest_waiting(view, claim),
+            is_waiting=view.waiting.__contains__,
             may_be_overfull=view.is_limited,
             explains=False,
         )
 
+    def _note_waits(self, view: KeptRound) -> None:
+        """Insert jobs that started to wait into the lists by waiting time."""
+        if not self._options.promises:
+            return
+        for job_id in (*self._given, *view.joined):
+            if job_id in view.waiting:
+                sums = view.sums.jobs[job_id]
+                rows = self._by_wait.setdefault((sums.tenant, sums.gpu_type), [])
+                row = (waits_since(view.jobs[job_id], sums), job_id)
+                index = bisect_left(rows, row)
+                if index == len(rows) or rows[index] != row:
+                    rows.insert(index, row)
+
+    def _longest_waiting(self, view: KeptRound, claim: ClaimKey) -> Iterator[tuple[int, int]]:
+        """Yield (since when, job) of a claim's waiting jobs; remove jobs that do not wait there."""
+        rows, index = self._by_wait.get(claim, []), 0
+        while index < len(rows):
+            since_us, job_id = rows[index]
+            sums = view.sums.jobs.get(job_id)
+            if (
+                sums is None
+                or job_id not in view.waiting
+                or (sums.tenant, sums.gpu_type) != claim
+                or waits_since(view.jobs[job_id], sums) != since_us
+            ):
+                del rows[index]
+                continue
+            yield rows[index]
+            index += 1
+
     def _listen(self, view: KeptRound, order: JobOrder) -> None:
         """Insert jobs that started to wait into their lists, and remove jobs that got GPUs."""
+        self._note_waits(view)
         for job_id in (*self._given, *view.joined):
             kept = self._entries.pop(job_id, None)
             if kept is not None:

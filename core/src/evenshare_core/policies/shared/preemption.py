@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
+from evenshare_core.domain.cluster import gpus_by_node
 from evenshare_core.domain.leases import Lease
 
 
@@ -34,6 +35,15 @@ def preemptible(leases: Iterable[Lease], at_us: int, min_runtime_us: int) -> lis
         and lease.started_us <= began_us
         and len(lease.placement) == 1
     ]
+
+
+def overfull_nodes(leases: Iterable[Lease], gpus: Mapping[int, int]) -> set[int]:
+    """Return the nodes that have fewer GPUs than their leases hold.
+
+    On these nodes, a lease that ends frees no GPUs.
+    """
+    load = gpus_by_node(lease.placement for lease in leases)
+    return {node for node, count in load.items() if count > gpus.get(node, 0)}
 
 
 # (-GPUs, -rank, id, tenant, lease): larger leases sort first, then leases with a higher rank.

@@ -1,0 +1,107 @@
+"""The place of a new promise.
+
+Per node, GPUs become available now, at the expiry of a lease, or one lease after an older promise.
+Leases and free GPUs count only as far as no promise counts them. GPUs of older promises count only
+if a node has too few others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from evenshare_core.policies.evenshare.promises import PromisedPart
+
+# (available from, GPUs, job of the lease or of the older promise); job 0 for free GPUs
+Source = tuple[int, int, int]
+
+
+class NodeSources(NamedTuple):
+    """The GPUs of a node by the time from which they are available.
+
+    `own`: free GPUs and leases. `promised`: GPUs of older promises. Both are sorted.
+    """
+
+    size: int
+    own: list[Source]
+    promised: list[Source]
+
+
+class PromisedPlace(NamedTuple):
+    """A place for a promise: its time, the GPU-us that wait for it, and its parts by node."""
+
+    due_us: int
+    waste_gpu_us: int
+    parts: dict[int, PromisedPart]
+
+
+def best_place(gpus: int, nodes: Mapping[int, NodeSources]) -> PromisedPlace | None:
+    """Return the place with the least time, then the least waste, then the lowest node id.
+
+    A gang that is larger than every node takes whole nodes one by one, and the rest on one more.
+    Return None if the nodes have too few GPUs.
+    """
+    due_us, waste, parts = 0, 0, dict[int, PromisedPart]()
+    left = gpus
+    while left:
+        rest = {node: row for node, row in nodes.items() if row.size and node not in parts}
+        enough = {node: left for node, row in rest.items() if row.size >= left}
+        counts = enough or {node: row.size for node, row in rest.items()}
+        tried = [_on_node(node, rest[node], count) for node, count in counts.items()]
+        known = [row for row in tried if row is not None]
+        if not known:
+            return None
+        best = min(known)
+        due_us, waste = max(due_us, best.due_us), waste + best.waste_gpu_us
+        parts[best.node] = _part(rest[best.node], counts[best.node], best.due_us)
+        left -= counts[best.node]
+    return PromisedPlace(due_us, waste, parts)
+
+
+class _NodePlace(NamedTuple):
+    due_us: int
+    waste_gpu_us: int
+    node: int
+
+
+def _on_node(node: int, row: NodeSources, gpus: int) -> _NodePlace | None:
+    """Return when a node first has the GPUs, or None if it never has."""
+    due_us, left = 0, gpus
+    for source in (*row.own, *row.promised):
+        due_us = max(due_us, source[0])
+        left -= source[1]
+        if left <= 0:
+            chosen = _chosen(row, gpus, due_us)
+            waste = sum(count * (due_us - at_us) for (at_us, _, _), count, _ in chosen)
+            return _NodePlace(due_us, waste, node)
+    return None
+
+
+def _chosen(row: NodeSources, gpus: int, due_us: int) -> Iterable[tuple[Source, int, bool]]:
+    """Return (source, GPUs taken, whether it is promised).
+
+    Of what is available by `due_us`, the latest comes first, so that the fewest GPUs wait. Leases
+    come before free GPUs of the same time.
+    """
+    chosen, left = [], gpus
+    own = [source for source in row.own if source[0] <= due_us]
+    own.sort(key=lambda source: (-source[0], not source[2], source[2]))
+    for sources, is_promised in ((own, False), (row.promised, True)):
+        for source in sources:
+            taken = min(left, source[1])
+            if taken:
+                chosen.append((source, taken, is_promised))
+                left -= taken
+    return chosen
+
+
+def _part(row: NodeSources, gpus: int, due_us: int) -> PromisedPart:
+    part = PromisedPart()
+    for (_, _, job), taken, is_promised in _chosen(row, gpus, due_us):
+        if is_promised:
+            part.after[job] = taken
+        elif job:
+            part.pins[job] = taken
+        else:
+            part.held += taken
+    return part

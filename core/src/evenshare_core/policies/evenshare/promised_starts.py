@@ -1,0 +1,444 @@
+"""Promised starts: rule 4 of a round with the option `promises`.
+
+a. *End.* A promise ends when its job does not wait any more, or when a node of its place is lost
+   (`promises.settle`). It also ends if a limit refuses the job when it is due.
+
+b. *Start.* A promised job starts as soon as its nodes have its GPUs free, or in leases that come
+   due. When it is due, leases that still run on its GPUs end, with notice.
+
+c. *Hide.* Rules 1 to 3 do not see held GPUs. Rules 4 (b) and 5 end no pinned lease.
+
+d. *Make.* Tenants whose key is below 1 follow, the lowest key first. The candidate of a tenant is
+   the job that has waited longest since its submission or its last lease. It waited in the round
+   before. It starts now if it fits. If not, it is promised the place that is free first
+   (`promise_places`), unless the promised GPUs of its tenant would exceed max(Q, d).
+
+e. *Backfill.* After all other rules, waiting jobs use held GPUs in the order of rule 2, if the
+   promise is due after the minimum runtime. They become pins.
+
+A promise becomes due earlier if its GPUs are known to be free earlier. It never becomes due later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+
+from evenshare_core.domain.decision import Grant
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import PreemptionRule
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.evenshare.progress import (
+    BACKFILLED,
+    PROMISED,
+    PickState,
+    RoundProgress,
+)
+from evenshare_core.policies.evenshare.promise_places import NodeSources, best_place
+from evenshare_core.policies.evenshare.promises import (
+    PoolState,
+    StartPromise,
+    bequeath,
+    promise_rows,
+    settle,
+)
+from evenshare_core.policies.evenshare.queues import ClaimKey
+from evenshare_core.policies.shared.admission import Refusal
+from evenshare_core.policies.shared.preemption import overfull_nodes
+
+NO_FREE: Mapping[int, int] = MappingProxyType({})
+
+
+class PromisedStarts:
+    """The promises during one round.
+
+    `is_open`: whether a job may get a promise in the next round although nothing happens.
+    """
+
+    def __init__(
+        self,
+        progress: RoundProgress,
+        key: Callable[[ClaimKey], float],
+        refusal: Callable[[Job, str], Refusal | None],
+    ) -> None:
+        """`key`: the key of rule 1. `refusal`: why a job may not take GPUs of a type now."""
+        self._progress, self._pool = progress, progress.pool
+        self._key, self._refusal = key, refusal
+        self.rows: dict[int, StartPromise] = {}
+        self.started: set[int] = set()
+        self.is_open = False
+        self._due: dict[int, Lease] = {}  # leases that this round may take, by job
+        self._leases: dict[int, Lease] = {}  # all others, by job
+        self._taken: set[int] = set()  # jobs whose lease ended for a promised job
+        self._overfull: Collection[int] = ()  # nodes with fewer GPUs than their leases hold
+        self._usable: dict[str, dict[int, int]] = {}  # held GPUs for `backfill`, by type and node
+
+    def spared(self) -> set[int]:
+        """Return the jobs whose leases are pinned, or ended for a promise in this round."""
+        parts = [part for row in self.rows.values() for part in row.parts.values()]
+        return {job for part in parts for job in part.pins} | self._taken
+
+    @property
+    def may_backfill(self) -> bool:
+        """Whether promises hold free GPUs."""
+        return any(part.held for row in self.rows.values() for part in row.parts.values())
+
+    @property
+    def next_us(self) -> int | None:
+        """Return when the first promise is due, or None without promises."""
+        return min((row.due_us for row in self.rows.values()), default=None)
+
+    def memory(self) -> list[list[object]]:
+        """Return the promises as rows of the policy's memory."""
+        return promise_rows(self.rows.values())
+
+    # ---- before rules 1 to 3 ----
+
+    def begin(self) -> None:
+        """Start the jobs whose time has come, hide the other promised GPUs, and make promises."""
+        pool = self._pool
+        if not (pool.promises or self._owed()):
+            return
+        ended = [(one.job.id, one.lease) for _, one in pool.ended if one.lease is not None]
+        self._due = dict(sorted(ended))
+        self._leases = {lease.job: lease for lease in pool.running()}
+        if pool.promises:
+            self._keep()
+        for claim in self._owed():  # starts were charged to their tenants
+            self._make_one(claim)
+
+    def _keep(self) -> None:
+        """Start the promised jobs whose time has come, and hide the GPUs of the others."""
+        pool = self._pool
+        if pool.may_be_overfull:
+            leases = [*self._leases.values(), *self._due.values()]
+            self._overfull = overfull_nodes(leases, pool.gpus)
+        state = PoolState(self._is_waiting, self._leases | self._due, self._free)
+        self.rows = settle(pool.promises, state)
+        in_order = sorted(self.rows.values(), key=lambda row: row.order)
+        for row in in_order:
+            row.due_us = min(row.due_us, self._free_by(row))
+        for row in in_order:
+            if not row.is_behind:
+                self._start(row)
+        for row in self.rows.values():
+            self._hide(row)
+
+    def _owed(self) -> list[ClaimKey]:
+        """Return the claims below their deserved GPU-time that have waiting jobs, lowest first."""
+        keys = [(self._key(claim), claim) for claim, kinds in self._pool.queues.items() if kinds]
+        return [claim for value, claim in sorted(keys) if value < 1]
+
+    def _is_waiting(self, job: int) -> bool:
+        pool = self._pool
+        if job not in pool.jobs or job in self._leases or job in self._due:
+            return False
+        return pool.is_waiting is None or pool.is_waiting(job)
+
+    def _free(self, gpu_type: str) -> Mapping[int, int]:
+        """Return the GPUs that no lease holds, for the nodes that hold no more than they have."""
+        free = self._progress.free_by_type.get(gpu_type)
+        if free is None or not self._overfull:
+            return NO_FREE if free is None else free.unheld.free
+        rows = free.unheld.free.items()
+        return {node: gpus for node, gpus in rows if node not in self._overfull}
+
+    def _free_by(self, row: StartPromise) -> int:
+        """Return when the GPUs of a promise are free, if no pinned lease is renewed before."""
+        pool, instants = self._pool, [self._pool.at_us]
+        for part in row.parts.values():
+            leases = [self._leases[job] for job in part.pins if job not in self._due]
+            instants += [max(lease.expires_us, lease.protected_until_us) for lease in leases]
+            ahead = [self.rows[job].due_us for job in part.after]
+            instants += [due_us + pool.lease_us for due_us in ahead]
+        return max(instants)
+
+    # PromisedPart b, starts.
+
+    def _start(self, row: StartPromise) -> None:
+        """Start a promised job if its GPUs are free, or if it is due.
+
+        When it is due, leases that still run on the GPUs that it needs end. If one of them may not
+        end yet, the job starts later. If a limit refuses the job then, the promise ends.
+        """
+        progress, pool = self._progress, self._pool
+        job, free = pool.jobs[row.job], progress.free_by_type[row.gpu_type]
+        victims = self._victims(row, free)
+        is_due = pool.at_us >= row.due_us
+        if victims is None or (victims and not (is_due and self._may_end(victims))):
+            return
+        if self._is_refused(row, victims):
+            if is_due:
+                del self.rows[row.job]
+                bequeath(row, self.rows.values(), {})
+            return
+        progress.nominate(job)
+        progress.entries[job.id].state = PickState.PROMISED
+        for lease in victims:
+            progress.admission.let_go(lease)
+            progress.end(lease, PreemptionRule.PROMISE, job, {"starts_us": row.due_us})
+            free.clear(lease.placement)
+            self._taken.add(lease.job)
+        free.put(row.placement)
+        for lease in victims:
+            self._free_rest(lease, row, free)
+        progress.give(job, row.gpu_type, row.placement, PROMISED)
+        self.started.add(job.id)
+        del self.rows[row.job]
+        for other in self.rows.values():
+            for part in other.parts.values():
+                if job.id in part.after:
+                    part.pins[job.id] = part.after.pop(job.id)
+
+    def _free_rest(self, lease: Lease, row: StartPromise, free: FreeCapacity) -> None:
+        """Give the rest of a lease that ended for a promise to the other promises that pin it.
+
+        GPUs that no promise counts stay unassigned in this round. If a limit may withdraw the job's
+        grant, all of the rest does, because the lease would continue (`terms.settle_exchanges`).
+        """
+        job = self._pool.jobs[row.job]
+        is_final = not self._progress.admission.may_refuse(job)
+        for node, gpus in lease.placement:
+            left = gpus - (row.parts[node].pins.get(lease.job, 0) if node in row.parts else 0)
+            for other in self.rows.values() if is_final else ():
+                part = other.parts.get(node)
+                if part is not None and other is not row and lease.job in part.pins:
+                    count = part.pins.pop(lease.job)
+                    part.held += count
+                    left -= count
+            free.put(((node, left),))
+
+    def _is_refused(self, row: StartPromise, victims: list[Lease]) -> bool:
+        """Return whether a limit refuses the job, once the leases of `victims` have ended."""
+        admission = self._progress.admission
+        for lease in victims:
+            admission.let_go(lease)
+        refusal = self._refusal(self._pool.jobs[row.job], row.gpu_type)
+        for lease in victims:
+            admission.hold_again(lease)
+        return refusal is not None
+
+    def _victims(self, row: StartPromise, free: FreeCapacity) -> list[Lease] | None:
+        """Return the pinned leases that must end for the job; None if that is not enough."""
+        missing = {
+            node: part.gpus - free.available.free[node] + self._kept_for_others(row, node)
+            for node, part in row.parts.items()
+        }
+        victims = []
+        pins = {pin for part in row.parts.values() for pin in part.pins} - self._due.keys()
+        if not pins <= self._leases.keys():
+            return None  # a pinned job started in this round
+        for pin in sorted(pins):
+            used = {node: part.pins.get(pin, 0) for node, part in row.parts.items()}
+            if any(gpus and missing[node] > 0 for node, gpus in used.items()):
+                victims.append(self._leases[pin])
+                missing = {node: count - used[node] for node, count in missing.items()}
+        return victims if max(missing.values()) <= 0 else None
+
+    def _kept_for_others(self, row: StartPromise, node: int) -> int:
+        """Return the free GPUs, and those of due leases, that other promises keep on a node."""
+        parts = [
+            other.parts[node]
+            for other in self.rows.values()
+            if other is not row and node in other.parts
+        ]
+        due = sum(gpus for part in parts for pin, gpus in part.pins.items() if pin in self._due)
+        return due + sum(part.held for part in parts)
+
+    def _may_end(self, leases: list[Lease]) -> bool:
+        """Return whether the round may end these leases, and has not ended one of them yet."""
+        at_us, least_us = self._pool.at_us, self._progress.options.min_runtime_us
+        return all(
+            lease.may_be_preempted(at_us)
+            and lease.started_us + least_us <= at_us
+            and lease.job in self._pool.jobs
+            and lease.job not in self._taken
+            for lease in leases
+        )
+
+    # PromisedPart c, hidden GPUs.
+
+    def _hide(self, row: StartPromise) -> None:
+        free = self._progress.free_by_type[row.gpu_type]
+        for node, part in row.parts.items():
+            if part.held:
+                free.hide(node, part.held)
+            for job, gpus in part.pins.items():
+                if job in self._due:
+                    free.hide(node, gpus, of_ended=gpus)
+
+    def show(self, lease: Lease) -> None:
+        """Show the hidden GPUs of a due lease, because it has its turn."""
+        self._change_hidden(lease, is_hidden=False)
+
+    def take_back(self, lease: Lease) -> None:
+        """Hide GPUs of a due lease that is not renewed. The promises hold them from now on."""
+        self._change_hidden(lease, is_hidden=True)
+
+    def _change_hidden(self, lease: Lease, *, is_hidden: bool) -> None:
+        free = self._progress.free_by_type[lease.gpu_type]
+        for row in self.rows.values():
+            for node, part in row.parts.items():
+                gpus = part.pins.get(lease.job, 0)
+                if not gpus:
+                    continue
+                if is_hidden:
+                    free.hide(node, gpus)
+                    part.held += part.pins.pop(lease.job)
+                else:
+                    free.hide(node, -gpus, of_ended=-gpus)
+
+    # PromisedPart d, new promises.
+
+    def _make_one(self, claim: ClaimKey) -> None:
+        """Start or promise the candidate of a tenant: of its waiting jobs, the longest waiting."""
+        progress, pool = self._progress, self._pool
+        tenant, gpu_type = claim
+        free = progress.free_by_type.get(gpu_type)
+        job = self._candidate(claim) if free is not None else None
+        if job is None or free is None:
+            return
+        promised = sum(
+            row.gpus
+            for row in self.rows.values()
+            if row.gpu_type == gpu_type and pool.jobs[row.job].tenant == tenant
+        )
+        if promised + job.gpus > max(progress.standings[claim].quota, job.gpus):
+            return
+        placement = free.place(job.gpus)
+        if placement is not None:
+            progress.nominate(job)
+            progress.entries[job.id].state = PickState.PROMISED
+            progress.give(job, gpu_type, placement, PROMISED)
+            self.started.add(job.id)
+            return
+        place = best_place(job.gpus, self._sources(free))
+        self.is_open = True  # the tenant's next job may follow, or the place is free again
+        if place is not None:
+            row = StartPromise(job.id, gpu_type, job.gpus, place.due_us, pool.at_us, place.parts)
+            self.rows[job.id] = row
+            self._hide(row)
+
+    def _candidate(self, claim: ClaimKey) -> Job | None:
+        """Return the job that waited longest of those that could start, or None."""
+        pool, at_us = self._pool, self._pool.at_us
+        for since_us, job_id in pool.longest_waiting(claim):
+            if not self._is_waiting(job_id) or job_id in self.rows or job_id in self.started:
+                continue
+            if since_us + pool.round_us > at_us:
+                self.is_open = True  # it was not waiting before this round
+                return None
+            job = pool.jobs[job_id]
+            profile = pool.profiles.get(job.profile)
+            is_able = profile is None or profile.speed_milli(claim[1])
+            if is_able and self._refusal(job, claim[1]) is None:
+                return job
+        return None
+
+    def _sources(self, free: FreeCapacity) -> dict[int, NodeSources]:
+        """Return the GPUs of each node by the time from which they are available."""
+        pool = self._pool
+        sources = {
+            node: NodeSources(pool.gpus.get(node, 0), [], []) for node in free.available.free
+        }
+        left = dict(free.available.free)
+        pinned = self._pinned_gpus()
+        for job, lease in [*self._due.items(), *self._leases.items()]:
+            is_due = job in self._due
+            until_us = max(lease.expires_us, lease.protected_until_us, pool.at_us)
+            for node, gpus in lease.placement if job not in self._taken else ():
+                count = gpus - pinned.get((node, job), 0)
+                if is_due:
+                    count = min(count, left.get(node, 0))
+                    left[node] = left.get(node, 0) - count
+                if count > 0 and node in sources:
+                    sources[node].own.append((until_us, count, job))
+        for node, gpus in left.items():
+            if gpus and node in sources:
+                sources[node].own.append((pool.at_us, gpus, 0))
+        self._add_started(sources, pinned)
+        self._add_promised(sources)
+        for node_sources in sources.values():
+            node_sources.own.sort()
+            node_sources.promised.sort()
+        return sources
+
+    def _add_started(
+        self, sources: dict[int, NodeSources], pinned: Mapping[tuple[int, int], int]
+    ) -> None:
+        """Add the GPUs of jobs that these rules started, from the end of their lease."""
+        until_us = self._pool.at_us + self._pool.lease_us
+        for job in sorted(self.started):
+            row = self._progress.entries[job].row
+            for node, gpus in row.placement if isinstance(row, Grant) else ():
+                count = gpus - pinned.get((node, job), 0)
+                if count and node in sources:
+                    sources[node].own.append((until_us, count, job))
+
+    def _add_promised(self, sources: dict[int, NodeSources]) -> None:
+        """Add the GPUs of promises that no other promise counts: one lease after their time."""
+        for row in self.rows.values():
+            again_us = row.due_us + self._pool.lease_us
+            for node, part in row.parts.items():
+                behind = [other.parts[node] for other in self.rows.values() if node in other.parts]
+                count = part.gpus - sum(other.after.get(row.job, 0) for other in behind)
+                if count and node in sources:
+                    sources[node].promised.append((again_us, count, row.job))
+
+    def _pinned_gpus(self) -> dict[tuple[int, int], int]:
+        """Return the pinned GPUs by (node, job)."""
+        pinned: dict[tuple[int, int], int] = {}
+        for row in self.rows.values():
+            for node, part in row.parts.items():
+                for job, gpus in part.pins.items():
+                    pinned[node, job] = pinned.get((node, job), 0) + gpus
+        return pinned
+
+    # ---- after the other rules ----
+
+    # PromisedPart e, short use of held GPUs.
+
+    def backfill(self, job: Job, gpu_type: str) -> bool:
+        """Give a waiting job GPUs of a node, some of them held, until a promise needs these."""
+        usable = self._usable.get(gpu_type)
+        if usable is None:
+            usable = self._usable[gpu_type] = self._usable_gpus(gpu_type)
+        free = self._progress.free_by_type[gpu_type]
+        left = free.available.free
+        rooms = [(left[node] + gpus, node) for node, gpus in usable.items() if gpus]
+        enough = [row for row in rooms if row[0] >= job.gpus]
+        if not enough:
+            return False
+        _, node = min(enough)
+        needed = job.gpus - left[node]
+        usable[node] -= needed
+        free.hide(node, -needed)
+        for row in sorted(self._lenders(gpu_type), key=lambda row: row.order, reverse=True):
+            part = row.parts.get(node)
+            taken = min(needed, part.held) if part is not None else 0
+            if part is not None and taken:
+                part.held -= taken
+                part.pins[job.id] = part.pins.get(job.id, 0) + taken
+                needed -= taken
+        free.put(((node, job.gpus),))
+        self._progress.nominate(job)
+        self._progress.entries[job.id].state = PickState.PROMISED
+        self._progress.give(job, gpu_type, ((node, job.gpus),), BACKFILLED)
+        return True
+
+    def _lenders(self, gpu_type: str) -> list[StartPromise]:
+        """Return the promises that need their GPUs only after the minimum runtime."""
+        from_us = self._pool.at_us + self._progress.options.min_runtime_us
+        return [
+            row
+            for row in self.rows.values()
+            if row.gpu_type == gpu_type and row.due_us > self._pool.at_us and row.due_us >= from_us
+        ]
+
+    def _usable_gpus(self, gpu_type: str) -> dict[int, int]:
+        usable: dict[int, int] = {}
+        for row in self._lenders(gpu_type):
+            for node, part in row.parts.items():
+                usable[node] = usable.get(node, 0) + part.held
+        return usable

@@ -1,0 +1,314 @@
+"""Test rule 4 of evenshare with promises, on hand-made pools: one class per part of the rule.
+
+In all pools, tenant 1 is owed GPU-time and tenant 2 is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.evenshare.promises import (
+    PoolState,
+    promise_rows,
+    read_promises,
+    settle,
+)
+from evenshare_core.policies.evenshare.promises import (
+    PromisedPart as Part,
+)
+from evenshare_core.policies.evenshare.promises import (
+    StartPromise as Promise,
+)
+from evenshare_core.units import SECOND_US
+from tests.papers.evenshare_pools import AT_US, LEASE_US, pool, running
+from tests.unit.core.snapshots import job
+
+ROUND_US = 60 * SECOND_US
+QUOTAS = [Entitlement(1, "v100", 8), Entitlement(2, "v100", 8)]
+SUMS = {1: (0, 10_000), 2: (20_000, 10_000)}
+
+
+def round_of(
+    jobs: Sequence[Job], leases: Sequence[Lease] = (), promises: Sequence[Promise] = (),
+    *, nodes: dict[int, int] | None = None, **fields: Any,
+) -> Snapshot:  # fmt: skip # rows of what belongs together
+    given = {
+        "quotas": QUOTAS,
+        "sums": SUMS,
+        "options": {"promises": True},
+        "round_us": ROUND_US,
+    } | fields
+    made = pool(jobs, leases, nodes=nodes or {1: 8}, **given)
+    memory = {**made.memory, "promises": promise_rows(promises)}
+    return replace(made, memory=memory if promises else made.memory)
+
+
+def until(lease: Lease, in_s: int) -> Lease:
+    return replace(lease, expires_us=AT_US + in_s * SECOND_US)
+
+
+def promised(decision: Decision) -> dict[int, Promise]:
+    return {row.job: row for row in read_promises(decision.memory)}
+
+
+def promise(number: int, gpus: int, in_s: int, **parts: Part) -> Promise:
+    """Return a promise due in `in_s`; parts are by node: n1, n2 and so on."""
+    by_node = {int(name[1:]): part for name, part in parts.items()}
+    return Promise(number, "v100", gpus, AT_US + in_s * SECOND_US, 0, by_node)
+
+
+class TestNewPromise:
+    """Rule 4 (d)."""
+
+    def test_counts_free_gpus_now_and_leases_at_their_expiry(self) -> None:
+        """Job 3 expires after 200 s; job 4, which is on the node too, is not needed."""
+        leases = [
+            until(running(2, 1, 2, tenant=2), 100),
+            until(running(3, 1, 3, tenant=2), 200),
+            until(running(4, 1, 2, tenant=2), 300),
+        ]
+        jobs = [job(1, 6), *(job(row.job, row.gpus, tenant=2) for row in leases)]
+        row = promised(decide_round(round_of(jobs, leases)))[1]
+        assert row.due_us == AT_US + 200 * SECOND_US
+        assert row.parts == {1: Part(1, {2: 2, 3: 3})}
+
+    def test_takes_node_with_earliest_time_then_least_waste_then_lowest_id(self) -> None:
+        leases = [
+            until(running(2, 1, 4, tenant=2), 300),
+            until(running(3, 2, 4, tenant=2), 200),
+            until(running(4, 2, 4, tenant=2), 100),
+            until(running(5, 3, 8, tenant=2), 200),
+            until(running(6, 4, 8, tenant=2), 200),
+        ]
+        jobs = [job(1, 8), *(job(row.job, row.gpus, tenant=2) for row in leases)]
+        nodes = {1: 8, 2: 8, 3: 8, 4: 8}
+        row = promised(decide_round(round_of(jobs, leases, nodes=nodes)))[1]
+        assert (row.due_us, row.parts) == (AT_US + 200 * SECOND_US, {3: Part(0, {5: 8})})
+
+    def test_gang_over_several_nodes_waits_for_the_last(self) -> None:
+        leases = [until(running(number, number, 8, tenant=2), 100 * number) for number in (2, 3, 4)]
+        jobs = [job(1, 12), *(job(row.job, 8, tenant=2) for row in leases)]
+        quotas = [Entitlement(1, "v100", 12), Entitlement(2, "v100", 12)]
+        asked = round_of(jobs, leases, nodes={2: 8, 3: 8, 4: 8}, quotas=quotas)
+        row = promised(decide_round(asked))[1]
+        assert row.due_us == AT_US + 300 * SECOND_US
+        assert row.parts == {2: Part(0, {2: 8}), 3: Part(0, {3: 4})}
+
+    def test_waits_behind_older_promise_if_other_gpus_do_not_suffice(self) -> None:
+        leases = [until(running(2, 1, 8, tenant=2), 100)]
+        jobs = [job(1, 8), job(2, 8, tenant=2), job(3, 8, tenant=3)]
+        older = promise(3, 8, 100, n1=Part(0, {2: 8}))
+        row = promised(decide_round(round_of(jobs, leases, [older])))[1]
+        assert row.due_us == older.due_us + LEASE_US
+        assert row.parts == {1: Part(0, {}, {3: 8})}
+
+    def test_rest_of_pinned_lease_counts_at_its_own_expiry(self) -> None:
+        """Job 2 holds 8 GPUs, of which 4 are pinned from 50 s on; its lease lasts for 400 s."""
+        leases = [until(running(2, 1, 8, tenant=2), 400)]
+        jobs = [job(1, 4), job(2, 8, tenant=2), job(3, 4, tenant=3)]
+        older = promise(3, 4, 50, n1=Part(0, {2: 4}))
+        row = promised(decide_round(round_of(jobs, leases, [older])))[1]
+        assert (row.due_us, row.parts) == (AT_US + 400 * SECOND_US, {1: Part(0, {2: 4})})
+
+    def test_longest_waiting_job_is_candidate(self) -> None:
+        leases = [running(9, 1, 8, tenant=2)]
+        jobs = [job(5, 1), job(1, 8), job(9, 8, tenant=2)]
+        assert list(promised(decide_round(round_of(jobs, leases)))) == [1]
+
+    def test_job_of_this_round_gets_no_promise(self) -> None:
+        leases = [running(2, 1, 8, tenant=2)]
+        new = replace(job(1, 8), submitted_us=AT_US - ROUND_US + 1)
+        jobs = [new, job(2, 8, tenant=2)]
+        assert promised(decide_round(round_of(jobs, leases))) == {}
+        old = [replace(new, submitted_us=AT_US - ROUND_US), jobs[1]]
+        assert list(promised(decide_round(round_of(old, leases)))) == [1]
+
+    def test_tenant_that_is_not_owed_gets_no_promise(self) -> None:
+        leases = [running(2, 1, 8)]
+        jobs = [job(1, 8, tenant=2), job(2, 8)]
+        decision = decide_round(round_of(jobs, leases))
+        assert promised(decision) == {}
+        assert Reason.PROMISED not in {skip.reason for skip in decision.skips}
+
+    @pytest.mark.parametrize(("gpus", "jobs_promised"), [(2, [1, 3]), (3, [1])])
+    def test_promised_gpus_stay_within_quota(self, gpus: int, jobs_promised: list[int]) -> None:
+        leases = [running(2, 1, 8, tenant=2)]
+        older = promise(1, 6, 100, n1=Part(0, {2: 6}))
+        jobs = [job(1, 6), job(2, 8, tenant=2), job(3, gpus)]
+        asked = round_of(jobs, leases, [older])
+        assert sorted(promised(decide_round(asked))) == jobs_promised
+
+    def test_gang_above_quota_gets_one_promise(self) -> None:
+        leases = [running(2, 1, 8, tenant=2)]
+        quotas = [Entitlement(1, "v100", 2), Entitlement(2, "v100", 8)]
+        asked = round_of([job(1, 8), job(2, 8, tenant=2)], leases, quotas=quotas)
+        assert list(promised(decide_round(asked))) == [1]
+
+    def test_reason_names_round_of_start(self) -> None:
+        leases = [until(running(2, 1, 8, tenant=2), 90)]
+        decision = decide_round(round_of([job(1, 8), job(2, 8, tenant=2)], leases))
+        (skip,) = decision.skips
+        assert (skip.reason, skip.jobs) == (Reason.PROMISED, (1,))
+        assert skip.numbers["starts_us"] == AT_US + 2 * ROUND_US
+
+
+class TestStart:
+    """Rule 4 (b)."""
+
+    def test_pinned_lease_ends_when_promise_is_due(self) -> None:
+        leases = [until(running(2, 1, 6, tenant=2), 500), until(running(3, 1, 2, tenant=2), 500)]
+        jobs = [job(1, 6), job(2, 6, tenant=2), job(3, 2, tenant=2)]
+        due = promise(1, 6, 0, n1=Part(0, {2: 6}))
+        decision = decide_round(round_of(jobs, leases, [due]))
+        (grant,) = decision.grants
+        assert (grant.job, grant.placement, grant.key.note) == (1, ((1, 6),), "promised")
+        (end,), (row,) = decision.ends, decision.preemptions
+        assert (end.job, end.reason) == (2, EndReason.PREEMPTED)
+        assert (row.rule, row.for_job) == (PreemptionRule.PROMISE, 1)
+        assert "promises" not in decision.memory
+
+    def test_starts_early_once_all_pins_are_over_or_due(self) -> None:
+        leases = [until(running(2, 1, 4, tenant=2, ran_s=900), 0)]
+        jobs = [job(1, 8), job(2, 4, tenant=2)]
+        early = promise(1, 8, 500, n1=Part(2, {2: 4, 77: 2}))
+        decision = decide_round(round_of(jobs, leases, [early]))
+        assert [row.job for row in decision.grants] == [1]
+        assert [(end.job, end.reason) for end in decision.ends] == [(2, EndReason.NOT_RENEWED)]
+
+    def test_lease_within_minimum_runtime_is_kept(self) -> None:
+        leases = [until(running(2, 1, 8, tenant=2, ran_s=200), 500)]
+        jobs = [job(1, 8), job(2, 8, tenant=2)]
+        due = promise(1, 8, 0, n1=Part(0, {2: 8}))
+        decision = decide_round(round_of(jobs, leases, [due]))
+        assert not decision.grants
+        assert list(promised(decision)) == [1]
+
+    def test_pinned_lease_is_kept_if_node_has_other_free_gpus(self) -> None:
+        leases = [until(running(2, 1, 4, tenant=2), 500)]
+        jobs = [job(1, 4), job(2, 4, tenant=2)]
+        due = promise(1, 4, 0, n1=Part(0, {2: 4}))
+        decision = decide_round(round_of(jobs, leases, [due]))
+        assert [row.job for row in decision.grants] == [1]
+        assert not decision.ends
+
+    def test_job_behind_started_one_is_pinned_to_its_lease(self) -> None:
+        first = promise(1, 8, 0, n1=Part(8))
+        second = promise(3, 8, 960, n1=Part(0, {}, {1: 8}))
+        quotas = [Entitlement(1, "v100", 16), Entitlement(2, "v100", 8)]
+        decision = decide_round(
+            round_of([job(1, 8), job(3, 8)], (), [first, second], quotas=quotas)
+        )
+        assert [row.job for row in decision.grants] == [1]
+        assert promised(decision)[3].parts == {1: Part(0, {1: 8})}
+
+
+class TestHeldGpus:
+    """Rule 4 (c) and (e)."""
+
+    def test_other_jobs_do_not_get_held_gpus_near_start(self) -> None:
+        """Job 3 would still be within its minimum runtime when the promise is due."""
+        leases = [until(running(2, 1, 4, tenant=2), 200)]
+        jobs = [job(1, 8), job(2, 4, tenant=2), job(3, 2, tenant=2)]
+        kept = promise(1, 8, 200, n1=Part(4, {2: 4}))
+        decision = decide_round(round_of(jobs, leases, [kept]))
+        assert not decision.grants
+        reasons = {number: skip.reason for skip in decision.skips for number in skip.jobs}
+        assert reasons == {1: Reason.PROMISED, 3: Reason.RESERVED_FOR_GANG}
+
+    def test_backfilled_job_is_pinned(self) -> None:
+        leases = [until(running(2, 1, 4, tenant=2), 300)]
+        jobs = [job(1, 8), job(2, 4, tenant=2), job(3, 2, tenant=2), job(4, 3, tenant=2)]
+        kept = promise(1, 8, 300, n1=Part(4, {2: 4}))
+        decision = decide_round(round_of(jobs, leases, [kept]))
+        (grant,) = decision.grants
+        assert (grant.job, grant.key.note) == (3, "backfilled")
+        assert promised(decision)[1].parts == {1: Part(2, {2: 4, 3: 2})}
+
+    def test_due_pinned_lease_is_renewed(self) -> None:
+        leases = [
+            until(running(2, 1, 4, tenant=2, ran_s=900), 0),
+            until(running(3, 1, 4, tenant=2), 400),
+        ]
+        jobs = [job(1, 8), job(2, 4, tenant=2), job(3, 4, tenant=2), job(4, 4)]
+        kept = promise(1, 8, 400, n1=Part(0, {2: 4, 3: 4}))
+        decision = decide_round(round_of(jobs, leases, [kept]))
+        assert [row.job for row in decision.renewals] == [2]
+        assert not decision.grants
+        assert promised(decision)[1] == kept
+
+    def test_pinned_lease_is_not_preempted_for_another_job(self) -> None:
+        """Without the promise, job 4, which never ran, takes the GPUs of job 2."""
+        leases = [until(running(2, 1, 8, tenant=2, ran_s=3000), 100)]
+        jobs = [job(1, 8), job(2, 8, tenant=2), job(4, 8, tenant=2)]
+        kept = promise(1, 8, 100, n1=Part(0, {2: 8}))
+        spent = {1: 5000, 2: 24_000}
+        fields: dict[str, Any] = {
+            "sums": dict.fromkeys((1, 2), (20_000, 10_000)),
+            "attained": spent,
+        }
+        assert not decide_round(round_of(jobs, leases, [kept], **fields)).ends
+        (end,) = decide_round(round_of(jobs, leases, **fields)).ends
+        assert end.job == 2
+
+
+def state(waiting: set[int], leases: Sequence[Lease] = (), **free: int) -> PoolState:
+    by_node = {int(name[1:]): gpus for name, gpus in free.items()}
+    held = {lease.job: lease for lease in leases}
+    return PoolState(waiting.__contains__, held, lambda gpu_type: by_node)  # noqa: ARG005 - there is one type
+
+
+class TestSettle:
+    """Rule 4 (a)."""
+
+    def test_promise_ends_with_wait_of_job(self) -> None:
+        assert settle([promise(1, 8, 0, n1=Part(8))], state(set(), n1=8)) == {}
+
+    def test_promise_ends_with_node(self) -> None:
+        rows = [
+            promise(1, 8, 0, n1=Part(4), n2=Part(4)),
+            promise(2, 8, 0, n2=Part(4)),
+        ]
+        assert list(settle(rows, state({1, 2}, n2=8))) == []
+
+    def test_pins_of_ended_leases_become_held(self) -> None:
+        rows = [promise(1, 8, 0, n1=Part(2, {5: 4, 6: 2}))]
+        found = settle(rows, state({1}, [running(6, 1, 2)], n1=6))
+        assert found[1].parts == {1: Part(6, {6: 2})}
+
+    def test_promises_behind_dropped_one_inherit_each_gpu_once(self) -> None:
+        rows = [
+            promise(1, 8, 0, n1=Part(3, {5: 5})),
+            promise(2, 4, 900, n1=Part(0, {}, {1: 4})),
+            promise(3, 4, 900, n1=Part(0, {}, {1: 4})),
+        ]
+        found = settle(rows, state({2, 3}, [running(5, 1, 5)], n1=3))
+        assert found[2].parts == {1: Part(3, {5: 1})}
+        assert found[3].parts == {1: Part(0, {5: 4})}
+
+    def test_promise_inherits_from_older_one_that_started_elsewhere(self) -> None:
+        rows = [
+            promise(1, 8, 0, n1=Part(8)),
+            promise(2, 8, 900, n1=Part(0, {}, {1: 8})),
+        ]
+        found = settle(rows, state({2}, [running(1, 2, 8)], n1=8, n2=0))
+        assert found[2].parts == {1: Part(8)}
+
+    def test_latest_promise_ends_if_node_lost_gpus(self) -> None:
+        rows = [promise(1, 4, 0, n1=Part(4)), promise(2, 4, 100, n1=Part(4))]
+        assert list(settle(rows, state({1, 2}, n1=7))) == [1]
+
+    def test_rows_survive_json(self) -> None:
+        rows = [promise(1, 8, 0, n1=Part(1, {5: 2}, {9: 1}), n2=Part(4))]
+        assert read_promises({"promises": promise_rows(rows)}) == rows
+        assert read_promises({}) == []
