@@ -60,15 +60,15 @@ def count_promises(
 
     A job whose promise ended may get a new one in the same round.
     """
-    found, left = ({(row.job, row.made_us): row for row in rows} for rows in (before, after))
+    old, new = ({(row.job, row.made_us): row for row in rows} for rows in (before, after))
     waiting = {job.id for job in snapshot.jobs} - {lease.job for lease in snapshot.leases}
     started = waiting & {grant.job for grant in decision.grants}
-    due_us = {row.job: row.due_us for row in (*left.values(), *found.values())}
+    due_us = {row.job: row.due_us for row in (*new.values(), *old.values())}
     lateness_us = [snapshot.at_us - due_us[job] for job in started & due_us.keys()]
     late = sum(one >= max(1, snapshot.round_us) for one in lateness_us)
     return PromiseCounts(
-        made=len(left.keys() - found.keys()),
+        made=len(new.keys() - old.keys()),
         kept=len(lateness_us) - late,
         late=late,
-        excused=sum(job in waiting - started for job, _ in found.keys() - left.keys()),
+        excused=sum(job in waiting - started for job, _ in old.keys() - new.keys()),
     )
