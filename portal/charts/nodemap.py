@@ -109,7 +109,7 @@ def _node(node: MapNode, cells: _Cells) -> Markup:
         parts.extend(_idle(node, cells))
         parts.extend(_held_back(node, cells))
         parts.extend(_lease(lease, node.gpus, cells) for lease in leases)
-    links = [row.href for row in (*leases, *node.held_back)]
+    links = [*[lease.href for lease in leases], *[row.href for row in node.held_back]]
     linked = any(links) or (cells.names and bool(node.href))
     return tag(
         "svg",

@@ -137,7 +137,7 @@ class TestMap:
         (nodes,) = re.findall('<ul class="nodes".*?</ul>', page)
         assert (nodes.count('class="kept"'), nodes.count('class="idle"')) == (1, 4)
         assert f'href="/jobs/{gang().uid}/"' in page
-        assert "Dotted: held back for the promised start of a job." in " ".join(page.split())
+        assert ": held back for the promised start of a job." in " ".join(page.split())
         assert "5 idle (1 of them held back)" in page
 
     def test_names_no_job_of_other_tenants(self, there: Stage) -> None:

@@ -322,20 +322,17 @@ def _holds(
 def _held_back(pool_id: int, visibility: Visibility) -> dict[int, list[HeldBackGpus]]:
     """Return the GPUs that the last round held back, by node; of jobs that still wait."""
     promised = list_promised([pool_id]).get(pool_id, [])
-    jobs = {
-        pk: rest
-        for pk, *rest in Job.objects.filter(
-            pk__in=[row.job for row in promised], state=Job.State.PENDING
-        ).values_list("pk", "tenant_id", "uid", "name")
-    }
+    waiting = Job.objects.filter(state=Job.State.PENDING).only("tenant_id", "uid", "name")
+    jobs = waiting.in_bulk([row.job for row in promised])
     held: dict[int, list[HeldBackGpus]] = {}
     for row in promised:
-        if row.job not in jobs:
+        job = jobs.get(row.job)
+        if job is None:
             continue
-        tenant, uid, name = jobs[row.job]
-        known = (uid, name) if visibility.jobs_of(tenant) else (None, "")
+        tenant = visibility.of(job.tenant_id)
+        uid, name = (job.uid, job.name) if visibility.jobs_of(job.tenant_id) else (None, "")
         for node, gpus in row.held.items():
-            one = HeldBackGpus(gpus, row.starts_at, visibility.of(tenant), *known)
+            one = HeldBackGpus(gpus, row.starts_at, tenant, uid, name)
             held.setdefault(node, []).append(one)
     return held
 
