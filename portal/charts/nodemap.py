@@ -2,7 +2,8 @@
 
 Slots fill columns of two, top first: a buddy-aligned gang of 2, 4 or 8 is one block. Each node is
 an SVG in a CSS grid, so that the map wraps on a phone instead of shrinking. Above `COMPACT_FROM`
-nodes the cells shrink and have no initials; `<title>` still names them.
+nodes the cells shrink and have no initials; `<title>` still names them. GPUs that are held back for
+a promised start are dotted, with a dashed frame.
 """
 
 from __future__ import annotations
@@ -35,14 +36,31 @@ class MapLease:
 
 
 @dataclass(frozen=True, slots=True)
+class MapHeldBack:
+    """Free GPUs that are held back for a tenant's waiting job; `text` is the tooltip."""
+
+    gpus: int
+    tenant: TenantBadge
+    text: str
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MapNode:
-    """A node and its leases; `state` is up, drained or down."""
+    """A node and its leases; `state` is up, drained or down. `held_back`: the last free GPUs."""
 
     name: str
     gpus: int
     leases: tuple[MapLease, ...] = ()
     state: str = "up"
     href: str = ""
+    held_back: tuple[MapHeldBack, ...] = ()
+
+    @property
+    def free(self) -> list[int]:
+        """The slots of no lease."""
+        taken = {slot for lease in self.leases for slot in lease.slots}
+        return [slot for slot in range(self.gpus) if slot not in taken]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +107,10 @@ def _node(node: MapNode, cells: _Cells) -> Markup:
         parts.append(_blocked(node, cells, width, height))
     else:
         parts.extend(_idle(node, cells))
+        parts.extend(_held_back(node, cells))
         parts.extend(_lease(lease, node.gpus, cells) for lease in leases)
-    linked = any(lease.href for lease in leases) or (cells.names and bool(node.href))
+    links = [*[lease.href for lease in leases], *[row.href for row in node.held_back]]
+    linked = any(links) or (cells.names and bool(node.href))
     return tag(
         "svg",
         *parts,
@@ -110,7 +130,8 @@ def _summary(node: MapNode) -> str:
     if node.state != "up" and not node.leases:
         return f"{node.name}: {node.state}, {plural(node.gpus, 'GPU')}"
     held = [lease.text or f"{lease.tenant.name}, {len(lease.slots)}" for lease in node.leases]
-    idle = node.gpus - sum(len(lease.slots) for lease in node.leases)
+    held += [row.text for row in node.held_back]
+    idle = len(node.free) - sum(row.gpus for row in node.held_back)
     rest = [f"{idle} idle" if node.state == "up" else f"{idle} {node.state}"] if idle > 0 else []
     return f"{node.name}: " + "; ".join(held + rest)
 
@@ -124,20 +145,37 @@ def _blocked(node: MapNode, cells: _Cells, width: float, height: float) -> Marku
 
 
 def _idle(node: MapNode, cells: _Cells) -> Iterable[Markup]:
-    taken = {slot for lease in node.leases for slot in lease.slots}
     off = node.state != "up"
-    for slot in range(node.gpus):
-        if slot in taken:
-            continue
-        x, y = cells.at(slot)
-        yield rect(
-            x + 0.75,
-            y + 0.75,
-            cells.width - 1.5,
-            cells.height - 1.5,
-            class_="blk" if off else "idle",
-            fill="url(#p-blk)" if off else None,
-        )
+    idle = len(node.free) - sum(row.gpus for row in node.held_back)
+    for slot in node.free[: max(0, idle)]:
+        yield _cell(slot, cells, "blk" if off else "idle", "url(#p-blk)" if off else None)
+
+
+def _held_back(node: MapNode, cells: _Cells) -> Iterable[Markup]:
+    """Draw the GPUs held back, from the last slot on: the tenant's initials on a dotted ground."""
+    slots = node.free
+    for row in reversed(node.held_back):
+        parts: list[object] = [tag("title", row.text)]
+        for slot in [slots.pop() for _ in range(min(row.gpus, len(slots)))]:
+            fill = "url(#p-wait)" if cells.names else None
+            parts.append(_cell(slot, cells, "kept", fill))
+            if cells.names:
+                parts.append(_initials(slot, cells, row.tenant))
+        css = row.tenant.css
+        group = tag("g", *parts, class_=f"kept-box {css}", data_t=css)
+        yield tag("a", group, href=row.href) if row.href else group
+
+
+def _cell(slot: int, cells: _Cells, css: str, fill: str | None) -> Markup:
+    x, y = cells.at(slot)
+    size = (cells.width - 1.5, cells.height - 1.5)
+    return rect(x + 0.75, y + 0.75, *size, class_=css, fill=fill)
+
+
+def _initials(slot: int, cells: _Cells, tenant: TenantBadge) -> Markup:
+    x, y = cells.at(slot)
+    at = (x + cells.width / 2, y + cells.height / 2 + 3.6)
+    return text(*at, tenant.initials, class_="ini", anchor="middle")
 
 
 def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
@@ -149,8 +187,7 @@ def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
         x, y = cells.at(slot)
         parts.append(rect(x, y, cells.width, cells.height, fill=fill, class_="gpu"))
         if cells.names:
-            at_x, at_y = x + cells.width / 2, y + cells.height / 2 + 3.6
-            parts.append(text(at_x, at_y, lease.tenant.initials, class_="ini", anchor="middle"))
+            parts.append(_initials(slot, cells, lease.tenant))
     corners = min(lease.borrowed, len(slots)) if cells.names else 0
     for slot in slots[len(slots) - corners :]:
         x, y = cells.at(slot)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple
 from datetime import datetime
+from operator import add
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -41,6 +42,7 @@ from redis import RedisError
 
 from billing.selectors.vitals import BookVitals, book_vitals
 from evenshare_core.domain.reasons import PreemptionRule
+from evenshare_core.policies.promised_start import PromiseCounts
 from evenshare_core.units import SECOND_US
 from portal.embedded.heartbeat import touched_at
 from portal.embedded.restarts import read_restarts
@@ -169,23 +171,8 @@ class RoundTotals:
 
 
 def _added(before: RoundsSince, new: RoundsSince) -> RoundsSince:
-    return RoundsSince(
-        before.pool,
-        new.number,
-        before.rounds + new.rounds,
-        before.granted + new.granted,
-        before.renewed + new.renewed,
-        before.ended + new.ended,
-        before.snapshot_us + new.snapshot_us,
-        before.decide_us + new.decide_us,
-        before.fallbacks + new.fallbacks,
-        before.violated + new.violated,
-        before.uncertified + new.uncertified,
-        before.guarantee + new.guarantee,
-        before.pays + new.pays,
-        before.defragment + new.defragment,
-        before.gang + new.gang,
-    )
+    sums = map(add, astuple(before)[2:], astuple(new)[2:])
+    return RoundsSince(before.pool, new.number, *sums)
 
 
 class DatabaseCollector(Collector):
@@ -254,6 +241,12 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
     early = _counter(
         "preemptions", "Leases that rounds ended before their expiry, by rule.", "pool", "rule"
     )
+    promised = _counter(
+        "promised_starts",
+        "Promised starts: made, kept, late or excused.",
+        "pool",
+        "outcome",
+    )
     for pool in pools:
         total = totals[pool.id]
         rounds.add_metric([pool.name], pool.rounds)
@@ -270,7 +263,9 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
             leases.add_metric([pool.name, decision], getattr(total, decision))
         for rule in PreemptionRule:
             early.add_metric([pool.name, rule.value], getattr(total, rule.value))
-    yield from (rounds, age, late, failing, damaged, seconds, fallbacks, leases, early)
+        for outcome in PromiseCounts._fields:
+            promised.add_metric([pool.name, outcome], getattr(total, outcome))
+    yield from (rounds, age, late, failing, damaged, seconds, fallbacks, leases, early, promised)
 
 
 def _certificates(

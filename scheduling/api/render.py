@@ -18,6 +18,7 @@ from scheduling.selectors.jobs.phases import PHASES, phase_of
 from scheduling.selectors.jobs.queue_order import is_queued, read_queue_orders
 from scheduling.selectors.jobs.start_estimates import StartView, read_starts
 from scheduling.selectors.jobs.stop_forecasts import StopView, read_stop_forecasts
+from scheduling.selectors.rounds.promised_starts import read_latest_starts
 from tenants.answers import Answer, about, answered_as, one_of, plain
 
 
@@ -74,6 +75,9 @@ class JobRow(Answer, frozen=True, kw_only=True):
     ended_at: datetime | None
     exit_code: int | None
     reason_code: str
+    starts_by: Annotated[
+        datetime | None, about("Promised latest start, in pool time; null: no promise.")
+    ] = None
     queue: Annotated[QueuePlace | None, about("null: not queued, or not in a round yet.")] = None
     estimate: Annotated[EstimateView | None, about("null: unknown, ended or just submitted.")] = (
         None
@@ -110,7 +114,7 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
     queues, now = queue_places(jobs), pool_times(jobs)
     estimates, stops = read_estimates(active), read_stop_forecasts(active)
-    answers = read_standings(jobs, now)
+    answers, promised = read_standings(jobs, now), read_latest_starts(jobs)
     return [
         job_json(
             job,
@@ -118,6 +122,7 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
             at=now.get(job.pool_id),
             lease=leases.get(job.pk),
             charge=charges.get(job.pk) or Decimal(0),
+            starts_by=promised.get(job.pk),
             queue=queues.get(job.pk),
             estimate=estimates.get(job.pk),
             stop_estimate=stops.get(job.pk),

@@ -9,7 +9,8 @@ from evenshare_core.domain.cluster import capacity_by_type, placement_gpus
 from evenshare_core.domain.decision import Decision, Trade
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot, Surcharge
 from evenshare_core.money.fixed_point import to_text
-from evenshare_core.policies.registry import policy_summary
+from evenshare_core.policies.promised_start import count_promises
+from evenshare_core.policies.registry import policy_summary, promised_starts
 from evenshare_core.units import ONE_MILLI
 
 FALLBACK_LENGTH = 120  # the length of the column Round.fallback
@@ -134,6 +135,7 @@ def summary_row(
     """Return the counts of a round as applied, without superseded items.
 
     In pools with profiles, the counts also contain the throughput, and the policy with its options.
+    In rounds with promised starts, they contain the number of these by outcome.
     """
     capacity = sum(node.gpus for node in snapshot.nodes)
     used = sum(price.used for price in decision.prices)
@@ -148,6 +150,7 @@ def summary_row(
         "idle": capacity - used,
         "reasons": _by_reason(decision),
         **_throughput(snapshot, decision),
+        **_promises(snapshot, decision),
     }
 
 
@@ -163,6 +166,16 @@ def _throughput(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
         "throughput_milli": sum(throughputs(snapshot, decision).values()),
         "policy": policy_summary(snapshot.policy, snapshot.options),
     }
+
+
+def _promises(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
+    before, after = (
+        promised_starts(snapshot.policy, snapshot.policy_version, memory)
+        for memory in (snapshot.memory, decision.memory)
+    )
+    if not (before or after):
+        return {}
+    return {"promises": count_promises(before, after, snapshot, decision)._asdict()}
 
 
 def _by_reason(decision: Decision) -> dict[str, int]:

@@ -188,7 +188,7 @@ class TestPool:
         names = {name for _, labels in scrape(client) for name, _ in labels}
         assert names <= {
             *("pool", "policy", "state", "gpu_type", "use", "step", "decision", "part", "queue"),
-            *("property", "verdict", "rule"),
+            *("property", "verdict", "rule", "outcome"),
             *("route", "method", "status", "le"),
         }
 

@@ -346,7 +346,7 @@ class TestMetrics:
         there.lab.submit("beta", 3, 40_000)
         there.lab.round(after_s=10)
         assert counted(collector) == {
-            "guarantee": 1.0, "pays": 0.0, "defragment": 0.0, "gang": 0.0,
+            "guarantee": 1.0, "pays": 0.0, "defragment": 0.0, "gang": 0.0, "promise": 0.0,
         }  # fmt: skip
 
 

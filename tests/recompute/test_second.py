@@ -132,9 +132,9 @@ class TestDocument:
         assert set(row.__struct_fields__) <= self.words()
 
     def test_lists_every_reason_of_ltgf(self) -> None:
-        """Only policies with more inputs give the other reasons."""
+        """Only policies with more inputs, or with promised starts, give the other reasons."""
         others = {Reason.PRICE_ABOVE_VALUE, Reason.PLANNED_LATER, Reason.NEXT_BATCH,
-                  Reason.CPUS_OR_MEMORY, Reason.QUARANTINED}  # fmt: skip
+                  Reason.PROMISED, Reason.CPUS_OR_MEMORY, Reason.QUARANTINED}  # fmt: skip
         assert {reason.value for reason in set(Reason) - others} <= self.words()
 
 

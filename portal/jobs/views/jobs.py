@@ -52,6 +52,7 @@ from scheduling.selectors.jobs.reasons import resources_text
 from scheduling.selectors.jobs.start_estimates import read_starts
 from scheduling.selectors.pools.executors import pools_by_name, silent_pools
 from scheduling.selectors.pools.lines import PoolFacts, pool_facts, pools_named
+from scheduling.selectors.rounds.promised_starts import pinned_until, read_latest_starts
 from scheduling.selectors.speeds.profiling import find_active_run
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant, seen_tenants
@@ -262,6 +263,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "silent": silent_pools([pool.id]) if job.is_active else [],
         "names_pool": False,
         **_plan_context(job, clock),
+        **_promise_context(job, pool, clock),
         **deadline_context(job, clock),
         **answer_context(story, clock),
         **metric_context(job),
@@ -282,6 +284,15 @@ def _plan_context(job: Job, clock: Clocks) -> dict[str, Any]:
         return {"plan": plan}
     starts, ends = clock.instant(plan.starts_at), clock.instant(plan.ends_at)
     return {"plan": plan, "plan_starts": starts, "plan_ends": ends}
+
+
+def _promise_context(job: Job, pool: PoolFacts, clock: Clocks) -> dict[str, Any]:
+    """Return by when a promised job starts, and when a lease ends for another job's promise."""
+    may_be_pinned = pool.has_promises and job.state == Job.State.RUNNING
+    return {
+        "starts_by": clock.instant(read_latest_starts([job]).get(job.pk)),
+        "pinned_until": clock.instant(pinned_until(pool.id, job.pk)) if may_be_pinned else None,
+    }
 
 
 def _sum_row(rows: list[Any]) -> dict[str, Decimal]:

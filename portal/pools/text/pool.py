@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.urls import reverse
 
@@ -19,16 +20,17 @@ from portal.charts.explore.uses import (
     tells_rho,
 )
 from portal.charts.figures import clock, credits_text, gpu_hours, percent, plural, thousands
-from portal.charts.nodemap import MapLease, MapNode, node_map
+from portal.charts.nodemap import MapHeldBack, MapLease, MapNode, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.svg import Markup
 from portal.charts.tenants import HIDDEN, TenantBadge
-from portal.common.tenant_badges import map_badges
+from portal.common.tenant_badges import badge_of, map_badges
 from scheduling.models import Node
 from scheduling.selectors.jobs.reasons import ReasonText, why
 from scheduling.selectors.pools.now import (
     ClaimUse,
+    HeldBackGpus,
     HeldGpus,
     NodeUse,
     PoolOverview,
@@ -37,6 +39,7 @@ from scheduling.selectors.pools.now import (
     TypeUse,
 )
 from scheduling.selectors.rounds.histories import PoolHistory
+from scheduling.selectors.visibility import OTHER_TENANT, VisibleTenant
 
 Badges = dict[int, TenantBadge]
 
@@ -182,6 +185,7 @@ def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any
         "idle": idle,
         "idle_note": _idle_note(name, view, last),
         "idle_reasons": idle_reasons(view, last),
+        "held_back": view.total("held_back"),
         "blocked": blocked,
         "blocked_note": _blocked_note(view),
         "quota": view.total("quota"),
@@ -216,6 +220,8 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
     if last and last.waiting:
         waits = f" {plural(last.waiting, 'job')} queued after round {thousands(last.number)}."
     links = (Link("Reasons", reverse("round", args=[name, last.number])),) if last else ()
+    held_back = view.total("held_back")
+    kept = f" {thousands(held_back)} of them held back for promised starts." if held_back else ""
     return count_note(
         "GPUs that are free",
         [
@@ -223,7 +229,7 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
             for size, count in sorted(holes.items())
         ],
         total="idle",
-        text=f"At most {max(holes, default=0)} free on one node.{waits}",
+        text=f"At most {max(holes, default=0)} free on one node.{kept}{waits}",
         links=links,
     )
 
@@ -268,6 +274,8 @@ def _part(type_: TypeUse, badges: Badges, pool: str) -> TypeSection:
     text = f"{type_.name}: {thousands(type_.used)} of {thousands(type_.gpus)} in use"
     if type_.idle:
         text += f", {thousands(type_.idle)} idle"
+    if type_.held_back:
+        text += f" ({thousands(type_.held_back)} of them held back)"
     if type_.blocked:
         text += f", {thousands(type_.blocked)} unavailable"
     return TypeSection(
@@ -294,7 +302,24 @@ def _node(node: NodeUse, badges: Badges) -> MapNode:
         gpus=node.gpus,
         leases=tuple(_lease(hold, badges) for hold in node.holds),
         state=_state(node),
+        held_back=tuple(_held_back(row, badges) for row in node.held_back),
     )
+
+
+def _held_back(row: HeldBackGpus, badges: Badges) -> MapHeldBack:
+    badge = HIDDEN if row.tenant is None else badges.get(row.tenant.id) or badge_of(row.tenant)
+    name = row.tenant.name if row.tenant else OTHER_TENANT
+    job = f"{name}, {row.name}" if row.name else f"a job of {name}"
+    text = f"{plural(row.gpus, 'GPU')} held back for {job}, until {_pool_time(row.starts_at)}"
+    return MapHeldBack(row.gpus, badge, text, _job_href(row.job, row.tenant))
+
+
+def _pool_time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}, pool time"
+
+
+def _job_href(job: UUID | None, tenant: VisibleTenant | None) -> str:
+    return reverse("job", args=[job]) if job and tenant and tenant.you else ""
 
 
 def _state(node: NodeUse) -> str:
@@ -311,7 +336,7 @@ def _lease(hold: HeldGpus, badges: Badges) -> MapLease:
         parts[-1] += f" of {hold.gpus}"
     if hold.borrowed:
         parts.append(f"{hold.borrowed} borrowed")
-    href = reverse("job", args=[hold.job]) if hold.job and hold.tenant and hold.tenant.you else ""
+    href = _job_href(hold.job, hold.tenant)
     return MapLease(hold.slots, badge, ", ".join(parts), hold.borrowed, href)
 
 

@@ -37,7 +37,7 @@ class PreemptionRow(Answer, frozen=True):
     finished: Hidden[bool]  # the process ended by itself before the stop
     at: Annotated[datetime, about("When notice was given.")]
     round: int
-    rule: Annotated[str, about("guarantee, pays, defragment or gang.")]
+    rule: Annotated[str, about("guarantee, pays, defragment, gang or promise.")]
     words: str  # the name of the rule, worded to end a sentence
     moved: Annotated[bool, about("The job continued on other nodes.")]
     gpus: int

@@ -25,12 +25,13 @@ SELECT p.id, p.name, p.policy, p.round_s, p.lease_s,
        (SELECT coalesce(bool_and(t.name = 'cpu'), false)
         FROM scheduling_node n JOIN scheduling_gputype t ON t.id = n.gpu_type_id
         WHERE n.pool_id = p.id),
-       p.options::text, p.grace_s
+       p.options::text, p.grace_s,
+       coalesce(r.summary->'reasons' ? 'promised', false)
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
 JOIN scheduling_poolfence f ON f.pool_id = p.id
 LEFT JOIN LATERAL (
-    SELECT number, at, wall_at FROM scheduling_round
+    SELECT number, at, wall_at, summary FROM scheduling_round
     WHERE pool_id = p.id ORDER BY number DESC LIMIT 1
 ) r ON true
 """
@@ -42,7 +43,8 @@ class PoolFacts:
 
     `checked_at`: the last grid instant (pool time) that was processed, with a round or not.
     `options`: the options set for its policy, as JSON. `grace_s`: the notice before a stop.
-    `longest_lease_s`: the longest term that a policy may give.
+    `longest_lease_s`: the longest term that a policy may give. `has_promises`: after the last
+    round, jobs waited for a promised start.
     """
 
     id: int
@@ -63,6 +65,7 @@ class PoolFacts:
     cpus_only: bool = False
     options: str = "{}"
     grace_s: int = 0
+    has_promises: bool = False
 
     @property
     def policy_options(self) -> Options | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -13,8 +13,10 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef, Q
 
 from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.fixed_point import to_credits
-from scheduling.models import LeaseSlot, Node, Round, RoundState
+from scheduling.models import Job, LeaseSlot, Node, Round, RoundState
+from scheduling.selectors.rounds.promised_starts import list_promised
 from scheduling.selectors.sharing.quotas import kept_quotas
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
@@ -39,10 +41,26 @@ class HeldGpus:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldBackGpus:
+    """Free GPUs of a node that are held back for a waiting job, by its promised start.
+
+    The job starts in the round at `starts_at` at the latest. `tenant` is None if the viewer may not
+    see it; `job` and `name` are empty if the viewer may not see the job.
+    """
+
+    gpus: int
+    starts_at: datetime
+    tenant: VisibleTenant | None
+    job: UUID | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUse:
     """A node and the leases on it, in slot order; `state` is up, drained or lost.
 
-    `away`: maintenance keeps new leases off the node, by the rule of rounds.
+    `away`: maintenance keeps new leases off the node, by the rule of rounds. `held_back`: some of
+    its free GPUs, if it takes leases; the first to be used come first.
     """
 
     name: str
@@ -51,6 +69,7 @@ class NodeUse:
     state: str
     holds: tuple[HeldGpus, ...]
     away: bool = False
+    held_back: tuple[HeldBackGpus, ...] = ()
 
     @property
     def phase(self) -> str:
@@ -144,6 +163,11 @@ class TypeUse:
         return sum(node.free for node in self.nodes if node.takes_leases)
 
     @property
+    def held_back(self) -> int:
+        """Idle GPUs that are held back for promised starts."""
+        return sum(row.gpus for node in self.nodes for row in node.held_back)
+
+    @property
     def blocked(self) -> int:
         """Free GPUs of nodes that are drained, lost or in maintenance."""
         return self.gpus - self.used - self.idle
@@ -211,9 +235,10 @@ class PoolOverview:
 def pool_overview(
     pool_id: int, visibility: Visibility, *, away: Container[int] = ()
 ) -> PoolOverview:
-    """Return a pool's nodes, holds, claims, last rounds and prices. Seven queries.
+    """Return a pool's nodes, holds, claims, last rounds and prices.
 
-    `away`: ids of nodes that get no new leases because of maintenance.
+    Seven queries, and two more if starts are promised. `away`: ids of nodes that get no new leases
+    because of maintenance.
     """
     nodes = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type", "name")
     rows = list(nodes.select_related("gpu_type"))
@@ -227,17 +252,22 @@ def pool_overview(
     prices, shares, at = _last(pool_id, {node.gpu_type.name for node in rows})
     keepers = kept_quotas(pool_id, at)
     capacity = {price.gpu_type: price.capacity for price in prices}
+    is_promised = bool(rounds) and Reason.PROMISED in rounds[0]["summary"].get("reasons", {})
+    held_back = _held_back(pool_id, visibility) if is_promised else {}
     types = tuple(
         TypeUse(
             name=gpu_type,
             nodes=tuple(
-                NodeUse(
-                    node.name,
-                    gpu_type,
-                    node.gpus,
-                    node.effective_state,
-                    tuple(holds.get(node.pk, ())),
-                    node.pk in away,
+                _with_held_back(
+                    NodeUse(
+                        node.name,
+                        gpu_type,
+                        node.gpus,
+                        node.effective_state,
+                        tuple(holds.get(node.pk, ())),
+                        node.pk in away,
+                    ),
+                    held_back.get(node.pk, ()),
                 )
                 for node in rows
                 if node.gpu_type.name == gpu_type
@@ -287,6 +317,35 @@ def _holds(
         hold = HeldGpus(tuple(taken), visibility.of(tenant), own + borrowed, here, *known)
         holds.setdefault(node, []).append(hold)
     return holds, uses
+
+
+def _held_back(pool_id: int, visibility: Visibility) -> dict[int, list[HeldBackGpus]]:
+    """Return the GPUs that the last round held back, by node; of jobs that still wait."""
+    promised = list_promised([pool_id]).get(pool_id, [])
+    waiting = Job.objects.filter(state=Job.State.PENDING).only("tenant_id", "uid", "name")
+    jobs = waiting.in_bulk([row.job for row in promised])
+    held: dict[int, list[HeldBackGpus]] = {}
+    for row in promised:
+        job = jobs.get(row.job)
+        if job is None:
+            continue
+        tenant = visibility.of(job.tenant_id)
+        uid, name = (job.uid, job.name) if visibility.jobs_of(job.tenant_id) else (None, "")
+        for node, gpus in row.held.items():
+            one = HeldBackGpus(gpus, row.starts_at, tenant, uid, name)
+            held.setdefault(node, []).append(one)
+    return held
+
+
+def _with_held_back(node: NodeUse, held_back: Iterable[HeldBackGpus]) -> NodeUse:
+    """Return the node with the GPUs held back, at most as many as are free now."""
+    left, shown = node.free if node.takes_leases else 0, []
+    for row in held_back:
+        gpus = min(row.gpus, left)
+        left -= gpus
+        if gpus > 0:
+            shown.append(replace(row, gpus=gpus))
+    return replace(node, held_back=tuple(shown))
 
 
 def _last(

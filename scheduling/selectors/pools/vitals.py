@@ -76,7 +76,12 @@ SELECT x.pool_id, coalesce(max(r.number), x.after), count(r.number),
        coalesce(sum((r.summary->'preempted'->>'guarantee')::bigint), 0),
        coalesce(sum((r.summary->'preempted'->>'pays')::bigint), 0),
        coalesce(sum((r.summary->'preempted'->>'defragment')::bigint), 0),
-       coalesce(sum((r.summary->'preempted'->>'gang')::bigint), 0)
+       coalesce(sum((r.summary->'preempted'->>'gang')::bigint), 0),
+       coalesce(sum((r.summary->'preempted'->>'promise')::bigint), 0),
+       coalesce(sum((r.summary->'promises'->>'made')::bigint), 0),
+       coalesce(sum((r.summary->'promises'->>'kept')::bigint), 0),
+       coalesce(sum((r.summary->'promises'->>'late')::bigint), 0),
+       coalesce(sum((r.summary->'promises'->>'excused')::bigint), 0)
 FROM unnest(%s::bigint[], %s::bigint[]) x(pool_id, after)
 LEFT JOIN LATERAL (
     SELECT number, summary, snapshot_us, decide_us, fallback, certificate
@@ -167,7 +172,8 @@ class GpuCount:
 class RoundsSince:
     """Totals over several rounds of a pool; `number` is the last of these rounds.
 
-    The last four fields count leases that ended before their expiry, by rule.
+    The fields from `guarantee` to `promise` count leases that ended before their expiry, by rule.
+    The last four fields count promised starts, as `PromiseCounts` does.
     """
 
     pool: int
@@ -184,7 +190,13 @@ class RoundsSince:
     guarantee: int
     pays: int
     defragment: int
-    gang: int = 0  # 0 in totals from before this rule existed
+    # Totals from before these rules and counts existed have a 0.
+    gang: int = 0
+    promise: int = 0
+    made: int = 0
+    kept: int = 0
+    late: int = 0
+    excused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,12 @@ class TestSingleJob:
         assert "There is no queue." in out()
         assert "not estimated yet" in out()
 
+    def test_shows_promised_start(self, run: Run, portal: Portal) -> None:
+        job = portal.job(starts_by="2031-05-04T03:15:00.000000Z")
+        out = " ".join(run("job", "show", job["id"]).out.split())
+        assert "starts by 2031-05-04T03:15:00Z at the latest" in out
+        assert "starts by" not in run("job", "show", portal.job(starts_by=None)["id"]).out
+
     def test_shows_expected_stop_of_metric(self, run: Run, portal: Portal) -> None:
         stop: dict[str, Any] = {
             "iterations": 41_000, "low": 38_000, "high": 47_000, "error_percent": 8.6,

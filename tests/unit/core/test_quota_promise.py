@@ -42,6 +42,19 @@ class TestGuarantee:
         assert promise.kind is QuotaPromiseKind.LONG_TERM
         assert (promise.within_us, promise.parts, promise.conditions) == (None, (), ())
 
+    def test_is_lease_and_two_rounds_and_notice_if_starts_are_promised(self) -> None:
+        lengths = LENGTHS._replace(lease_us=900 * SECOND_US)
+        promise = quota_promise("evenshare", {"promises": True}, lengths)
+        assert promise.kind is QuotaPromiseKind.GUARANTEED
+        assert [part.length_us // SECOND_US for part in promise.parts] == [900, 20, 30]
+        assert all(text.endswith(".") for text in (promise.text, *promise.conditions))
+        assert "as long again for each" in promise.text
+        off = quota_promise("evenshare", {"promises": True, "guarantee": False}, lengths)
+        assert off == promise
+        # A lease may outlast its term if its minimum runtime is longer.
+        long = quota_promise("evenshare", {"promises": True, "min_runtime_s": 1200}, lengths)
+        assert long.within_us == 1250 * SECOND_US
+
     def test_applies_to_default_policy(self) -> None:
         assert quota_promise(DEFAULT, {}, LENGTHS).kind is QuotaPromiseKind.GUARANTEED
 

@@ -97,6 +97,23 @@ class TestNodeMap:
     def test_draws_any_node_size(self, gpus: int) -> None:
         assert classes(drawn(nodemap.node_map([node(gpus=gpus, leases=())]))).count("idle") == gpus
 
+    def test_draws_held_back_gpus_apart_from_idle_ones(self) -> None:
+        kept = nodemap.MapHeldBack(3, MARK, HOSTILE, href="/jobs/2")
+        root = drawn(nodemap.node_map([node(held_back=(kept,))]))
+        found = classes(root)
+        assert [found.count(css) for css in ("gpu", "kept", "idle")] == [4, 3, 1]
+        assert [link.get("href") for link in root.iter("a")] == ["/jobs/2"]
+        title = root.find("li/svg/title")
+        assert title is not None
+        assert title.text == f"p100-07: {HOSTILE}; {HOSTILE}; 1 idle"
+        many = [node(held_back=(kept,)), *[node()] * nodemap.COMPACT_FROM]
+        assert classes(drawn(nodemap.node_map(many))).count("kept") == 3
+
+    def test_draws_no_more_held_back_gpus_than_are_free(self) -> None:
+        kept = nodemap.MapHeldBack(9, MARK, "held")
+        found = classes(drawn(nodemap.node_map([node(held_back=(kept,))])))
+        assert [found.count(css) for css in ("gpu", "kept", "idle")] == [4, 4, 0]
+
     def test_shrinks_if_there_are_many_nodes(self) -> None:
         many = nodemap.node_map([node(name=f"n{n}") for n in range(nodemap.COMPACT_FROM + 1)])
         assert drawn(many).get("class") == "nodes small"

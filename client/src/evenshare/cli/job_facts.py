@@ -29,6 +29,7 @@ def facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("submitted", when(job.get("submitted_at"))),
         ("started", when(job.get("started_at"))),
         ("ended", when(job.get("ended_at"))),
+        ("starts by", f"{when(by)} at the latest" if (by := job.get("starts_by")) else ""),
         *_queue(job.get("queue")),
         ("expected", _expected(job.get("estimate"))),
         ("expected stop", _stop(job.get("stop_estimate"))),

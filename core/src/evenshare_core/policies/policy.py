@@ -23,6 +23,7 @@ from evenshare_core.fairness.job_value import ValueRule
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.order import OrderRule
 from evenshare_core.policies.options import Options
+from evenshare_core.policies.promised_start import PromisedStart
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
 from evenshare_core.policies.shared.session import Session, StaticQueue
 
@@ -171,6 +172,13 @@ class Policy(ABC):
     ) -> QuotaPromise:
         """Return what a tenant may expect of its quota, with these options and pool lengths."""
         return QuotaPromise(self.quota_kind, self.quota_text)
+
+    def promised_starts(
+        self,
+        memory: Mapping[str, Any],  # noqa: ARG002 - for policies that promise starts
+    ) -> tuple[PromisedStart, ...]:
+        """Return the promised starts of waiting jobs in the memory of its present version."""
+        return ()
 
     def turn_numbers(
         self,

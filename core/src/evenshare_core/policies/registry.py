@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from evenshare_core.policies.evenshare import policy as evenshare
@@ -12,6 +13,7 @@ from evenshare_core.policies.market import policy as market
 from evenshare_core.policies.options import OptionError, Options, parse_options
 from evenshare_core.policies.orders import drf, fifo
 from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.promised_start import PromisedStart
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise
 from evenshare_core.policies.sharing import oef
 from evenshare_core.policies.unisched import policy as unisched
@@ -103,6 +105,16 @@ def quota_promise(name: str, raw: dict[str, Any], lengths: PoolLengths) -> Quota
     Raises: as `options`.
     """
     return policy(name).quota_promise(options(name, raw), lengths)
+
+
+def promised_starts(
+    name: str, version: str, memory: Mapping[str, Any]
+) -> tuple[PromisedStart, ...]:
+    """Return the promised starts in a policy's memory; empty if another version left it."""
+    known = POLICIES.get(name)
+    if known is None or known.version != version:
+        return ()
+    return known.promised_starts(memory)
 
 
 def policy_summary(name: str, raw: dict[str, Any]) -> str:

@@ -59,6 +59,7 @@ All orders end in (submitted_us, id).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from evenshare_core.domain.cluster import capacity_by_type
@@ -104,6 +105,7 @@ from evenshare_core.policies.evenshare.session import IncrementalEvenshare
 from evenshare_core.policies.evenshare.turns import turn_numbers
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Private, Traits
+from evenshare_core.policies.promised_start import PromisedStart, latest_start_us
 from evenshare_core.policies.quota_promise import (
     PoolLengths,
     QuotaPromise,
@@ -134,6 +136,19 @@ ROOM_CONDITION = (
 OWED_CONDITION = (
     f"The tenant received less than {OWED_PERCENT} % of its fair share over the window; a tenant"
     " that received more waits until leases end."
+)
+PROMISES_TEXT = (
+    "The longest waiting job of a tenant that is owed GPU-time gets its GPUs within a lease of the"
+    " jobs that make room, the time to the next rounds, and their notice. A job that stands behind"
+    " older promises waits as long again for each of them."
+)
+# The conditions of a promise without a wait for older promises, as displayed text.
+PROMISES_CONDITIONS = (
+    "The tenant is below its fair share of GPU-time, or with the tight preset of GPUs.",
+    "Of the tenant's waiting jobs, the job has waited longest, and at least one round.",
+    "The tenant's promised jobs, with this one, fit within quota, or it has no other one.",
+    "Enough GPUs for it are not promised to other jobs yet.",
+    "Its nodes stay up, and no limit of its tenant refuses it.",
 )
 LONG_TERM_TEXT = (
     "A quota is a long-term target: as leases end, the tenant furthest below its fair share is"
@@ -206,7 +221,9 @@ class Evenshare(Policy):
         return promised | {Property.QUOTA_GUARANTEE} if is_given else promised
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
-        """Return the guarantee of rule 4 (a), or the long-term target if the guarantee is off."""
+        """Return the guarantee of rule 4 (a), or of promised starts, or the long-term target."""
+        if isinstance(options, EvenshareOptions) and options.promises:
+            return _promised_quota(lengths, options.min_runtime_us)
         if not isinstance(options, EvenshareOptions) or not options.has_guarantee:
             return QuotaPromise(QuotaPromiseKind.LONG_TERM, LONG_TERM_TEXT)
         parts = (
@@ -218,6 +235,17 @@ class Evenshare(Policy):
         if not options.is_tight:
             conditions = (*conditions, OWED_CONDITION)
         return QuotaPromise(self.quota_kind, self.quota_text, parts, conditions)
+
+    def promised_starts(self, memory: Mapping[str, Any]) -> tuple[PromisedStart, ...]:
+        """Return the promises of rule 4, in the order of their turns."""
+        return tuple(
+            PromisedStart(
+                *(row.job, row.gpu_type, row.gpus, row.due_us, row.made_us),
+                {node: part.held for node, part in row.parts.items() if part.held},
+                frozenset(job for part in row.parts.values() for job in part.pins),
+            )
+            for row in read_promises(memory)
+        )
 
     def turn_numbers(
         self, options: Options, lease_us: int, decision: Decision
@@ -244,6 +272,16 @@ class Evenshare(Policy):
 
 
 POLICY = Evenshare()
+
+
+def _promised_quota(lengths: PoolLengths, least_us: int) -> QuotaPromise:
+    """Return the bound of rule 4 for a job behind no older promise. `least_us`: minimum runtime."""
+    parts = (
+        WaitPart("a lease of the jobs that make room", max(lengths.lease_us, least_us)),
+        WaitPart("until the next two rounds", 2 * lengths.round_us),
+        WaitPart("their notice", lengths.notice_us),
+    )
+    return QuotaPromise(QuotaPromiseKind.GUARANTEED, PROMISES_TEXT, parts, PROMISES_CONDITIONS)
 
 
 def _candidates(snapshot: Snapshot) -> tuple[list[Waiting], list[EvenCandidate]]:
@@ -363,7 +401,7 @@ def _skips(candidates: list[Waiting], picks: EvenPicks, snapshot: Snapshot) -> t
 
 def _promised(promises: list[StartPromise], snapshot: Snapshot) -> list[Skip]:
     """Return a row per promised job, with the latest round in which it starts."""
-    tenants, round_us = {job.id: job.tenant for job in snapshot.jobs}, max(1, snapshot.round_us)
+    tenants = {job.id: job.tenant for job in snapshot.jobs}
     return [
         Skip(
             Reason.PROMISED,
@@ -373,7 +411,7 @@ def _promised(promises: list[StartPromise], snapshot: Snapshot) -> list[Skip]:
             {
                 "gpu_type": row.gpu_type,
                 "needed": row.gpus,
-                "starts_us": max(-(-row.due_us // round_us) * round_us, snapshot.at_us + round_us),
+                "starts_us": latest_start_us(row.due_us, snapshot.at_us, snapshot.round_us),
                 "held_back": sum(part.held for part in row.parts.values()),
             },
         )
