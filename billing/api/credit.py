@@ -122,7 +122,7 @@ class TransferList(TransferView, MoneyView):
             key=key,
         )
         with tenant_scope(tenant.pk):
-            shown = plain(transfer_wish(asked.request))
+            shown = plain(transfer_wish(asked.row))
         return Response(shown, status=201, headers=replay_header(is_replay=asked.is_replay))
 
     def _giver(self, slug: str) -> Tenant:
@@ -187,7 +187,7 @@ class AllowanceList(CreditView):
         key = idempotency_key(request)
         wanted = request_of(AllowanceRequest, request.data)
         given = give_allowance(actor=self.actor, request=wanted, key=key)
-        moved = given.transfer
+        moved = given.row
         row = AllowanceRow(
             moved.pk, wanted.tenant, wanted.book, wanted.amount, wanted.name, moved.effective_at
         )

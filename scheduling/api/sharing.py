@@ -161,7 +161,7 @@ class OfferList(Listed, SharedPoolView):
             now=read_clock(facts.id).pool_at,
             key=key,
         )
-        shown = _shown(made.offer, facts, tenant)
+        shown = _shown(made.row, facts, tenant)
         headers = replay_header(is_replay=made.is_replay)
         return Response(shown, status=201, headers=headers)
 
