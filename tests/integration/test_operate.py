@@ -307,7 +307,7 @@ class TestFailingRound:
                 with pytest.raises(RuntimeError):
                     run_round(lab.pool.pk)
         told = reads.pool_failures()
-        assert [(row.pool, row.count, row.error) for row in told] == [
+        assert [(row.pool.name, row.count, row.error) for row in told] == [
             (lab.pool.name, 3, "RuntimeError: no quorum of oracles")
         ]
         assert run_round(lab.pool.pk) == "committed"
