@@ -135,7 +135,7 @@ class ProfileList(Listed, SchedulingView):
         facts, tenants = self.pool(name), self.asked_tenants()
         with tenants_scope(tenants):
             rows = list_profiles(facts.id, tenants)
-        return Page(_shown(ProfileJson, row.profile, facts.name) for row in rows)
+        return Page(_shown(ProfileJson, row, facts.name) for row in rows)
 
 
 class ProfileOne(Shown, SharedPoolView):

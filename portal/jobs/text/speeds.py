@@ -47,15 +47,6 @@ class TimeRow:
     use: str
 
 
-@dataclass(frozen=True, slots=True)
-class NoteLine:
-    """An event, and its job."""
-
-    at: datetime
-    text: str
-    job: Any
-
-
 def headline_of(seen: Measurements) -> str:
     """Return the headline of a job type's page."""
     name = seen.profile.name
@@ -114,9 +105,9 @@ def _row(name: str, one: MeasuredTime, unit_ns: int, use: str) -> TimeRow:
     )  # fmt: skip # rows of what belongs together
 
 
-def note_lines(seen: Measurements) -> list[NoteLine]:
-    """Return the events, newest first."""
-    return [NoteLine(note.at, _note(note), note.job) for note in seen.notes]
+def note_lines(seen: Measurements) -> list[tuple[MeasurementNote, str]]:
+    """Return the events with their texts, newest first."""
+    return [(note, _note(note)) for note in seen.notes]
 
 
 def _note(note: MeasurementNote) -> str:

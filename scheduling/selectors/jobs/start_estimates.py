@@ -164,6 +164,16 @@ class CalibrationStep:
     of_p50: int
     by_p50: int
 
+    @property
+    def p90(self) -> float | None:
+        """The share of starts by p90; None without estimates."""
+        return self.by_p90 / self.estimates if self.estimates else None
+
+    @property
+    def p50(self) -> float | None:
+        """The share of starts by p50; None without estimates."""
+        return self.by_p50 / self.of_p50 if self.of_p50 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -183,24 +193,10 @@ class Calibration:
     newest: StartForecast | None
 
     @property
-    def estimates(self) -> int:
-        """The number of estimates whose p90 is counted."""
-        return sum(step.estimates for step in self.steps)
-
-    @property
-    def by_p90(self) -> int:
-        """The number of estimates whose job had started by p90."""
-        return sum(step.by_p90 for step in self.steps)
-
-    @property
-    def of_p50(self) -> int:
-        """The number of estimates whose p50 is counted."""
-        return sum(step.of_p50 for step in self.steps)
-
-    @property
-    def by_p50(self) -> int:
-        """The number of estimates whose job had started by p50."""
-        return sum(step.by_p50 for step in self.steps)
+    def whole(self) -> CalibrationStep:
+        """The counts of the whole window."""
+        counts = ((one.estimates, one.by_p90, one.of_p50, one.by_p50) for one in self.steps)
+        return CalibrationStep(self.since, *map(sum, zip(*counts, strict=True)))
 
 
 # Join open estimates with leases here: their stored outcomes change only with the next forecast.
