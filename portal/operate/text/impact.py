@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import NamedTuple
 
-from evenshare_core.money.fixed_point import to_credits
 from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantBadge
 from scheduling.services.quota_impact import Impact
@@ -15,6 +12,8 @@ from scheduling.services.round_impact import ImpactRow
 from scheduling.services.settings_impact import SettingsImpact
 
 _UNKNOWN = "The next round cannot be estimated."
+# What each of `RoundCounts` counts.
+COUNTED = ("Leases granted", "Leases renewed", "Leases ended", "Jobs queued after it")
 NAMED = 3
 MOVED_RHO = 0.005
 
@@ -62,30 +61,12 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class CountMove:
-    """A figure of the round, before and after."""
-
-    label: str
-    before: int
-    after: int
-
-
-class PriceLine(NamedTuple):
-    """The price of a GPU type after the round, in credits per GPU-hour, before and after."""
-
-    gpu_type: str
-    before: Decimal
-    after: Decimal
-
-
-@dataclass(frozen=True, slots=True)
 class SettingsPreview:
-    """The estimate of other settings as the page shows it."""
+    """The estimate of other settings as the page shows it; `counts`: label, before, after."""
 
     impact: SettingsImpact
     sentence: str
-    counts: tuple[CountMove, ...]
-    prices: tuple[PriceLine, ...]
+    counts: tuple[tuple[str, int, int], ...]
     rows: tuple[ImpactLine, ...]
     unchanged: int
 
@@ -102,18 +83,9 @@ def settings_preview(impact: SettingsImpact, badges: Mapping[int, TenantBadge]) 
         (row for row in rows if _matters(row.row)),
         key=lambda line: (-abs(line.moves), line.badge.name, line.row.gpu_type),
     )
-    counts = (
-        CountMove("Leases granted", impact.before.granted, impact.after.granted),
-        CountMove("Leases renewed", impact.before.renewed, impact.after.renewed),
-        CountMove("Leases ended", impact.before.ended, impact.after.ended),
-        CountMove("Jobs queued after it", impact.waiting.before, impact.waiting.after),
-    )
-    prices = tuple(
-        PriceLine(one.gpu_type, to_credits(one.before_micro), to_credits(one.after_micro))
-        for one in impact.prices
-    )
+    counts = tuple(zip(COUNTED, impact.before, impact.after, strict=True))
     sentence = _settings_sentence(impact, shown)
-    return SettingsPreview(impact, sentence, counts, prices, tuple(shown), len(rows) - len(shown))
+    return SettingsPreview(impact, sentence, counts, tuple(shown), len(rows) - len(shown))
 
 
 def preview(

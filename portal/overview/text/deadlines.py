@@ -16,7 +16,7 @@ from scheduling.selectors.deadlines.planned_jobs import DatedJob
 def dated_context(jobs: Sequence[DatedJob], clocks: Clocks, *, more: bool) -> dict[str, Any]:
     """Return the rows and their heading; `jobs` by deadline, `more`: later ones exist."""
     return {
-        "dated": [{"job": job, "standing": standing_badge(job.story, clocks)} for job in jobs],
+        "dated": [{"job": job.job, "standing": standing_badge(job.story, clocks)} for job in jobs],
         "dated_title": _title(jobs, more=more),
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
@@ -18,9 +17,7 @@ READ_MAX = 500
 class DatedJob:
     """A job with a deadline, and its state by its last answer."""
 
-    uid: UUID
-    name: str
-    gpus: int
+    job: Job
     story: DeadlineStory
 
 
@@ -54,9 +51,7 @@ def list_dated_jobs(
         ).order_by("deadline_at", "submitted_at", "id")[: limit + 1]
     )
     stories = read_standings(rows, {pool_id: at})
-    dated = [
-        DatedJob(job.uid, job.name, job.gpus, stories[job.pk]) for job in rows if job.pk in stories
-    ]
+    dated = [DatedJob(job, stories[job.pk]) for job in rows if job.pk in stories]
     return dated[:limit], len(rows) > limit
 
 
@@ -92,5 +87,5 @@ def _planned(
     to_come = [(max(one.starts_at, at), one.ends_at) for one in last.leases if one.ends_at > at]
     if not to_come:
         return None
-    own = DatedJob(job.uid, job.name, job.gpus, story) if visibility.jobs_of(tenant.id) else None
+    own = DatedJob(job, story) if visibility.jobs_of(tenant.id) else None
     return PlannedDeadlineJob(tenant, last.gpus, to_come[0][0], to_come[-1][1], own)
