@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import connection
 
-from tenants.answers import Answer
+from tenants.answers import Answer, answer_of
 from tenants.input.errors import invalid
 from tenants.input.readers import REASON_MAX
 from tenants.models import AuditRecord, User
@@ -110,10 +110,7 @@ def audit_page(
 
 
 def _row(row: AuditRecord) -> AuditRow:
-    return AuditRow(
-        *(row.pk, row.at, row.actor.get_username(), row.action, row.subject),
-        *(row.before, row.after, row.reason, row.request_id),
-    )
+    return answer_of(AuditRow, row, actor=row.actor.get_username())
 
 
 def last_record(subject: str, actions: Collection[str]) -> AuditRecord | None:

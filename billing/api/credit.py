@@ -250,12 +250,11 @@ class TransferRefuse(TransferDecision):
 
 
 def _credit(state: CreditState) -> CreditRow:
-    micro = state.left.micro
     return answer_of(
         CreditRow,
         state,
         tenant=state.slug,
-        promisable=None if micro is None else sum_to_credits(micro),
+        promisable=state.left.credits,
         budget=_budget(state),
     )
 

@@ -30,7 +30,7 @@ from scheduling.selectors.rounds.sealing import (
 )
 from scheduling.selectors.rounds.worker import round_activity
 from tenants.models import Budget
-from tenants.selectors.credit import UsedBudget, used_up_budgets
+from tenants.selectors.credit import PeriodUse, used_up_budgets
 
 # Beat wakes the worker every second; on a busy machine it may take longer.
 WORKER_SILENT_S = 30
@@ -63,7 +63,7 @@ def queue(
         ),
         *(_excess(row) for row in operate.quotas_above_capacity(dict(now))),
         *(_spent(row) for row in operate.spent_budgets()),
-        *(_used_up(row) for row in used_up_budgets(_now_by_book(pools, now))),
+        *(_used_up(*row) for row in used_up_budgets(_now_by_book(pools, now))),
         *(alert for facts in pools if (alert := _paused(facts)) is not None),
     ]
 
@@ -318,18 +318,18 @@ def _now_by_book(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> dic
     return {facts.book: now[facts.id] for facts in oldest_last}
 
 
-def _used_up(row: UsedBudget) -> Alert:
-    shown = budget_text(row.use)
+def _used_up(row: Budget, use: PeriodUse) -> Alert:
+    tenant, shown = row.tenant, budget_text(use)
     what = "Borrowing has stopped" if shown.stops else "Borrowing continues"
     return Alert(
-        f"used-{row.slug}-{row.book}",
+        f"used-{tenant.slug}-{row.book}",
         "warn",
         "Budget used up",
-        f"{row.tenant} used {shown.percent_text} of its budget in {row.book}.",
+        f"{tenant.name} used {shown.percent_text} of its budget in {row.book}.",
         f"Of {credits_text(shown.amount)} credits for {shown.first} to {shown.last},"
         f" {credits_text(shown.spent)} are spent and {credits_text(shown.committed)} committed."
         f" {what}; when it is used up: {shown.action}.",
-        reverse("operate-credit-terms", args=[row.slug, row.book]),
+        reverse("operate-credit-terms", args=[tenant.slug, row.book]),
     )
 
 

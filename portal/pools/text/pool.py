@@ -21,6 +21,7 @@ from portal.charts.explore.uses import (
 from portal.charts.figures import clock, credits_text, gpu_hours, percent, plural, thousands
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
+from portal.charts.page import Choice
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.svg import Markup
 from portal.charts.tenants import HIDDEN, TenantBadge
@@ -85,15 +86,6 @@ def badges_of(view: PoolOverview) -> Badges:
     return map_badges(seen.values(), uses)
 
 
-@dataclass(frozen=True, slots=True)
-class TypeChoice:
-    """A GPU type, or all types, as a choice for the charts."""
-
-    text: str
-    href: str
-    is_here: bool
-
-
 def history_context(
     history: PoolHistory,
     badges: Badges,
@@ -120,14 +112,14 @@ def history_context(
     return {"charts": charts, "type_choices": _type_choices(view, name, gpu_type)}
 
 
-def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[TypeChoice]:
+def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[Choice]:
     """Return all types, then each type; empty if there is only one."""
     if len(view.types) < 2:
         return []
     here = reverse("pool", args=[name])
     every = [("All types", ""), *((one.name, one.name) for one in view.types)]
     return [
-        TypeChoice(
+        Choice(
             text,
             f"{here}?{urlencode({'gpu_type': key})}#use" if key else f"{here}#use",
             key == chosen,
