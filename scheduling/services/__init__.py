@@ -6,7 +6,6 @@ from scheduling.services.jobs import cancel_job
 from scheduling.services.submit import (
     BULK_MAX,
     PendingLimitError,
-    Submitted,
     submit_job,
     submit_jobs,
 )
@@ -15,7 +14,6 @@ __all__ = [
     "BULK_MAX",
     "DryRun",
     "PendingLimitError",
-    "Submitted",
     "cancel_job",
     "dry_run_job",
     "read_job_request",

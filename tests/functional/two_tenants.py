@@ -296,7 +296,7 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
         spec=spec,
         now=lambda _: lab.now(),
         key=f"{word}-key-{number}",
-    ).job
+    ).row
 
 
 def _give_notice(lab: Cluster, side: Side, other: Side) -> None:

@@ -66,15 +66,6 @@ class TypeSection:
     rows: tuple[TenantUseRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IdleReason:
-    """Why jobs are queued although GPUs are idle; `kept`: owners of quota that is not lent."""
-
-    jobs: int
-    reason: ReasonText
-    kept: str = ""
-
-
 def badges_of(view: PoolOverview) -> Badges:
     """Return badges by tenant: the largest users have their own, all others share one."""
     uses: Counter[int] = Counter()
@@ -220,12 +211,17 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
     )
 
 
-def idle_reasons(view: PoolOverview, last: RoundSummary | None) -> list[IdleReason]:
-    """Return why the last round left jobs queued although GPUs are idle; most jobs first."""
+def idle_reasons(
+    view: PoolOverview, last: RoundSummary | None
+) -> list[tuple[int, ReasonText, str]]:
+    """Return why the last round left jobs queued although GPUs are idle; most jobs first.
+
+    For each reason: the number of jobs, its text, and the owners of quota that is not lent.
+    """
     if last is None or not last.waiting or not view.total("idle"):
         return []
     return [
-        IdleReason(jobs, why(code), _kept_text(view) if code == Reason.RESERVED_QUOTA else "")
+        (jobs, why(code), _kept_text(view) if code == Reason.RESERVED_QUOTA else "")
         for code, jobs in sorted(last.reasons, key=lambda item: (-item[1], item[0]))
     ]
 
