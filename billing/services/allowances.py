@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from billing.ledger import allowance_id, post_allowance
@@ -173,7 +173,7 @@ def _post(
 
 
 def _in_line(error: FieldError, line: int) -> FieldError:
-    return FieldError(error.field, error.reason, error.hint, error.code, line)
+    return replace(error, line=line)
 
 
 def _twice(lines: Sequence[AllowanceLine]) -> list[FieldError]:

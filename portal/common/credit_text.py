@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from billing.selectors.credit import CreditState, period_run_out, run_out
+from billing.selectors.credit import CreditRow, period_run_out, run_out
 from evenshare_core.money.budgets import (
     ALL_PERCENT,
     FULL_PERCENT,
@@ -101,17 +101,16 @@ def budget_notice(tenant_id: int, book: str, at: datetime) -> BudgetText | None:
     return replace(shown, run_out=_run_out(period_run_out(tenant_id, book, at, left.period)))
 
 
-def account_context(state: CreditState) -> dict[str, Any]:
+def account_context(state: CreditRow) -> dict[str, Any]:
     """Return a tenant's credit, how much of it rounds may still promise, and its budget."""
-    use = state.left.period
     return {
         "state": state,
-        "left": state.left.credits,
-        "budget": budget_text(use) if use else None,
+        "left": state.promisable,
+        "budget": budget_text(state.use) if state.use else None,
     }
 
 
-def run_out_text(state: CreditState) -> str:
+def run_out_text(state: CreditRow) -> str:
     """Return when the budget runs out, or why that cannot be estimated; empty without a budget."""
     projected = run_out(state)
     return "" if projected is None else _run_out(projected)

@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from billing.requests import AllowanceRequest, CreditTermsRequest
 from billing.selectors.clock import book_now
 from billing.selectors.credit import (
-    CreditState,
+    CreditRow,
     all_credit_books,
     credit_states,
     transfer_wishes,
@@ -168,11 +168,11 @@ def _terms_context(
     }
 
 
-def _present(state: CreditState | None) -> dict[str, str]:
+def _present(state: CreditRow | None) -> dict[str, str]:
     """Return the form's fields with the stored values."""
     if state is None:
         return {}
-    budget = state.budget
+    budget = state.terms
     begins, ends = budget.period_starts_at, budget.period_ends_at
     return {
         "credit_limit": _plain(budget.credit_limit),
