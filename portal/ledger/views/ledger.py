@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +14,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
+from billing.models import Account
 from billing.requests import GiftRequest
 from billing.selectors import (
     LedgerRow,
@@ -26,7 +26,7 @@ from billing.selectors import (
     ledger_row,
     statement_lines,
 )
-from billing.selectors.balances import Balance, balances
+from billing.selectors.balances import accounts_of
 from billing.selectors.clock import book_now
 from billing.selectors.credit import credit_states, ids_of, receivers, transfer_wishes
 from billing.selectors.hours import account_hours
@@ -99,7 +99,7 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
         query = request.GET.urlencode()
         return redirect(reverse("ledger", args=[who.home.slug]) + (f"?{query}" if query else ""))
     with site_scope():
-        books = [_book(balances(book), book) for book in sorted(all_books())]
+        books = [_book(accounts_of(book), book) for book in sorted(all_books())]
     context = {
         "books": books,
         "count": sum(len(book["rows"]) for book in books),
@@ -110,13 +110,13 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
     return render(request, "ledger/accounts.html", context)
 
 
-def _book(rows: list[Balance], book: str) -> dict[str, Any]:
+def _book(rows: list[Account], book: str) -> dict[str, Any]:
     """Return a book's accounts, rounded so that the printed amounts add up."""
     shown = apportion([row.balance for row in rows])
     return {
         "name": book,
         "pools": pools_of_book(book),
-        "rows": [replace(row, balance=part) for row, part in zip(rows, shown, strict=True)],
+        "rows": [(row.tenant, part) for row, part in zip(rows, shown, strict=True)],
         "total": sum((row.balance for row in rows), ZERO),
     }
 
