@@ -10,7 +10,7 @@ from django.utils.http import urlencode
 from portal.common.forms import text, whole
 from portal.operate.text.audit import action_text, differences
 from portal.operate.views.console import console_read, page
-from tenants.audit import AuditFilter, audit_page
+from tenants.audit import PAGE, audit_page
 from tenants.scopes import site_scope
 
 # The first part of an action's name, with the text of its filter.
@@ -39,7 +39,7 @@ def log(request: HttpRequest) -> HttpResponse:
         asked["action"] = ""
     before = whole(request.GET.get("before"))
     with site_scope():
-        records, more = audit_page(AuditFilter(**asked), before_id=before)
+        records, more = audit_page(**asked, before_id=before, limit=PAGE)
     rows = [
         (row, action_text(row.action), list(differences(row.before, row.after))) for row in records
     ]
