@@ -23,45 +23,35 @@ from scheduling.selectors.pools.lines import PoolFacts, PoolSoFar
 
 
 @dataclass(frozen=True, slots=True)
-class DemoSignIn:
-    """A sign-in button of the demo."""
-
-    role: str
-    title: str
-    text: str
-    button: str
-
-
-@dataclass(frozen=True, slots=True)
 class TourStop:
-    """A stop of the tour: the role that it signs in as, and its page."""
+    """A card of the front page: the role that it signs in as, and its page if it is a stop."""
 
     title: str
     text: str
     role: str
     button: str
-    href: str
+    href: str = ""
 
 
 DEMO_SIGN_INS = (
-    DemoSignIn(
-        "researcher",
+    TourStop(
         "Rosa, researcher",
         "A team that borrows a lot: its quota, GPUs, fair share and credits on one page. Each"
         " queued job shows the reason, each running job the end of its lease.",
+        "researcher",
         "Sign in as Rosa",
     ),
-    DemoSignIn(
-        "manager",
+    TourStop(
         "Mara, manager",
         "A team that often lends: the income from its idle quota, who paid, and how soon it gets"
         " its GPUs back.",
+        "manager",
         "Sign in as Mara",
     ),
-    DemoSignIn(
-        "operator",
+    TourStop(
         "Otto, operator",
         "All nodes and tenants: the GPU map, idle GPUs and why, and a certificate for each round.",
+        "operator",
         "Sign in as Otto",
     ),
 )
