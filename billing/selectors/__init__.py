@@ -7,7 +7,6 @@ their queries.
 from billing.selectors.accounts import (
     AccountSummary,
     LedgerEntry,
-    LedgerPage,
     LedgerRow,
     account_summary,
     ledger_page,
@@ -44,7 +43,6 @@ __all__ = [
     "AccountSummary",
     "CounterpartyTotal",
     "LedgerEntry",
-    "LedgerPage",
     "LedgerRow",
     "LenderShare",
     "PeriodTotal",

@@ -102,14 +102,6 @@ class LedgerRow(AccountMove):
     entries: tuple[LedgerEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerPage:
-    """Rows, newest first, and the key after which the next page starts (None on the last page)."""
-
-    rows: tuple[LedgerRow, ...]
-    next_before: int | None
-
-
 def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSummary:
     """Return a tenant's money in a book since the hour of an instant of pool time.
 
@@ -193,14 +185,15 @@ def _sums(sql: str, params: list[int | str | datetime]) -> tuple[Decimal, ...]:
 
 def ledger_page(
     tenant_id: int | None, book: str, *, before: int | None = None, limit: int = 50
-) -> LedgerPage:
+) -> tuple[list[LedgerRow], int | None]:
     """Return a page of transfers of a tenant's account, or the operator's if `tenant_id` is None.
 
+    The transfers are newest first. The key is where the next page starts; None on the last page.
     Five queries: account, its entries, all entries of their transfers, the transfers, its lending.
     """
     account = account_of(tenant_id, book)
     if account is None:
-        return LedgerPage((), None)
+        return [], None
     mine = Entry.objects.filter(account=account).order_by("-pk")
     if before is not None:
         mine = mine.filter(pk__lt=before)
@@ -210,9 +203,7 @@ def ledger_page(
     shown = list(keys.items())[:limit]
     more = len(keys) > limit
     rows = _ledger_rows([transfer for transfer, _ in shown], account)
-    return LedgerPage(
-        tuple(rows[transfer] for transfer, _ in shown), shown[-1][1] if more else None
-    )
+    return [rows[transfer] for transfer, _ in shown], shown[-1][1] if more else None
 
 
 def ledger_row(transfer_id: uuid.UUID, *, tenant_id: int | None) -> LedgerRow | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 from django.urls import reverse
 
-from billing.selectors.totals import MovedCredits
 from evenshare_core.fairness.rho import standing
 from portal.charts.figures import (
     apportion,
@@ -57,9 +57,9 @@ DEMO_SIGN_INS = (
 )
 
 
-def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list[Stat]:
+def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: tuple[Decimal, Decimal]) -> list[Stat]:
     """Return the pool's figures: GPUs in use, leases, the least served tenant, credits."""
-    to_tenants, to_operator = apportion([moved.to_tenants, moved.to_operator])
+    to_tenants, to_operator = apportion(moved)
     renewals = so_far.terms - so_far.leases
     return [
         Stat(
@@ -101,13 +101,13 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
         ),
         Stat(
             "Moved so far",
-            credits_text(moved.total),
+            credits_text(sum(moved)),
             "credits",
             (
                 LineItem("to tenants that lent", credits_text(to_tenants)),
                 LineItem("to the operator", credits_text(to_operator)),
             ),
-            LineItem("paid by borrowers", credits_text(moved.total)),
+            LineItem("paid by borrowers", credits_text(sum(moved))),
             Note(
                 "Settled payments for borrowed GPU-time",
                 text="Every hour of pool time, borrowers pay the owners of the idle quota that"

@@ -133,11 +133,11 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     since = pool_now(facts).pool_at - PERIOD
     with tenant_scope(tenant.pk):
         summary = account_summary(tenant.pk, facts.book, since=since)
-        page = ledger_page(tenant.pk, facts.book, before=key_asked(request))
+        moves, older = ledger_page(tenant.pk, facts.book, before=key_asked(request))
         hours = account_hours(tenant.pk, facts.book, since=since + PERIOD - WEEK)
-        visibilities = _visibilities(request, page.rows)
-    times = _row_clocks(facts, page.rows)
-    rows = ledger_rows(page.rows, visibilities, tenant.pk, times)
+        visibilities = _visibilities(request, moves)
+    times = _row_clocks(facts, moves)
+    rows = ledger_rows(moves, visibilities, tenant.pk, times)
     context = {
         **links,
         "pool": facts,
@@ -150,8 +150,8 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         else None,
         "rows": rows,
         "printed_net": sum((row["net"] for row in rows), ZERO),
-        "sums": {key: sum((getattr(r, key) or ZERO for r in page.rows), ZERO) for key in SUMMED},
-        "older": page.next_before,
+        "sums": {key: sum((getattr(r, key) or ZERO for r in moves), ZERO) for key in SUMMED},
+        "older": older,
         "paged": key_asked(request) is not None,
         "live": "before" not in request.GET,
     }

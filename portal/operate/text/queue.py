@@ -13,7 +13,7 @@ from portal.common.credit_text import budget_text
 from portal.operate.text.alerts import Alert
 from portal.operate.text.machine import machine_alerts
 from portal.operate.text.overdue import orphans_alert, overdue_alert
-from portal.site.unreadable import UnreadableRows, unreadable_rows
+from portal.site.unreadable import unreadable_rows
 from scheduling.engine.clock import silent_s
 from scheduling.models import ExecutorHealth, Job, Node, RoundFailure, RoundSealing
 from scheduling.selectors.operate import console as operate
@@ -56,7 +56,7 @@ def queue(
         *(overdue_alert(row) for row in overdue_pools(pools, now)),
         *(orphans_alert(row) for row in orphan_processes()),
         *(_quarantined(row) for row in quarantined),
-        *(_unreadable(kind, with_jobs=with_jobs) for kind in unreadable_rows()),
+        *(_unreadable(*kind, with_jobs=with_jobs) for kind in unreadable_rows().items()),
         *(
             _off(row)
             for row in sorted(unavailable_nodes(), key=lambda row: row.effective == "drained")
@@ -254,15 +254,14 @@ def _quarantined(row: Job) -> Alert:
     )
 
 
-def _unreadable(kind: UnreadableRows, *, with_jobs: bool) -> Alert:
-    row, why = next(iter(kind.why.items()))
-    count = len(kind.why)
+def _unreadable(what: str, rows: Mapping[str, str], *, with_jobs: bool) -> Alert:
+    row, why = next(iter(rows.items()))
     named = f"The last one: {row}: {why}. " if with_jobs else ""
     return Alert(
-        f"unreadable-{'-'.join(kind.what.split())}",
+        f"unreadable-{'-'.join(what.split())}",
         "warn",
         "Rows unreadable",
-        f"{plural(count, 'row')} with the {kind.what} cannot be read.",
+        f"{plural(len(rows), 'row')} with the {what} cannot be read.",
         f"{named}Pages skip it. The database was changed from outside the portal: compare with a"
         " backup.",
         reverse("job", args=[row]) if with_jobs else reverse("operate"),

@@ -68,14 +68,14 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _accept_losses(request: HttpRequest, pool: Pool) -> str:
-    done = accept_losses(
+    leases, is_new = accept_losses(
         actor=actor_of(request),
         pool=pool,
         reason=text(request.POST, "reason"),
         seen=text(request.POST, "seen"),
     )
-    said = f"the next round of {pool.name} ends {plural(done.leases, 'lease')} as lost."
-    return f"Accepted: {said}" if done.is_new else Unchanged(f"Already accepted: {said}")
+    said = f"the next round of {pool.name} ends {plural(leases, 'lease')} as lost."
+    return f"Accepted: {said}" if is_new else Unchanged(f"Already accepted: {said}")
 
 
 def _end_lease(request: HttpRequest, pool: Pool) -> str:
