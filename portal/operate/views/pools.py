@@ -27,7 +27,7 @@ from portal.operate.forms.settings import (
     policy_choices,
     setting_fields,
 )
-from portal.operate.text.impact import SettingsPreview, settings_preview
+from portal.operate.text.impact import Preview, settings_preview
 from portal.operate.views.console import (
     NOTHING_DIFFERED,
     actor_of,
@@ -46,7 +46,7 @@ from scheduling.selectors.pools.settings import posted_use, price_settings
 from scheduling.selectors.sharing.quota_promises import promise_with
 from scheduling.services import pools as change
 from scheduling.services.executors import change_executor_options
-from scheduling.services.settings_impact import settings_impact
+from scheduling.services.settings_impact import SettingsImpact, settings_impact
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import all_tenants
@@ -64,7 +64,7 @@ class SettingsRequest:
     now: PoolNow
     do: str
     errors: Mapping[str, str]
-    preview: SettingsPreview | None = None
+    preview: Preview[SettingsImpact] | None = None
 
 
 @console
@@ -157,7 +157,7 @@ def _promise(asked: SettingsRequest, policy: str, typed: Mapping[str, str]) -> Q
     )
 
 
-def _preview(request: HttpRequest, asked: SettingsRequest) -> SettingsPreview:
+def _preview(request: HttpRequest, asked: SettingsRequest) -> Preview[SettingsImpact]:
     policy = text(request.POST, "policy")
     impact = settings_impact(
         pool_id=asked.pool.pk,

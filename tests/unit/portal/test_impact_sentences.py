@@ -62,4 +62,4 @@ def left_out(*gpu_types: str) -> str:
     """Return the text about eight unchanged lines in a preview of quotas."""
     rows = tuple(ImpactRow(1, name, Standing(), Standing()) for name in gpu_types)
     impact = Impact(1, AT, rows, plan=QuotaPlan(1, AT, {}, {}))
-    return Preview(impact, "", (), "", 1, 8).unchanged_text
+    return Preview(impact, "", (), unchanged=8).unchanged_text
