@@ -21,7 +21,7 @@ class NavItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LinkChoice:
     """A link among choices. `is_other_page`: it leads to the pool's page, not to this one."""
 
     name: str

@@ -59,8 +59,8 @@ class UnreadableCollector(Collector):
             "Rows that a page could not read in the last day.",
             labels=["what"],
         )
-        for what, found in unreadable_rows().items():
-            rows.add_metric([what], len(found))
+        for what, unreadable in unreadable_rows().items():
+            rows.add_metric([what], len(unreadable))
         yield rows
 
 

@@ -13,7 +13,7 @@ from scheduling.services.round_impact import ImpactRow, RoundImpact
 from scheduling.services.settings_impact import SettingsImpact
 
 _UNKNOWN = "The next round cannot be estimated."
-# What each of `RoundCounts` counts.
+# The names of the fields of `RoundCounts`, in their order.
 COUNTED = ("Leases granted", "Leases renewed", "Leases ended", "Jobs queued after it")
 NAMED = 3
 MOVED_RHO = 0.005

@@ -99,9 +99,9 @@ def _chained() -> list[Alert]:
     """Return alerts of sealed rounds, first of those that do not follow from the one before."""
     rows = sealings()
     return [
-        *(_broken(found) for row in rows for found in findings_of(row, BREAK)),
+        *(_broken(one) for row in rows for one in findings_of(row, BREAK)),
         *(_unsealed(row) for row in rows if row.failure),
-        *(_sealed_damaged(found) for row in rows for found in findings_of(row, DAMAGE)),
+        *(_sealed_damaged(one) for row in rows for one in findings_of(row, DAMAGE)),
     ]
 
 

@@ -21,7 +21,7 @@ from portal.charts.explore.uses import (
 from portal.charts.figures import clock, credits_text, gpu_hours, percent, plural, thousands
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
-from portal.charts.page import Choice
+from portal.charts.page import LinkChoice
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.svg import Markup
 from portal.charts.tenants import HIDDEN, TenantBadge
@@ -103,14 +103,14 @@ def history_context(
     return {"charts": charts, "type_choices": _type_choices(view, name, gpu_type)}
 
 
-def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[Choice]:
+def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[LinkChoice]:
     """Return all types, then each type; empty if there is only one."""
     if len(view.types) < 2:
         return []
     here = reverse("pool", args=[name])
     every = [("All types", ""), *((one.name, one.name) for one in view.types)]
     return [
-        Choice(
+        LinkChoice(
             text,
             f"{here}?{urlencode({'gpu_type': key})}#use" if key else f"{here}#use",
             key == chosen,
