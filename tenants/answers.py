@@ -25,7 +25,7 @@ from evenshare_core.money.rows import Amount, InstantUs, Whole
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
-HIDDEN, FORM, STRUCT = "hidden", "form", "struct"
+HIDDEN, FORM, STRUCT, FIELD = "hidden", "form", "struct", "field"
 
 Hidden = Annotated[T, msgspec.Meta(extra={HIDDEN: True})]
 
@@ -47,6 +47,11 @@ def formatted_as(form: Callable[[Any], Any], **schema: object) -> msgspec.Meta:
 def answered_as(kind: type[msgspec.Struct]) -> msgspec.Meta:
     """Return the annotation of a field that is converted to an answer of `kind`."""
     return msgspec.Meta(extra={FORM: partial(answer_of, kind), STRUCT: kind})
+
+
+def described_as(field: Callable[..., Any]) -> msgspec.Meta:
+    """Return the annotation of a field that this serializer field describes."""
+    return msgspec.Meta(extra={FIELD: field})
 
 
 def about(description: str, **schema: object) -> msgspec.Meta:

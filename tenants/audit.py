@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import connection
 
-from tenants.answers import Answer
+from tenants.answers import Answer, answer_of
 from tenants.input.errors import invalid
 from tenants.input.readers import REASON_MAX
 from tenants.models import AuditRecord, User
@@ -68,15 +68,6 @@ def changed(
     return {name: before.get(name) for name in names}, {name: after[name] for name in names}
 
 
-@dataclass(frozen=True, slots=True)
-class AuditFilter:
-    """A filter of the log; empty fields match all. `action` may be a prefix."""
-
-    action: str = ""
-    subject: str = ""
-    actor: str = ""
-
-
 class AuditRow(Answer, frozen=True):
     """An audit record: the actor, the time (wall time), and the values that differ."""
 
@@ -92,16 +83,24 @@ class AuditRow(Answer, frozen=True):
 
 
 def audit_page(
-    wanted: AuditFilter, *, before_id: int | None = None, limit: int = PAGE
+    *,
+    action: str = "",
+    subject: str = "",
+    actor: str = "",
+    before_id: int | None = None,
+    limit: int = PAGE,
 ) -> tuple[list[AuditRow], int | None]:
-    """Return records, newest first, and the key of the next page (None on the last page)."""
+    """Return records, newest first, and the key of the next page (None on the last page).
+
+    Empty arguments match all; `action` may be a prefix, `subject` is a part of the subject.
+    """
     rows = AuditRecord.objects.select_related("actor").order_by("-id")
-    if wanted.action:
-        rows = rows.filter(action__startswith=wanted.action)
-    if wanted.subject:
-        rows = rows.filter(subject__contains=wanted.subject)
-    if wanted.actor:
-        rows = rows.filter(actor__username=wanted.actor)
+    if action:
+        rows = rows.filter(action__startswith=action)
+    if subject:
+        rows = rows.filter(subject__contains=subject)
+    if actor:
+        rows = rows.filter(actor__username=actor)
     if before_id is not None:
         rows = rows.filter(pk__lt=before_id)
     page = list(rows[: limit + 1])
@@ -110,10 +109,7 @@ def audit_page(
 
 
 def _row(row: AuditRecord) -> AuditRow:
-    return AuditRow(
-        *(row.pk, row.at, row.actor.get_username(), row.action, row.subject),
-        *(row.before, row.after, row.reason, row.request_id),
-    )
+    return answer_of(AuditRow, row, actor=row.actor.get_username())
 
 
 def last_record(subject: str, actions: Collection[str]) -> AuditRecord | None:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from dataclasses import astuple, dataclass
 from datetime import timedelta
+from typing import Generic, NamedTuple, TypeVar
 
 from django.db import connection
 from django.db.models.functions import Now
@@ -20,9 +21,17 @@ from psycopg.errors import LockNotAvailable
 from tenants.models import IdempotentReply, Tenant, User
 from tenants.scopes import site_scope
 
+T = TypeVar("T")
 KEY_MAX = 255
 KEEP = timedelta(days=7)
 WAIT = "5s"
+
+
+class Made(NamedTuple, Generic[T]):
+    """The object of a request, and whether an earlier request with the same key made it."""
+
+    row: T
+    is_replay: bool
 
 
 class MismatchError(Exception):

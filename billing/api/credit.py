@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -12,34 +14,27 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.base import MoneyView
-from billing.api.credit_schemas import (
-    AllowanceRow,
-    CreditBudgetRow,
-    CreditRow,
-    CreditTermsRow,
-)
 from billing.models import TransferRequest
 from billing.requests import AllowanceRequest, CreditTermsRequest, DecisionRequest, GiftRequest
 from billing.selectors.clock import book_now
 from billing.selectors.credit import (
-    CreditState,
+    CreditRow,
     TransferRow,
     all_credit_books,
     credit_states,
     ids_of,
     receivers,
-    run_out,
     transfer_wish,
     transfer_wishes,
+    with_budget,
 )
 from billing.services.allowances import give_allowance
 from billing.services.terms import lock_budget, require_book, set_credit_terms
 from billing.services.transfers import approve_transfer, ask_transfer, refuse_transfer
 from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
-from evenshare_core.money.fixed_point import sum_to_credits
 from scheduling.api.base import idempotency_key, replay_header
 from scheduling.api.schemas import ONCE, TENANT
-from tenants.answers import answer_of, plain
+from tenants.answers import Answer, answer_of, plain
 from tenants.api.base import Who, actor_of
 from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, refusal, request_of
 from tenants.api.problems import bad_field, not_there
@@ -53,6 +48,30 @@ from tenants.tokens import Scope
 
 STATES = TransferRequest.State.values
 STATE = OpenApiParameter("state", OpenApiTypes.STR, OpenApiParameter.QUERY, enum=STATES)
+
+
+class CreditTermsRow(Answer, frozen=True):
+    """The settings of a tenant's credit in a book."""
+
+    tenant: str
+    book: str
+    credit_limit: Decimal | None = None
+    budget_amount: Decimal | None = None
+    budget_period: BudgetPeriod = BudgetPeriod.MONTH
+    budget_action: BudgetAction = BudgetAction.WARN
+    budget_from: datetime | None = None
+    budget_until: datetime | None = None
+
+
+class AllowanceRow(Answer, frozen=True):
+    """A posted allowance."""
+
+    transfer: UUID
+    tenant: str
+    book: str
+    amount: Decimal
+    name: str
+    effective_at: datetime
 
 
 class CreditList(Listed, MoneyView):
@@ -69,7 +88,7 @@ class CreditList(Listed, MoneyView):
         ids = self.asked_ids()
         with tenants_scope(ids):
             rows = [
-                _credit(state)
+                with_budget(state)
                 for book in all_credit_books()
                 for state in credit_states(book, book_now(book), tenants=ids)
             ]
@@ -122,7 +141,7 @@ class TransferList(TransferView, MoneyView):
             key=key,
         )
         with tenant_scope(tenant.pk):
-            shown = plain(transfer_wish(asked.request))
+            shown = plain(transfer_wish(asked.row))
         return Response(shown, status=201, headers=replay_header(is_replay=asked.is_replay))
 
     def _giver(self, slug: str) -> Tenant:
@@ -187,10 +206,9 @@ class AllowanceList(CreditView):
         key = idempotency_key(request)
         wanted = request_of(AllowanceRequest, request.data)
         given = give_allowance(actor=self.actor, request=wanted, key=key)
-        moved = given.transfer
-        row = AllowanceRow(
-            moved.pk, wanted.tenant, wanted.book, wanted.amount, wanted.name, moved.effective_at
-        )
+        moved = given.row
+        at = moved.effective_at
+        row = answer_of(AllowanceRow, wanted, transfer=moved.pk, effective_at=at)
         return Response(plain(row), status=201, headers=replay_header(is_replay=given.is_replay))
 
 
@@ -249,41 +267,10 @@ class TransferRefuse(TransferDecision):
         return self.decided(request, uid, is_approved=False)
 
 
-def _credit(state: CreditState) -> CreditRow:
-    micro = state.left.micro
-    return answer_of(
-        CreditRow,
-        state,
-        tenant=state.slug,
-        promisable=None if micro is None else sum_to_credits(micro),
-        budget=_budget(state),
-    )
-
-
-def _budget(state: CreditState) -> CreditBudgetRow | None:
-    use, projected = state.left.period, run_out(state)
-    if use is None or projected is None:
-        return None
-    return CreditBudgetRow(
-        period=use.kind,
-        action=use.action,
-        first_day=use.begins.date(),
-        last_day=use.last_day,
-        amount=sum_to_credits(use.amount_micro),
-        spent=sum_to_credits(use.spent_micro),
-        committed=sum_to_credits(use.committed_micro),
-        left=sum_to_credits(use.left_micro),
-        stops_at=sum_to_credits(use.stop_micro),
-        state=use.state,
-        runs_out_on=projected.on,
-        projection=projected.reason,
-    )
-
-
 def _terms(tenant: Tenant, book: str) -> dict[str, Any]:
     row = CreditTermsRow(tenant.slug, book)
     for state in credit_states(book, book_now(book), tenants=[tenant.pk]):
-        budget = state.budget
+        budget = state.terms
         row = CreditTermsRow(
             tenant.slug,
             book,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 
 from django.db import connection, transaction
 
@@ -45,28 +45,10 @@ CHECKS: dict[str, Callable[[], CheckReport]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerCheckResult:
-    """The result of a named check."""
-
-    name: str
-    checked: int
-    violations: list[str]
-
-    @property
-    def ok(self) -> bool:
-        """Return whether there is no violation."""
-        return not self.violations
-
-
-def run_checks() -> list[LedgerCheckResult]:
+def run_checks() -> list[CheckReport]:
     """Run every check on one consistent state."""
     with _one_state():
-        reports = {name: check() for name, check in CHECKS.items()}
-    return [
-        LedgerCheckResult(name, report.checked, report.violations)
-        for name, report in reports.items()
-    ]
+        return [replace(check(), name=name) for name, check in CHECKS.items()]
 
 
 @contextmanager

@@ -18,6 +18,12 @@ class CheckReport:
     checked: int = 0
     violations: list[str] = field(default_factory=list)
     hidden: int = 0
+    name: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Return whether there is no violation."""
+        return not self.violations
 
     def wrong(self, what: str) -> None:
         """Add a violation. After the first `SHOWN`, violations are only counted."""

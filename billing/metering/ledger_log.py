@@ -17,7 +17,7 @@ from evenshare_core.chain.records import (
 from evenshare_core.domain.instants import from_us
 from tenants import transparency
 from tenants.faults import fault_point
-from tenants.transparency import LockedLog
+from tenants.transparency import LogEnd
 
 SALT_BYTES = 32
 BATCH = 1000
@@ -64,7 +64,7 @@ def log_transfers(book: Book, *, look_at_all: bool = False, limit: int = BATCH) 
     return len(ids)
 
 
-def _last_record(locked: LockedLog) -> LedgerRecord | None:
+def _last_record(locked: LogEnd) -> LedgerRecord | None:
     if not locked.size:
         return None
     (entry,) = transparency.entries(locked.origin, locked.size - 1, 1)

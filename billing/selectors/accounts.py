@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import NamedTuple
 
 from django.db.models import QuerySet, Sum
 
@@ -69,7 +68,7 @@ class AccountSummary(Earnings):
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A side of a transfer: the tenant's id and slug, None for the operator."""
+    """A side of a transfer: the tenant's id and slug; for the operator None and `operator`."""
 
     tenant_id: int | None
     tenant: str
@@ -104,14 +103,6 @@ class LedgerRow(AccountMove):
     posted_at: datetime
     late_lines: int
     entries: tuple[LedgerEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerPage:
-    """Rows, newest first, and the key after which the next page starts (None on the last page)."""
-
-    rows: tuple[LedgerRow, ...]
-    next_before: int | None
 
 
 def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSummary:
@@ -196,14 +187,15 @@ def _sums(sql: str, params: list[int | str | datetime]) -> tuple[Decimal, ...]:
 
 def ledger_page(
     tenant_id: int | None, book: str, *, before: int | None = None, limit: int = 50
-) -> LedgerPage:
+) -> tuple[list[LedgerRow], int | None]:
     """Return a page of transfers of a tenant's account, or the operator's if `tenant_id` is None.
 
+    The transfers are newest first. The key is where the next page starts; None on the last page.
     Five queries: account, its entries, all entries of their transfers, the transfers, its lending.
     """
     account = account_of(tenant_id, book)
     if account is None:
-        return LedgerPage((), None)
+        return [], None
     mine = Entry.objects.filter(account=account).order_by("-pk")
     if before is not None:
         mine = mine.filter(pk__lt=before)
@@ -213,9 +205,7 @@ def ledger_page(
     shown = list(keys.items())[:limit]
     more = len(keys) > limit
     rows = _ledger_rows([transfer for transfer, _ in shown], account)
-    return LedgerPage(
-        tuple(rows[transfer] for transfer, _ in shown), shown[-1][1] if more else None
-    )
+    return [rows[transfer] for transfer, _ in shown], shown[-1][1] if more else None
 
 
 def ledger_row(transfer_id: uuid.UUID, *, tenant_id: int | None) -> LedgerRow | None:
@@ -240,28 +230,19 @@ def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID
 
     The fifty transfers of a page may have a thousand sides, so only the shown columns are read.
     """
-    sides: dict[uuid.UUID, list[_Side]] = defaultdict(list)
+    sides: dict[uuid.UUID, list[LedgerEntry]] = defaultdict(list)
     entries = Entry.objects.filter(transfer_id__in=transfers).order_by("account__tenant_id", "pk")
-    columns = ("transfer_id", "account_id", "account__tenant_id", "account__tenant__slug", "amount")
+    columns = ("transfer_id", "account__tenant_id", "account__tenant__slug", "amount")
     stored = Transfer.objects.filter(pk__in=transfers).select_related("pool", "tenant")
     with site_reading():
-        for transfer_id, *fields in entries.values_list(*columns):
-            sides[transfer_id].append(_Side(*fields))
+        for transfer_id, tenant_id, slug, amount in entries.values_list(*columns):
+            sides[transfer_id].append(LedgerEntry(tenant_id, slug or "operator", amount))
         by_key = stored.in_bulk()
         lent = _lent(account, list(by_key.values()))
     return {
         key: _ledger_row(by_key[key], rows, account, lent.get(_usage(by_key[key])))
         for key, rows in sides.items()
     }
-
-
-class _Side(NamedTuple):
-    """An entry of a transfer, as a ledger shows it."""
-
-    account_id: int
-    tenant_id: int | None
-    slug: str | None
-    amount: Decimal
 
 
 Usage = tuple[int | None, int | None, datetime | None]  # pool, borrower, hour
@@ -285,9 +266,9 @@ def _lent(account: Account, transfers: list[Transfer]) -> dict[Usage, int]:
 
 
 def _ledger_row(
-    transfer: Transfer, entries: list[_Side], account: Account, lent_us: int | None
+    transfer: Transfer, entries: list[LedgerEntry], account: Account, lent_us: int | None
 ) -> LedgerRow:
-    mine = [entry.amount for entry in entries if entry.account_id == account.pk]
+    mine = [entry.amount for entry in entries if entry.tenant_id == account.tenant_id]
     borrows = transfer.hour is not None and transfer.tenant_id == account.tenant_id
     return LedgerRow(
         transfer=transfer.pk,
@@ -303,8 +284,5 @@ def _ledger_row(
         borrowed_gpu_h=gpu_hours(transfer.data.get("borrowed_gpu_us", 0)) if borrows else None,
         lent_gpu_h=None if lent_us is None else gpu_hours(lent_us),
         late_lines=transfer.data.get("late_lines", 0),
-        entries=tuple(
-            LedgerEntry(entry.tenant_id, entry.slug or "operator", entry.amount)
-            for entry in entries
-        ),
+        entries=tuple(entries),
     )

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from decimal import Decimal
-
 from billing.models import Account
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """An account; `slug` and `tenant` are empty for the operator's."""
-
-    slug: str
-    tenant: str
-    balance: Decimal
-
-
-def balances(book: str) -> list[Balance]:
+def accounts_of(book: str) -> list[Account]:
     """Return all accounts of a book, tenants by slug, then the operator's. A single query."""
-    rows = Account.objects.filter(book__slug=book).order_by("tenant__slug")
-    fields = rows.values_list("tenant__slug", "tenant__name", "balance")
-    return [Balance(slug or "", name or "", balance) for slug, name, balance in fields]
+    rows = Account.objects.filter(book__slug=book).select_related("tenant")
+    return list(rows.order_by("tenant__slug"))

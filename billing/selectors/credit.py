@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated
 from uuid import UUID
 
 from django.db.models import QuerySet, Value
 from django.db.models.functions import Coalesce
+from msgspec.structs import replace
 
 from billing.models import Book, TransferRequest
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.money.budgets import DAYS_MOST, RunOut, project_run_out
+from evenshare_core.money.budgets import (
+    DAYS_MOST,
+    BudgetAction,
+    BudgetPeriod,
+    BudgetState,
+    RunOut,
+    project_run_out,
+)
+from evenshare_core.money.fixed_point import sum_to_credits
 from scheduling.selectors.pools.lines import pools_of_book
 from scheduling.selectors.visibility import read_visibility
-from tenants.answers import Answer, Hidden, one_of
+from tenants.answers import Answer, Hidden, about, one_of
 from tenants.models import Budget, Tenant
 from tenants.scopes import site_reading
 from tenants.selectors.access import Access
@@ -27,29 +35,53 @@ from tenants.selectors.quotas import pools_of
 LISTED = 50
 
 
-@dataclass(frozen=True, slots=True)
-class CreditState:
-    """A tenant's credit in a book at an instant of pool time. Amounts in credits.
+class CreditBudgetRow(Answer, frozen=True):
+    """A budget in its current period. Days are pool time; `last_day` is included."""
 
-    `reserved`: the worst case of running terms and unsettled charges. `left`: the credits that
-    rounds may promise, by limit and budget; None if there is no limit.
-    """
+    period: BudgetPeriod
+    action: BudgetAction
+    first_day: date
+    last_day: date
+    amount: Decimal
+    spent: Decimal
+    committed: Annotated[
+        Decimal,
+        about("Maximum cost of running terms, plus unsettled charges of the period."),
+    ]
+    left: Decimal
+    stops_at: Annotated[
+        Decimal,
+        about(
+            "New and renewed borrowing stops when `spent` plus `committed` reach this: 100 % of"
+            " the amount under `block`, 120 % under `warn`."
+        ),
+    ]
+    state: BudgetState
+    runs_out_on: Annotated[
+        date | None, about("Projected from the last days; null: see `projection`.")
+    ]
+    projection: Annotated[str, about("Basis of the projected day, or why there is none.")]
 
-    tenant_id: int
-    slug: str
+
+class CreditRow(Answer, frozen=True, kw_only=True):
+    """A tenant's credit in a book."""
+
     tenant: str
     book: str
-    at: datetime
     balance: Decimal
-    reserved: Decimal
-    overrun: Decimal
-    budget: Budget
-    left: CreditLeft
-
-    @property
-    def credit_limit(self) -> Decimal | None:
-        """Return how far below 0 the balance may go, or None if there is no limit."""
-        return self.budget.credit_limit
+    credit_limit: Annotated[Decimal | None, about("null: no limit.")]
+    reserved: Annotated[Decimal, about("Maximum cost of running terms, plus unsettled charges.")]
+    overrun: Annotated[Decimal, about("Amount beyond the limit.")]
+    promisable: Annotated[
+        Decimal | None,
+        about("Amount that rounds may still promise, by limit and budget; null: no limit."),
+    ]
+    budget: CreditBudgetRow | None = None  # read by `with_budget`
+    tenant_id: Hidden[int]
+    name: Hidden[str]
+    at: Hidden[datetime]
+    terms: Hidden[Budget]
+    use: Hidden[PeriodUse | None]
 
 
 class TransferRow(Answer, frozen=True, rename={"uid": "id"}):
@@ -79,37 +111,61 @@ def all_credit_books() -> list[str]:
 
 def credit_states(
     book: str, at: datetime, *, tenants: Collection[int] | None = None
-) -> list[CreditState]:
+) -> list[CreditRow]:
     """Return the credit of tenants, by default of all, in a book by slug.
 
     Two queries, and one more if a budget applies.
     """
     rows = Budget.objects.filter(book=book).select_related("tenant").order_by("tenant__slug")
     budgets = list(rows if tenants is None else rows.filter(tenant_id__in=tenants))
-    left = credit_left(book, [budget.tenant_id for budget in budgets], at)
+    lefts = credit_left(book, [budget.tenant_id for budget in budgets], at)
     return [
-        CreditState(
-            tenant_id=budget.tenant_id,
-            slug=budget.tenant.slug,
-            tenant=budget.tenant.name,
+        CreditRow(
+            tenant=budget.tenant.slug,
             book=book,
-            at=at,
             balance=budget.spendable,
+            credit_limit=budget.credit_limit,
             reserved=budget.reserved,
             overrun=budget.overrun,
-            budget=budget,
-            left=left.get(budget.tenant_id, CreditLeft()),
+            promisable=left.credits,
+            tenant_id=budget.tenant_id,
+            name=budget.tenant.name,
+            at=at,
+            terms=budget,
+            use=left.period,
         )
         for budget in budgets
+        for left in (lefts.get(budget.tenant_id, CreditLeft()),)
     ]
 
 
-def run_out(state: CreditState) -> RunOut | None:
+def with_budget(row: CreditRow) -> CreditRow:
+    """Return the row with its current budget, if any. At most two queries."""
+    use, projected = row.use, run_out(row)
+    if use is None or projected is None:
+        return row
+    budget = CreditBudgetRow(
+        period=use.kind,
+        action=use.action,
+        first_day=use.begins.date(),
+        last_day=use.last_day,
+        amount=sum_to_credits(use.amount_micro),
+        spent=sum_to_credits(use.spent_micro),
+        committed=sum_to_credits(use.committed_micro),
+        left=sum_to_credits(use.left_micro),
+        stops_at=sum_to_credits(use.stop_micro),
+        state=use.state,
+        runs_out_on=projected.on,
+        projection=projected.reason,
+    )
+    return replace(row, budget=budget)
+
+
+def run_out(row: CreditRow) -> RunOut | None:
     """Return when the current budget runs out, or None without a budget. Two queries."""
-    period = state.left.period
-    if period is None:
+    if row.use is None:
         return None
-    return period_run_out(state.tenant_id, state.book, state.at, period)
+    return period_run_out(row.tenant_id, row.book, row.at, row.use)
 
 
 def period_run_out(tenant_id: int, book: str, at: datetime, period: PeriodUse) -> RunOut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 
 from django.db.models import Q, Sum
@@ -11,21 +10,11 @@ from billing.models import Account, Entry, Transfer
 from billing.selectors.accounts import ZERO
 
 
-@dataclass(frozen=True, slots=True)
-class MovedCredits:
-    """Credits moved by settlements of usage, by receiver."""
+def sum_moved(book: str) -> tuple[Decimal, Decimal]:
+    """Return the credits that settlements of usage moved in a book: to tenants, to the operator.
 
-    to_tenants: Decimal
-    to_operator: Decimal
-
-    @property
-    def total(self) -> Decimal:
-        """Return the borrowers' payments."""
-        return self.to_tenants + self.to_operator
-
-
-def sum_moved(book: str) -> MovedCredits:
-    """Return the credits of settled usage in a book since its start, with one query of entries."""
+    A single query of entries.
+    """
     entries = Entry.objects.filter(
         transfer__book__slug=book, transfer__code=Transfer.Code.USAGE, amount__gt=0
     )
@@ -33,4 +22,4 @@ def sum_moved(book: str) -> MovedCredits:
     sums = entries.aggregate(
         tenants=Sum("amount", filter=~operator), operator=Sum("amount", filter=operator)
     )
-    return MovedCredits(sums["tenants"] or ZERO, sums["operator"] or ZERO)
+    return sums["tenants"] or ZERO, sums["operator"] or ZERO

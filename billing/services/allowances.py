@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from billing.ledger import allowance_id, post_allowance
@@ -15,7 +15,7 @@ from billing.selectors.clock import book_now
 from billing.services.terms import require_book
 from evenshare_core.money.fixed_point import to_micro
 from tenants.audit import Actor, write_audit
-from tenants.idempotency import KeyedRequest, begin_reply
+from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import CONFLICT, FieldError, InvalidInputError, invalid
 from tenants.input.requests import read_request, request_fields
 from tenants.models import Tenant
@@ -24,14 +24,6 @@ from tenants.permissions import Action
 from tenants.scopes import site_scope
 
 LINES_MAX = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class PostedAllowance:
-    """An allowance, and whether it was posted before under this name or key."""
-
-    transfer: Transfer
-    is_replay: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +37,7 @@ class AllowanceLine:
 
 def give_allowance(
     *, actor: Actor, request: AllowanceRequest, key: str | None = None
-) -> PostedAllowance:
+) -> Made[Transfer]:
     """Post an allowance, only once for a name or a key.
 
     Raises:
@@ -60,7 +52,7 @@ def give_allowance(
         asked = KeyedRequest.of(tenant, actor.user, "allowances", key, body)
         before = begin_reply(asked, [str(transfer)]) if asked else None
         if before is not None:
-            return PostedAllowance(Transfer.objects.get(pk=before[0]), is_replay=True)
+            return Made(Transfer.objects.get(pk=before[0]), is_replay=True)
         return _post(actor, request, tenant, book, book_now(book.slug))
 
 
@@ -160,12 +152,12 @@ def _posted(request: AllowanceRequest, tenant: Tenant, book: Book) -> Transfer |
 
 def _post(
     actor: Actor, request: AllowanceRequest, tenant: Tenant, book: Book, at: datetime
-) -> PostedAllowance:
+) -> Made[Transfer]:
     # Serialized per tenant: a concurrent request waits, or finds the name taken.
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     known = _posted(request, tenant, book)
     if known is not None:
-        return PostedAllowance(known, is_replay=True)
+        return Made(known, is_replay=True)
     transfer = post_allowance(
         book=book,
         tenant_id=tenant.pk,
@@ -177,11 +169,11 @@ def _post(
     after = {"name": request.name, "amount": str(request.amount), "transfer": str(transfer.pk)}
     subject = f"credit {tenant.slug} {book.slug}"
     write_audit(actor, "credit.allowance", subject, after=after, reason=request.reason)
-    return PostedAllowance(transfer, is_replay=False)
+    return Made(transfer, is_replay=False)
 
 
 def _in_line(error: FieldError, line: int) -> FieldError:
-    return FieldError(error.field, error.reason, error.hint, error.code, line)
+    return replace(error, line=line)
 
 
 def _twice(lines: Sequence[AllowanceLine]) -> list[FieldError]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
@@ -16,7 +15,7 @@ from billing.selectors.clock import book_now
 from billing.services.terms import lock_budget, require_book
 from evenshare_core.money.fixed_point import sum_to_credits, to_micro
 from tenants.audit import Actor, write_audit
-from tenants.idempotency import KeyedRequest, begin_reply
+from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import CONFLICT, invalid
 from tenants.models import Membership, Tenant
 from tenants.operator_transaction import operation
@@ -29,13 +28,6 @@ OPEN_MOST = 20
 LACKS = "is more than the tenant may give away"
 
 
-class AskedTransfer(NamedTuple):
-    """A request, and whether an earlier call with the same key made it."""
-
-    request: TransferRequest
-    is_replay: bool
-
-
 def ask_transfer(
     *,
     actor: Actor,
@@ -43,7 +35,7 @@ def ask_transfer(
     receivers: Mapping[str, int],
     request: GiftRequest,
     key: str | None = None,
-) -> AskedTransfer:
+) -> Made[TransferRequest]:
     """Request a transfer of a tenant's credits to another tenant; nothing moves yet.
 
     `receivers`: slug -> id of the tenants that the requester may see.
@@ -62,7 +54,7 @@ def ask_transfer(
         before = begin_reply(asked, [str(uid)]) if asked else None
         if before is not None:
             known = TransferRequest.objects.select_related("receiver", "book", "asked_by")
-            return AskedTransfer(known.get(uid=before[0]), is_replay=True)
+            return Made(known.get(uid=before[0]), is_replay=True)
         receiver = receivers.get(request.to)
         if receiver is None or receiver == tenant.pk:
             raise invalid("to", "is not a tenant to which you can transfer", code="unknown")
@@ -82,7 +74,7 @@ def ask_transfer(
         )
         made.refresh_from_db()
         _record(actor, made, "credit.transfer_asked", request.reason)
-    return AskedTransfer(made, is_replay=False)
+    return Made(made, is_replay=False)
 
 
 def approve_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> TransferRequest:

@@ -21,8 +21,8 @@ class NavItem:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolChoice:
-    """A pool of the switch. `is_other_page`: the link leads to the pool's page, not to this one."""
+class LinkChoice:
+    """A link among choices. `is_other_page`: it leads to the pool's page, not to this one."""
 
     name: str
     href: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
-from billing.selectors.credit import CreditState, period_run_out, run_out
+from billing.selectors.credit import CreditRow, period_run_out, run_out
 from evenshare_core.money.budgets import (
     ALL_PERCENT,
     FULL_PERCENT,
@@ -100,7 +101,16 @@ def budget_notice(tenant_id: int, book: str, at: datetime) -> BudgetText | None:
     return replace(shown, run_out=_run_out(period_run_out(tenant_id, book, at, left.period)))
 
 
-def run_out_text(state: CreditState) -> str:
+def account_context(state: CreditRow) -> dict[str, Any]:
+    """Return a tenant's credit, how much of it rounds may still promise, and its budget."""
+    return {
+        "state": state,
+        "left": state.promisable,
+        "budget": budget_text(state.use) if state.use else None,
+    }
+
+
+def run_out_text(state: CreditRow) -> str:
     """Return when the budget runs out, or why that cannot be estimated; empty without a budget."""
     projected = run_out(state)
     return "" if projected is None else _run_out(projected)
@@ -110,9 +120,3 @@ def _run_out(projected: RunOut) -> str:
     if projected.on is None:
         return projected.reason
     return f"On {projected.on:%Y-%m-%d}. {projected.reason}"
-
-
-def left_credits(state: CreditState) -> Decimal | None:
-    """Return the credits that rounds may still promise, or None if there is no limit."""
-    micro = state.left.micro
-    return None if micro is None else sum_to_credits(micro)

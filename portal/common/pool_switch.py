@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 from django.urls import reverse
 
-from portal.charts.page import PoolChoice
+from portal.charts.page import LinkChoice
 from portal.common.access import about, pool_of_page, pools_of_tenant, visible_pool_names
 
 # For pages of a round, trade or simulation, the list that the menu opens for another pool.
@@ -41,7 +41,7 @@ TENANT_PAGES = {
 KEPT = ("state", "q", "by", "window")
 
 
-def pool_choices(request: HttpRequest) -> list[PoolChoice]:
+def pool_choices(request: HttpRequest) -> list[LinkChoice]:
     """Return the pools that the viewer may see, oldest first; empty if there is only one."""
     names = visible_pool_names(request)
     present = pool_of_page(request)
@@ -64,7 +64,7 @@ def _route(request: HttpRequest) -> str:
     return match.url_name or "" if match else ""
 
 
-def _choice(request: HttpRequest, name: str, own: list[str], *, is_here: bool) -> PoolChoice:
+def _choice(request: HttpRequest, name: str, own: list[str], *, is_here: bool) -> LinkChoice:
     route, tenant = _route(request), about(request).tenant
     given = set(request.resolver_match.kwargs) if request.resolver_match else set()
     if tenant is not None and name in own:
@@ -74,7 +74,7 @@ def _choice(request: HttpRequest, name: str, own: list[str], *, is_here: bool) -
         page, asked = LISTS.get(route, route), {}
         address = reverse(page, args=[name])
     else:
-        return PoolChoice(name, reverse("pool", args=[name]), is_here=is_here, is_other_page=True)
+        return LinkChoice(name, reverse("pool", args=[name]), is_here=is_here, is_other_page=True)
     if page == route:
         asked |= {key: request.GET[key] for key in KEPT if request.GET.get(key)}
-    return PoolChoice(name, f"{address}?{urlencode(asked)}" if asked else address, is_here=is_here)
+    return LinkChoice(name, f"{address}?{urlencode(asked)}" if asked else address, is_here=is_here)

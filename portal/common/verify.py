@@ -9,7 +9,6 @@ from portal.charts.page import VerifyPanel
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.rounds.verifications import (
     SaidVerification,
-    ShownHead,
     last_verification,
     log_head,
 )
@@ -22,14 +21,17 @@ DIGITS = 12
 SAID = "as reported by your client"
 
 
-def round_panel(facts: PoolFacts, number: int, head: ShownHead, who: Access) -> VerifyPanel:
-    """Return how to verify a round, with one query. Call it in the site's scope."""
+def round_panel(facts: PoolFacts, number: int, head: tuple[int, str], who: Access) -> VerifyPanel:
+    """Return how to verify a round, with one query. Call it in the site's scope.
+
+    `head`: the size and the root of the log, as `log_head` returns them.
+    """
     last = None
     if who.user_id is not None:
         last = last_verification(who.user_id, facts.id, ROUNDS)
     return VerifyPanel(
         command=f"evenshare round verify {number} --pool {facts.name}",
-        head=head_text(facts.name, head),
+        head=head_text(facts.name, *head),
         last=rounds_text(facts.name, last),
     )
 
@@ -48,7 +50,7 @@ def statement_panel(
         last = last_verification(who.user_id, facts.id, STATEMENT, tenant_id=tenant.pk)
     return VerifyPanel(
         command=statement_command(facts.name, tenant.slug, since, until),
-        head=head_text(facts.name, head),
+        head=head_text(facts.name, *head),
         last=statement_text(facts.name, tenant.name, last),
     )
 
@@ -61,13 +63,13 @@ def statement_command(pool: str, tenant: str, since: datetime, until: datetime) 
     )
 
 
-def head_text(pool: str, head: ShownHead) -> str:
+def head_text(pool: str, size: int, root: str) -> str:
     """Return the current head's size and the first digits of its root."""
-    if not head.root:
+    if not root:
         return f"The log of {pool} cannot be proven at the moment; report this to an operator."
-    if not head.size:
+    if not size:
         return f"No round of {pool} is in its log yet."
-    return f"Signed head of {pool}: {plural(head.size, 'round')}, root {head.root[:DIGITS]}…"
+    return f"Signed head of {pool}: {plural(size, 'round')}, root {root[:DIGITS]}…"
 
 
 def rounds_text(pool: str, last: SaidVerification | None) -> str:

@@ -120,15 +120,6 @@ class Sign:
         return float(2 ** min(self.restarts, MOST_DOUBLINGS))
 
 
-@dataclass(frozen=True)
-class Stalled:
-    """A process that must restart, and why; it may then be silent for `next_after_s`."""
-
-    name: str
-    why: str
-    next_after_s: float
-
-
 class PulseWatch:
     """Judges signs of life on the monotonic clock, which stops while a laptop sleeps.
 
@@ -146,8 +137,11 @@ class PulseWatch:
         sign = self._signs[name]
         sign.stamp, sign.since, sign.is_ready = self._stamp(name), now, False
 
-    def stalled(self, now: float) -> list[Stalled]:
-        """Return the queues, and `beat`, that must restart; each counts as started now."""
+    def stalled(self, now: float) -> list[tuple[str, str, float]]:
+        """Return the queues, and `beat`, that must restart; each counts as started now.
+
+        Each comes with the reason, and with the time for which it may then be silent.
+        """
         late = []
         for name, sign in self._signs.items():
             self._look(name, sign, now)
@@ -159,7 +153,7 @@ class PulseWatch:
             if why:
                 sign.restarts += 1
                 self.starts(name, now)
-                late.append(Stalled(name, why, sign.patience_s * sign.factor))
+                late.append((name, why, sign.patience_s * sign.factor))
         return late
 
     def _look(self, name: str, sign: Sign, now: float) -> None:

@@ -244,13 +244,12 @@ class Tree:
                     starts[name] = self._children[child].starts
                     watch.starts(name, time.monotonic())
             late = watch.stalled(time.monotonic())
-            for one in late:
-                child = watched[one.name]
-                say(f"{child} restarts: {one.why}")
+            for name, why, next_after_s in late:
+                say(f"{watched[name]} restarts: {why}")
                 note_restart(
-                    self._place.run, child, one.why, at=time.time(), next_after_s=one.next_after_s
+                    self._place.run, watched[name], why, at=time.time(), next_after_s=next_after_s
                 )
-            await asyncio.gather(*(self._children[watched[one.name]].restart() for one in late))
+            await asyncio.gather(*(self._children[watched[name]].restart() for name, *_ in late))
 
     async def _until(self, ready: Callable[[], bool], name: str, patience_s: float) -> None:
         child = self._children[name]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 from django.urls import reverse
 
-from billing.selectors.totals import MovedCredits
 from evenshare_core.fairness.rho import standing
 from portal.charts.figures import (
     apportion,
@@ -23,53 +23,43 @@ from scheduling.selectors.pools.lines import PoolFacts, PoolSoFar
 
 
 @dataclass(frozen=True, slots=True)
-class DemoSignIn:
-    """A sign-in button of the demo."""
-
-    role: str
-    title: str
-    text: str
-    button: str
-
-
-@dataclass(frozen=True, slots=True)
 class TourStop:
-    """A stop of the tour: the role that it signs in as, and its page."""
+    """A card of the front page: the role that it signs in as, and its page if it is a stop."""
 
     title: str
     text: str
     role: str
     button: str
-    href: str
+    href: str = ""
 
 
 DEMO_SIGN_INS = (
-    DemoSignIn(
-        "researcher",
+    TourStop(
         "Rosa, researcher",
         "A team that borrows a lot: its quota, GPUs, fair share and credits on one page. Each"
         " queued job shows the reason, each running job the end of its lease.",
+        "researcher",
         "Sign in as Rosa",
     ),
-    DemoSignIn(
-        "manager",
+    TourStop(
         "Mara, manager",
         "A team that often lends: the income from its idle quota, who paid, and how soon it gets"
         " its GPUs back.",
+        "manager",
         "Sign in as Mara",
     ),
-    DemoSignIn(
-        "operator",
+    TourStop(
         "Otto, operator",
         "All nodes and tenants: the GPU map, idle GPUs and why, and a certificate for each round.",
+        "operator",
         "Sign in as Otto",
     ),
 )
 
 
-def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list[Stat]:
+def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: tuple[Decimal, Decimal]) -> list[Stat]:
     """Return the pool's figures: GPUs in use, leases, the least served tenant, credits."""
-    to_tenants, to_operator = apportion([moved.to_tenants, moved.to_operator])
+    to_tenants, to_operator = apportion(moved)
     renewals = so_far.terms - so_far.leases
     return [
         Stat(
@@ -111,13 +101,13 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
         ),
         Stat(
             "Moved so far",
-            credits_text(moved.total),
+            credits_text(sum(moved)),
             "credits",
             (
                 LineItem("to tenants that lent", credits_text(to_tenants)),
                 LineItem("to the operator", credits_text(to_operator)),
             ),
-            LineItem("paid by borrowers", credits_text(moved.total)),
+            LineItem("paid by borrowers", credits_text(sum(moved))),
             Note(
                 "Settled payments for borrowed GPU-time",
                 text="Every hour of pool time, borrowers pay the owners of the idle quota that"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import TypeAlias
 
 from django.http import QueryDict
 
@@ -56,13 +57,8 @@ def _period(asked: QueryDict, length: timedelta, errors: dict[str, str]) -> Stat
     return period
 
 
-@dataclass(frozen=True, slots=True)
-class Shortcut:
-    """A link to a frequently requested range."""
-
-    text: str
-    query: str
-    here: bool
+# The text of a link to a frequently requested range, its query, and whether it is shown now.
+Shortcut: TypeAlias = tuple[str, str, bool]
 
 
 def shortcuts(now: datetime, asked: StatementRequest) -> list[Shortcut]:
@@ -83,7 +79,7 @@ def shortcuts(now: datetime, asked: StatementRequest) -> list[Shortcut]:
 def _shortcuts(stretches: Mapping[str, Ends], here: Ends, form: str) -> list[Shortcut]:
     day = StatementPeriod.DAY
     return [
-        Shortcut(text, f"from={ends[0]:{form}}&to={ends[1]:{form}}&by={day}", ends == here)
+        (text, f"from={ends[0]:{form}}&to={ends[1]:{form}}&by={day}", ends == here)
         for text, ends in stretches.items()
     ]
 

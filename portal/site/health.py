@@ -119,7 +119,8 @@ def _logs() -> Check:
     """Return whether the logs of rounds and transfers are sound, as far as they were re-checked."""
     faulty = faulty_logs()
     if faulty:
-        texts = (f"{one.origin}, entry {one.place}: {one.text}" for one in faulty[:5])
+        firsts = ((one.log.origin, one.faults[0]) for one in faulty[:5])
+        texts = (f"{log}, entry {first['place']}: {first['text']}" for log, first in firsts)
         return Check("logs", State.FAILING, "; ".join(texts))
     problem = key_problem()
     return Check("logs", State.WARNING, problem) if problem else Check("logs", State.OK)

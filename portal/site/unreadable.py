@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -25,14 +24,6 @@ KEPT_S = timedelta(days=1).total_seconds()
 _own: dict[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableRows:
-    """Rows of a kind that were unreadable within the last day; `why` by id, at most `ROWS_MOST`."""
-
-    what: str
-    why: Mapping[str, str]
-
-
 def remember(what: str, rows: Mapping[str, str]) -> None:
     """Store rows that were just found."""
     at = time.time()
@@ -43,15 +34,15 @@ def remember(what: str, rows: Mapping[str, str]) -> None:
         stored[what] = dict(newest[:ROWS_MOST])
 
 
-def unreadable_rows() -> list[UnreadableRows]:
-    """Return the rows found within the last day, by kind."""
+def unreadable_rows() -> dict[str, dict[str, str]]:
+    """Return the rows found within the last day, by kind: by id, why they cannot be read."""
     since = time.time() - KEPT_S
     with kept("unreadable", _own) as stored:
-        kinds = [
-            UnreadableRows(what, {row: why for row, (at, why) in rows.items() if at > since})
+        kinds = {
+            what: {row: why for row, (at, why) in rows.items() if at > since}
             for what, rows in sorted(stored.items())
-        ]
-    return [kind for kind in kinds if kind.why]
+        }
+    return {what: rows for what, rows in kinds.items() if rows}
 
 
 class UnreadableCollector(Collector):
@@ -68,8 +59,8 @@ class UnreadableCollector(Collector):
             "Rows that a page could not read in the last day.",
             labels=["what"],
         )
-        for kind in unreadable_rows():
-            rows.add_metric([kind.what], len(kind.why))
+        for what, unreadable in unreadable_rows().items():
+            rows.add_metric([what], len(unreadable))
         yield rows
 
 

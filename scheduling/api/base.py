@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 from uuid import UUID
 
 from rest_framework.request import Request
@@ -132,20 +132,15 @@ class JobView(Shown, SchedulingView):
     scopes: ClassVar[dict[str, str]] = {"GET": Scope.JOBS_READ.value}
 
 
-class TenantInPool(NamedTuple):
-    """A tenant in a pool in which it has or had quota."""
-
-    facts: PoolFacts
-    tenant: Tenant
-
-
 class SharedPoolView(SchedulingView):
     """Base of views of a tenant in a pool, for all users who may see the tenant."""
 
     who = Who.TENANT
 
-    def there(self, name: str, slug: str, action: Action = Action.SEE_TENANT) -> TenantInPool:
-        """Return the pool and the tenant.
+    def there(
+        self, name: str, slug: str, action: Action = Action.SEE_TENANT
+    ) -> tuple[PoolFacts, Tenant]:
+        """Return a pool, and a tenant that has or had quota in it.
 
         Raises:
             Problem: 404 if the caller may not see one of them, or the tenant has no quota in the
@@ -156,7 +151,7 @@ class SharedPoolView(SchedulingView):
         with site_scope():
             if facts.id not in pools_of(tenant.pk):
                 raise not_there()
-        return TenantInPool(facts, tenant)
+        return facts, tenant
 
 
 class OperatePoolView(OperateView):

@@ -40,7 +40,7 @@ from scheduling.selectors.visibility import read_visibility
 from scheduling.services.dry_run import DryRun, dry_run_job
 from scheduling.services.jobs import cancel_job
 from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
-from scheduling.services.submit import BULK_MAX, Submitted, submit_job, submit_jobs
+from scheduling.services.submit import BULK_MAX, submit_job, submit_jobs
 from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 from tenants.api.base import Who
 from tenants.api.problems import bad_field, fields_only, not_there
@@ -56,13 +56,15 @@ class SubmittingView(SchedulingView):
 
     money: Money = NoMoney()
 
-    def submitted(self, made: Submitted, specs: list[Any]) -> list[dict[str, Any]]:
+    def submitted(
+        self, jobs: list[Job], specs: list[Any], *, is_replay: bool
+    ) -> list[dict[str, Any]]:
         """Return the new jobs, or for a repeated key the current state of the first ones."""
         root = root_of(self.request)
-        if made.is_replay:
-            with tenant_scope(made.jobs[0].tenant_id):
-                return jobs_json(made.jobs, self.money, root)
-        pairs = zip(made.jobs, specs, strict=True)
+        if is_replay:
+            with tenant_scope(jobs[0].tenant_id):
+                return jobs_json(jobs, self.money, root)
+        pairs = zip(jobs, specs, strict=True)
         return [job_json(job, root, pool=spec["pool"]) for job, spec in pairs]
 
 
@@ -88,9 +90,9 @@ class JobList(Listed, SubmittingView):
         spec = spec_of(request)
         tenant = self.submitting_tenant(body_tenant(spec))
         made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
-        (shown,) = self.submitted(made, [spec])
+        (shown,) = self.submitted([made.row], [spec], is_replay=made.is_replay)
         headers = {
-            "Location": f"{request.path}/{made.job.uid}",
+            "Location": f"{request.path}/{made.row.uid}",
             **replay_header(is_replay=made.is_replay),
         }
         return Response(shown, status=201, headers=headers)
@@ -147,7 +149,7 @@ class JobBulk(SubmittingView):
             )
         tenant = self.submitting_tenant(names[0])
         made = submit_jobs(tenant=tenant, user=self.person, specs=specs, now=read_clock, key=key)
-        rows = self.submitted(made, specs)
+        rows = self.submitted(made.row, specs, is_replay=made.is_replay)
         return Response(
             {"results": rows}, status=201, headers=replay_header(is_replay=made.is_replay)
         )

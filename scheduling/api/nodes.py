@@ -28,7 +28,7 @@ from scheduling.services.nodes import (
     remove_node,
     resume_node,
 )
-from tenants.answers import Answer, plain
+from tenants.answers import Answer, answer_of, plain
 from tenants.api.operate import IF_MATCH, answer, etag_of, page, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.resources import Listed, Page, described, page_serializer, query
@@ -218,4 +218,4 @@ def _ahead(pool: Pool, now: datetime) -> list[WindowRow]:
 
 
 def _window(pool: Pool, row: MaintenanceWindow) -> WindowRow:
-    return WindowRow(row.pk, pool.name, row.node.name, row.starts_at, row.ends_at, row.reason)
+    return answer_of(WindowRow, row, pool=pool.name, node=row.node.name)

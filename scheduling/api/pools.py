@@ -13,10 +13,9 @@ from rest_framework.response import Response
 
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
-from scheduling.api.schemas import Credits
 from scheduling.engine.clock import pool_time, read_clock
 from scheduling.models import Job, Pool
-from scheduling.requests.pools import LENGTHS, PoolChangeRequest, ScaleRequest
+from scheduling.requests.pools import PoolChangeRequest, ScaleRequest
 from scheduling.selectors.jobs.preemptions import PreemptionRow, list_preemptions
 from scheduling.selectors.jobs.queue_order import (
     QueueKey,
@@ -27,12 +26,12 @@ from scheduling.selectors.jobs.queue_order import (
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.pools.nodes import windows_near
 from scheduling.selectors.pools.now import pool_overview
-from scheduling.selectors.pools.settings import PoolSettings, pool_settings, price_terms
+from scheduling.selectors.pools.settings import PoolSettings, PriceTerms, pool_settings
 from scheduling.selectors.sharing.quota_promises import QuotaPromiseRow, pool_promise, promise_row
 from scheduling.selectors.sharing.trades import TradeRow, list_trades
 from scheduling.selectors.visibility import Visibility, VisibleTenant, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
-from tenants.answers import Answer, about, answer_of, plain, time_text
+from tenants.answers import Answer, about, answer_of, described_as, one_of, plain
 from tenants.api.base import Who
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.problems import not_there
@@ -234,19 +233,6 @@ class PoolTrades(PoolEvents):
     kind, read = "trades", staticmethod(list_trades)
 
 
-class PriceTerms(s.Serializer[object]):
-    """Price of a GPU-hour: base x (theta^(used / GPUs) - 1), plus a surcharge for the queue.
-
-    `surcharge_cap`: the maximum surcharge, in multiples of the base; 0 means no surcharge.
-    `surcharge_step`: the largest change per round, in percent of the base.
-    """
-
-    base = Credits()
-    theta = s.RegexField(r"^[0-9]+\.[0-9]{3}$")
-    surcharge_cap = s.RegexField(r"^[0-9]+\.[0-9]{3}$")
-    surcharge_step = s.RegexField(r"^[0-9]+\.[0-9]$")
-
-
 class PriceTermsWanted(s.Serializer[object]):
     """The fields of a price to change."""
 
@@ -256,29 +242,27 @@ class PriceTermsWanted(s.Serializer[object]):
     surcharge_step = s.RegexField(r"^[0-9]{1,3}(\.[0-9])?$", required=False)
 
 
-class PoolSet(s.Serializer[object]):
+class PoolSet(Answer, frozen=True):
     """All settings of a pool that an operator may change. `now` is pool time."""
 
-    name = s.CharField()
-    policy = s.CharField()
-    options = PolicyOptions()
-    visibility = s.ChoiceField(list(Pool.Visibility.values))
-    round_s = s.IntegerField()
-    lease_s = s.IntegerField()
-    least_lease_s = s.IntegerField()
-    most_lease_s = s.IntegerField()
-    profiling_s = s.IntegerField()
-    grace_s = s.IntegerField()
-    outage_grace_s = s.IntegerField()
-    prices = s.DictField(child=PriceTerms())
-    book = s.CharField()
-    executor = s.CharField()
-    executor_options = s.DictField(
-        child=s.JSONField(), help_text="Options of the executor, as saved."
-    )
-    scale = s.IntegerField()
-    paused = s.BooleanField()
-    now = s.DateTimeField()
+    name: str
+    policy: str
+    options: Annotated[dict[str, Any], described_as(PolicyOptions)]
+    visibility: Annotated[str, one_of(*Pool.Visibility.values)]
+    round_s: int
+    lease_s: int
+    least_lease_s: int
+    most_lease_s: int
+    grace_s: int
+    outage_grace_s: int
+    profiling_s: int
+    prices: dict[str, PriceTerms]
+    book: str
+    executor: str
+    executor_options: Annotated[dict[str, Any], about("Options of the executor, as saved.")]
+    scale: int
+    paused: bool
+    now: datetime
 
 
 PoolChange = request_serializer(
@@ -311,7 +295,7 @@ class OperatePool(Shown, OperatePoolView):
         wanted = _pool_change(request.data)
         with site_scope():
             present = _settings(name, lock=True)
-            self.require_match(etag_of(_state(present)))
+            self.require_match(_tag(_shown(present)))
             patch_pool(actor=self.actor, settings=present, request=wanted)
             return _settings_answer(_settings(name))
 
@@ -328,7 +312,7 @@ class PoolClockView(OperatePoolView):
         scale = wanted.scale if isinstance(wanted, ScaleRequest) else None
         with site_scope():
             present = _settings(name, lock=True)
-            self.require_match(etag_of(_state(present)))
+            self.require_match(_tag(_shown(present)))
             set_pool_clock(
                 actor=self.actor,
                 pool_id=present.pool.pk,
@@ -376,28 +360,29 @@ def _settings(name: str, *, lock: bool = False) -> PoolSettings:
     return settings
 
 
-def _state(settings: PoolSettings) -> dict[str, Any]:
-    """Return the state that the ETag covers."""
-    pool = settings.pool
-    return {
-        "name": pool.name,
-        "policy": pool.policy,
-        "options": dict(settings.options),
-        "visibility": pool.visibility,
-        **{name: getattr(pool, name) for name in LENGTHS},
-        "prices": {gpu_type: price_terms(row) for gpu_type, row in settings.prices.items()},
-        "book": pool.book,
-        "executor": pool.executor,
-        "executor_options": dict(pool.executor_options),
-        "scale": settings.clock.scale,
-        "paused": settings.clock.paused,
-    }
+def _shown(settings: PoolSettings) -> dict[str, Any]:
+    prices = {name: answer_of(PriceTerms, row) for name, row in settings.prices.items()}
+    shown: dict[str, Any] = plain(
+        answer_of(
+            PoolSet,
+            settings.pool,
+            options=settings.options,
+            prices=prices,
+            scale=settings.clock.scale,
+            paused=settings.clock.paused,
+            now=read_clock(settings.pool.pk).pool_at,
+        )
+    )
+    return shown
+
+
+def _tag(shown: dict[str, Any]) -> str:
+    return etag_of({name: value for name, value in shown.items() if name != "now"})
 
 
 def _settings_answer(settings: PoolSettings) -> Response:
-    state = _state(settings)
-    now = time_text(read_clock(settings.pool.pk).pool_at)
-    return answer({**state, "now": now}, etag_of(state))
+    shown = _shown(settings)
+    return answer(shown, _tag(shown))
 
 
 def _pool_change(data: Any) -> PoolChangeRequest:

@@ -11,14 +11,14 @@ import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from evenshare_core.domain.measured_speeds import is_settled
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, SharedPoolView, spec_of
-from scheduling.models import Job, MeasurementNote, Profile
+from scheduling.models import Job, Measurement, MeasurementNote, Profile
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.jobs.phases import PHASES
 from scheduling.selectors.speeds.measurements import (
     SPEED,
-    MeasuredTime,
     Speed,
     SpeedCompared,
     compared_speeds,
@@ -135,7 +135,7 @@ class ProfileList(Listed, SchedulingView):
         facts, tenants = self.pool(name), self.asked_tenants()
         with tenants_scope(tenants):
             rows = list_profiles(facts.id, tenants)
-        return Page(_shown(ProfileJson, row.profile, facts.name) for row in rows)
+        return Page(_shown(ProfileJson, row, facts.name) for row in rows)
 
 
 class ProfileOne(Shown, SharedPoolView):
@@ -162,8 +162,8 @@ class ProfileOne(Shown, SharedPoolView):
             seen.profile,
             facts.name,
             times=tuple(_iteration(one) for one in seen.times),
-            resume=seen.resume and _average(CostRow, seen.resume, time_us=seen.resume.row.mean),
-            suspend=seen.suspend and _average(CostRow, seen.suspend, time_us=seen.suspend.row.mean),
+            resume=seen.resume and _average(CostRow, seen.resume, time_us=seen.resume.mean),
+            suspend=seen.suspend and _average(CostRow, seen.suspend, time_us=seen.suspend.mean),
             notes=tuple(
                 NoteRow(one.at, one.kind, one.job.uid if one.job else None, one.data)
                 for one in seen.notes
@@ -221,10 +221,11 @@ def _texts(speeds: Mapping[str, int]) -> dict[str, str]:
     return {kind: milli_text(milli) for kind, milli in sorted(speeds.items())}
 
 
-def _iteration(one: MeasuredTime) -> IterationTimeRow:
-    return _average(IterationTimeRow, one, time_ns=one.row.mean, counts=one.counts)
+def _iteration(one: Measurement) -> IterationTimeRow:
+    return _average(IterationTimeRow, one, time_ns=one.mean, counts=is_settled(one.average))
 
 
-def _average(kind: type[Timed], one: MeasuredTime, **more: object) -> Timed:
-    times = {"spread": one.spread_milli, "changes": one.row.restarts, "last_seen": one.row.seen_at}
-    return answer_of(kind, one.row, **times, **more)
+def _average(kind: type[Timed], one: Measurement, **more: object) -> Timed:
+    spread = one.average.spread_milli
+    times = {"spread": spread, "changes": one.restarts, "last_seen": one.seen_at}
+    return answer_of(kind, one, **times, **more)

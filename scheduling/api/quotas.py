@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeAlias
 
 from rest_framework import serializers as s
 from rest_framework.request import Request
@@ -105,18 +105,13 @@ class QuotaImpact(Answer, frozen=True):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaNames:
-    """Names of tenants and GPU types, by id."""
+Names: TypeAlias = dict[int, str]
 
-    tenants: Mapping[int, str]
-    types: Mapping[int, str]
 
-    @classmethod
-    def read(cls) -> QuotaNames:
-        """Read all tenants and GPU types; there are few."""
-        tenants = dict(Tenant.objects.values_list("id", "slug"))
-        return cls(tenants, dict(GpuType.objects.values_list("id", "name")))
+def _names() -> tuple[Names, Names]:
+    """Return the names of all tenants and of all GPU types, by id; there are few."""
+    tenants = dict(Tenant.objects.values_list("id", "slug"))
+    return tenants, dict(GpuType.objects.values_list("id", "name"))
 
 
 class QuotaList(Listed, SchedulingView):
@@ -208,12 +203,12 @@ class QuotaPreview(OperateView):
             pool = Pool.objects.filter(name=wanted.pool).first()
             if pool is None:
                 raise bad_field("pool", "is not a pool")
-            names, now = QuotaNames.read(), read_clock(pool.pk)
-            edits = _edits(wanted.quotas, names)
+            (tenants, types), now = _names(), read_clock(pool.pk)
+            edits = _edits(wanted.quotas, tenants, types)
         drafts, since = wanted.quotas, wanted.since or now.pool_at
         with _named(lambda index: f"quotas.{drafts[index].tenant}.{drafts[index].gpu_type}."):
             impact = quota_impact(pool_id=pool.pk, edits=edits, since=since, now=now)
-        return Response(plain(_impact(impact, pool, names)))
+        return Response(plain(_impact(impact, pool, tenants)))
 
 
 @contextmanager
@@ -242,9 +237,9 @@ def _key(pool: Pool, slug: str, gpu_type: str) -> Key:
     return tenant.pk, kind.pk
 
 
-def _edits(drafts: Sequence[QuotaDraft], names: QuotaNames) -> list[QuotaEdit]:
-    tenants = {slug: key for key, slug in names.tenants.items()}
-    types = {name: key for key, name in names.types.items()}
+def _edits(drafts: Sequence[QuotaDraft], slugs: Names, names: Names) -> list[QuotaEdit]:
+    tenants = {slug: key for key, slug in slugs.items()}
+    types = {name: key for key, name in names.items()}
     errors, edits = FieldErrors(), []
     for index, draft in enumerate(drafts):
         if draft.tenant not in tenants:
@@ -267,14 +262,14 @@ def _answer(pool: Pool, now: datetime, only: Key | None = None) -> Response:
 
 
 def _periods(pool: Pool, now: datetime, only: Key | None) -> OperateQuotaPage:
-    names = QuotaNames.read()
+    tenants, types = _names()
     rows = [
         answer_of(
             OperateQuotaRow,
             period.terms,
             pool=pool.name,
-            tenant=names.tenants[key[0]],
-            gpu_type=names.types[key[1]],
+            tenant=tenants[key[0]],
+            gpu_type=types[key[1]],
             since=period.since,
             until=period.until,
         )
@@ -287,17 +282,16 @@ def _periods(pool: Pool, now: datetime, only: Key | None) -> OperateQuotaPage:
     )
 
 
-def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> QuotaImpact:
+def _impact(impact: Impact, pool: Pool, tenants: Names) -> QuotaImpact:
     rows = (
-        answer_of(QuotaImpactRow, row, tenant=names.tenants.get(row.tenant, ""))
-        for row in impact.rows
+        answer_of(QuotaImpactRow, row, tenant=tenants.get(row.tenant, "")) for row in impact.rows
     )
     return QuotaImpact(
         pool.name,
         impact.number,
         impact.at,
-        impact.waiting.before,
-        impact.waiting.after,
+        impact.before.waiting,
+        impact.after.waiting,
         tuple(rows),
         tuple(impact.warnings),
         impact.error,

@@ -19,7 +19,10 @@ from scheduling.selectors.jobs.queue_order import is_queued, read_queue_orders
 from scheduling.selectors.jobs.start_estimates import StartView, read_starts
 from scheduling.selectors.jobs.stop_forecasts import StopView, read_stop_forecasts
 from scheduling.selectors.rounds.promised_starts import read_latest_starts
-from tenants.answers import Answer, about, answered_as, one_of, plain
+from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
+
+# The fields of `JobRow` that are null if the caller does not know them.
+KNOWN = ("starts_by", "queue", "estimate", "stop_estimate", "lease", "deadline_answer")
 
 
 class Money(Protocol):
@@ -77,29 +80,27 @@ class JobRow(Answer, frozen=True, kw_only=True):
     reason_code: str
     starts_by: Annotated[
         datetime | None, about("Promised latest start, in pool time; null: no promise.")
-    ] = None
-    queue: Annotated[QueuePlace | None, about("null: not queued, or not in a round yet.")] = None
-    estimate: Annotated[EstimateView | None, about("null: unknown, ended or just submitted.")] = (
-        None
-    )
+    ]
+    queue: Annotated[QueuePlace | None, about("null: not queued, or not in a round yet.")]
+    estimate: Annotated[EstimateView | None, about("null: unknown, ended or just submitted.")]
     stop_estimate: Annotated[
         StopView | None,
         about("null: no stopping metric, ended, or no report yet."),
-    ] = None
+    ]
     losses: Annotated[int, about("Consecutive losses of its process soon after its start.")]
     profiling_s: Annotated[
         int, about("Length of a profiling run, in seconds on GPUs; 0: not a profiling run.")
     ]
     backoff_until: datetime | None
-    lease: LeaseNow | None = None
+    lease: LeaseNow | None
     progress: dict[str, Any] | None
-    charge: Decimal = Decimal(0)
+    charge: Decimal
     url: str
     deadline_answer: Annotated[
         DeadlineRow | None,
         about("null: no deadline, or just submitted."),
         answered_as(DeadlineRow),
-    ] = None
+    ]
     deadline_left_s: Annotated[
         int | None, about("Pool time; negative: past. null: no deadline, or ended.")
     ]
@@ -141,28 +142,19 @@ def job_json(
     submission.
     """
     lease = known.get("lease")
-    row = JobRow(
+    row = answer_of(
+        JobRow,
+        job,
         id=job.uid,
-        name=job.name,
         tenant=job.tenant.slug,
         pool=pool or job.pool.name,
-        state=job.state,
         phase=phase_of(job.state, [lease.state] if lease else ()),
-        gpus=job.gpus,
         gpu_types=tuple(job.gpu_types),
         profile=None if job.profile is None else job.profile.name,
-        submitted_at=job.submitted_at,
         started_at=job.first_started_at,
-        ended_at=job.ended_at,
-        exit_code=job.exit_code,
-        reason_code=job.reason_code,
-        losses=job.losses,
-        profiling_s=job.profiling_s,
-        backoff_until=job.backoff_until,
-        progress=job.progress,
         url=f"{root}/jobs/{job.uid}/",
         deadline_left_s=deadline_left_s(job, at or job.submitted_at),
-        **known,
+        **{"charge": Decimal(0), **dict.fromkeys(KNOWN), **known},
     )
     return {**plain(row), **asked_json(job)}
 

@@ -17,9 +17,6 @@ from tenants.api.answer_schemas import answer_serializer
 from tenants.api.request_schemas import answer_fields, request_serializer
 from tenants.api.resources import query
 
-CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
-
-
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     OpenApiTypes.STR,
@@ -57,13 +54,6 @@ LOG_QUERY = [
     query("offset", "Bytes from the start; negative: from the end.", OpenApiTypes.INT),
     query("limit", "Maximum number of bytes, 1 to 262144.", OpenApiTypes.INT),
 ]
-
-
-class Credits(s.RegexField):
-    """An amount of credits as text with six decimals."""
-
-    def __init__(self, **options: object) -> None:
-        super().__init__(CREDITS, **options)  # type: ignore[arg-type]  # passed through unchanged
 
 
 JobRequestBody = request_serializer(JobRequest)

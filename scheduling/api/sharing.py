@@ -14,7 +14,6 @@ from evenshare_core.money.fixed_point import to_credits
 from scheduling.api import schemas
 from scheduling.api.base import (
     SharedPoolView,
-    TenantInPool,
     idempotency_key,
     replay_header,
     spec_of,
@@ -82,20 +81,20 @@ class PoolSharing(Shown, SharedPoolView):
     http_method_names = ["get", "head", "put"]
 
     def show(self, name: str, slug: str) -> SharingJson:
-        return _sharing(self.there(name, slug))
+        return _sharing(*self.there(name, slug))
 
     @described("price_limit_put", PriceLimitRequest, SharingJson)
     def put(self, request: Request, name: str, slug: str) -> Response:
         """Set the highest price per borrowed GPU-hour for all jobs of a tenant in a pool."""
-        there = self.there(name, slug, Action.SHARE)
+        facts, tenant = self.there(name, slug, Action.SHARE)
         wanted = read_request(PriceLimitRequest, spec_of(request))
         set_price_limit(
-            tenant=there.tenant,
+            tenant=tenant,
             actor=actor_of(self.person),
-            pool_id=there.facts.id,
+            pool_id=facts.id,
             max_price=wanted.max_price,
         )
-        return Response(plain(_sharing(there)))
+        return Response(plain(_sharing(facts, tenant)))
 
 
 _SHARING_BODY = request_serializer(SharingRequest, by_offer=s.BooleanField(required=False))
@@ -161,7 +160,7 @@ class OfferList(Listed, SharedPoolView):
             now=read_clock(facts.id).pool_at,
             key=key,
         )
-        shown = _shown(made.offer, facts, tenant)
+        shown = _shown(made.row, facts, tenant)
         headers = replay_header(is_replay=made.is_replay)
         return Response(shown, status=201, headers=headers)
 
@@ -208,8 +207,7 @@ def _shown(offer: IdleOffer, facts: PoolFacts, tenant: Tenant) -> dict[str, Any]
     return shown
 
 
-def _sharing(there: TenantInPool) -> SharingJson:
-    facts, tenant = there
+def _sharing(facts: PoolFacts, tenant: Tenant) -> SharingJson:
     with tenant_scope(tenant.pk):
         rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
         most = price_limit_of(facts.id, tenant.pk)

@@ -123,7 +123,7 @@ def _record_trades(write: RoundWrite) -> None:
 
 def _renew(write: RoundWrite) -> int:
     """Renew leases on the same GPUs; return how many were renewed."""
-    unfunded = write.unfunded.leases
+    unfunded = write.unfunded_leases
     renewals = [item for item in write.plan.decision.renewals if item.lease not in unfunded]
     for lease, why in unfunded.items():
         write.supersede("renewal", lease, why, ends=True)
@@ -221,7 +221,7 @@ def _unfunded_ends(write: RoundWrite) -> list[End]:
     return [
         End(item.lease, item.job, item.tenant, EndReason.BUDGET)
         for item in write.plan.decision.renewals
-        if item.lease in write.unfunded.leases
+        if item.lease in write.unfunded_leases
     ]
 
 
@@ -234,7 +234,7 @@ def _write_reasons(write: RoundWrite) -> None:
     )
     known = dict(write.cursor.fetchall())
     reasons = {job: skip.reason for skip in write.plan.decision.skips for job in skip.jobs}
-    reasons |= dict.fromkeys(write.unfunded.jobs, Reason.BUDGET)
+    reasons |= dict.fromkeys(write.unfunded_jobs, Reason.BUDGET)
     reasons |= {end.job: Reason.BUDGET for end in _unfunded_ends(write)}
     changed = [
         (job, reason.value)

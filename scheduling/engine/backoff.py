@@ -41,6 +41,6 @@ def after_end(lease: Lease, reason: EndReason, losses: int) -> AfterLoss:
     if reason is not EndReason.LOST or lease.ended_at is None:
         return AfterLoss()
     ended_us = to_us(lease.ended_at)
-    losses = losses_after(losses, ended_us - to_us(lease.started_at or lease.granted_at))
+    losses = losses_after(losses, ended_us - to_us(lease.since))
     until = from_us(ended_us + wait_us(losses)) if losses else None
     return AfterLoss(losses, until, is_given_up(losses))

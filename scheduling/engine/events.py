@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,18 +19,6 @@ from scheduling.models import LeaseEvent, PoolFence
 _json = msgspec.json.Encoder().encode
 
 
-class EventDraft(NamedTuple):
-    """An event without its number. Fields are in the order of the columns; `data` is JSON text."""
-
-    kind: str
-    at: datetime
-    lease: int | None
-    job: int | None
-    tenant: int | None
-    term: int | None
-    data: str
-
-
 @dataclass
 class EventLog:
     """Collects the events of one transaction in the order in which they happened."""
@@ -38,7 +26,8 @@ class EventLog:
     pool_id: int
     round: int | None
     posted_at: datetime
-    drafts: list[EventDraft] = field(default_factory=list)
+    # Events without their numbers, in the order of the columns.
+    drafts: list[tuple[Any, ...]] = field(default_factory=list)
 
     def add(
         self,
@@ -51,8 +40,7 @@ class EventLog:
         tenant: int | None = None,
         term: int | None = None,
     ) -> None:
-        draft = EventDraft(kind.value, at, lease, job, tenant, term, _json(data).decode())
-        self.drafts.append(draft)
+        self.drafts.append((kind.value, at, lease, job, tenant, term, _json(data).decode()))
 
     def write(self, fence: PoolFence) -> None:
         """Number the drafts and insert them; the caller has locked the fence with the counter."""
@@ -63,11 +51,8 @@ class EventLog:
                 *("lease_id", "job_id", "tenant_id", "term", "data"),
             ),
             (
-                (
-                    *(self.pool_id, number, draft.kind, draft.at, self.posted_at, self.round),
-                    *(draft.lease, draft.job, draft.tenant, draft.term, draft.data),
-                )
-                for number, draft in enumerate(self.drafts, start=fence.next_event)
+                (self.pool_id, number, kind, at, self.posted_at, self.round, *rest)
+                for number, (kind, at, *rest) in enumerate(self.drafts, start=fence.next_event)
             ),
         )
         fence.next_event += len(self.drafts)

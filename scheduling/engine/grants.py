@@ -107,8 +107,8 @@ def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
     slots = read_slots(node for item in grants for node, _ in item.placement)
     placed = []
     for item in grants:
-        if item.job in write.unfunded.jobs:
-            write.supersede("grant", item.job, write.unfunded.jobs[item.job])
+        if item.job in write.unfunded_jobs:
+            write.supersede("grant", item.job, write.unfunded_jobs[item.job])
             continue
         if item.job not in numbers:
             why = write.spared.get(item.job, SupersededReason.JOB_GONE)

@@ -33,9 +33,9 @@ def hold_credit(write: RoundWrite) -> None:
         if why is None:
             promised[item.tenant] = sum_micro
         elif isinstance(item, Renew):
-            write.unfunded.leases[item.lease] = why
+            write.unfunded_leases[item.lease] = why
         else:
-            write.unfunded.jobs[item.job] = why
+            write.unfunded_jobs[item.job] = why
 
 
 def write_reserved(write: RoundWrite) -> None:

@@ -79,7 +79,7 @@ def _lost_grants(write: RoundWrite) -> dict[int, SupersededReason]:
     up = _nodes_up(grants)
     lost: dict[int, SupersededReason] = {}
     for grant in grants:
-        if grant.job in write.unfunded.jobs:
+        if grant.job in write.unfunded_jobs:
             lost[grant.job] = SupersededReason.SPARED_NO_CREDIT
         elif grant.job not in waiting:
             lost[grant.job] = SupersededReason.SPARED_JOB_GONE

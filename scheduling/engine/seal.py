@@ -149,7 +149,7 @@ class _Sealer:
         fault_point("seal.before_commit")
         return len(records)
 
-    def _records(self, numbers: range, log_: transparency.LockedLog) -> tuple[list[bytes], str]:
+    def _records(self, numbers: range, log_: transparency.LogEnd) -> tuple[list[bytes], str]:
         """Return the records of these rounds up to the first that fails, and its error."""
         records: list[bytes] = []
         try:

@@ -52,24 +52,13 @@ class RoundPlan:
 
 
 @dataclass
-class Unfunded:
-    """Decided terms that cannot be paid, with reasons.
-
-    New terms are listed by job, renewals by lease.
-    """
-
-    jobs: dict[int, SupersededReason] = field(default_factory=dict)
-    leases: dict[int, SupersededReason] = field(default_factory=dict)
-
-
-@dataclass
 class RoundWrite:
     """The shared state of the steps in one round's transaction.
 
-    `unfunded`: jobs and leases whose next term the tenant's credit no longer covers. `spared`: jobs
-    whose lease continues although the decision ends it, with the reasons. `preempted`: the number
-    of leases ended before their expiry, by rule. `entitled`: the quotas that billing knows after
-    the round.
+    `unfunded_jobs`, `unfunded_leases`: those whose next term the tenant's credit no longer covers,
+    with the reasons. `spared`: jobs whose lease continues although the decision ends it, with the
+    reasons. `preempted`: the number of leases ended before their expiry, by rule. `entitled`: the
+    quotas that billing knows after the round.
     """
 
     plan: RoundPlan
@@ -81,7 +70,8 @@ class RoundWrite:
     reserved: dict[int, int] = field(default_factory=dict)
     spared: dict[int, SupersededReason] = field(default_factory=dict)
     preempted: Counter[str] = field(default_factory=Counter)
-    unfunded: Unfunded = field(default_factory=Unfunded)
+    unfunded_jobs: dict[int, SupersededReason] = field(default_factory=dict)
+    unfunded_leases: dict[int, SupersededReason] = field(default_factory=dict)
     entitled: dict[str, Any] = field(default_factory=dict)
     _lengths_us: dict[int, int] = field(init=False)
 

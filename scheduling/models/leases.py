@@ -5,6 +5,8 @@ Only `scheduling.engine` writes them: its modules `apply`, `observe` and `revoke
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import models
 from django.db.models import F, Q
 
@@ -88,6 +90,17 @@ class Lease(models.Model):
             models.Index(fields=["tenant", "-id"], name="lease_by_tenant"),
         ]
 
+    @property
+    def since(self) -> datetime:
+        """The start of its process, or the grant before that."""
+        return self.started_at or self.granted_at
+
+    @property
+    def protected_s(self) -> float:
+        """For how long after `since` no policy may end it, in pool seconds."""
+        until = self.protected_until
+        return (until - self.since).total_seconds() if until else 0.0
+
 
 class LeaseSlot(models.Model):
     """A GPU slot of a lease: `planned` until the previous lease releases it, then `holding`."""
@@ -132,6 +145,11 @@ class LeaseTerm(models.Model):
             models.UniqueConstraint(fields=["lease", "number"], name="term_once_per_lease"),
             models.CheckConstraint(condition=Q(price__gte=0), name="term_price_not_negative"),
         ]
+
+    @property
+    def lasts_s(self) -> float:
+        """The length of the term in pool seconds."""
+        return (self.expires_at - self.starts_at).total_seconds()
 
 
 class IterationReading(models.Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from math import isfinite
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -23,16 +23,8 @@ DAY_S = 86_400
 BASE_MAX, THETA_MAX = Decimal(COUNT_MAX), Decimal(999)
 SURCHARGE_CAP_MAX, STEP_LEAST, STEP_MAX = Decimal(999), Decimal("0.1"), Decimal(100)
 NO_SUCH_TYPE = "The pool has no GPUs of this type."
+PRICE_FIELDS = ("base", "theta", "surcharge_cap", "surcharge_step")
 PRICES_HINT = 'Write {"v100": {"base": "1.000000", "theta": "2.000"}}.'
-
-
-class PriceChange(NamedTuple):
-    """The fields of a price to change; a field that is None stays unchanged."""
-
-    base: Decimal | None
-    theta: Decimal | None
-    surcharge_cap: Decimal | None
-    surcharge_step: Decimal | None
 
 
 def _read_options(given: Mapping[str, object], errors: FieldErrors) -> dict[str, Any]:
@@ -74,7 +66,8 @@ OptionValues: TypeAlias = Annotated[
 ]
 
 
-def _read_prices(given: Mapping[str, object], errors: FieldErrors) -> dict[str, PriceChange]:
+def _read_prices(given: Mapping[str, object], errors: FieldErrors) -> dict[str, dict[str, Decimal]]:
+    """Read the fields of prices to change; a field that is null stays unchanged."""
     value = given.get("prices", {})
     if not isinstance(value, dict) or len(value) > TYPES_MAX:
         errors.add("prices", "must be an object of GPU types", PRICES_HINT)
@@ -83,13 +76,13 @@ def _read_prices(given: Mapping[str, object], errors: FieldErrors) -> dict[str, 
     for name, terms in value.items():
         place = f"prices.{ascii(name)[1:-1][:60]}"
         if not SLUG.fullmatch(name) or not isinstance(terms, dict):
-            errors.add(place, f"must be an object with any of {', '.join(PriceChange._fields)}")
+            errors.add(place, f"must be an object with any of {', '.join(PRICE_FIELDS)}")
             continue
-        for extra in sorted(set(terms) - set(PriceChange._fields))[:10]:
+        for extra in sorted(set(terms) - set(PRICE_FIELDS))[:10]:
             errors.add(f"{place}.{ascii(extra)[1:-1][:20]}", "is not a field of a price")
         placed = {f"{place}.{key}": item for key, item in terms.items()}
-        amounts = (readers.credits(placed, f"{place}.{key}", errors) for key in PriceChange._fields)
-        read[name] = PriceChange(*amounts)
+        amounts = {key: readers.credits(placed, f"{place}.{key}", errors) for key in PRICE_FIELDS}
+        read[name] = {key: amount for key, amount in amounts.items() if amount is not None}
     return read
 
 
@@ -305,7 +298,7 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
         Input(read=_read_executor_options),
     ] = UNSET
     prices: Annotated[
-        dict[str, PriceChange],
+        dict[str, dict[str, Decimal]],
         Meta(
             description="Base, theta, surcharge_cap and surcharge_step by GPU type; omitted"
             " settings stay unchanged."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from evenshare_core.domain.plurals import plural
 from scheduling.engine.executors.base import ExecutorTraits, executor_traits
@@ -33,20 +33,12 @@ CHANGED_SINCE = (
 )
 
 
-class AcceptedLosses(NamedTuple):
-    """The result: the number of leases that the next round ends as lost.
-
-    `is_new`: they were not accepted before.
-    """
-
-    leases: int
-    is_new: bool
-
-
 def accept_losses(
     *, actor: Actor, pool: Pool, reason: str = "", seen: str | None = None
-) -> AcceptedLosses:
+) -> tuple[int, bool]:
     """Accept that the leases which the pool's executor does not list are lost.
+
+    Return how many, and whether they were not accepted before.
 
     The next round ends them as lost, and their jobs wait again. A lease that is listed again before
     that round continues. Leases that vanish later are not accepted. `seen`: the text by which
@@ -80,7 +72,7 @@ def accept_losses(
                 },
                 reason=reason,
             )
-    return AcceptedLosses(len(missing), is_new)
+    return len(missing), is_new
 
 
 def change_executor_options(

@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from django.db.models import Max, Q
 
@@ -40,12 +41,7 @@ class SyncedNode:
     after: dict[str, object]
 
 
-@dataclass(frozen=True)
-class NodeSync:
-    """The changes, sorted by name, and the nodes that are left unchanged with the reasons."""
-
-    changes: tuple[SyncedNode, ...]
-    left: tuple[tuple[str, str], ...]
+NodeSync: TypeAlias = tuple[list[SyncedNode], list[tuple[str, str]]]
 
 
 def engine_nodes(pool: Pool) -> list[EngineNode]:
@@ -86,7 +82,7 @@ def _cluster(source: NodeSource, pool: Pool) -> str | None:
 def plan_node_sync(
     pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool] = ()
 ) -> NodeSync:
-    """Return the changes that `sync_nodes` would make, without making them."""
+    """Return what `sync_nodes` would do, without doing it."""
     with site_scope():
         return _plan(pool, there, beside)
 
@@ -94,8 +90,9 @@ def plan_node_sync(
 def sync_nodes(
     *, actor: Actor, pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool] = ()
 ) -> NodeSync:
-    """Synchronize a pool's nodes with `there` in one transaction; return the changes.
+    """Synchronize a pool's nodes with `there` in one transaction.
 
+    Return the changes by name, and the nodes that are left unchanged with the reasons.
     A GPU type that is new to the pool gets the default price setting. Nodes that belong to the
     pools in `beside` are not added (`pools_beside`). Calling it again with the same nodes changes
     nothing.
@@ -109,7 +106,7 @@ def sync_nodes(
         list(pools.select_for_update(no_key=True).order_by("id"))
         list(Node.objects.select_for_update(no_key=True).filter(pool=pool).order_by("id"))
         sync = _plan(pool, there, beside)
-        for change in sync.changes:
+        for change in sync[0]:
             _carry_out(actor, pool, change)
     return sync
 
@@ -165,7 +162,7 @@ def _plan(pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool]) -> No
         if row.state != Node.State.DRAINED:
             before, after = {"state": row.state}, {"state": Node.State.DRAINED.value}
             changes.append(SyncedNode("drained", name, {**before}, {**after}))
-    return NodeSync(tuple(sorted(changes, key=lambda one: one.name)), tuple(left))
+    return sorted(changes, key=lambda one: one.name), left
 
 
 def _differences(row: Node, node: EngineNode, left: list[tuple[str, str]]) -> Iterator[SyncedNode]:

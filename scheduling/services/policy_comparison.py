@@ -18,7 +18,7 @@ from evenshare_core.policies.registry import POLICIES, UnknownPolicyError, optio
 from evenshare_core.units import MILLISECOND_US, SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
-from scheduling.services.round_impact import queued_in
+from scheduling.services.round_impact import NO_COUNTS, RoundCounts
 from scheduling.services.settings_impact import under_policy
 from tenants.scopes import site_scope
 
@@ -37,12 +37,9 @@ class PolicyOutcome:
     """
 
     policy: str
-    granted: int = 0
-    renewed: int = 0
-    ended: int = 0
+    counts: RoundCounts = NO_COUNTS
     held: int = 0
     borrowed: int = 0
-    queued: int = 0
     took_ms: float = 0.0
     error: str = ""
 
@@ -111,11 +108,8 @@ def _outcome_of(snapshot: Snapshot, name: str) -> PolicyOutcome:
     took_ms = (time.perf_counter() - began) * SECOND_US / MILLISECOND_US
     return PolicyOutcome(
         name,
-        granted=len(decision.grants),
-        renewed=len(decision.renewals),
-        ended=len(decision.ends),
+        RoundCounts.of(decision),
         held=sum(row.own + row.borrowed for row in decision.shares),
         borrowed=sum(row.borrowed for row in decision.shares),
-        queued=queued_in(decision),
         took_ms=took_ms,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -17,7 +18,6 @@ from scheduling.requests.pools import (
     NO_SUCH_TYPE,
     SCALE_MAX,
     PoolChangeRequest,
-    PriceChange,
     PriceRequest,
 )
 from scheduling.selectors.pools.settings import PoolSettings, price_terms, read_options
@@ -237,14 +237,10 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeReque
         errors.raise_any()
 
 
-def _patch_price(*, actor: Actor, pool: Pool, now: PriceSetting, terms: PriceChange) -> None:
-    asked = {
-        "gpu_type": now.gpu_type.name,
-        "base": now.base if terms.base is None else terms.base,
-        "theta": now.theta if terms.theta is None else terms.theta,
-        "surcharge_cap": terms.surcharge_cap,
-        "surcharge_step": terms.surcharge_step,
-    }
+def _patch_price(
+    *, actor: Actor, pool: Pool, now: PriceSetting, terms: Mapping[str, Decimal]
+) -> None:
+    asked = {"gpu_type": now.gpu_type.name, "base": now.base, "theta": now.theta, **terms}
     set_price(actor=actor, pool_id=pool.pk, request=read_request(PriceRequest, asked))
 
 

@@ -19,13 +19,7 @@ from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import GpuType
 from scheduling.selectors.pools.capacity import gpus_by_type
 from scheduling.selectors.sharing.settings import NO_RULES, SharingRules, narrowed, sharing_rules
-from scheduling.services.round_impact import (
-    NONE_QUEUED,
-    ImpactRow,
-    QueuedJobs,
-    queued_jobs,
-    share_rows,
-)
+from scheduling.services.round_impact import RoundCounts, RoundImpact, share_rows
 from tenants.periods import Key, Period, QuotaTerms, period_at
 from tenants.scopes import site_scope
 from tenants.selectors.quota_records import dilution_text
@@ -40,19 +34,11 @@ from tenants.services.quotas import (
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Impact:
-    """An estimate, not a promise. `number` and `at` belong to the next round.
-
-    `error` explains why there is no estimate; `waiting` counts waiting jobs.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impact(RoundImpact):
+    """The impact of drafted quotas."""
 
     plan: QuotaPlan
-    number: int
-    at: datetime
-    rows: tuple[ImpactRow, ...] = ()
-    waiting: QueuedJobs = NONE_QUEUED
-    error: str = ""
     dilutes: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -89,9 +75,9 @@ def quota_impact(
     except Exception as error:
         log.warning("preview.failed", pool=pool_id, exc_info=True)
         failure = f"{type(error).__name__}: {error}"[:300]
-        return Impact(plan, number, at, error=failure, dilutes=dilutes)
-    rows, waiting = share_rows(before, after), queued_jobs(before, after)
-    return Impact(plan, number, at, rows, waiting, dilutes=dilutes)
+        return Impact(number, at, error=failure, plan=plan, dilutes=dilutes)
+    rows, counts = share_rows(before, after), (RoundCounts.of(before), RoundCounts.of(after))
+    return Impact(number, at, rows, *counts, plan=plan, dilutes=dilutes)
 
 
 def with_quotas(

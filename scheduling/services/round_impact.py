@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from evenshare_core.domain.decision import Decision, Share
@@ -36,14 +37,37 @@ class ImpactRow:
         return self.before != self.after
 
 
-class QueuedJobs(NamedTuple):
-    """The numbers of waiting jobs before and after the change."""
+class RoundCounts(NamedTuple):
+    """The numbers of leases of a round by what it does, and of jobs that wait after it."""
 
-    before: int
-    after: int
+    granted: int
+    renewed: int
+    ended: int
+    waiting: int
+
+    @classmethod
+    def of(cls, decision: Decision) -> RoundCounts:
+        """Return the numbers of a decision."""
+        waiting = sum(len(skip.jobs) for skip in decision.skips)
+        return cls(len(decision.grants), len(decision.renewals), len(decision.ends), waiting)
 
 
-NONE_QUEUED = QueuedJobs(0, 0)
+NO_COUNTS = RoundCounts(0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundImpact:
+    """An estimate of the next round with and without a change, not a promise.
+
+    `error` explains why there is no estimate.
+    """
+
+    number: int
+    at: datetime
+    rows: tuple[ImpactRow, ...] = ()
+    before: RoundCounts = NO_COUNTS
+    after: RoundCounts = NO_COUNTS
+    error: str = ""
 
 
 def share_rows(before: Decision, after: Decision) -> tuple[ImpactRow, ...]:
@@ -54,16 +78,6 @@ def share_rows(before: Decision, after: Decision) -> tuple[ImpactRow, ...]:
         ImpactRow(key[0], key[1], old.get(key, Standing()), new.get(key, Standing()))
         for key in sorted(set(old) | set(new), key=lambda key: (key[1], key[0]))
     )
-
-
-def queued_jobs(before: Decision, after: Decision) -> QueuedJobs:
-    """Return the numbers of jobs that wait after each of the decisions."""
-    return QueuedJobs(queued_in(before), queued_in(after))
-
-
-def queued_in(decision: Decision) -> int:
-    """Return the number of jobs that wait after a round."""
-    return sum(len(skip.jobs) for skip in decision.skips)
 
 
 def _standing(share: Share) -> Standing:

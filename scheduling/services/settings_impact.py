@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +13,7 @@ import structlog
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot, lease_bounds_of, schema_of
+from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import decide_round
 from evenshare_core.units import SECOND_US
@@ -20,13 +21,7 @@ from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Pool
 from scheduling.services.pools import check_lengths, complete_options, lengths_of
-from scheduling.services.round_impact import (
-    NONE_QUEUED,
-    ImpactRow,
-    QueuedJobs,
-    queued_jobs,
-    share_rows,
-)
+from scheduling.services.round_impact import RoundCounts, RoundImpact, share_rows
 from tenants.input.errors import FieldErrors
 from tenants.scopes import site_scope
 
@@ -34,45 +29,24 @@ log = structlog.get_logger(__name__)
 
 
 class PriceMove(NamedTuple):
-    """The price of a GPU type after the round, without and with the change.
-
-    Both are in micro-credits per GPU-hour.
-    """
+    """The price of a GPU-hour after the round, without and with the change, in credits."""
 
     gpu_type: str
-    before_micro: int
-    after_micro: int
+    before: Decimal
+    after: Decimal
 
 
-class LeaseMoves(NamedTuple):
-    """The numbers of leases in the next round under one set of settings."""
-
-    granted: int
-    renewed: int
-    ended: int
-
-
-NO_MOVES = LeaseMoves(0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsImpact:
-    """An estimate of the next round, which has number `number` and time `at`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsImpact(RoundImpact):
+    """The impact of other settings.
 
     `granted_only_after`: jobs that start only under the changed settings. `same`: both rounds have
-    the same result, with terms of the same length. `error` explains why there is no estimate.
+    the same result, with terms of the same length.
     """
 
-    number: int
-    at: datetime
-    rows: tuple[ImpactRow, ...] = ()
-    waiting: QueuedJobs = NONE_QUEUED
-    before: LeaseMoves = NO_MOVES
-    after: LeaseMoves = NO_MOVES
     prices: tuple[PriceMove, ...] = ()
     granted_only_after: int = 0
     same: bool = False
-    error: str = ""
 
 
 def settings_impact(
@@ -179,9 +153,8 @@ def _impact(pool_id: int, snapshot: Snapshot, changed: Snapshot) -> SettingsImpa
         number,
         at,
         rows=share_rows(before, after),
-        waiting=queued_jobs(before, after),
-        before=_moves(before),
-        after=_moves(after),
+        before=RoundCounts.of(before),
+        after=RoundCounts.of(after),
         prices=_price_moves(before.prices, after.prices),
         granted_only_after=len(new - old),
         same=changed.lease_us == snapshot.lease_us and _outcome(before) == _outcome(after),
@@ -195,15 +168,12 @@ def _outcome(decision: Decision) -> tuple[object, ...]:
     return granted, renewed, {row.lease for row in decision.ends}, decision.prices
 
 
-def _moves(decision: Decision) -> LeaseMoves:
-    return LeaseMoves(len(decision.grants), len(decision.renewals), len(decision.ends))
-
-
 def _price_moves(
     before: tuple[PoolPrice, ...], after: tuple[PoolPrice, ...]
 ) -> tuple[PriceMove, ...]:
-    posted = {row.gpu_type: row.price_micro for row in before}
+    posted = {row.gpu_type: to_credits(row.price_micro) for row in before}
     return tuple(
-        PriceMove(row.gpu_type, posted.get(row.gpu_type, row.price_micro), row.price_micro)
+        PriceMove(row.gpu_type, posted.get(row.gpu_type, price), price)
         for row in after
+        for price in (to_credits(row.price_micro),)
     )

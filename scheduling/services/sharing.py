@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.core.exceptions import PermissionDenied
@@ -17,7 +17,7 @@ from scheduling.models import Pool
 from scheduling.requests.sharing import OfferRequest, SharingRequest
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, changed, write_audit
-from tenants.idempotency import KeyedRequest, begin_reply
+from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import invalid
 from tenants.models import IdleOffer, PriceLimit, Quota, SharingSetting, Tenant
 from tenants.permissions import Action, may_in_tenant
@@ -26,13 +26,6 @@ from tenants.selectors.access import access_of
 from tenants.selectors.quotas import quotas_in_force
 
 OFFERS_MAX = 100  # the maximum number of open offers that a tenant may have in a pool
-
-
-class MadeOffer(NamedTuple):
-    """An offer, and whether an earlier request with the same key made it."""
-
-    offer: IdleOffer
-    is_replay: bool
 
 
 def set_sharing(
@@ -113,7 +106,7 @@ def make_offer(
     request: OfferRequest,
     now: datetime,
     key: str | None = None,
-) -> MadeOffer:
+) -> Made[IdleOffer]:
     """Offer idle quota from `now` on (pool time); with an idempotency `key`, only once.
 
     Raises:
@@ -135,7 +128,7 @@ def make_offer(
         before = begin_reply(asked, [str(uid)]) if asked else None
         if before is not None:
             known = IdleOffer.objects.select_related("gpu_type")
-            return MadeOffer(known.get(uid=before[0], tenant=tenant), is_replay=True)
+            return Made(known.get(uid=before[0], tenant=tenant), is_replay=True)
         pool = Pool.objects.get(pk=pool_id)
         quota = _quota_in_force(pool_id, tenant, request.gpu_type, now)
         _check_offer(quota, request, now)
@@ -152,7 +145,7 @@ def make_offer(
         )
         write_audit(actor, "offer.made", _offer_subject(pool, offer), after=_state(offer))
         _wake(pool)
-    return MadeOffer(offer, is_replay=False)
+    return Made(offer, is_replay=False)
 
 
 def revoke_offer(

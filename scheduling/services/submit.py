@@ -26,7 +26,7 @@ from scheduling.selectors.pools.offers import PoolOffer, pool_offer
 from scheduling.services.budget_refusals import blocking_books, budget_error
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
 from scheduling.services.wake import wake_pool_after_commit
-from tenants.idempotency import KeyedRequest, begin_reply
+from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import ERRORS_MAX, FieldErrors, InvalidInputError, invalid
 from tenants.models import Tenant, User
 from tenants.rate import Rate, take
@@ -49,19 +49,6 @@ class PendingLimitError(Exception):
         self.limit = limit
 
 
-class Submitted(NamedTuple):
-    """The jobs of one call, and whether an earlier request with the same key submitted them."""
-
-    jobs: list[Job]
-    is_replay: bool
-
-    @property
-    def job(self) -> Job:
-        """The job of a call that submitted one job."""
-        (job,) = self.jobs
-        return job
-
-
 def submit_job(
     *,
     tenant: Tenant,
@@ -70,7 +57,7 @@ def submit_job(
     now: Clocks,
     key: str | None = None,
     source: str = "api",
-) -> Submitted:
+) -> Made[Job]:
     """Submit the job that `spec` describes (`scheduling.requests.jobs.JobRequest`).
 
     With an idempotency `key`, the same request of the same user returns the job of the first
@@ -85,7 +72,8 @@ def submit_job(
     """
     _take(tenant, ONE)
     asked = KeyedRequest.of(tenant, user, "jobs", key, spec)
-    return _submit(_Submitter(tenant, user, source, now), {"": spec}, asked)
+    (job,), is_replay = _submit(_Submitter(tenant, user, source, now), {"": spec}, asked)
+    return Made(job, is_replay)
 
 
 def submit_jobs(
@@ -96,7 +84,7 @@ def submit_jobs(
     now: Clocks,
     key: str | None = None,
     source: str = "api",
-) -> Submitted:
+) -> Made[list[Job]]:
     """Submit all jobs of a list, at most `BULK_MAX`, or none; errors name fields as `jobs[3].gpus`.
 
     Raises:
@@ -121,7 +109,9 @@ class _Submitter:
     now: Clocks
 
 
-def _submit(by: _Submitter, specs: Mapping[str, object], asked: KeyedRequest | None) -> Submitted:
+def _submit(
+    by: _Submitter, specs: Mapping[str, object], asked: KeyedRequest | None
+) -> Made[list[Job]]:
     """Submit all jobs or none. The keys of `specs` are prefixes of the fields in errors."""
     with tenant_scope(by.tenant.pk):
         uids = [uuid.uuid4() for _ in specs]
@@ -129,7 +119,7 @@ def _submit(by: _Submitter, specs: Mapping[str, object], asked: KeyedRequest | N
         if before is not None:
             stored = Job.objects.select_related("tenant", "pool", "profile")
             made = stored.filter(uid__in=before, tenant=by.tenant).order_by("id")
-            return Submitted(list(made), is_replay=True)
+            return Made(list(made), is_replay=True)
         read = _read_all(by.tenant, specs)
         _check_budgets(by, read)
         _make_room(by.tenant, len(read))
@@ -143,7 +133,7 @@ def _submit(by: _Submitter, specs: Mapping[str, object], asked: KeyedRequest | N
         ]
         _insert(jobs, read)
         _wake(pools.values())
-    return Submitted(jobs, is_replay=False)
+    return Made(jobs, is_replay=False)
 
 
 def _take(tenant: Tenant, cost: float) -> None:

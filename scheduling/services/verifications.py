@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from uuid import uuid4
 
 from evenshare_core.chain.records import read_record
@@ -10,18 +9,11 @@ from scheduling.models import Verification
 from scheduling.requests.verifications import VerificationRequest
 from scheduling.selectors.pools.lines import PoolFacts
 from tenants import transparency
-from tenants.idempotency import KeyedRequest, begin_reply
+from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import invalid
 from tenants.models import Tenant, User
 from tenants.scopes import site_scope, tenant_scope
 from tenants.transparency.log import root
-
-
-class MadeVerification(NamedTuple):
-    """A verification, and whether an earlier request with the same key made it."""
-
-    row: Verification
-    is_replay: bool
 
 
 class OtherHeadError(Exception):
@@ -37,7 +29,7 @@ class OtherHeadError(Exception):
 
 def keep_verification(
     *, tenant: Tenant, user: User, facts: PoolFacts, request: VerificationRequest, key: str | None
-) -> MadeVerification:
+) -> Made[Verification]:
     """Store a verification that a user's client reports; with a key, only once.
 
     Raises:
@@ -58,7 +50,7 @@ def keep_verification(
         uid = uuid4()
         before = begin_reply(asked, [str(uid)]) if asked else None
         if before is not None:
-            return MadeVerification(Verification.objects.get(uid=before[0]), is_replay=True)
+            return Made(Verification.objects.get(uid=before[0]), is_replay=True)
         row = Verification.objects.create(
             uid=uid, tenant=tenant, pool_id=facts.id, user=user, kind=request.kind,
             size=request.size, root=request.root, first=request.first, last=request.last,
@@ -66,7 +58,7 @@ def keep_verification(
             findings=request.findings, unproven=request.unproven, client=request.client,
         )  # fmt: skip # rows of what belongs together
         row.refresh_from_db(fields=["said_at"])
-    return MadeVerification(row, is_replay=False)
+    return Made(row, is_replay=False)
 
 
 def _guard_head(pool: str, request: VerificationRequest) -> None:

@@ -11,7 +11,7 @@ from msgspec import inspect
 from rest_framework import serializers as s
 
 from evenshare_core.money.rows import Amount, InstantUs, Whole
-from tenants.answers import CREDITS, STRUCT, answer_fields, meta_of
+from tenants.answers import CREDITS, FIELD, STRUCT, answer_fields, meta_of
 
 _Field: TypeAlias = "s.Field[Any, Any, Any, Any]"
 
@@ -33,8 +33,12 @@ def _field(kind: inspect.Type) -> _Field:
         more["help_text"] = schema["description"]
     if schema.get("nullable"):
         more["allow_null"] = True
-    if STRUCT in (meta.extra or {}):
-        return answer_serializer((meta.extra or {})[STRUCT])(**more)
+    extra = meta.extra or {}
+    if FIELD in extra:
+        field: _Field = extra[FIELD](**more)
+        return field
+    if STRUCT in extra:
+        return answer_serializer(extra[STRUCT])(**more)
     if "enum" in schema:
         return s.ChoiceField(schema["enum"], **more)
     if "pattern" in schema:

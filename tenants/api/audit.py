@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenants.api.operate import OperateView
 from tenants.api.resources import PAGE, Listed, Page, query
-from tenants.audit import AuditFilter, AuditRow, audit_page
+from tenants.audit import AuditRow, audit_page
 from tenants.scopes import site_scope
 
 
@@ -27,5 +27,5 @@ class AuditList(Listed, OperateView):
         limit, before = self.limit, self.before("audit")
         asked = {name: self.param(name) for name in ("action", "subject", "actor")}
         with site_scope():
-            rows, more = audit_page(AuditFilter(**asked), before_id=before, limit=limit)
+            rows, more = audit_page(**asked, before_id=before, limit=limit)
         return Page(rows, [more] if more else None)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 
 from django.db.models import Min, Q
 
@@ -21,7 +22,7 @@ from evenshare_core.money.budgets import (
     calendar_period,
     stop_micro,
 )
-from evenshare_core.money.fixed_point import LIMIT_MICRO, to_micro
+from evenshare_core.money.fixed_point import LIMIT_MICRO, sum_to_credits, to_micro
 from tenants.models import Budget, DailySpend
 
 
@@ -90,6 +91,11 @@ class CreditLeft:
         limits = [limit for limit in (self.credit_micro, of_period) if limit is not None]
         return min(limits) if limits else None
 
+    @property
+    def credits(self) -> Decimal | None:
+        """Return the smallest of the limits in credits."""
+        return None if self.micro is None else sum_to_credits(self.micro)
+
 
 def credit_left(
     book: str, tenant_ids: Collection[int], at: datetime, *, lock: bool = False
@@ -111,27 +117,18 @@ def credit_left(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class UsedBudget:
-    """A tenant's budget in a book whose current period is completely spent or committed."""
+def used_up_budgets(now: Mapping[str, datetime]) -> list[tuple[Budget, PeriodUse]]:
+    """Return the budgets whose current period is completely spent or committed.
 
-    slug: str
-    tenant: str
-    book: str
-    use: PeriodUse
-
-
-def used_up_budgets(now: Mapping[str, datetime]) -> list[UsedBudget]:
-    """Return the used-up budgets, by tenant and book; `now`: pool time of each book.
-
-    A single query, and one for each book with a current budget.
+    They are sorted by tenant and book; `now`: pool time of each book. A single query, and one for
+    each book with a current budget.
     """
     rows = Budget.objects.filter(book__in=list(now), period_amount__isnull=False)
     by_book = defaultdict(list)
     for budget in rows.select_related("tenant").order_by("tenant__slug", "book"):
         by_book[budget.book].append(budget)
     used = [row for book, budgets in by_book.items() for row in _used_up(book, budgets, now[book])]
-    return sorted(used, key=lambda row: (row.slug, row.book))
+    return sorted(used, key=lambda row: (row[0].tenant.slug, row[0].book))
 
 
 def period_at(budget: Budget, at: datetime) -> tuple[datetime, datetime] | None:
@@ -204,12 +201,12 @@ def _periods(budgets: Iterable[Budget], at: datetime) -> dict[int, tuple[datetim
     return {tenant_id: period for tenant_id, period in periods if period is not None}
 
 
-def _used_up(book: str, budgets: list[Budget], at: datetime) -> list[UsedBudget]:
+def _used_up(book: str, budgets: list[Budget], at: datetime) -> list[tuple[Budget, PeriodUse]]:
     periods = _periods(budgets, at)
     charged = charges_of_periods(book, periods)
     uses = [(budget, _use(budget, periods.get(budget.tenant_id), charged)) for budget in budgets]
     return [
-        UsedBudget(budget.tenant.slug, budget.tenant.name, book, use)
+        (budget, use)
         for budget, use in uses
         if use is not None and use.state in (BudgetState.FULL, BudgetState.STOPPED)
     ]

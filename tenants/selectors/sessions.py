@@ -7,7 +7,6 @@ is configured, its person is active, and their password is unchanged since the s
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
@@ -21,31 +20,22 @@ from tenants.models import User
 from tenants.selectors.access import Access, accesses_of
 
 
-class _SignIn(NamedTuple):
-    """The contents of a session."""
-
-    user_id: int
-    auth_hash: str
-
-
 def accesses_of_sessions(keys: Collection[str]) -> dict[str, Access]:
     """Return the signed-in person of each of these sessions; others are left out. Three queries."""
     rows = Session.objects.filter(session_key__in=list(keys), expire_date__gt=Now())
     sign_ins = {row.session_key: sign_in for row in rows if (sign_in := _sign_in(row)) is not None}
-    people = User.objects.in_bulk({sign_in.user_id for sign_in in sign_ins.values()})
+    people = User.objects.in_bulk({user_id for user_id, _ in sign_ins.values()})
     accesses = accesses_of([person for person in people.values() if person.is_active])
     return {
-        key: accesses[sign_in.user_id]
-        for key, sign_in in sign_ins.items()
-        if sign_in.user_id in accesses
-        and constant_time_compare(
-            sign_in.auth_hash, people[sign_in.user_id].get_session_auth_hash()
-        )
+        key: accesses[user_id]
+        for key, (user_id, auth_hash) in sign_ins.items()
+        if user_id in accesses
+        and constant_time_compare(auth_hash, people[user_id].get_session_auth_hash())
     }
 
 
-def _sign_in(row: Session) -> _SignIn | None:
-    """Return a session's contents, or None if it has no sign-in of ours.
+def _sign_in(row: Session) -> tuple[int, str] | None:
+    """Return a session's user and auth hash, or None if it has no sign-in of ours.
 
     It does not use Django, which logs a warning for each session that was signed with another key.
     """
@@ -59,4 +49,4 @@ def _sign_in(row: Session) -> _SignIn | None:
         return None
     if not str(user_id).isdecimal() or not isinstance(auth_hash, str):
         return None
-    return _SignIn(int(user_id), auth_hash)
+    return int(user_id), auth_hash

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db.models import Count, Q
 
-from tenants.answers import Answer
+from tenants.answers import Answer, answer_of
 from tenants.models import Membership, Tenant
 
 
@@ -37,7 +37,4 @@ def tenant_sizes() -> list[TenantRow]:
         people=Count("memberships"),
         managers=Count("memberships", filter=Q(memberships__role=Membership.Role.MANAGER)),
     )
-    return [
-        TenantRow(row.slug, row.name, row.initials, row.people, row.managers, row.created_at)
-        for row in rows.order_by("slug")
-    ]
+    return [answer_of(TenantRow, row) for row in rows.order_by("slug")]

@@ -8,7 +8,7 @@ from tenants.transparency.keys import LogKeyError
 from tenants.transparency.log import (
     ConflictingEntryError,
     DamagedLogError,
-    LockedLog,
+    LogEnd,
     StoredRecord,
     append,
     consistency,
@@ -24,7 +24,7 @@ from tenants.transparency.log import (
 __all__ = [
     "ConflictingEntryError",
     "DamagedLogError",
-    "LockedLog",
+    "LogEnd",
     "LogKeyError",
     "SignedHead",
     "StoredRecord",

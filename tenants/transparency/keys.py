@@ -131,7 +131,7 @@ def _make_file() -> bytes:
         finally:
             os.close(handle)
         partial.rename(_file(public))
-        _sync(folder)
+        sync_folder(folder)
     except OSError as error:
         raise LogKeyError(
             f"no key can be created in {folder}: {error.strerror}; EVENSHARE_LOG_KEYS_DIR names the"
@@ -140,7 +140,8 @@ def _make_file() -> bytes:
     return public
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Write the entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -38,8 +38,8 @@ class StoredRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LockedLog:
-    """A log that is locked for appending until the transaction ends.
+class LogEnd:
+    """The end of a log; within `locked_log`, until the transaction ends.
 
     `last` is the leaf hash (hex) of the last entry, which the next entry names as `previous`; empty
     if the log is empty.
@@ -67,7 +67,7 @@ def origins() -> list[str]:
 
 
 @contextmanager
-def locked_log(log: str) -> Iterator[LockedLog]:
+def locked_log(log: str) -> Iterator[LogEnd]:
     """Open a transaction, or a part of the open one, as the only writer of a log.
 
     The log is created if it does not exist. The lock belongs to the transaction, not to a row: to
@@ -85,7 +85,7 @@ def locked_log(log: str) -> Iterator[LockedLog]:
         ending = _ending(log)
         if ending is None:
             raise DamagedLogError(f"{log} was taken out")
-        yield LockedLog(log, ending.id, ending.size, ending.last)
+        yield ending
 
 
 def append(log: str, records: Sequence[bytes], first: int) -> int:
@@ -199,21 +199,15 @@ WHERE log.origin = %s
 """
 
 
-class _Ending(NamedTuple):
-    """The end of a log: its number of entries, and the leaf hash of the last, hex."""
-
-    id: int
-    size: int
-    last: str
-
-
-def _ending(log: str) -> _Ending | None:
+def _ending(log: str) -> LogEnd | None:
     """Return the end of a log, or None if it does not exist, with one query."""
     rows = fetch_rows(_ENDING, [log])
     if not rows:
         return None
     ((log_id, index, leaf),) = rows
-    return _Ending(log_id, 0, "") if index is None else _Ending(log_id, index + 1, leaf.hex())
+    if index is None:
+        return LogEnd(log, log_id, 0, "")
+    return LogEnd(log, log_id, index + 1, leaf.hex())
 
 
 def _entries(log_id: int, first: int, count: int) -> list[StoredRecord]:
@@ -249,7 +243,7 @@ def _hashes(log: str, log_id: int, places: Sequence[Place]) -> list[bytes]:
     return [hashes[place] for place in places]
 
 
-def _insert(locked: LockedLog, records: Sequence[bytes]) -> None:
+def _insert(locked: LogEnd, records: Sequence[bytes]) -> None:
     leaves = [merkle.leaf_hash(record) for record in records]
     new = merkle.completed(
         locked.size, leaves, lambda places: _hashes(locked.origin, locked.id, places)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import structlog
 
@@ -20,15 +19,6 @@ FAULTS_MAX = 100
 ENTRIES = "entries"
 
 Look = Callable[[str, int, int], Sequence[LogFault]]
-
-
-class FaultyLog(NamedTuple):
-    """A log with faults: their number, and the first of them."""
-
-    origin: str
-    faults: int
-    place: int
-    text: str
 
 
 def scrub_logs(*, limit: int = ENTRIES_AT_ONCE) -> int:
@@ -65,13 +55,10 @@ def scrub_log(origin: str, kind: str, look: Look, *, limit: int = ENTRIES_AT_ONC
         return len(scrub.faults)
 
 
-def faulty_logs() -> list[FaultyLog]:
-    """Return the logs with known faults, with one query."""
-    rows = LogScrub.objects.exclude(faults=[]).select_related("log").order_by("log", "kind")
-    return [
-        FaultyLog(row.log.origin, len(row.faults), row.faults[0]["place"], row.faults[0]["text"])
-        for row in rows
-    ]
+def faulty_logs() -> list[LogScrub]:
+    """Return the checks of logs with known faults, with one query."""
+    rows = LogScrub.objects.exclude(faults=[]).select_related("log")
+    return list(rows.order_by("log", "kind"))
 
 
 def root_or_nothing(origin: str, at: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from evenshare_core.chain import merkle
 from evenshare_core.chain.records import (
@@ -16,18 +16,14 @@ from tenants.models import LogEntry, LogNode
 from tenants.sql import fetch_rows
 from tenants.transparency.log import log_id_of, size
 
+StoredEntry: TypeAlias = tuple[bytes, bytes]  # a record and its leaf hash
+
 
 class LogFault(NamedTuple):
     """A fault of a log's entry, or of a hash that ends at this entry."""
 
     place: int
     text: str
-
-
-class _StoredEntry(NamedTuple):
-    place: int
-    record: bytes
-    leaf_hash: bytes
 
 
 def entry_faults(log: str, first: int, count: int) -> list[LogFault]:
@@ -49,17 +45,15 @@ def entry_faults(log: str, first: int, count: int) -> list[LogFault]:
     return sorted(faults)
 
 
-def _rows(log_id: int, first: int, end: int) -> dict[int, _StoredEntry]:
+def _rows(log_id: int, first: int, end: int) -> dict[int, StoredEntry]:
     rows = LogEntry.objects.filter(log=log_id, index__gte=first, index__lt=end)
     return {
-        index: _StoredEntry(index, bytes(record), bytes(leaf))
+        index: (bytes(record), bytes(leaf))
         for index, record, leaf in rows.values_list("index", "record", "leaf_hash")
     }
 
 
-def _of_entries(
-    log: str, rows: dict[int, _StoredEntry], first: int, end: int
-) -> Iterable[LogFault]:
+def _of_entries(log: str, rows: dict[int, StoredEntry], first: int, end: int) -> Iterable[LogFault]:
     before = _record(rows.get(first - 1))
     for place in range(first, end):
         row = rows.get(place)
@@ -67,10 +61,11 @@ def _of_entries(
             yield LogFault(place, "the entry is missing")
             before = None
             continue
-        if merkle.leaf_hash(row.record) != row.leaf_hash:
+        stored, leaf_hash = row
+        if merkle.leaf_hash(stored) != leaf_hash:
             yield LogFault(place, "its leaf hash is not that of its record")
         try:
-            record = read_any_record(row.record)
+            record = read_any_record(stored)
         except RecordError as error:
             yield LogFault(place, f"it is not a record: {error}")
             before = None
@@ -84,12 +79,12 @@ def _of_entries(
 def _of_chain(
     record: RoundRecord | LedgerRecord,
     before: RoundRecord | LedgerRecord | None,
-    row_before: _StoredEntry | None,
+    row_before: StoredEntry | None,
     place: int,
 ) -> Iterable[LogFault]:
     """Yield faults if a record does not continue where the previous record ended."""
     # The hash is recomputed, because a stored hash may have been changed.
-    previous = merkle.leaf_hash(row_before.record).hex() if row_before else ""
+    previous = merkle.leaf_hash(row_before[0]).hex() if row_before else ""
     if record.previous != previous and (row_before is not None or place == 0):
         yield LogFault(place, "it does not name the previous record")
     if isinstance(record, RoundRecord) and isinstance(before, RoundRecord):
@@ -105,9 +100,9 @@ def _of_chain(
         yield LogFault(place, "its kind differs from that of the previous record")
 
 
-def _record(row: _StoredEntry | None) -> RoundRecord | LedgerRecord | None:
+def _record(row: StoredEntry | None) -> RoundRecord | LedgerRecord | None:
     try:
-        return read_any_record(row.record) if row else None
+        return read_any_record(row[0]) if row else None
     except RecordError:
         return None
 

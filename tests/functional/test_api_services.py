@@ -53,7 +53,7 @@ def submit(stage: Cluster, person: User | None = None, key: str | None = None, *
     spec = {"pool": stage.pool.name, "gpus": 2, "duration_s": 60, **more}
     return submit_job(
         tenant=stage.tenants["aa"], user=person, spec=spec, now=lambda _: stage.now(), key=key
-    ).job
+    ).row
 
 
 class TestSubmission:
@@ -146,8 +146,8 @@ class TestIdempotencyKey:
         asked: Any = {"tenant": stage.tenants["aa"], "user": person, "specs": specs, "key": "k"}
         first = submit_jobs(**asked, now=lambda _: stage.now())
         again = submit_jobs(**asked, now=lambda _: stage.now())
-        assert [job.uid for job in first.jobs] == [job.uid for job in again.jobs]
-        assert [job.name for job in again.jobs] == ["n0", "n1", "n2", "n3", "n4"]
+        assert [job.uid for job in first.row] == [job.uid for job in again.row]
+        assert [job.name for job in again.row] == ["n0", "n1", "n2", "n3", "n4"]
         assert (first.is_replay, again.is_replay) == (False, True)
 
 
@@ -170,8 +170,8 @@ class TestBulkSubmission:
             "name": "same", "duration_s": 60,
         }  # fmt: skip
         asked: Any = {"tenant": stage.tenants["aa"], "user": person}
-        one = submit_job(spec=spec, now=lambda _: stage.now(), **asked).job
-        (other,) = submit_jobs(specs=[spec], now=lambda _: stage.now(), **asked).jobs
+        one = submit_job(spec=spec, now=lambda _: stage.now(), **asked).row
+        (other,) = submit_jobs(specs=[spec], now=lambda _: stage.now(), **asked).row
         rows = [Job.objects.filter(pk=job.pk).values().get() for job in (one, other)]
         own = {"id", "uid", "created_at"}
         first, second = ({k: v for k, v in row.items() if k not in own} for row in rows)

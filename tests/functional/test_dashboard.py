@@ -167,7 +167,7 @@ class TestDashboard:
     def test_gpu_counts_and_costs_add_up(self, busy: Town) -> None:
         board = board_of(busy)
         assert (board.has, board.own, board.borrowed) == (4, 4, 2)
-        assert sum(run.gpus for run in board.runs) == board.uses == 6
+        assert sum(run.lease.gpus for run in board.runs) == board.uses == 6
         assert board.hourly == sum(run.hourly for run in board.runs)
 
     def test_names_lender_without_its_jobs(self, busy: Town) -> None:
@@ -192,7 +192,7 @@ class TestDashboard:
         Quota.objects.exclude(tenant=busy.tenant).update(lend_limit=limit)
         board = board_of(busy)
         assert board.last is not None
-        assert [lender.idle for lender in board.last.lenders] == idle
+        assert [idle for _, idle in board.last.lenders] == idle
 
     def test_groups_queued_jobs_by_reason(self, busy: Town) -> None:
         board = board_of(busy)

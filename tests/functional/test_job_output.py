@@ -305,7 +305,7 @@ class TestReportedProgress:
         found = reported(Job(progress=said))
         assert found is not None
         assert (found.step, found.total, found.fraction) == (step, total, fraction)
-        assert [(metric.name, metric.value) for metric in found.metrics] == metrics
+        assert [(metric.label, metric.value) for metric in found.metrics] == metrics
 
     @pytest.mark.parametrize("said", [None, [], "x", 3, {}, {"step": "3"}, {"metrics": [1]}])
     def test_ignores_invalid_reports(self, said: Any) -> None:

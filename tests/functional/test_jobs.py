@@ -64,7 +64,7 @@ class TestJobList:
         seen, before = [], None
         while True:
             page = read.jobs_page(place.tenant.pk, read.JobFilter(before=before), limit=3)
-            seen += [row.uid for row in page.rows]
+            seen += [row.job.uid for row in page.rows]
             before = page.next_before
             if before is None:
                 break

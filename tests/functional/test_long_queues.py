@@ -58,7 +58,7 @@ class TestLongQueue:
             seen, after = [], None
             while True:
                 page = jobs_page(tenant, JobFilter("pending", after=after), limit=limit)
-                seen += [row.id for row in page.rows]
+                seen += [row.job.pk for row in page.rows]
                 after = page.next_after
                 if after is None:
                     break

@@ -172,20 +172,20 @@ def place() -> Town:
 class TestJobList:
     def test_queued_jobs_are_in_queue_order_with_positions(self, place: Town) -> None:
         page = place.owner.get("/t/north/jobs/?state=pending")
-        rows = [row["job"] for row in page.context["rows"]]
+        rows = [row["listed"] for row in page.context["rows"]]
         assert [row.position.tenant for row in rows] == [1, 2, 3]
         assert [row.position.pool for row in rows] == sorted(row.position.pool for row in rows)
         assert "In queue order" in text(page)
         mixed = place.owner.get("/t/north/jobs/")
-        assert {row["job"].uid: row["job"].position for row in mixed.context["rows"]} == {
-            row.uid: row.position for row in rows
+        assert {row["job"].uid: row["listed"].position for row in mixed.context["rows"]} == {
+            row.job.uid: row.position for row in rows
         }
 
     def test_is_by_arrival_if_policy_has_no_order(self, place: Town) -> None:
         Pool.objects.filter(pk=place.cluster.pool.pk).update(policy="max_min")
         place.play()
         page = place.owner.get("/t/north/jobs/?state=pending")
-        assert [row["job"].position for row in page.context["rows"]] == [None] * 3
+        assert [row["listed"].position for row in page.context["rows"]] == [None] * 3
         assert "In queue order" not in text(page)
         assert f"By arrival, without positions. {NO_QUEUE}" in text(page)
 
@@ -222,13 +222,13 @@ class TestJobList:
         other.tenants["north"] = place.tenant
         for _ in range(3):
             other.submit("north", 1, 9000)
-        listed = [row.uid for row in jobs_page(place.tenant.pk, JobFilter("pending")).rows]
+        listed = [row.job.uid for row in jobs_page(place.tenant.pk, JobFilter("pending")).rows]
         assert len(listed) == 6
         for limit in (1, 2, 3, 4, 6):
             seen, after = [], None
             for _ in listed:
                 page = jobs_page(place.tenant.pk, JobFilter("pending", after=after), limit=limit)
-                seen += [row.uid for row in page.rows]
+                seen += [row.job.uid for row in page.rows]
                 after = page.next_after
                 if after is None:
                     break

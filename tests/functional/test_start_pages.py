@@ -168,7 +168,7 @@ class TestJobPage:
         assert "of 3 in the pool's queue" in text(place.owner.get(f"/jobs/{other.uid}/"))
         rows = place.owner.get("/t/north/jobs/?state=pending").context["rows"]
         assert rows[-1]["job"].uid == job.uid
-        assert (rows[-1]["badge"].text, rows[-1]["job"].position) == ("In quarantine", None)
+        assert (rows[-1]["badge"].text, rows[-1]["listed"].position) == ("In quarantine", None)
 
     def test_running_job_has_no_position(self, place: Town) -> None:
         job = Job.objects.filter(state="running").earliest("pk")
@@ -190,7 +190,7 @@ class TestCalibration:
             shown = text(page)
             assert "2 of 4 estimates held (start before p90)." in shown
             past = page.context["past"]
-            assert (past.by_p90, past.by_p50, past.of_p50) == (2, 1, 4)
+            assert (past.whole.by_p90, past.whole.by_p50, past.whole.of_p50) == (2, 1, 4)
             assert "corrected by 50 past estimates: p50 to 50 %, p90 to 125 % of its wait." in shown
             assert "1 job without a reliable estimate" in shown
             assert "<svg" in page.content.decode()

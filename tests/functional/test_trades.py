@@ -122,8 +122,8 @@ class TestQuotaAfterTrades:
         assert claim_line(changed(claim, swapped=0)).label == "v100"
         last = last_round(pool_id, there.tenant("gamma").pk)
         assert last is not None
-        lent = {row.tenant: row.idle for row in last.lenders}
-        lent_before = {row.tenant: row.idle for row in before.lenders}
+        lent = dict(last.lenders)
+        lent_before = dict(before.lenders)
         assert lent.get(alpha, 0) > lent_before.get(alpha, 0)
         (start,) = prospects(pool_id, alpha, at=there.lab.at)
         assert start.quota == quota + 2

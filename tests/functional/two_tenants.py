@@ -296,7 +296,7 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
         spec=spec,
         now=lambda _: lab.now(),
         key=f"{word}-key-{number}",
-    ).job
+    ).row
 
 
 def _give_notice(lab: Cluster, side: Side, other: Side) -> None:
@@ -387,7 +387,7 @@ def _share(side: Side, lab: Cluster) -> str:
     set_price_limit(**who, max_price=amount)
     offer = OfferRequest(gpu_type=lab.gpu_type.name, gpus=1, floor_price=amount + 7)
     key = f"{side.word}-offer-{lab.pool.pk}"
-    return str(make_offer(**who, request=offer, now=lab.at, key=key).offer.uid)
+    return str(make_offer(**who, request=offer, now=lab.at, key=key).row.uid)
 
 
 def _expect_start(job: Job) -> None:

@@ -160,13 +160,13 @@ class CreditMachine(RuleBasedStateMachine):
             write = RoundWrite(plan, NOTHING, cursor, self.now, NOTHING)
             hold_credit(write)
             for grant in grants:
-                if grant.job not in write.unfunded.jobs:
+                if grant.job not in write.unfunded_jobs:
                     write.reserve(grant)
             write_reserved(write)
         room = party.promisable
         for order, micro in enumerate(terms):
             fits = room is None or micro <= room
-            assert fits == (order not in write.unfunded.jobs)
+            assert fits == (order not in write.unfunded_jobs)
             if fits:
                 party.holds.append(micro)
                 room = None if room is None else room - micro

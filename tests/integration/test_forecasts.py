@@ -228,7 +228,7 @@ class TestForecastOutcome:
 
     def test_counts_once_p90_has_passed(self, lab: Cluster) -> None:
         made = StartEstimate.objects.filter(kept=True)
-        assert read_calibration(lab.pool.pk, lab.at, WINDOWS["day"]).estimates == 0
+        assert read_calibration(lab.pool.pk, lab.at, WINDOWS["day"]).whole.estimates == 0
         for _ in range(30):
             lab.round(after_s=3 * MINUTES)
         unsettled = read_calibration(lab.pool.pk, lab.at, WINDOWS["day"])
@@ -236,14 +236,14 @@ class TestForecastOutcome:
         found = read_calibration(lab.pool.pk, lab.at, WINDOWS["day"])
         assert found == unsettled, "whoever asks before it is noted reads the same"
         past = [row for row in made.all() if row.p90 and row.p90 <= lab.at]
-        assert (found.estimates, found.jobs, found.gone) == (len(past), len(past), 0)
-        assert found.estimates > 5
+        assert (found.whole.estimates, found.jobs, found.gone) == (len(past), len(past), 0)
+        assert found.whole.estimates > 5
         starts = [(row.started_at, row.p50, row.p90) for row in past if row.started_at]
-        assert found.by_p90 == sum(at <= known(p90) for at, _, p90 in starts)
-        assert found.by_p50 == sum(at <= known(p50) for at, p50, _ in starts)
+        assert found.whole.by_p90 == sum(at <= known(p90) for at, _, p90 in starts)
+        assert found.whole.by_p50 == sum(at <= known(p50) for at, p50, _ in starts)
         assert len(found.steps) == 12
         later = read_calibration(lab.pool.pk, lab.at + timedelta(days=2), WINDOWS["day"])
-        assert later.estimates == 0
+        assert later.whole.estimates == 0
 
     def test_cancelled_job_counts_if_late_by_then(self, lab: Cluster) -> None:
         early, late = sorted(queued(lab))[-2:]
@@ -254,7 +254,7 @@ class TestForecastOutcome:
             ended_at = lab.at + timedelta(minutes=after)
             Job.objects.filter(pk=job).update(state="cancelled", ended_at=ended_at)
         found = read_calibration(lab.pool.pk, lab.at + timedelta(hours=1), WINDOWS["day"])
-        assert (found.estimates, found.by_p90, found.gone, found.jobs) == (1, 0, 1, 1)
+        assert (found.whole.estimates, found.whole.by_p90, found.gone, found.jobs) == (1, 0, 1, 1)
 
     def test_early_estimates_correct_next_forecast(self, lab: Cluster) -> None:
         first = StartForecast.objects.get()

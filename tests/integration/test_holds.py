@@ -187,7 +187,7 @@ class _Hold:
         with engine_scope(1), connection.cursor() as cursor:
             write = RoundWrite(plan_of(grant), NOTHING, cursor, BEGIN, NOTHING)
             hold_credit(write)
-            if not write.unfunded.jobs:
+            if not write.unfunded_jobs:
                 write.reserve(grant)
             write_reserved(write)
         return sum(write.reserved.values())

@@ -142,7 +142,7 @@ class Markets(RuleBasedStateMachine):
         made = make_offer(**self.of(who), request=request, now=self.lab.at)
         offer = ModelOffer(gpus, floor, None if until is None else seconds(until))
         party.offers.append(offer)
-        self.offers.append((who, offer, made.offer.uid))
+        self.offers.append((who, offer, made.row.uid))
         self.count("offers")
 
     def revoke(self, which: int) -> None:

@@ -90,7 +90,7 @@ class Histories(RuleBasedStateMachine):
             return
         assert gpus <= 4
         assert self.by_offer
-        self.offers.append(ModelOffer(gpus, Decimal(floor), until, made.offer))
+        self.offers.append(ModelOffer(gpus, Decimal(floor), until, made.row))
 
     @precondition(lambda self: self.offers)
     @rule(which=st.integers(0, 50))

@@ -63,7 +63,7 @@ class Lab:
 
     def offer(self, gpus: int, floor: str = "0", *, key: str = "", **more: Any) -> IdleOffer:
         request = OfferRequest(gpu_type="v100", gpus=gpus, floor_price=Decimal(floor), **more)
-        return make_offer(**self._who(), request=request, now=self.pool.at, key=key).offer
+        return make_offer(**self._who(), request=request, now=self.pool.at, key=key).row
 
     def revoke(self, offer: IdleOffer) -> PromisedReturn:
         assert revoke_offer(**self._who(), uid=offer.uid, now=self.pool.at) is not None

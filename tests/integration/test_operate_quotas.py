@@ -16,7 +16,7 @@ from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import GpuType, Job, Lease, Round
 from scheduling.selectors.pools.capacity import gpus_by_type
 from scheduling.services.quota_impact import quota_impact, with_quotas
-from tenants.audit import Actor, AuditFilter, audit_page, write_audit
+from tenants.audit import Actor, audit_page, write_audit
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, Quota, Tenant, User
 from tenants.periods import OverlapError, Period, QuotaTerms, period_at, set_periods
@@ -180,7 +180,7 @@ class TestSave:
         assert record is not None
         if is_old:
             record = numbered(lab, actor, record)
-        (shown, *_), _ = audit_page(AuditFilter(action="quota.saved"))
+        (shown, *_), _ = audit_page(action="quota.saved")
         rows = [row for data in (shown.before, shown.after) for row in data["periods"]]
         assert {(row["tenant"], row["gpu_type"]) for row in rows} == {("a", "v100")}
         assert not any(name.endswith("id") or name == "name" for row in rows for name in row)

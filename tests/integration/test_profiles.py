@@ -47,7 +47,7 @@ def put(lab: Cluster, actor: Actor, name: str = "gru", **speeds: object) -> Prof
 
 def submit(lab: Cluster, tenant: str = "a", **fields: Any) -> Job:
     spec = {"pool": lab.pool.name, "gpus": 1, **fields}
-    return submit_job(tenant=lab.tenants[tenant], user=None, spec=spec, now=lambda _: lab.now()).job
+    return submit_job(tenant=lab.tenants[tenant], user=None, spec=spec, now=lambda _: lab.now()).row
 
 
 def errors(caught: pytest.ExceptionInfo[InvalidInputError]) -> dict[str, str]:
@@ -166,7 +166,7 @@ class TestJobWithProfile:
         row = put(lab, actor, k80="1")
         specs = [{"pool": lab.pool.name, "gpus": 1, "profile": name} for name in ("gru", None)]
         made = submit_jobs(tenant=lab.tenants["a"], user=None, specs=specs, now=lambda _: lab.now())
-        read = list(Job.objects.filter(pk__in=[job.pk for job in made.jobs]).order_by("id"))
+        read = list(Job.objects.filter(pk__in=[job.pk for job in made.row]).order_by("id"))
         assert [job.profile_id for job in read] == [row.pk, None]
         assert [job.gpu_types for job in read] == [["k80"], []]
         assert VirtualWork.objects.count() == 2

@@ -157,12 +157,12 @@ class TestSyncNodes:
             EngineNode("n5", "v100", 5000),
             EngineNode("n6", "v100", 8),
         ]
-        done = sync_nodes(actor=actor, pool=lab.pool, there=there)
-        assert [(one.kind, one.name) for one in done.changes] == [("added", "n6")]
-        left = dict(done.left)
-        assert set(left) == {"n0001", "Gpu_01.site", "n3", "n4", "n5"}
-        assert "v100 here and a100 there" in left["n0001"]
-        assert "gres_types" in left["n3"]
+        changes, left = sync_nodes(actor=actor, pool=lab.pool, there=there)
+        assert [(one.kind, one.name) for one in changes] == [("added", "n6")]
+        reasons = dict(left)
+        assert set(reasons) == {"n0001", "Gpu_01.site", "n3", "n4", "n5"}
+        assert "v100 here and a100 there" in reasons["n0001"]
+        assert "gres_types" in reasons["n3"]
         assert names(lab.pool) == ["n0000", "n0001", "n6"]
 
     def test_keeps_gpus_that_leases_hold(self, actor: Actor) -> None:
@@ -171,14 +171,14 @@ class TestSyncNodes:
         lab.round()
         assert LeaseSlot.objects.filter(holding=True).count() == 3
         there = [EngineNode("n0000", "v100", 2, 16)]
-        done = sync_nodes(actor=actor, pool=lab.pool, there=there)
-        assert done.left == (("n0000", "leases hold 3 of its GPUs, and it has 2 there"),)
-        assert (done.changes[0].after, names(lab.pool, gpus=4, cpus=16)) == (
+        changes, left = sync_nodes(actor=actor, pool=lab.pool, there=there)
+        assert left == [("n0000", "leases hold 3 of its GPUs, and it has 2 there")]
+        assert (changes[0].after, names(lab.pool, gpus=4, cpus=16)) == (
             {"cpus": 16},
             ["n0000"],
         )
         there = [EngineNode("n0000", "v100", 3, 16)]
-        assert [one.after for one in plan_node_sync(lab.pool, there).changes] == [{"gpus": 3}]
+        assert [one.after for one in plan_node_sync(lab.pool, there)[0]] == [{"gpus": 3}]
 
 
 @pytest.mark.usefixtures("_every_round")

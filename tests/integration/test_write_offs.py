@@ -106,7 +106,7 @@ class Stage:
 
     def orphans(self) -> list[int]:
         with site_scope():
-            return [row.count for row in orphan_processes()]
+            return [len(row.orphans) for row in orphan_processes()]
 
 
 def overdue_stage() -> Stage:

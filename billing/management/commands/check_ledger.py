@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from billing.checks import LedgerCheckResult, run_checks
+from billing.checks import run_checks
+from billing.checks.base import CheckReport
+
+SHOWN = ("name", "checked", "violations", "ok")
 
 
 class Command(BaseCommand):
@@ -24,14 +26,15 @@ class Command(BaseCommand):
         """Print the results; exit with 1 after a violation."""
         results = run_checks()
         if options["json"]:
-            self.stdout.write(json.dumps([asdict(r) | {"ok": r.ok} for r in results], indent=2))
+            shown = [{name: getattr(row, name) for name in SHOWN} for row in results]
+            self.stdout.write(json.dumps(shown, indent=2))
         else:
             for result in results:
                 self._print(result)
         if not all(result.ok for result in results):
             sys.exit(1)
 
-    def _print(self, result: LedgerCheckResult) -> None:
+    def _print(self, result: CheckReport) -> None:
         verdict = "ok    " if result.ok else "BROKEN"
         self.stdout.write(f"{verdict} {result.name:28} {result.checked:>9,} checked")
         for violation in result.violations:

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-
 from portal.charts.explore.chart import Label, PageChart, Series, apart
 from portal.charts.explore.looks import QUOTA, Look, line_look
 from portal.charts.figures import percent
+from scheduling.selectors.jobs.start_estimates import Calibration
 
 P90, P50 = 90, 50
 Y = (0.0, 105.0)
 
 
-@dataclass(frozen=True, slots=True)
-class CoveragePoint:
-    """A part of the window, at its middle: shares from 0 to 1, or None if it has no estimates."""
+def coverage_chart(past: Calibration, *, pool: str) -> PageChart:
+    """Draw both shares as lines, with a dot in the middle of each step that has estimates.
 
-    at: datetime
-    by_p90: float | None
-    by_p50: float | None
-
-
-def coverage_chart(
-    points: Sequence[CoveragePoint], since: datetime, until: datetime, *, pool: str
-) -> PageChart:
-    """Draw both shares as lines; dashed lines show the shares that exact estimates would have."""
-    keys = [point.at for point in points]
+    Dashed lines show the shares that exact estimates would have.
+    """
+    half = (past.until - past.since) / len(past.steps) / 2
+    keys = [step.since + half for step in past.steps]
     shares = {
-        "before p90": [point.by_p90 for point in points],
-        "before p50": [point.by_p50 for point in points],
+        "before p90": [step.p90 for step in past.steps],
+        "before p50": [step.p50 for step in past.steps],
     }
     lines = [
         Series(
@@ -46,7 +36,7 @@ def coverage_chart(
         for place, (name, values) in enumerate(shares.items())
     ]
     exact = [
-        Series(f"{level} %", f"exact, {level} %", [since, until], [level, level], _EXACT)
+        Series(f"{level} %", f"exact, {level} %", [past.since, past.until], [level, level], _EXACT)
         for level in (P90, P50)
     ]
     labels = [

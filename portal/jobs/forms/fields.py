@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenshare_core.domain.deadlines import DeadlineClass
+from portal.common.forms import Field
 from scheduling.requests.jobs import JobRequest
 from tenants.input.errors import FieldError
 from tenants.input.requests import Shape, request_fields
@@ -82,19 +83,11 @@ class Draft(Mapping[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class SubmitField:
+class SubmitField(Field):
     """An input of the form, as templates/jobs/_submit_field.html draws it."""
 
-    name: str
-    label: str
-    hint: str
-    unit: str
-    example: str
-    kind: str
-    is_required: bool
-    value: str
-    errors: Sequence[str]
-    choices: tuple[tuple[str, str], ...] = ()  # (value, text)
+    example: str = ""
+    errors: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +115,7 @@ def submit_fields(
             unit=field.input.unit,
             example=field.input.example,
             kind="choice" if name in _CHOICES else _KINDS.get(field.shape, "text"),
-            is_required=field.is_required,
+            required=field.is_required,
             value=draft[name],
             errors=errors.get(name, ()),
             choices=_choices(name, draft[name]),

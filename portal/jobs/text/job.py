@@ -99,7 +99,7 @@ def job_context(
         "price_round": held.terms[-1].round if held and held.terms else None,
         "left_s": (_until(held.lease) - now).total_seconds() if held else 0,
         "lasts_s": held.terms[-1].lasts_s if held and held.terms else story.job.pool.lease_s,
-        "protected_s": _protected_s(held.lease) if held else 0,
+        "protected_s": held.lease.protected_s if held else 0,
         "protected": clocks.instant(_protected(held.lease, now)) if held else None,
         "lease_lines": lease_lines(held) if held else (),
     }
@@ -293,7 +293,7 @@ def job_timeline(
     job, held = story.job, live_hold(story)
     start = job.submitted_at
     if story.cut and story.holds:
-        start = story.holds[0].lease.started_at or story.holds[0].lease.granted_at
+        start = story.holds[0].lease.since
     end = job.ended_at or now
     if held is not None:
         end = max(end, _until(held.lease))
@@ -415,12 +415,6 @@ def _protected(lease: Lease, now: datetime) -> datetime | None:
     """Return until when no policy may end the lease, or None if it is not protected."""
     until = lease.protected_until
     return until if until is not None and until > now else None
-
-
-def _protected_s(lease: Lease) -> float:
-    if lease.protected_until is None:
-        return 0.0
-    return (lease.protected_until - (lease.started_at or lease.granted_at)).total_seconds()
 
 
 def lease_lines(held: LeaseView) -> tuple[LineItem, ...]:

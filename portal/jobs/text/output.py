@@ -13,6 +13,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from portal.charts.figures import thousands
+from portal.charts.notes import LineItem
 from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
 from scheduling.engine.executors.local_spec import LOG_BYTES
@@ -27,20 +28,12 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
-class JobMetric:
-    """A reported figure, formatted."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class Reported:
     """A job's report: steps done and in total (None if unknown), and its metrics."""
 
     step: int | None
     total: int | None
-    metrics: tuple[JobMetric, ...]
+    metrics: tuple[LineItem, ...]
 
     @property
     def fraction(self) -> float | None:
@@ -104,12 +97,12 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _metrics(said: dict[str, Any]) -> Iterator[JobMetric]:
+def _metrics(said: dict[str, Any]) -> Iterator[LineItem]:
     given = said.get("metrics")
     pairs = list(given.items()) if isinstance(given, dict) else []
     for name, value in pairs[:METRICS]:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            yield JobMetric(inert(str(name))[:60], _figure(value))
+            yield LineItem(inert(str(name))[:60], _figure(value))
 
 
 def _figure(value: float) -> str:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from portal.charts.figures import plural
 from scheduling.models import Job
 from scheduling.selectors.jobs.phases import STARTING
 
 
-class RunRow(NamedTuple):
-    """A profiling run and its phase."""
-
-    job: Job
-    text: str
-
-
-def run_rows(runs: Sequence[Job], phases: Mapping[int, str]) -> list[RunRow]:
-    """Return the rows of a job type's profiling runs."""
+def run_rows(runs: Sequence[Job], phases: Mapping[int, str]) -> list[tuple[Job, str]]:
+    """Return a job type's profiling runs, each with its phase."""
     return [
-        RunRow(run, STARTING if phases[run.pk] == STARTING else run.get_state_display())
-        for run in runs
+        (run, STARTING if phases[run.pk] == STARTING else run.get_state_display()) for run in runs
     ]
 
 

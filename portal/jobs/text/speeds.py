@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from evenshare_core.domain.measured_speeds import Comparison
+from evenshare_core.domain.measured_speeds import Comparison, is_settled
 from evenshare_core.units import MICROSECOND_NS, MILLISECOND_NS, ONE_MILLI, SECOND_US
 from portal.charts.figures import thousands
 from portal.charts.speeds import value_text
 from scheduling.models import Measurement, MeasurementNote
-from scheduling.selectors.speeds.measurements import MeasuredTime, Measurements
+from scheduling.selectors.speeds.measurements import Measurements
 
 Kind = MeasurementNote.Kind
 OF = {
@@ -45,15 +45,6 @@ class TimeRow:
     changes: int
     seen_at: datetime
     use: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoteLine:
-    """An event, and its job."""
-
-    at: datetime
-    text: str
-    job: Any
 
 
 def headline_of(seen: Measurements) -> str:
@@ -98,25 +89,24 @@ def time_rows(seen: Measurements) -> list[TimeRow]:
     return rows + [_row(name, one, MICROSECOND_NS, "") for name, one in costs if one is not None]
 
 
-def _iteration_row(one: MeasuredTime) -> TimeRow:
-    row = one.row
+def _iteration_row(row: Measurement) -> TimeRow:
     where = "several nodes" if row.several_nodes else "one node"
     name = f"{row.gpus} {row.gpu_type}, {where}"
-    return _row(name, one, 1, "yes" if one.counts else "not yet")
+    return _row(name, row, 1, "yes" if is_settled(row.average) else "not yet")
 
 
-def _row(name: str, one: MeasuredTime, unit_ns: int, use: str) -> TimeRow:
-    row = one.row
+def _row(name: str, row: Measurement, unit_ns: int, use: str) -> TimeRow:
     memory = f"{row.memory_bytes / 2**30:.2f} GiB" if row.memory_bytes else ""
+    spread = _percent(row.average.spread_milli)
     return TimeRow(
-        name, _time(row.mean * unit_ns), _percent(one.spread_milli), row.reports, row.iterations,
+        name, _time(row.mean * unit_ns), spread, row.reports, row.iterations,
         memory, row.restarts, row.seen_at, use,
     )  # fmt: skip # rows of what belongs together
 
 
-def note_lines(seen: Measurements) -> list[NoteLine]:
-    """Return the events, newest first."""
-    return [NoteLine(note.at, _note(note), note.job) for note in seen.notes]
+def note_lines(seen: Measurements) -> list[tuple[MeasurementNote, str]]:
+    """Return the events with their texts, newest first."""
+    return [(note, _note(note)) for note in seen.notes]
 
 
 def _note(note: MeasurementNote) -> str:

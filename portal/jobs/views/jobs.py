@@ -86,7 +86,8 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         for name, one in pools.items()
         if one and wanted.pool in ("", name) and wanted.state not in OVER
     ]
-    times = clocks_by_pool(pools_named({row.pool for row in page.rows})) if page.rows else {}
+    on_page = {row.job.pool.name for row in page.rows}
+    times = clocks_by_pool(pools_named(on_page)) if on_page else {}
     with tenant_scope(tenant.pk):
         standings = page.standings({name: clock.now.pool_at for name, clock in times.items()})
     return render(
@@ -111,7 +112,9 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "silent": silent,
             "names_pool": len(pools) > 1,
             "states": {state: _label(state) for state in read.STATES},
-            "rows": [_row(row, standings.get(row.id), times[row.pool]) for row in page.rows],
+            "rows": [
+                _row(row, standings.get(row.job.pk), times[row.job.pool.name]) for row in page.rows
+            ],
             "has_deadlines": bool(standings),
         },
     )
@@ -169,14 +172,16 @@ def _label(state: str) -> str:
 
 def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> dict[str, Any]:
     """Return a job's row, on the clock of its pool."""
-    end = row.first_started_at or row.ended_at or clock.now.pool_at
+    job = row.job
+    end = job.first_started_at or job.ended_at or clock.now.pool_at
     return {
-        "job": row,
+        "listed": row,
+        "job": job,
         "standing": standing_badge(story, clock) if story is not None else None,
-        "badge": state_badge(row.phase, is_quarantined=row.is_quarantined),
-        "submitted": clock.instant(row.submitted_at),
-        "ended": clock.instant(row.ended_at),
-        "waited_s": max(0.0, (end - row.submitted_at).total_seconds()),
+        "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine)),
+        "submitted": clock.instant(job.submitted_at),
+        "ended": clock.instant(job.ended_at),
+        "waited_s": max(0.0, (end - job.submitted_at).total_seconds()),
     }
 
 

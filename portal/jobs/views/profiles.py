@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -16,12 +15,12 @@ from portal.charts.speeds import value_text
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.forms import Field, whole
 from portal.site.request_id import request_id_of
+from scheduling.models import Profile
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.jobs.tenant_jobs import pool_names
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.speeds.measurements import overclaims_of
 from scheduling.selectors.speeds.profiles import (
-    ProfileRow,
     first_profiled,
     list_profiles,
     pool_types,
@@ -36,18 +35,6 @@ from tenants.scopes import tenant_scope
 from tenants.selectors.quotas import pools_of
 
 SPEED = "speed-"
-
-
-@dataclass(frozen=True, slots=True)
-class JobTypeRow:
-    """A job type as a row: speeds in the order of the GPU types, None if it cannot run there.
-
-    `overclaims`: the types on which it was declared faster than measured, as a text.
-    """
-
-    row: ProfileRow
-    speeds: tuple[tuple[str, str | None], ...]
-    overclaims: str
 
 
 @signed_in
@@ -124,7 +111,7 @@ def _context(
     return {
         **context,
         "types": types,
-        "rows": [_job_type_row(row, types) for row in rows],
+        "rows": [_row(row, types) for row in rows],
         "pools": names,
         "fields": [
             Field("name", "Job type", typed.get("name", ""), required=True),
@@ -137,10 +124,11 @@ def _context(
     }
 
 
-def _job_type_row(row: ProfileRow, types: list[str]) -> JobTypeRow:
-    speeds = ((kind, row.speed_milli(kind)) for kind in types)
-    return JobTypeRow(
-        row,
-        tuple((kind, None if milli is None else value_text(milli, 3)) for kind, milli in speeds),
-        ", ".join(one.gpu_type for one in overclaims_of(row.profile)),
-    )
+def _row(row: Profile, types: list[str]) -> tuple[Profile, list[tuple[str, str | None]], str]:
+    """Return a job type, its speeds by GPU type, and the types with overclaims as a text.
+
+    A speed is None if the job type cannot run there.
+    """
+    speeds = ((kind, row.speedups.get(kind)) for kind in types)
+    shown = [(kind, None if milli is None else value_text(milli, 3)) for kind, milli in speeds]
+    return row, shown, ", ".join(one.gpu_type for one in overclaims_of(row))

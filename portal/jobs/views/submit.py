@@ -152,7 +152,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
         except PendingLimitError as error:
             notice = f"{error.limit:,}"
         else:
-            return redirect("job", made.job.uid)
+            return redirect("job", made.row.uid)
     answer = _answer(form, target)
     status = 429 if wait_s else 422 if "act" in request.POST else 200
     page = _page(request, target, form, answer, notice=notice, status=status)

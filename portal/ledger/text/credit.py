@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from billing.selectors.credit import CreditState
-from portal.common.credit_text import budget_text, left_credits, run_out_text
+from billing.selectors.credit import CreditRow
+from portal.common.credit_text import account_context, run_out_text
 
 
-def credit_context(state: CreditState | None) -> dict[str, Any]:
+def credit_context(state: CreditRow | None) -> dict[str, Any]:
     """Return the data of an account; two queries if a budget applies."""
     if state is None:
         return {"state": None, "left": None, "budget": None, "run_out": ""}
-    use = state.left.period
-    return {
-        "state": state,
-        "left": left_credits(state),
-        "budget": budget_text(use) if use else None,
-        "run_out": run_out_text(state),
-    }
+    return {**account_context(state), "run_out": run_out_text(state)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -21,27 +21,23 @@ ZERO = Decimal(0)
 LINES = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """A side of a transfer, as visible to the viewer."""
+def visible_entries(
+    row: LedgerRow, visibility: Visibility | None, tenant: int
+) -> list[LedgerEntry]:
+    """Return the entries of a transfer: the tenant, visible tenants, and the sum of the others.
 
-    name: str
-    amount: Decimal
-    here: bool = False
-
-
-def visible_entries(row: LedgerRow, visibility: Visibility | None, tenant: int) -> list[Side]:
-    """Return the entries of a transfer: the tenant, visible tenants, and the sum of the others."""
+    Their `tenant` is the visible name.
+    """
     sides, hidden = [], ZERO
     for entry in row.entries:
         name = _name(entry, row.code, visibility, tenant)
         if name:
-            sides.append(Side(name, entry.amount, here=entry.tenant_id == tenant))
+            sides.append(replace(entry, tenant=name))
         else:
             hidden += entry.amount
     if hidden:
-        sides.append(Side("other tenants", hidden))
-    return sorted(sides, key=lambda side: (not side.here, side.amount))
+        sides.append(LedgerEntry(None, "other tenants", hidden))
+    return sorted(sides, key=lambda side: (side.tenant_id != tenant, side.amount))
 
 
 def _name(entry: LedgerEntry, code: str, visibility: Visibility | None, tenant: int) -> str:
@@ -175,8 +171,8 @@ def _row(
     }
 
 
-def _entries_note(sides: Sequence[Side]) -> Note:
-    return credit_note("All sides of the transfer", [(side.name, side.amount) for side in sides])
+def _entries_note(sides: Sequence[LedgerEntry]) -> Note:
+    return credit_note("All sides of the transfer", [(side.tenant, side.amount) for side in sides])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import NamedTuple
@@ -76,23 +76,14 @@ def counterparty_rows(
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodRow:
-    """A period of the table, with the balance at its end."""
-
-    total: PeriodTotal
-    text: str
-    balance: Decimal
-
-
 def period_rows(
     periods: Iterable[PeriodTotal], opening: Decimal, period: StatementPeriod
-) -> list[PeriodRow]:
-    """Return the periods in time order, each with its balance."""
+) -> list[tuple[PeriodTotal, str, Decimal]]:
+    """Return the periods in time order, each with its name and the balance at its end."""
     rows, balance = [], opening
     for total in periods:
         balance += total.net
-        rows.append(PeriodRow(total, period_text(total.begins_at, period), balance))
+        rows.append((total, period_text(total.begins_at, period), balance))
     return rows
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +14,10 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
+from billing.models import Account
 from billing.requests import GiftRequest
 from billing.selectors.accounts import LedgerRow, account_summary, ledger_page, ledger_row
-from billing.selectors.balances import Balance, balances
+from billing.selectors.balances import accounts_of
 from billing.selectors.clock import book_now
 from billing.selectors.credit import credit_states, ids_of, receivers, transfer_wishes
 from billing.selectors.hours import account_hours
@@ -92,7 +92,7 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
         query = request.GET.urlencode()
         return redirect(reverse("ledger", args=[who.home.slug]) + (f"?{query}" if query else ""))
     with site_scope():
-        books = [_book(balances(book), book) for book in sorted(all_books())]
+        books = [_book(accounts_of(book), book) for book in sorted(all_books())]
     context = {
         "books": books,
         "count": sum(len(book["rows"]) for book in books),
@@ -103,13 +103,13 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
     return render(request, "ledger/accounts.html", context)
 
 
-def _book(rows: list[Balance], book: str) -> dict[str, Any]:
+def _book(rows: list[Account], book: str) -> dict[str, Any]:
     """Return a book's accounts, rounded so that the printed amounts add up."""
     shown = apportion([row.balance for row in rows])
     return {
         "name": book,
         "pools": pools_of_book(book),
-        "rows": [replace(row, balance=part) for row, part in zip(rows, shown, strict=True)],
+        "rows": [(row.tenant, part) for row, part in zip(rows, shown, strict=True)],
         "total": sum((row.balance for row in rows), ZERO),
     }
 
@@ -126,11 +126,11 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     since = pool_now(facts).pool_at - PERIOD
     with tenant_scope(tenant.pk):
         summary = account_summary(tenant.pk, facts.book, since=since)
-        page = ledger_page(tenant.pk, facts.book, before=key_asked(request))
+        moves, older = ledger_page(tenant.pk, facts.book, before=key_asked(request))
         hours = account_hours(tenant.pk, facts.book, since=since + PERIOD - WEEK)
-        visibilities = _visibilities(request, page.rows)
-    times = _row_clocks(facts, page.rows)
-    rows = ledger_rows(page.rows, visibilities, tenant.pk, times)
+        visibilities = _visibilities(request, moves)
+    times = _row_clocks(facts, moves)
+    rows = ledger_rows(moves, visibilities, tenant.pk, times)
     context = {
         **links,
         "pool": facts,
@@ -143,8 +143,8 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         else None,
         "rows": rows,
         "printed_net": sum((row["net"] for row in rows), ZERO),
-        "sums": {key: sum((getattr(r, key) or ZERO for r in page.rows), ZERO) for key in SUMMED},
-        "older": page.next_before,
+        "sums": {key: sum((getattr(r, key) or ZERO for r in moves), ZERO) for key in SUMMED},
+        "older": older,
         "paged": key_asked(request) is not None,
         "live": "before" not in request.GET,
     }

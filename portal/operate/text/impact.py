@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
-from evenshare_core.money.fixed_point import to_credits
 from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantBadge
 from scheduling.services.quota_impact import Impact
-from scheduling.services.round_impact import ImpactRow
+from scheduling.services.round_impact import ImpactRow, RoundImpact
 from scheduling.services.settings_impact import SettingsImpact
 
 _UNKNOWN = "The next round cannot be estimated."
+# The names of the fields of `RoundCounts`, in their order.
+COUNTED = ("Leases granted", "Leases renewed", "Leases ended", "Jobs queued after it")
 NAMED = 3
 MOVED_RHO = 0.005
+AnyImpact = TypeVar("AnyImpact", bound=RoundImpact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,28 @@ class ImpactLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
-    """The estimate as the page shows it; `digest` identifies its draft."""
+class Preview(Generic[AnyImpact]):
+    """The estimate of other quotas or settings as the page shows it.
 
-    impact: Impact
+    `digest` identifies a draft of quotas, which changes `cells` of them.
+    """
+
+    impact: AnyImpact
     sentence: str
     rows: tuple[ImpactLine, ...]
-    digest: str
-    cells: int
     unchanged: int
+    digest: str = ""
+    cells: int = 0
 
     @property
     def several(self) -> bool:
         """Return whether the round has rows of several GPU types."""
         return _several(self.impact.rows)
+
+    @property
+    def counts(self) -> Iterator[tuple[str, int, int]]:
+        """Yield labels and numbers of the round, without and with the change."""
+        return zip(COUNTED, self.impact.before, self.impact.after, strict=True)
 
     @property
     def unchanged_text(self) -> str:
@@ -61,64 +70,22 @@ class Preview:
         return f"{plural(self.unchanged, *stay)} unchanged."
 
 
-@dataclass(frozen=True, slots=True)
-class CountMove:
-    """A figure of the round, before and after."""
-
-    label: str
-    before: int
-    after: int
-
-
-class PriceLine(NamedTuple):
-    """The price of a GPU type after the round, in credits per GPU-hour, before and after."""
-
-    gpu_type: str
-    before: Decimal
-    after: Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsPreview:
-    """The estimate of other settings as the page shows it."""
-
-    impact: SettingsImpact
-    sentence: str
-    counts: tuple[CountMove, ...]
-    prices: tuple[PriceLine, ...]
-    rows: tuple[ImpactLine, ...]
-    unchanged: int
-
-    @property
-    def several(self) -> bool:
-        """Return whether the round has rows of several GPU types."""
-        return _several(self.impact.rows)
-
-
-def settings_preview(impact: SettingsImpact, badges: Mapping[int, TenantBadge]) -> SettingsPreview:
+def settings_preview(
+    impact: SettingsImpact, badges: Mapping[int, TenantBadge]
+) -> Preview[SettingsImpact]:
     """Return the impact with the rows that differ, largest change first."""
     rows = [ImpactLine(badges[row.tenant], row, False) for row in impact.rows]
     shown = sorted(
         (row for row in rows if _matters(row.row)),
         key=lambda line: (-abs(line.moves), line.badge.name, line.row.gpu_type),
     )
-    counts = (
-        CountMove("Leases granted", impact.before.granted, impact.after.granted),
-        CountMove("Leases renewed", impact.before.renewed, impact.after.renewed),
-        CountMove("Leases ended", impact.before.ended, impact.after.ended),
-        CountMove("Jobs queued after it", impact.waiting.before, impact.waiting.after),
-    )
-    prices = tuple(
-        PriceLine(one.gpu_type, to_credits(one.before_micro), to_credits(one.after_micro))
-        for one in impact.prices
-    )
     sentence = _settings_sentence(impact, shown)
-    return SettingsPreview(impact, sentence, counts, prices, tuple(shown), len(rows) - len(shown))
+    return Preview(impact, sentence, tuple(shown), len(rows) - len(shown))
 
 
 def preview(
     impact: Impact, badges: Mapping[int, TenantBadge], types: Mapping[int, str], digest: str
-) -> Preview:
+) -> Preview[Impact]:
     """Return the impact with the rows that differ or were edited, largest change first."""
     edited = {(key[0], types[key[1]]) for key in impact.plan.keys}
     rows = [
@@ -128,14 +95,8 @@ def preview(
     ]
     shown = [row for row in rows if row.edited or _matters(row.row)]
     shown.sort(key=lambda line: (-abs(line.moves), not line.edited, line.badge.name))
-    return Preview(
-        impact,
-        _sentence(impact, shown),
-        tuple(shown),
-        digest,
-        len(impact.plan.keys),
-        len(rows) - len(shown),
-    )
+    unchanged, cells = len(rows) - len(shown), len(impact.plan.keys)
+    return Preview(impact, _sentence(impact, shown), tuple(shown), unchanged, digest, cells)
 
 
 def _matters(row: ImpactRow) -> bool:

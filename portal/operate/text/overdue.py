@@ -10,8 +10,8 @@ from django.urls import reverse
 
 from portal.charts.figures import duration, plural
 from portal.operate.text.alerts import Alert
+from scheduling.models import ExecutorHealth
 from scheduling.selectors.operate.overdue import (
-    OrphanProcesses,
     OverdueLease,
     OverduePool,
     StopAnswer,
@@ -77,16 +77,18 @@ def overdue_alert(row: OverduePool) -> Alert:
     )
 
 
-def orphans_alert(row: OrphanProcesses) -> Alert:
+def orphans_alert(row: ExecutorHealth) -> Alert:
     """Return the alert of processes without a lease, which use GPUs that other jobs may hold."""
-    verb = "still runs" if row.count == 1 else "still run"
+    pool, count = row.pool.name, len(row.orphans)
+    since = datetime.fromisoformat(min(row.orphans.values()))
+    verb = "still runs" if count == 1 else "still run"
     return Alert(
-        f"orphans-{row.pool}",
+        f"orphans-{pool}",
         "bad",
         "Processes without a lease",
-        f"{plural(row.count, 'process', 'processes')} of {row.pool} {verb} although the lease"
-        f" has ended, since {row.since:%H:%M} UTC, wall time.",
+        f"{plural(count, 'process', 'processes')} of {pool} {verb} although the lease"
+        f" has ended, since {since:%H:%M} UTC, wall time.",
         "Each round asks the engine to stop processes without a lease. If one stays, kill it on"
         " its node: other jobs may get its GPUs.",
-        reverse("operate-health", args=[row.pool]),
+        reverse("operate-health", args=[pool]),
     )

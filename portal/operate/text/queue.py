@@ -13,9 +13,9 @@ from portal.common.credit_text import budget_text
 from portal.operate.text.alerts import Alert
 from portal.operate.text.machine import machine_alerts
 from portal.operate.text.overdue import orphans_alert, overdue_alert
-from portal.site.unreadable import UnreadableRows, unreadable_rows
+from portal.site.unreadable import unreadable_rows
 from scheduling.engine.clock import silent_s
-from scheduling.models import Node
+from scheduling.models import ExecutorHealth, Job, Node, RoundFailure, RoundSealing
 from scheduling.selectors.operate import console as operate
 from scheduling.selectors.operate.overdue import orphan_processes, overdue_pools
 from scheduling.selectors.pools.executors import is_refusal
@@ -24,12 +24,13 @@ from scheduling.selectors.pools.nodes import NodeStatus, unavailable_nodes
 from scheduling.selectors.rounds.sealing import (
     BREAK,
     DAMAGE,
-    ChainFindings,
-    FailedSealing,
-    sealing_problems,
+    RoundFindings,
+    findings_of,
+    sealings,
 )
 from scheduling.selectors.rounds.worker import round_activity
-from tenants.selectors.credit import UsedBudget, used_up_budgets
+from tenants.models import Budget
+from tenants.selectors.credit import PeriodUse, used_up_budgets
 
 # Beat wakes the worker every second; on a busy machine it may take longer.
 WORKER_SILENT_S = 30
@@ -55,31 +56,32 @@ def queue(
         *(overdue_alert(row) for row in overdue_pools(pools, now)),
         *(orphans_alert(row) for row in orphan_processes()),
         *(_quarantined(row) for row in quarantined),
-        *(_unreadable(kind, with_jobs=with_jobs) for kind in unreadable_rows()),
+        *(_unreadable(*kind, with_jobs=with_jobs) for kind in unreadable_rows().items()),
         *(
             _off(row)
             for row in sorted(unavailable_nodes(), key=lambda row: row.effective == "drained")
         ),
         *(_excess(row) for row in operate.quotas_above_capacity(dict(now))),
         *(_spent(row) for row in operate.spent_budgets()),
-        *(_used_up(row) for row in used_up_budgets(_now_by_book(pools, now))),
+        *(_used_up(*row) for row in used_up_budgets(_now_by_book(pools, now))),
         *(alert for facts in pools if (alert := _paused(facts)) is not None),
     ]
 
 
-def _failing(row: operate.PoolFailure) -> Alert:
+def _failing(row: RoundFailure) -> Alert:
+    pool = row.pool.name
     return Alert(
-        f"failing-{row.pool}",
+        f"failing-{pool}",
         "bad",
         "Rounds fail",
-        f"{plural(row.count, 'round')} of {row.pool} failed since {row.first_at:%H:%M} UTC,"
+        f"{plural(row.count, 'round')} of {pool} failed since {row.first_at:%H:%M} UTC,"
         " wall clock.",
         f"{row.error} Leases stay; running jobs go on at their last price.",
-        reverse("operate-health", args=[row.pool]),
+        reverse("operate-health", args=[pool]),
     )
 
 
-def _damaged(row: operate.DamagedRounds) -> Alert:
+def _damaged(row: RoundFindings) -> Alert:
     verb = "is" if row.count == 1 else "are"
     return Alert(
         f"damaged-{row.pool}",
@@ -95,15 +97,15 @@ def _damaged(row: operate.DamagedRounds) -> Alert:
 
 def _chained() -> list[Alert]:
     """Return alerts of sealed rounds, first of those that do not follow from the one before."""
-    failures, findings = sealing_problems()
+    rows = sealings()
     return [
-        *(_broken(row) for row in findings if row.kind == BREAK),
-        *(_unsealed(row) for row in failures),
-        *(_sealed_damaged(row) for row in findings if row.kind == DAMAGE),
+        *(_broken(one) for row in rows for one in findings_of(row, BREAK)),
+        *(_unsealed(row) for row in rows if row.failure),
+        *(_sealed_damaged(one) for row in rows for one in findings_of(row, DAMAGE)),
     ]
 
 
-def _broken(row: ChainFindings) -> Alert:
+def _broken(row: RoundFindings) -> Alert:
     verb = "does" if row.count == 1 else "do"
     return Alert(
         f"broken-{row.pool}",
@@ -116,18 +118,19 @@ def _broken(row: ChainFindings) -> Alert:
     )
 
 
-def _unsealed(row: FailedSealing) -> Alert:
+def _unsealed(row: RoundSealing) -> Alert:
+    pool, number = row.pool.name, row.number + 1
     return Alert(
-        f"unsealed-{row.pool}",
+        f"unsealed-{pool}",
         "bad",
         "Rounds not sealed",
-        f"Round {row.number} of {row.pool} and later rounds cannot be sealed.",
+        f"Round {number} of {pool} and later rounds cannot be sealed.",
         f"{row.failure} Rounds go on; tenants cannot verify them until this is fixed.",
-        reverse("round", args=[row.pool, row.number]),
+        reverse("round", args=[pool, number]),
     )
 
 
-def _sealed_damaged(row: ChainFindings) -> Alert:
+def _sealed_damaged(row: RoundFindings) -> Alert:
     verb = "was" if row.count == 1 else "were"
     return Alert(
         f"sealed-damaged-{row.pool}",
@@ -179,10 +182,11 @@ def orders_label(error: str) -> str:
 
 def _executors(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Alert]:
     """Return alerts of leases that vanished at once, of failing engines, and of delayed orders."""
-    down, frozen = operate.executor_problems()
-    silent = {row.pool for row in down}
+    failing = operate.failing_executors()
+    down = [row for row in failing if row.open_until is not None]
+    silent = {row.pool.name for row in down}
     return [
-        *(_frozen(row) for row in frozen),
+        *(_frozen(row, row.frozen_since) for row in failing if row.frozen_since is not None),
         *(_down(row) for row in down),
         # Delayed orders to a failing engine do not get a second alert.
         *(
@@ -193,34 +197,36 @@ def _executors(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[
     ]
 
 
-def _frozen(row: operate.FrozenLosses) -> Alert:
+def _frozen(row: ExecutorHealth, since: datetime) -> Alert:
+    pool = row.pool.name
     then = (
         "Their loss is accepted: the next round ends them."
-        if row.accepted
+        if set(row.missing) <= set(row.accepted)
         else "Because many are missing at once, they do not count as lost. An operator can"
         " accept their loss."
     )
     return Alert(
-        f"frozen-{row.pool}",
+        f"frozen-{pool}",
         "bad",
         "Leases missing",
-        f"{thousands(row.missing)} of {plural(row.launched, 'lease')} of {row.pool} are not listed"
+        f"{thousands(len(row.missing))} of {plural(row.launched, 'lease')} of {pool} are not listed"
         " by its executor.",
-        f"Since {row.since:%H:%M} UTC, wall clock. {then}",
-        reverse("operate-health", args=[row.pool]),
+        f"Since {since:%H:%M} UTC, wall clock. {then}",
+        reverse("operate-health", args=[pool]),
     )
 
 
-def _down(row: operate.FailingExecutor) -> Alert:
+def _down(row: ExecutorHealth) -> Alert:
+    pool = row.pool.name
     return Alert(
-        f"down-{row.pool}",
+        f"down-{pool}",
         "bad",
         executor_label(row.error),
-        f"The executor of {row.pool} failed {plural(row.failures, 'time')} in a row since"
-        f" {row.since:%H:%M} UTC, wall clock.",
+        f"The executor of {pool} failed {plural(row.failures, 'time')} in a row since"
+        f" {row.failing_since or row.open_until:%H:%M} UTC, wall clock.",
         f"{row.error.rstrip('.')}. The portal retries every 30 seconds, later every five minutes;"
         " leases stay, and none counts as lost.",
-        reverse("operate-health", args=[row.pool]),
+        reverse("operate-health", args=[pool]),
     )
 
 
@@ -236,27 +242,26 @@ def _stuck(row: operate.StuckIntents) -> Alert:
     )
 
 
-def _quarantined(row: operate.QuarantinedJob) -> Alert:
+def _quarantined(row: Job) -> Alert:
     return Alert(
         f"aside-{row.uid}",
         "warn",
         "Job quarantined",
-        f"The policy of {row.pool} fails with {row.name} of {row.tenant}.",
-        f"{row.why} Rounds skip it until an operator releases it.",
+        f"The policy of {row.pool.name} fails with {row.name} of {row.tenant.name}.",
+        f"{row.quarantine} Rounds skip it until an operator releases it.",
         reverse("job", args=[row.uid]),
         release=reverse("operate-release", args=[row.uid]),
     )
 
 
-def _unreadable(kind: UnreadableRows, *, with_jobs: bool) -> Alert:
-    row, why = next(iter(kind.why.items()))
-    count = len(kind.why)
+def _unreadable(what: str, rows: Mapping[str, str], *, with_jobs: bool) -> Alert:
+    row, why = next(iter(rows.items()))
     named = f"The last one: {row}: {why}. " if with_jobs else ""
     return Alert(
-        f"unreadable-{'-'.join(kind.what.split())}",
+        f"unreadable-{'-'.join(what.split())}",
         "warn",
         "Rows unreadable",
-        f"{plural(count, 'row')} with the {kind.what} cannot be read.",
+        f"{plural(len(rows), 'row')} with the {what} cannot be read.",
         f"{named}Pages skip it. The database was changed from outside the portal: compare with a"
         " backup.",
         reverse("job", args=[row]) if with_jobs else reverse("operate"),
@@ -293,14 +298,16 @@ def _excess(row: operate.QuotaExcess) -> Alert:
     )
 
 
-def _spent(row: operate.SpentBudget) -> Alert:
+def _spent(row: Budget) -> Alert:
+    tenant = row.tenant.slug
     return Alert(
-        f"spent-{row.tenant}-{row.book}",
+        f"spent-{tenant}-{row.book}",
         "warn",
         "Credit limit reached",
-        f"{row.tenant} has no spendable credits in {row.book}.",
-        f"Its limit is {credits_text(row.limit)}. Running jobs go on; borrowing has stopped.",
-        reverse("operate-tenant", args=[row.tenant]),
+        f"{tenant} has no spendable credits in {row.book}.",
+        f"Its limit is {credits_text(row.credit_limit)}. Running jobs go on; borrowing has"
+        " stopped.",
+        reverse("operate-tenant", args=[tenant]),
     )
 
 
@@ -310,18 +317,18 @@ def _now_by_book(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> dic
     return {facts.book: now[facts.id] for facts in oldest_last}
 
 
-def _used_up(row: UsedBudget) -> Alert:
-    shown = budget_text(row.use)
+def _used_up(row: Budget, use: PeriodUse) -> Alert:
+    tenant, shown = row.tenant, budget_text(use)
     what = "Borrowing has stopped" if shown.stops else "Borrowing continues"
     return Alert(
-        f"used-{row.slug}-{row.book}",
+        f"used-{tenant.slug}-{row.book}",
         "warn",
         "Budget used up",
-        f"{row.tenant} used {shown.percent_text} of its budget in {row.book}.",
+        f"{tenant.name} used {shown.percent_text} of its budget in {row.book}.",
         f"Of {credits_text(shown.amount)} credits for {shown.first} to {shown.last},"
         f" {credits_text(shown.spent)} are spent and {credits_text(shown.committed)} committed."
         f" {what}; when it is used up: {shown.action}.",
-        reverse("operate-credit-terms", args=[row.slug, row.book]),
+        reverse("operate-credit-terms", args=[tenant.slug, row.book]),
     )
 
 

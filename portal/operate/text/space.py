@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import date
-
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import LineItem, Stat
 from scheduling.selectors.rounds.space import DaySpace, RoundSpace
@@ -14,35 +11,22 @@ MB = 10**6
 ROWS = 14
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceRow:
-    """A day of stored rounds; sizes in MB, empty if there are none."""
-
-    day: date
-    rounds: int
-    database: str
-    files: str
-    both: str
-
-
 def megabytes(size: int) -> str:
     """Return bytes as MB, with three decimals if below 10 MB."""
     return thousands(size / MB, 1 if size >= 10 * MB else 3)
 
 
-def space_rows(space: RoundSpace) -> list[SpaceRow]:
-    """Return the newest days as rows."""
-    return [_row(day) for day in space.days[:ROWS]]
-
-
-def _row(day: DaySpace) -> SpaceRow:
-    return SpaceRow(
-        day=day.day,
-        rounds=day.rounds,
-        database=megabytes(day.database) if day.database else "",
-        files=megabytes(day.files) if day.files else "",
-        both=megabytes(day.bytes),
-    )
+def space_rows(space: RoundSpace) -> list[tuple[DaySpace, str, str, str]]:
+    """Return the newest days, each with its MB in the database, in files, and in both."""
+    return [
+        (
+            day,
+            megabytes(day.database) if day.database else "0",
+            megabytes(day.files) if day.files else "0",
+            megabytes(day.bytes),
+        )
+        for day in space.days[:ROWS]
+    ]
 
 
 def space_stats(space: RoundSpace, keep_days: int) -> list[Stat]:

@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 from portal.charts.figures import plural, thousands
-from portal.common.verify import DIGITS, came_out, stretch
+from portal.common.verify import came_out, stretch
 from scheduling.selectors.rounds.verifications import SaidVerification
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyingTenant:
-    """A tenant's last verification: its subject, the head, and the result. Times are wall time."""
-
-    tenant: str
-    said_at: datetime
-    what: str
-    checked: str
-    head: str
-    outcome: str
-    is_wrong: bool
 
 
 def verify_title(rows: Sequence[SaidVerification], tenants: int) -> str:
@@ -32,20 +17,13 @@ def verify_title(rows: Sequence[SaidVerification], tenants: int) -> str:
     return f"{thousands(verifying)} of {plural(tenants, 'tenant')} verified"
 
 
-def verify_rows(rows: Sequence[SaidVerification]) -> list[VerifyingTenant]:
-    """Return the table's rows, in the given order."""
-    return [
-        VerifyingTenant(
-            tenant=row.tenant_name,
-            said_at=row.said_at,
-            what=_what(row),
-            checked=plural(row.checked, "round" if row.last is not None else "amount"),
-            head=f"{plural(row.size, 'round')}, {row.root[:DIGITS]}…",
-            outcome=came_out(row),
-            is_wrong=row.findings > 0,
-        )
-        for row in rows
-    ]
+def verify_rows(rows: Sequence[SaidVerification]) -> list[tuple[SaidVerification, str, str, str]]:
+    """Return each verification with its subject, the recomputed parts, and the result."""
+    return [(row, _what(row), plural(row.checked, _unit(row)), came_out(row)) for row in rows]
+
+
+def _unit(row: SaidVerification) -> str:
+    return "round" if row.last is not None else "amount"
 
 
 def _what(row: SaidVerification) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import urlencode
 
 from portal.common.forms import text, whole
-from portal.operate.text.audit import Difference, action_text, differences
+from portal.operate.text.audit import action_text, differences
 from portal.operate.views.console import console_read, page
-from tenants.audit import AuditFilter, AuditRow, audit_page
+from tenants.audit import PAGE, audit_page
 from tenants.scopes import site_scope
 
 # The first part of an action's name, with the text of its filter.
@@ -32,15 +31,6 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """A record as the page shows it."""
-
-    record: AuditRow
-    text: str
-    differences: tuple[Difference, ...]
-
-
 @console_read
 def log(request: HttpRequest) -> HttpResponse:
     """Show the newest records first, paged by key."""
@@ -49,10 +39,9 @@ def log(request: HttpRequest) -> HttpResponse:
         asked["action"] = ""
     before = whole(request.GET.get("before"))
     with site_scope():
-        records, more = audit_page(AuditFilter(**asked), before_id=before)
+        records, more = audit_page(**asked, before_id=before, limit=PAGE)
     rows = [
-        AuditEntry(row, action_text(row.action), tuple(differences(row.before, row.after)))
-        for row in records
+        (row, action_text(row.action), list(differences(row.before, row.after))) for row in records
     ]
     query = urlencode({name: value for name, value in asked.items() if value})
     context: dict[str, Any] = {

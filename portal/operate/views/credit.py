@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -14,7 +13,7 @@ from django.shortcuts import redirect
 from billing.requests import AllowanceRequest, CreditTermsRequest
 from billing.selectors.clock import book_now
 from billing.selectors.credit import (
-    CreditState,
+    CreditRow,
     all_credit_books,
     credit_states,
     transfer_wishes,
@@ -25,9 +24,7 @@ from billing.services.transfers import approve_transfer, refuse_transfer
 from portal.common.credit_text import (
     ACTIONS,
     PERIODS,
-    BudgetText,
-    budget_text,
-    left_credits,
+    account_context,
     run_out_text,
 )
 from portal.common.forms import day_typed, request_inputs, text, typed_request
@@ -49,15 +46,6 @@ CHOICES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AccountRow:
-    """A tenant's row."""
-
-    state: CreditState
-    left: Decimal | None
-    budget: BudgetText | None
-
-
 @credit_console
 def accounts(request: HttpRequest) -> HttpResponse:
     """Show every account with its limit and budget, and the requested transfers."""
@@ -71,7 +59,7 @@ def accounts(request: HttpRequest) -> HttpResponse:
             return redirect("operate-credit")
     with site_scope():
         books = [
-            {"name": book, "rows": [_row(state) for state in credit_states(book, book_now(book))]}
+            {"name": book, "rows": list(map(account_context, credit_states(book, book_now(book))))}
             for book in all_credit_books()
         ]
         wishes, _ = transfer_wishes(None)
@@ -84,11 +72,6 @@ def accounts(request: HttpRequest) -> HttpResponse:
         "viewer_name": actor_of(request).user.get_username(),
     }
     return page(request, "credit.html", context, key="credit", status=422 if trouble else 200)
-
-
-def _row(state: CreditState) -> AccountRow:
-    use = state.left.period
-    return AccountRow(state, left_credits(state), budget_text(use) if use else None)
 
 
 def _decide(request: HttpRequest) -> str:
@@ -158,15 +141,13 @@ def _terms_context(
     with site_scope():
         state = next(iter(credit_states(book, book_now(book), tenants=[tenant.pk])), None)
         said = run_out_text(state) if state else ""
-    use = state.left.period if state else None
     of_terms, of_allowance = do == "terms", do == "allowance"
     return {
         "tenant": tenant,
         "book": book,
         "balance": state.balance if state else Decimal(0),
         "reserved": state.reserved if state else Decimal(0),
-        "left": left_credits(state) if state else None,
-        "budget": budget_text(use) if use else None,
+        **(account_context(state) if state else {"left": None, "budget": None}),
         "run_out": said,
         "may_keep": may_keep(request),
         "trouble": errors.get("", "") or errors.get("do", "") or errors.get("book", ""),
@@ -187,11 +168,11 @@ def _terms_context(
     }
 
 
-def _present(state: CreditState | None) -> dict[str, str]:
+def _present(state: CreditRow | None) -> dict[str, str]:
     """Return the form's fields with the stored values."""
     if state is None:
         return {}
-    budget = state.budget
+    budget = state.terms
     begins, ends = budget.period_starts_at, budget.period_ends_at
     return {
         "credit_limit": _plain(budget.credit_limit),

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from evenshare_core.units import MILLISECOND_US
 from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import LineItem, Stat
 from portal.charts.page import LATE, PAUSED
@@ -27,7 +28,7 @@ from portal.operate.views.console import (
     tell,
 )
 from portal.site.context import line_of, verify_last_command
-from scheduling.models import Pool
+from scheduling.models import Pool, Round, RoundFailure
 from scheduling.requests.leases import EndLeaseRequest
 from scheduling.selectors.operate import console as operate
 from scheduling.selectors.operate.losses import frozen_leases
@@ -67,14 +68,14 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _accept_losses(request: HttpRequest, pool: Pool) -> str:
-    done = accept_losses(
+    leases, is_new = accept_losses(
         actor=actor_of(request),
         pool=pool,
         reason=text(request.POST, "reason"),
         seen=text(request.POST, "seen"),
     )
-    said = f"the next round of {pool.name} ends {plural(done.leases, 'lease')} as lost."
-    return f"Accepted: {said}" if done.is_new else Unchanged(f"Already accepted: {said}")
+    said = f"the next round of {pool.name} ends {plural(leases, 'lease')} as lost."
+    return f"Accepted: {said}" if is_new else Unchanged(f"Already accepted: {said}")
 
 
 def _end_lease(request: HttpRequest, pool: Pool) -> str:
@@ -99,20 +100,20 @@ ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {
 def _show(
     request: HttpRequest, facts: PoolFacts, pool: Pool, errors: dict[str, str]
 ) -> HttpResponse:
-    name = facts.name
     now = pool_now(facts).pool_at
     with site_scope():
         overdue = [overdue_row(row, now) for row in overdue_leases(pool, now, facts.clock.scale)]
         rounds = operate.last_rounds(facts.id)
-        failure = next((row for row in operate.pool_failures() if row.pool == name), None)
+        failure = next((row for row in operate.pool_failures() if row.pool_id == facts.id), None)
         stuck = operate.stuck_intents([facts], {facts.id: now})
-        down, _ = operate.executor_problems()
+        failing = operate.failing_executors()
         frozen = frozen_leases(facts.id)
         quarantined = operate.quarantined_jobs(facts.id)
         space = round_space(facts.id, facts.wall.date())
         tenants = pool_tenants(facts.id)
         verified = verifying_tenants(facts.id, tenants)
-    failing = next((row for row in down if row.pool == name), None)
+    down = next((row for row in failing if row.open_until and row.pool_id == facts.id), None)
+    took = [(row.snapshot_us // MILLISECOND_US, row.decide_us // MILLISECOND_US) for row in rounds]
     times = clocks(facts, [(row.at, row.wall_at, row.scale) for row in rounds])
     line = line_of(facts)
     context = {
@@ -123,8 +124,8 @@ def _show(
         "failure": failure,
         "stuck": stuck,
         "stuck_label": orders_label(stuck[0].error if stuck else ""),
-        "down": failing,
-        "down_label": executor_label(failing.error if failing else ""),
+        "down": down,
+        "down_label": executor_label(down.error if down else ""),
         "frozen": frozen,
         "losses": frozen.leases[:LOSSES] if frozen else (),
         "more": max(0, len(frozen.leases) - LOSSES) if frozen else 0,
@@ -134,13 +135,13 @@ def _show(
         "trouble": " ".join(errors.values()),
         "reason": text(request.POST, "reason") if errors else "",
         "quarantined": quarantined,
-        "rounds": [(row, times.instant(row.at)) for row in rounds],
-        "slowest": max((row.snapshot_ms + row.decide_ms for row in rounds), default=0),
+        "rounds": [(row, times.instant(row.at), *ms) for row, ms in zip(rounds, took, strict=True)],
+        "slowest": max(map(sum, took), default=0),
         "fallbacks": sum(bool(row.fallback) for row in rounds),
         "verify_title": verify_title(verified, len(tenants)),
         "verified": verify_rows(verified),
         "verify_command": verify_last_command(facts),
-        "stats": _stats(facts, rounds, failure),
+        "stats": _stats(facts, rounds, sorted(map(sum, took)), failure),
         "space": space,
         "space_stats": space_stats(space, settings.ROUNDS_KEEP_DAYS),
         "space_rows": space_rows(space),
@@ -157,9 +158,8 @@ def _end_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
 
 
 def _stats(
-    facts: PoolFacts, rounds: list[operate.RoundStats], failure: operate.PoolFailure | None
+    facts: PoolFacts, rounds: list[Round], times: list[int], failure: RoundFailure | None
 ) -> list[Stat]:
-    times = sorted(row.snapshot_ms + row.decide_ms for row in rounds)
     middle = times[len(times) // 2] if times else 0
     age_s = (facts.wall - facts.wall_at).total_seconds() if facts.wall_at else None
     fallbacks = [row for row in rounds if row.fallback]

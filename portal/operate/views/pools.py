@@ -27,7 +27,7 @@ from portal.operate.forms.settings import (
     policy_choices,
     setting_fields,
 )
-from portal.operate.text.impact import SettingsPreview, settings_preview
+from portal.operate.text.impact import Preview, settings_preview
 from portal.operate.views.console import (
     NOTHING_DIFFERED,
     actor_of,
@@ -46,7 +46,7 @@ from scheduling.selectors.pools.settings import posted_use, price_settings
 from scheduling.selectors.sharing.quota_promises import promise_with
 from scheduling.services import pools as change
 from scheduling.services.executors import change_executor_options
-from scheduling.services.settings_impact import settings_impact
+from scheduling.services.settings_impact import SettingsImpact, settings_impact
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import all_tenants
@@ -64,7 +64,7 @@ class SettingsRequest:
     now: PoolNow
     do: str
     errors: Mapping[str, str]
-    preview: SettingsPreview | None = None
+    preview: Preview[SettingsImpact] | None = None
 
 
 @console
@@ -157,7 +157,7 @@ def _promise(asked: SettingsRequest, policy: str, typed: Mapping[str, str]) -> Q
     )
 
 
-def _preview(request: HttpRequest, asked: SettingsRequest) -> SettingsPreview:
+def _preview(request: HttpRequest, asked: SettingsRequest) -> Preview[SettingsImpact]:
     policy = text(request.POST, "policy")
     impact = settings_impact(
         pool_id=asked.pool.pk,
@@ -171,24 +171,6 @@ def _preview(request: HttpRequest, asked: SettingsRequest) -> SettingsPreview:
     return settings_preview(impact, badges)
 
 
-@dataclass(frozen=True, slots=True)
-class PriceAtUse:
-    """A price, in credits per GPU-hour, at a use of `fraction`; None if the setting is invalid."""
-
-    text: str
-    fraction: str
-    price: Decimal | None
-
-
-@dataclass(frozen=True, slots=True)
-class PriceSettingRow:
-    """A GPU type's setting with the price at each of `USES`."""
-
-    gpu_type: str
-    fields: tuple[Field, ...]
-    at_use: tuple[PriceAtUse, ...]
-
-
 def _present_use(pool: Pool) -> dict[str, tuple[int, int]]:
     """Return used and total GPUs by type, as of the last posted prices."""
     with site_scope():
@@ -200,7 +182,8 @@ def _prices(
     pool: Pool,
     present: Mapping[str, tuple[int, int]],
     errors: Mapping[str, str],
-) -> list[PriceSettingRow]:
+) -> list[tuple[str, list[Field], list[tuple[str, str, Decimal | None]]]]:
+    """Return each GPU type, its fields, and its price at some uses: text, fraction, credits."""
     with site_scope():
         rows = price_settings(pool.pk)
     settings_rows = []
@@ -220,13 +203,11 @@ def _prices(
         used, gpus = present.get(name, (0, 0))
         if gpus:
             uses.append((f"now, {used:,} of {plural(gpus, 'GPU')} used", used, gpus))
-        prices = tuple(
-            PriceAtUse(
-                label, f"{some / whole_:.6f}", _price(amount(base), amount(theta), some, whole_)
-            )
+        prices = [
+            (label, f"{some / whole_:.6f}", _price(amount(base), amount(theta), some, whole_))
             for label, some, whole_ in uses
-        )
-        settings_rows.append(PriceSettingRow(name, tuple(inputs), prices))
+        ]
+        settings_rows.append((name, inputs, prices))
     return settings_rows
 
 

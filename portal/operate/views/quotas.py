@@ -44,7 +44,7 @@ from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_number
 from scheduling.selectors.pools.capacity import type_capacities
 from scheduling.selectors.pools.lines import PoolFacts
-from scheduling.services.quota_impact import quota_impact
+from scheduling.services.quota_impact import Impact, quota_impact
 from tenants.audit import last_record
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord
@@ -75,7 +75,7 @@ class GridRequest:
     basis: str
     added: list[Key]
     errors: dict[str, str]
-    preview: Preview | None = None
+    preview: Preview[Impact] | None = None
 
 
 @console
@@ -160,7 +160,7 @@ def _digest(request: HttpRequest, asked: GridRequest) -> str:
     return sha256(drawn_from.encode()).hexdigest()[:16]
 
 
-def _estimate(asked: GridRequest, edits: list[QuotaEdit], digest: str) -> Preview:
+def _estimate(asked: GridRequest, edits: list[QuotaEdit], digest: str) -> Preview[Impact]:
     impact = quota_impact(
         pool_id=asked.facts.id, edits=edits, since=asked.form.since, now=asked.now
     )

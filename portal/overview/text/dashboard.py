@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from billing.selectors.accounts import AccountSummary
-from evenshare_core.domain.entitlements import Mode
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.fairness.rho import rho_of, standing
 from portal.charts.deficits import DayDeficit
 from portal.charts.explore.chart import PageChart
@@ -37,7 +37,7 @@ from portal.overview.text.runs import runs_title, where
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.pools.throughput import ThroughputPoint
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint
-from scheduling.selectors.tenants.dashboard import LastRound, QuotaNow, RunningJob, WaitingJobs
+from scheduling.selectors.tenants.dashboard import LastRound, RunningJob, WaitingJobs
 from scheduling.selectors.tenants.pools import PoolUse
 from scheduling.selectors.visibility import Visibility
 
@@ -62,7 +62,7 @@ class Board:
     now: datetime
     visibility: Visibility
     last: LastRound | None
-    quotas: Sequence[QuotaNow]
+    quotas: Sequence[Entitlement]
     runs: Sequence[RunningJob]
     waits: Sequence[WaitingJobs]
     days: Sequence[ClaimHistoryPoint]
@@ -84,12 +84,12 @@ class Board:
     @property
     def own(self) -> int:
         """Return the GPUs in use within quota."""
-        return sum(run.own for run in self.runs)
+        return sum(run.lease.own for run in self.runs)
 
     @property
     def borrowed(self) -> int:
         """Return the GPUs in use above quota."""
-        return sum(run.borrowed for run in self.runs)
+        return sum(run.lease.borrowed for run in self.runs)
 
     @property
     def uses(self) -> int:
@@ -102,11 +102,12 @@ class Board:
         quota = {row.gpu_type: row.quota for row in claims}
         own: Counter[str] = Counter()
         for run in self.runs:
-            own[run.gpu_type] += run.own
-        return sum(
-            row.kept(max(0, quota.get(row.gpu_type, row.gpus) - own[row.gpu_type]))
+            own[run.lease.gpu_type.name] += run.lease.own
+        idle = {
+            row.gpu_type: max(0, quota.get(row.gpu_type, row.gpus) - own[row.gpu_type])
             for row in self.quotas
-        )
+        }
+        return sum(idle[row.gpu_type] - row.lendable(idle[row.gpu_type]) for row in self.quotas)
 
     @property
     def hourly(self) -> Decimal:
@@ -149,15 +150,15 @@ def board_context(board: Board) -> dict[str, Any]:
         "figures": figures(board),
         "wait_title": wait_title(board.waits),
         "runs_title": runs_title(board.runs, board.uses),
-        "several_types": len({run.gpu_type for run in board.runs}) > 1,
+        "several_types": len({run.lease.gpu_type_id for run in board.runs}) > 1,
         "shown": [
-            (run, where(run), (run.expires_at - board.now).total_seconds(), cost)
+            (run, where(run), (run.lease.expires_at - board.now).total_seconds(), cost)
             for run, cost in zip(shown, costs, strict=False)
         ],
         "rest": rest,
-        "rest_gpus": sum(run.gpus for run in rest),
-        "rest_own": sum(run.own for run in rest),
-        "rest_borrowed": sum(run.borrowed for run in rest),
+        "rest_gpus": sum(run.lease.gpus for run in rest),
+        "rest_own": sum(run.lease.own for run in rest),
+        "rest_borrowed": sum(run.lease.borrowed for run in rest),
         "rest_hourly": costs[-1],
         "idle": max(0, board.has - board.uses),
         "idle_text": idle_text(board),
@@ -308,7 +309,7 @@ def _owe(board: Board, who: str) -> Stat:
 def lenders_text(board: Board) -> str:
     """Return the lenders of the borrowed GPUs, as far as the viewer may know."""
     lenders = board.last.lenders if board.last else ()
-    seen = [board.visibility.of(lender.tenant) for lender in lenders]
+    seen = [board.visibility.of(tenant) for tenant, _ in lenders]
     names = [row.name for row in seen if row is not None][:NAMED]
     if not names or len(seen) != len([row for row in seen if row]):
         return "tenants with idle quota"
@@ -342,8 +343,9 @@ def hourly_note(board: Board) -> Note | None:
     """Return borrowed GPUs x price, by price."""
     by_price: dict[Decimal, int] = {}
     for run in board.runs:
-        if run.borrowed:
-            by_price[run.price] = by_price.get(run.price, 0) + run.borrowed
+        price, borrowed = run.lease.price, run.lease.borrowed
+        if borrowed:
+            by_price[price] = by_price.get(price, 0) + borrowed
     if not by_price:
         return None
     return credit_note(

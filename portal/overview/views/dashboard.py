@@ -71,8 +71,8 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             "board": board,
             "clock": clock,
             **dated_context(dated, clock, more=more_dated),
-            "first": first,
-            "first_start": start_text(first.start, clock, starts_url) if first else None,
+            "first": first[0] if first else None,
+            "first_start": start_text(first[1], clock, starts_url) if first else None,
             "lease_text": f"A lease lasts {duration(pool.lease_s)} of pool time; then a round"
             " renews it or gives the GPUs to tenants further below their fair share.",
         }

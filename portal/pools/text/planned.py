@@ -29,10 +29,12 @@ def _title(jobs: Sequence[PlannedDeadlineJob], *, more: bool) -> str:
 
 
 def _planned_row(job: PlannedDeadlineJob, times: Clocks) -> dict[str, Any]:
+    own, story = job.own or (None, None)
     return {
+        "own": own,
         "badge": badge_of(job.tenant),
         "job": job,
         "starts": times.instant(job.starts),
         "ends": times.instant(job.ends),
-        "standing": standing_badge(job.own.story, times) if job.own is not None else None,
+        "standing": standing_badge(story, times) if story is not None else None,
     }

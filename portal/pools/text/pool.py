@@ -22,6 +22,7 @@ from portal.charts.explore.uses import (
 from portal.charts.figures import clock, credits_text, gpu_hours, percent, plural, thousands
 from portal.charts.nodemap import MapHeldBack, MapLease, MapNode, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
+from portal.charts.page import LinkChoice
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.svg import Markup
 from portal.charts.tenants import HIDDEN, TenantBadge
@@ -68,15 +69,6 @@ class TypeSection:
     rows: tuple[TenantUseRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IdleReason:
-    """Why jobs are queued although GPUs are idle; `kept`: owners of quota that is not lent."""
-
-    jobs: int
-    reason: ReasonText
-    kept: str = ""
-
-
 def badges_of(view: PoolOverview) -> Badges:
     """Return badges by tenant: the largest users have their own, all others share one."""
     uses: Counter[int] = Counter()
@@ -86,15 +78,6 @@ def badges_of(view: PoolOverview) -> Badges:
             uses[claim.tenant.id] += claim.uses
             seen[claim.tenant.id] = claim.tenant
     return map_badges(seen.values(), uses)
-
-
-@dataclass(frozen=True, slots=True)
-class TypeChoice:
-    """A GPU type, or all types, as a choice for the charts."""
-
-    text: str
-    href: str
-    is_here: bool
 
 
 def history_context(
@@ -123,14 +106,14 @@ def history_context(
     return {"charts": charts, "type_choices": _type_choices(view, name, gpu_type)}
 
 
-def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[TypeChoice]:
+def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[LinkChoice]:
     """Return all types, then each type; empty if there is only one."""
     if len(view.types) < 2:
         return []
     here = reverse("pool", args=[name])
     every = [("All types", ""), *((one.name, one.name) for one in view.types)]
     return [
-        TypeChoice(
+        LinkChoice(
             text,
             f"{here}?{urlencode({'gpu_type': key})}#use" if key else f"{here}#use",
             key == chosen,
@@ -234,12 +217,17 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
     )
 
 
-def idle_reasons(view: PoolOverview, last: RoundSummary | None) -> list[IdleReason]:
-    """Return why the last round left jobs queued although GPUs are idle; most jobs first."""
+def idle_reasons(
+    view: PoolOverview, last: RoundSummary | None
+) -> list[tuple[int, ReasonText, str]]:
+    """Return why the last round left jobs queued although GPUs are idle; most jobs first.
+
+    For each reason: the number of jobs, its text, and the owners of quota that is not lent.
+    """
     if last is None or not last.waiting or not view.total("idle"):
         return []
     return [
-        IdleReason(jobs, why(code), _kept_text(view) if code == Reason.RESERVED_QUOTA else "")
+        (jobs, why(code), _kept_text(view) if code == Reason.RESERVED_QUOTA else "")
         for code, jobs in sorted(last.reasons, key=lambda item: (-item[1], item[0]))
     ]
 

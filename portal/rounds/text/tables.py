@@ -173,10 +173,10 @@ def _heading(text: str, rows: Sequence[PickRow]) -> str:
     return f"{text}: {plural(len(rows), 'lease')}, {plural(gpus, 'GPU')}"
 
 
-def _where(places: Sequence[Any]) -> str:
+def _where(places: Sequence[tuple[str, int]]) -> str:
     if len(places) == 1:
-        return str(places[0].node)
-    shown = ", ".join(f"{place.node} ({place.gpus})" for place in places[:4])
+        return places[0][0]
+    shown = ", ".join(f"{node} ({gpus})" for node, gpus in places[:4])
     return shown + (f" and {len(places) - 4} more" if len(places) > 4 else "")
 
 

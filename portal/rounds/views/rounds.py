@@ -29,7 +29,6 @@ from scheduling.selectors.rounds.bundles import read_place
 from scheduling.selectors.rounds.certificates import view_certificate
 from scheduling.selectors.rounds.lists import rounds_page
 from scheduling.selectors.rounds.one_round import RoundView, round_view
-from scheduling.selectors.rounds.verifications import ShownHead
 from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 
@@ -71,7 +70,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         view = round_view(facts.id, number, visibility)
         seen = view_certificate(view.round, visibility) if view else None
         place = read_place(facts.id, number) if view else None
-        head = ShownHead(place.size, place.root) if place else ShownHead(0, "")
+        head = (place.size, place.root) if place else (0, "")
         verify = round_panel(facts, number, head, access(request))
     if view is None:
         raise Http404

@@ -30,9 +30,7 @@ class Command(BaseCommand):
         try:
             with acting_as(options["user"]) as actor:
                 reason = options["reason"][:REASON_MAX]
-                done = accept_losses(actor=actor, pool=pool, reason=reason)
+                leases, _ = accept_losses(actor=actor, pool=pool, reason=reason)
         except InvalidInputError as error:
             raise CommandError("; ".join(one.reason for one in error.errors)) from error
-        self.stdout.write(
-            f"the next round ends {plural(done.leases, 'lease')} of {pool.name} as lost"
-        )
+        self.stdout.write(f"the next round ends {plural(leases, 'lease')} of {pool.name} as lost")

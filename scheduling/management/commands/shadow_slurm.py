@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -186,11 +187,7 @@ def _rules(options: dict[str, Any], pool: Pool | None) -> dict[str, Rules]:
     }
     rules = rules_of(given)
     if pool is not None and pool.policy in rules and not options["option"]:
-        own = rules[pool.policy]
-        rules[pool.policy] = Rules(
-            own.policy, dict(pool.options), own.round_us, own.lease_us, own.seed, own.cold_us,
-            own.checkpoint_us, own.lease_bounds_us,
-        )  # fmt: skip # rows of what belongs together
+        rules[pool.policy] = replace(rules[pool.policy], options=dict(pool.options))
     return rules
 
 

@@ -44,16 +44,16 @@ class Command(BaseCommand):
             with acting as actor:
                 there, beside = engine_nodes(pool), pools_beside(pool)
                 if actor is None:
-                    sync = plan_node_sync(pool, there, beside)
+                    changes, left = plan_node_sync(pool, there, beside)
                 else:
-                    sync = sync_nodes(actor=actor, pool=pool, there=there, beside=beside)
+                    changes, left = sync_nodes(actor=actor, pool=pool, there=there, beside=beside)
         except ExecutorError as error:
             raise CommandError(str(error)) from error
-        for change in sync.changes:
+        for change in changes:
             self.stdout.write(_line(change))
-        for name, why in sync.left:
+        for name, why in left:
             self.stderr.write(f"! {name}: {why}")
-        if not sync.changes:
+        if not changes:
             self.stdout.write("nothing to change")
         elif is_dry:
             self.stdout.write("nothing written: use --user NAME instead of --dry-run")

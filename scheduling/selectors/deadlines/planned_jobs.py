@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
@@ -15,35 +14,25 @@ READ_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class DatedJob:
-    """A job with a deadline, and its state by its last answer."""
-
-    uid: UUID
-    name: str
-    gpus: int
-    story: DeadlineStory
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedDeadlineJob:
     """A planned job as a viewer may see it. Pool time; `ends` is the end of its last lease.
 
-    `own`: its name and its deadline, or None if the viewer may not see its tenant's jobs.
+    `own`: the job and its state, or None if the viewer may not see its tenant's jobs.
     """
 
     tenant: VisibleTenant
     gpus: int
     starts: datetime
     ends: datetime
-    own: DatedJob | None
+    own: tuple[Job, DeadlineStory] | None
 
 
 def list_dated_jobs(
     pool_id: int, tenant_id: int, *, at: datetime, limit: int
-) -> tuple[list[DatedJob], bool]:
+) -> tuple[list[tuple[Job, DeadlineStory]], bool]:
     """Return a tenant's active jobs with deadlines, earliest first, and whether there are more.
 
-    `at` is pool time. At most two queries.
+    Each job comes with its state by its last answer. `at` is pool time. At most two queries.
     """
     rows = list(
         Job.objects.filter(
@@ -54,9 +43,7 @@ def list_dated_jobs(
         ).order_by("deadline_at", "submitted_at", "id")[: limit + 1]
     )
     stories = read_standings(rows, {pool_id: at})
-    dated = [
-        DatedJob(job.uid, job.name, job.gpus, stories[job.pk]) for job in rows if job.pk in stories
-    ]
+    dated = [(job, stories[job.pk]) for job in rows if job.pk in stories]
     return dated[:limit], len(rows) > limit
 
 
@@ -92,5 +79,5 @@ def _planned(
     to_come = [(max(one.starts_at, at), one.ends_at) for one in last.leases if one.ends_at > at]
     if not to_come:
         return None
-    own = DatedJob(job.uid, job.name, job.gpus, story) if visibility.jobs_of(tenant.id) else None
+    own = (job, story) if visibility.jobs_of(tenant.id) else None
     return PlannedDeadlineJob(tenant, last.gpus, to_come[0][0], to_come[-1][1], own)

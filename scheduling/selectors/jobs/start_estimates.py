@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
-from uuid import UUID
 
 import msgspec
 from django.db.models import OuterRef, Subquery
@@ -68,15 +67,6 @@ class StartView(Answer, frozen=True, rename={"at": "as_of", "until": "simulated_
     facts: Hidden[Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class FirstStart:
-    """The queued job that is expected to start first, and when."""
-
-    job: UUID
-    name: str
-    start: StartView
-
-
 def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int, StartView]:
     """Return the estimates of the newest forecast of each pool, by job. At most two queries.
 
@@ -96,7 +86,7 @@ def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int,
     return {row.job_id: _view(row, now[row.pool_id]) for row in shown}
 
 
-def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> FirstStart | None:
+def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> tuple[Job, StartView] | None:
     """Return the queued job of a tenant that is expected to start first. A single query.
 
     It has the earliest p50 in the pool's newest forecast, among the estimates whose p90 is after
@@ -111,7 +101,7 @@ def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> FirstStart | 
         p50__isnull=False,
     ).exclude(p90__lte=now)
     row = queued.select_related("job", "forecast").order_by("p50", "p90", "job_id").first()
-    return FirstStart(row.job.uid, row.job.name, _view(row, now)) if row else None
+    return (row.job, _view(row, now)) if row else None
 
 
 def _view(row: StartEstimate, now: datetime) -> StartView:
@@ -164,6 +154,16 @@ class CalibrationStep:
     of_p50: int
     by_p50: int
 
+    @property
+    def p90(self) -> float | None:
+        """The share of starts by p90; None without estimates."""
+        return self.by_p90 / self.estimates if self.estimates else None
+
+    @property
+    def p50(self) -> float | None:
+        """The share of starts by p50; None without estimates."""
+        return self.by_p50 / self.of_p50 if self.of_p50 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -183,24 +183,10 @@ class Calibration:
     newest: StartForecast | None
 
     @property
-    def estimates(self) -> int:
-        """The number of estimates whose p90 is counted."""
-        return sum(step.estimates for step in self.steps)
-
-    @property
-    def by_p90(self) -> int:
-        """The number of estimates whose job had started by p90."""
-        return sum(step.by_p90 for step in self.steps)
-
-    @property
-    def of_p50(self) -> int:
-        """The number of estimates whose p50 is counted."""
-        return sum(step.of_p50 for step in self.steps)
-
-    @property
-    def by_p50(self) -> int:
-        """The number of estimates whose job had started by p50."""
-        return sum(step.by_p50 for step in self.steps)
+    def whole(self) -> CalibrationStep:
+        """The counts of the whole window."""
+        counts = ((one.estimates, one.by_p90, one.of_p50, one.by_p50) for one in self.steps)
+        return CalibrationStep(self.since, *map(sum, zip(*counts, strict=True)))
 
 
 # Join open estimates with leases here: their stored outcomes change only with the next forecast.

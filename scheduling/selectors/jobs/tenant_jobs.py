@@ -80,23 +80,12 @@ class JobListRow:
     the queue of its pool, or None if it has no place.
     """
 
-    uid: UUID
-    name: str
-    state: str
+    job: Job
     phase: str
     reason: ReasonText | None
-    is_quarantined: bool
-    gpus: int
-    pool: str
-    submitted_at: datetime
-    first_started_at: datetime | None
-    ended_at: datetime | None
-    terms: int
     own: int | None
     borrowed: int | None
-    position: QueuePosition | None = None
-    id: int = 0
-    profiling_of: str = ""  # its job type, if it is a profiling run
+    position: QueuePosition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +100,14 @@ class JobListPage:
     next_before: int | None
     next_after: QueueMark | None = None
     queues: Mapping[str, QueueOrder] = field(default_factory=dict)
-    dated: tuple[Job, ...] = ()  # the jobs of the rows that have deadlines
 
     def standings(self, at: Mapping[str, datetime]) -> dict[int, DeadlineStory]:
         """Return the progress of the page's jobs towards their deadlines, by job id.
 
         `at`: pool time by pool name. A single query, or none if no job has a deadline.
         """
-        return read_standings(self.dated, {job.pool_id: at[job.pool.name] for job in self.dated})
-
-
-def _dated(jobs: Iterable[Job]) -> tuple[Job, ...]:
-    return tuple(job for job in jobs if job.deadline_at is not None)
+        dated = [row.job for row in self.rows if row.job.deadline_at is not None]
+        return read_standings(dated, {job.pool_id: at[job.pool.name] for job in dated})
 
 
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
@@ -150,7 +135,6 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
             for job in shown
         ),
         shown[-1].pk if more else None,
-        dated=_dated(shown),
     )
 
 
@@ -186,7 +170,6 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
         None,
         marks[page[-1]] if len(ids) > limit else None,
         {row.pool: orders[row.pool_id] for row in queued},
-        _dated(shown),
     )
 
 
@@ -217,7 +200,7 @@ def _long_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
         next_after = QueueMark(shown[-1].pool.name, last.round or 0, last.key_of(shown[-1]))
     sizes = _sizes(shown)
     rows = tuple(_row(job, None, orders[job.pool_id], sizes) for job in shown)
-    return JobListPage(rows, None, next_after, queues, _dated(shown))
+    return JobListPage(rows, None, next_after, queues)
 
 
 def count_matches(tenant_id: int, wanted: JobFilter) -> int:
@@ -249,23 +232,12 @@ def _row(
 ) -> JobListRow:
     waits = job.state == Job.State.PENDING and job.reason_code
     return JobListRow(
-        uid=job.uid,
-        name=job.name,
-        state=job.state,
+        job=job,
         phase=phase_of(job.state, leases),
         reason=why_of_job(job, job.reason_code, sizes.get(job.pool_id, {})) if waits else None,
-        is_quarantined=bool(job.quarantine),
-        gpus=job.gpus,
-        pool=job.pool.name,
-        submitted_at=job.submitted_at,
-        first_started_at=job.first_started_at,
-        ended_at=job.ended_at,
-        terms=job.terms,
         own=hold[0] if hold else None,
         borrowed=hold[1] if hold else None,
         position=order.positions.get(job.pk) if order else None,
-        id=job.pk,
-        profiling_of=job.profile.name if job.profiling_s and job.profile else "",
     )
 
 
@@ -308,18 +280,6 @@ def find_tenant_job(tenant_id: int, uid: UUID) -> Job | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseTermView:
-    """A term of a lease: its round, start, GPUs, and length in pool seconds."""
-
-    number: int
-    round: int
-    starts_at: datetime
-    own: int
-    borrowed: int
-    lasts_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class LeaseView:
     """A lease of a job with its terms; `places` are pairs of a node name and a number of GPUs.
 
@@ -329,16 +289,8 @@ class LeaseView:
 
     lease: Lease
     places: tuple[tuple[str, int], ...]
-    terms: tuple[LeaseTermView, ...]
+    terms: tuple[LeaseTerm, ...]
     has_waited: bool = False
-
-
-class RoundInstant(NamedTuple):
-    """The instant of a round in pool time and wall time, and the scale of the pool's clock."""
-
-    at: datetime
-    wall_at: datetime
-    scale: int
 
 
 class CurrentWait(NamedTuple):
@@ -353,6 +305,7 @@ class CurrentWait(NamedTuple):
 class JobStory:
     """The history of one job, oldest first.
 
+    `rounds`: pool time, wall time, and scale of the pool's clock, at the rounds of its events.
     `reasons`: why it waited before a lease, by lease number, for the last `LOOKED_UP` leases.
     `waits_for`: why it is queued now, or None. `cut`: older leases or events were left out.
     """
@@ -360,7 +313,7 @@ class JobStory:
     job: Job
     holds: tuple[LeaseView, ...]
     events: tuple[LeaseEvent, ...]
-    rounds: tuple[RoundInstant, ...]
+    rounds: tuple[tuple[datetime, datetime, int], ...]
     reasons: dict[int, ReasonText]
     waits_for: CurrentWait | None
     cut: bool
@@ -379,11 +332,9 @@ def job_story(job: Job) -> JobStory:
     leases = list(rows.order_by("-number")[:LEASES])[::-1]
     events = list(job.events.order_by("-id")[:EVENTS])[::-1]
     names = node_names(place[0] for lease in leases for place in lease.placement)
-    terms: dict[int, list[LeaseTermView]] = {}
+    terms: dict[int, list[LeaseTerm]] = {}
     for row in LeaseTerm.objects.filter(lease__in=leases).order_by("lease_id", "number"):
-        lasts_s = (row.expires_at - row.starts_at).total_seconds()
-        term = LeaseTermView(row.number, row.round, row.starts_at, row.own, row.borrowed, lasts_s)
-        terms.setdefault(row.lease_id, []).append(term)
+        terms.setdefault(row.lease_id, []).append(row)
     numbers = {event.round for event in events if event.round is not None}
     anchors = Round.objects.filter(pool_id=job.pool_id, number__in=numbers).order_by("at")
     return JobStory(
@@ -398,7 +349,7 @@ def job_story(job: Job) -> JobStory:
             for lease in leases
         ),
         events=tuple(events),
-        rounds=tuple(map(RoundInstant._make, anchors.values_list("at", "wall_at", "scale"))),
+        rounds=tuple(anchors.values_list("at", "wall_at", "scale")),
         reasons=_past_reasons(job, leases),
         waits_for=_waits_for(job),
         cut=len(leases) == LEASES or len(events) == EVENTS,

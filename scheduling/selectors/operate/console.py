@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
-from uuid import UUID
 
 from django.db.models import Count, F, Max, Q, Sum
 
-from evenshare_core.units import MILLISECOND_US
 from scheduling.models import (
     ExecutorHealth,
     Intent,
@@ -21,6 +18,7 @@ from scheduling.models import (
     RoundScrub,
 )
 from scheduling.selectors.pools.lines import PoolFacts, pool_facts
+from scheduling.selectors.rounds.sealing import RoundFindings
 from tenants.models import Budget
 from tenants.selectors.quotas import quotas_in_force
 
@@ -28,38 +26,6 @@ from tenants.selectors.quotas import quotas_in_force
 STUCK_ROUNDS = 3
 LISTED = 20
 HEALTH_ROUNDS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class PoolFailure:
-    """A pool whose rounds fail: first and last failure (wall time), their number, last error."""
-
-    pool: str
-    first_at: datetime
-    at: datetime
-    count: int
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantinedJob:
-    """A job in quarantine, and why."""
-
-    uid: UUID
-    name: str
-    tenant: str
-    pool: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedRounds:
-    """A pool with stored rounds whose bytes changed: their number, and the first of them."""
-
-    pool: str
-    count: int
-    number: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,41 +49,6 @@ class StuckIntents:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class FailingExecutor:
-    """An executor whose breaker is open: failed calls in a row, and since when (wall time)."""
-
-    pool: str
-    failures: int
-    since: datetime
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenLosses:
-    """Leases of a pool that vanished at the same time.
-
-    `missing` of `launched` leases are not listed since `since` (wall time). `accepted`: an operator
-    confirmed that all of them are gone, and the next round ends them.
-    """
-
-    pool: str
-    missing: int
-    launched: int
-    since: datetime
-    accepted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SpentBudget:
-    """A budget without spendable credit."""
-
-    tenant: str
-    book: str
-    left: Decimal
-    limit: Decimal
-
-
 def all_pools() -> list[PoolFacts]:
     """Return every pool with its last round and clock, oldest first.
 
@@ -128,36 +59,23 @@ def all_pools() -> list[PoolFacts]:
     return [facts for facts in pools if facts is not None]
 
 
-def damaged_rounds() -> list[DamagedRounds]:
+def damaged_rounds() -> list[RoundFindings]:
     """Return pools with damaged stored rounds. A single query."""
     rows = RoundScrub.objects.exclude(damaged=[]).order_by("pool_id")
-    return [
-        DamagedRounds(
-            pool,
-            len({row["number"] for row in damaged}),
-            damaged[0]["number"],
-            damaged[0]["text"],
-        )
-        for pool, damaged in rows.values_list("pool__name", "damaged")
-    ]
+    return [RoundFindings.of(*row) for row in rows.values_list("pool__name", "damaged")]
 
 
-def pool_failures() -> list[PoolFailure]:
-    """Return pools whose rounds fail."""
-    rows = RoundFailure.objects.order_by("pool_id")
-    return [
-        PoolFailure(*row)
-        for row in rows.values_list("pool__name", "first_at", "at", "count", "error")
-    ]
+def pool_failures() -> list[RoundFailure]:
+    """Return the failures of pools whose rounds fail. A single query."""
+    return list(RoundFailure.objects.select_related("pool").order_by("pool_id"))
 
 
-def quarantined_jobs(pool_id: int | None = None) -> list[QuarantinedJob]:
-    """Return jobs in quarantine, oldest first; at most `LISTED`."""
+def quarantined_jobs(pool_id: int | None = None) -> list[Job]:
+    """Return jobs in quarantine, oldest first; at most `LISTED`. A single query."""
     rows = Job.objects.exclude(quarantine="").filter(state=Job.State.PENDING).order_by("id")
     if pool_id is not None:
         rows = rows.filter(pool_id=pool_id)
-    wanted = rows.values_list("uid", "name", "tenant__name", "pool__name", "quarantine")
-    return [QuarantinedJob(*row) for row in wanted[:LISTED]]
+    return list(rows.select_related("tenant", "pool")[:LISTED])
 
 
 def quotas_above_capacity(now: dict[int, datetime]) -> list[QuotaExcess]:
@@ -205,73 +123,25 @@ def stuck_intents(pools: list[PoolFacts], now: dict[int, datetime]) -> list[Stuc
     return stuck
 
 
-def executor_problems() -> tuple[list[FailingExecutor], list[FrozenLosses]]:
-    """Return executors with an open breaker, and pools whose leases vanished at the same time.
+def failing_executors() -> list[ExecutorHealth]:
+    """Return executors with an open breaker, or whose leases vanished at the same time.
 
     A single query.
     """
-    down, frozen = [], []
     rows = ExecutorHealth.objects.filter(
         Q(open_until__isnull=False) | Q(frozen_since__isnull=False)
     )
-    for row in rows.select_related("pool").order_by("pool_id"):
-        name = row.pool.name
-        if row.open_until is not None:
-            since = row.failing_since or row.open_until
-            down.append(FailingExecutor(name, row.failures, since, row.error))
-        if row.frozen_since is not None:
-            missing, accepted = len(row.missing), set(row.missing) <= set(row.accepted)
-            frozen.append(FrozenLosses(name, missing, row.launched, row.frozen_since, accepted))
-    return down, frozen
+    return list(rows.select_related("pool").order_by("pool_id"))
 
 
-def spent_budgets() -> list[SpentBudget]:
+def spent_budgets() -> list[Budget]:
     """Return budgets that reached their limit: running jobs continue, no new term may borrow."""
-    rows = (
-        Budget.objects.filter(credit_limit__isnull=False)
-        .annotate(left=F("spendable") + F("credit_limit") - F("reserved"))
-        .filter(left__lte=0)
-        .order_by("tenant__slug", "book")
-    )
-    budgets = rows.values_list("tenant__slug", "book", "left", "credit_limit")
-    return [
-        SpentBudget(slug, book, left, limit or Decimal(0)) for slug, book, left, limit in budgets
-    ]
+    left = F("spendable") + F("credit_limit") - F("reserved")
+    rows = Budget.objects.filter(credit_limit__isnull=False).alias(left=left).filter(left__lte=0)
+    return list(rows.select_related("tenant").order_by("tenant__slug", "book"))
 
 
-@dataclass(frozen=True, slots=True)
-class RoundStats:
-    """A past round: its instant on both clocks, its counts and its durations in milliseconds."""
-
-    number: int
-    at: datetime
-    wall_at: datetime
-    scale: int
-    granted: int
-    renewed: int
-    ended: int
-    waiting: int
-    snapshot_ms: int
-    decide_ms: int
-    fallback: str
-
-
-def last_rounds(pool_id: int) -> list[RoundStats]:
-    """Return a pool's last rounds, newest first."""
-    rows = Round.objects.filter(pool_id=pool_id).order_by("-number")[:HEALTH_ROUNDS]
-    return [
-        RoundStats(
-            number=row.number,
-            at=row.at,
-            wall_at=row.wall_at,
-            scale=row.scale,
-            granted=row.summary.get("granted", 0),
-            renewed=row.summary.get("renewed", 0),
-            ended=row.summary.get("ended", 0),
-            waiting=row.summary.get("waiting", 0),
-            snapshot_ms=row.snapshot_us // MILLISECOND_US,
-            decide_ms=row.decide_us // MILLISECOND_US,
-            fallback=row.fallback,
-        )
-        for row in rows
-    ]
+def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[Round]:
+    """Return a pool's last rounds, newest first, without their shares and certificates."""
+    rows = Round.objects.filter(pool_id=pool_id).order_by("-number")
+    return list(rows.defer("shares", "superseded", "certificate")[:limit])

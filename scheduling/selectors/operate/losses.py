@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 from scheduling.models import ExecutorHealth, Lease
 from scheduling.selectors.jobs.refs import JobRef
 from scheduling.selectors.tenants.dashboard import node_names
-from tenants.answers import Answer, about
+from tenants.answers import Answer, Hidden, about
 
 
 class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted": "accepted"}):
@@ -30,17 +29,22 @@ class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted"
     is_accepted: Annotated[bool, about("An operator accepted its loss: the next round ends it.")]
 
 
-@dataclass(frozen=True, slots=True)
-class FrozenLeases:
-    """Leases of a pool that vanished, of `launched` leases. The longest missing lease comes first.
+class FrozenLeases(Answer, frozen=True, rename={"since": "frozen_since", "leases": "missing"}):
+    """Leases that vanished at the same time; they end only when an operator accepts their loss.
 
-    `seen` identifies this set, so that an operator accepts exactly the leases that were shown.
+    They continue if the executor lists them again. `frozen_since` is null and `missing` is empty if
+    no leases are frozen.
     """
 
-    since: datetime
-    launched: int
-    leases: tuple[MissingLease, ...]
-    seen: str
+    COMPONENT = "PoolLosses"
+
+    since: datetime | None = None
+    launched: Annotated[
+        int, about("Number of launched leases at the last comparison with the executor.")
+    ] = 0
+    leases: tuple[MissingLease, ...] = ()  # the longest missing lease comes first
+    # Identifies this set, so that an operator accepts exactly the leases that were shown.
+    seen: Hidden[str] = ""
 
     @property
     def accepted(self) -> int:

@@ -68,15 +68,6 @@ class OverduePool:
     written_off: int
 
 
-@dataclass(frozen=True, slots=True)
-class OrphanProcesses:
-    """Processes of a pool that run after the end of their lease, and since when (wall time)."""
-
-    pool: str
-    count: int
-    since: datetime
-
-
 def open_stops(pool_ids: Collection[int]) -> list[Intent]:
     """Return the stop intents of leases that still hold GPUs, oldest first. At most two queries."""
     live = Lease.objects.filter(pool__in=pool_ids).exclude(state=Lease.State.ENDED)
@@ -132,13 +123,10 @@ def overdue_pools(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> li
     ]
 
 
-def orphan_processes() -> list[OrphanProcesses]:
-    """Return pools whose executor runs processes without a lease. A single query."""
-    rows = ExecutorHealth.objects.exclude(orphans={}).order_by("pool_id")
-    return [
-        OrphanProcesses(pool, len(orphans), datetime.fromisoformat(min(orphans.values())))
-        for pool, orphans in rows.values_list("pool__name", "orphans")
-    ]
+def orphan_processes() -> list[ExecutorHealth]:
+    """Return executors that run processes without a lease. A single query."""
+    rows = ExecutorHealth.objects.exclude(orphans={}).select_related("pool")
+    return list(rows.order_by("pool_id"))
 
 
 def _overdue(

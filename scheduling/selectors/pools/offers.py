@@ -10,8 +10,8 @@ from typing import Any
 from tenants.sql import fetch_rows
 
 _OFFER = """
-SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.policy, p.options::text, p.lease_s,
-       greatest(p.lease_s, p.most_lease_s), p.round_s,
+SELECT p.id, p.name, p.executor, p.on_demand, p.book, greatest(p.lease_s, p.most_lease_s),
+       p.round_s,
        coalesce((
            SELECT jsonb_object_agg(name, gpus) FROM (
                SELECT t.name, sum(n.gpus) AS gpus
@@ -33,7 +33,8 @@ SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.policy, p.options::text,
                GROUP BY t.name
                HAVING count(*) = 1 AND bool_and(q.valid_until IS NULL AND q.valid_from <= s.at)
            ) limits WHERE gpus IS NOT NULL
-       ), '{}')::text
+       ), '{}')::text,
+       p.policy, p.options::text, p.lease_s
 FROM scheduling_pool p CROSS JOIN LATERAL (
     SELECT at FROM scheduling_roundstate
     WHERE pool_id = p.id ORDER BY number DESC, day DESC LIMIT 1
@@ -76,20 +77,7 @@ def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
     rows = fetch_rows(_OFFER, [tenant_id, tenant_id, name, tenant_id])
     if not rows:
         return None
-    id_, name_, executor, on_demand, book, policy, options, usual_s, *rest = rows[0]
-    lease_s, round_s, gpus, profiles, at_most = rest
-    return PoolOffer(
-        id_,
-        name_,
-        executor,
-        on_demand,
-        book,
-        lease_s,
-        round_s,
-        json.loads(gpus),
-        json.loads(profiles),
-        json.loads(at_most),
-        policy,
-        json.loads(options),
-        usual_s,
-    )
+    *facts, gpus, profiles, at_most, policy, options, usual_s = rows[0]
+    counts = map(json.loads, (gpus, profiles, at_most))
+    fields = [*facts, *counts, policy, json.loads(options), usual_s]
+    return PoolOffer(*fields)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
 import msgspec
 from django.db.models import QuerySet
@@ -13,6 +14,23 @@ from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
 from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
 from scheduling.selectors.rounds.states import posted_rows
+from tenants.answers import Answer, answer_of, formatted_as, plain
+
+Factor = Annotated[Decimal, formatted_as("{:.3f}".format, pattern=r"^[0-9]+\.[0-9]{3}$")]
+Percent = Annotated[Decimal, formatted_as("{:.1f}".format, pattern=r"^[0-9]+\.[0-9]$")]
+
+
+class PriceTerms(Answer, frozen=True):
+    """Price of a GPU-hour: base x (theta^(used / GPUs) - 1), plus a surcharge for the queue.
+
+    `surcharge_cap`: the maximum surcharge, in multiples of the base; 0 means no surcharge.
+    `surcharge_step`: the largest change per round, in percent of the base.
+    """
+
+    base: Decimal
+    theta: Factor
+    surcharge_cap: Factor
+    surcharge_step: Percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +76,8 @@ def posted_use(pool_id: int) -> dict[str, tuple[int, int]]:
 
 def price_terms(row: PriceSetting) -> dict[str, str]:
     """Return a price setting as texts, by field name."""
-    return {
-        "base": f"{row.base:.6f}",
-        "theta": f"{row.theta:.3f}",
-        "surcharge_cap": f"{row.surcharge_cap:.3f}",
-        "surcharge_step": f"{row.surcharge_step:.1f}",
-    }
+    terms: dict[str, str] = plain(answer_of(PriceTerms, row))
+    return terms
 
 
 def _prices(pool_id: int, rows: QuerySet[PriceSetting]) -> dict[str, PriceSetting]:

@@ -22,6 +22,7 @@ from django.core.files.storage import FileSystemStorage, Storage, storages
 from django.db.models import QuerySet
 
 from scheduling.models import RoundArchive
+from tenants.transparency.keys import sync_folder
 
 STORAGE = "rounds"  # the storage's name in Django's settings
 SNAPSHOT, DECISION, BUNDLE = "snapshot.z", "decision.z", "bundle.json.gz"
@@ -54,16 +55,8 @@ class RoundFolder(FileSystemStorage):
         finally:
             fresh.unlink(missing_ok=True)
         for folder in (path.parent, path.parent.parent, Path(self.location)):
-            _sync(folder)
+            sync_folder(folder)
         return name
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def round_storage() -> Storage:

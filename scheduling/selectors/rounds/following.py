@@ -8,7 +8,8 @@ import msgspec
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.verification.following import StoredRound, beginning_breaks, breaks
+from evenshare_core.verification.following import beginning_breaks, breaks
+from evenshare_core.verification.following_ids import StoredRound
 from scheduling.models import Round
 from scheduling.selectors.rounds.stored import (
     DamagedRoundError,

@@ -27,7 +27,6 @@ from scheduling.selectors.rounds.rows import (
     EarlyEnd,
     EndRow,
     PickRow,
-    PlacedGpus,
     RoundPrice,
     SkipGroup,
     SkipRow,
@@ -256,8 +255,8 @@ class _RowReader:
             known = Job.objects.filter(id__in=jobs).values_list("id", "uid", "name")
             self.jobs = {id_: JobRef(uid, name) for id_, uid, name in known}
 
-    def _places(self, placement: Placement) -> tuple[PlacedGpus, ...]:
-        return tuple(PlacedGpus(self.nodes.get(node, "gone"), gpus) for node, gpus in placement)
+    def _places(self, placement: Placement) -> tuple[tuple[str, int], ...]:
+        return tuple((self.nodes.get(node, "gone"), gpus) for node, gpus in placement)
 
     def _pick(self, row: Grant | Renew, placement: Placement) -> PickRow:
         granted = isinstance(row, Grant)

@@ -13,17 +13,10 @@ from tenants.answers import Answer, Hidden
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedGpus:
-    """GPUs on one node, by the node's name."""
-
-    node: str
-    gpus: int
-
-
-@dataclass(frozen=True, slots=True)
 class PickRow:
     """A grant or renewal with the numbers that decide its order; `lost`: why it was not applied.
 
+    `places`: its nodes by name, each with the number of its GPUs there.
     `lasts_s`: the length of the term in pool seconds, if it is not the pool's lease length.
     """
 
@@ -32,7 +25,7 @@ class PickRow:
     tenant: VisibleTenant
     gpu_type: str
     gpus: int
-    places: tuple[PlacedGpus, ...]
+    places: tuple[tuple[str, int], ...]
     tenant_rho: float | None
     job_rho: float | None
     note: str
@@ -74,7 +67,7 @@ class EndRow:
     tenant: VisibleTenant
     gpu_type: str
     gpus: int
-    places: tuple[PlacedGpus, ...]
+    places: tuple[tuple[str, int], ...]
     reason: EndReason
     job: JobRef | None = None
     lost: str = ""

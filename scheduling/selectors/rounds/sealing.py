@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from scheduling.models import RoundSealing
 from tenants.sql import fetch_rows
@@ -18,23 +20,19 @@ BREAK, DAMAGE = "break", "damage"
 
 
 @dataclass(frozen=True, slots=True)
-class ChainFindings:
-    """Sealed rounds of a pool with a finding of one kind: their number, and the first of them."""
+class RoundFindings:
+    """Stored or sealed rounds of a pool with a finding: their number, and the first of them."""
 
     pool: str
-    kind: str
     count: int
     number: int
     text: str
 
-
-@dataclass(frozen=True, slots=True)
-class FailedSealing:
-    """A pool whose next round cannot be sealed, and why."""
-
-    pool: str
-    number: int
-    failure: str
+    @classmethod
+    def of(cls, pool: str, findings: Sequence[Mapping[str, Any]]) -> RoundFindings:
+        """Return a pool's findings as stored, of which there is at least one."""
+        first = findings[0]
+        return cls(pool, len({row["number"] for row in findings}), first["number"], first["text"])
 
 
 def unsealed_pools() -> list[int]:
@@ -42,21 +40,15 @@ def unsealed_pools() -> list[int]:
     return [pool_id for (pool_id,) in fetch_rows(_UNSEALED)]
 
 
-def sealing_problems() -> tuple[list[FailedSealing], list[ChainFindings]]:
-    """Return failed sealings, and the findings of sealed rounds. A single query."""
-    rows = RoundSealing.objects.order_by("pool_id")
-    failures, chained = [], []
-    for pool, number, failure, findings in rows.values_list(
-        "pool__name", "number", "failure", "findings"
-    ):
-        if failure:
-            failures.append(FailedSealing(pool, number + 1, failure))
-        for kind in (BREAK, DAMAGE):
-            of_kind = [row for row in findings if row["kind"] == kind]
-            if of_kind:
-                numbers = {row["number"] for row in of_kind}
-                first = of_kind[0]
-                chained.append(
-                    ChainFindings(pool, kind, len(numbers), first["number"], first["text"])
-                )
-    return failures, chained
+def sealings() -> list[RoundSealing]:
+    """Return the progress of sealing in all pools, with its failures and findings.
+
+    A single query.
+    """
+    return list(RoundSealing.objects.select_related("pool").order_by("pool_id"))
+
+
+def findings_of(row: RoundSealing, kind: str) -> list[RoundFindings]:
+    """Return a pool's findings of a kind as a list, which is empty if there are none."""
+    of_kind = [finding for finding in row.findings if finding["kind"] == kind]
+    return [RoundFindings.of(row.pool.name, of_kind)] if of_kind else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 from uuid import UUID
@@ -13,14 +12,6 @@ from tenants.answers import Answer, Hidden, answer_of, one_of
 from tenants.models import Tenant
 from tenants.transparency import DamagedLogError, round_log
 from tenants.transparency.log import newest_root
-
-
-@dataclass(frozen=True, slots=True)
-class ShownHead:
-    """The number of records in a pool's log, and their root in hex, or "" if not computable."""
-
-    size: int
-    root: str
 
 
 class SaidVerification(Answer, frozen=True):
@@ -50,13 +41,16 @@ class SaidVerification(Answer, frozen=True):
     client: str
 
 
-def log_head(pool: str) -> ShownHead:
-    """Return the present head of a pool's log. Two queries."""
+def log_head(pool: str) -> tuple[int, str]:
+    """Return the number of records in a pool's log, and their root in hex. Two queries.
+
+    The root is empty if it cannot be computed.
+    """
     try:
         size, root = newest_root(round_log(pool))
     except DamagedLogError:
-        return ShownHead(0, "")
-    return ShownHead(size, root.hex())
+        return 0, ""
+    return size, root.hex()
 
 
 def last_verification(

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from scheduling.selectors.sharing.settings import narrowed, sharing_rules
-from tenants.answers import Answer
+from tenants.answers import Answer, answer_of
 from tenants.models import Quota
 from tenants.selectors.quotas import quotas_in_force
 
@@ -42,9 +42,12 @@ def list_quotas(
         rows = rows.filter(id__lt=before)
     page = list(rows[: limit + 1])
     shown = [
-        QuotaRow(
-            *(row.tenant.slug, row.pool.name, row.gpu_type.name, row.gpus, row.mode),
-            *(row.borrow_limit, row.lend_limit, row.valid_from, row.valid_until),
+        answer_of(
+            QuotaRow,
+            row,
+            tenant=row.tenant.slug,
+            pool=row.pool.name,
+            gpu_type=row.gpu_type.name,
         )
         for row in page[:limit]
     ]

@@ -7,7 +7,6 @@ if the viewer may see that side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -87,16 +86,7 @@ def find_trade(pool_id: int, number: int, visibility: Visibility) -> TradeRow | 
     return None if row is None else _view(row, visibility)
 
 
-@dataclass(frozen=True, slots=True)
-class TradeLink:
-    """The trade that a reversal undid, or the reversal that undid a trade."""
-
-    number: int
-    at: datetime
-    round: int
-
-
-def linked_trade(pool_id: int, number: int) -> TradeLink | None:
+def linked_trade(pool_id: int, number: int) -> LeaseEvent | None:
     """Return the trade that a reversal undid, or the reversal of a trade, or None. Two queries.
 
     A reversal has the fields of the trade that it undoes, except the time and the sign of the rate.
@@ -120,8 +110,7 @@ def linked_trade(pool_id: int, number: int) -> TradeLink | None:
     # The depth first reaches 1 at the event that pairs with this one.
     counted = Case(When(data__rate_micro=rate, then=-1), default=1)
     depth = Window(Sum(counted), order_by=order)
-    match = alike.annotate(depth=depth).filter(depth=1).order_by(*order).first()
-    return None if match is None else TradeLink(match.number, match.at, match.round or 0)
+    return alike.annotate(depth=depth).filter(depth=1).order_by(*order).first()
 
 
 _OF_ONE_EVENT = ("at_us", "rate_micro")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from evenshare_core.domain.measured_speeds import Comparison, compare, is_settled
+from evenshare_core.domain.measured_speeds import Comparison, compare
 from evenshare_core.units import ONE_MILLI
 from scheduling.models import Job, Measurement, MeasurementNote, Profile
 from scheduling.selectors.jobs.phases import phases
@@ -43,15 +43,6 @@ class SpeedCompared(Answer, frozen=True, rename=_NAMES | {"is_overclaim": "overc
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredTime:
-    """An average of a job type; `counts` if it has enough reports and a small enough spread."""
-
-    row: Measurement
-    spread_milli: int
-    counts: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Measurements:
     """All measurements of a job type; `resume` and `suspend` are None before the first report.
 
@@ -60,9 +51,9 @@ class Measurements:
 
     profile: Profile
     speeds: tuple[Comparison, ...]
-    times: tuple[MeasuredTime, ...]
-    resume: MeasuredTime | None
-    suspend: MeasuredTime | None
+    times: tuple[Measurement, ...]
+    resume: Measurement | None
+    suspend: Measurement | None
     notes: tuple[MeasurementNote, ...]
     runs: tuple[Job, ...] = ()
     run_phases: Mapping[int, str] = field(default_factory=dict)
@@ -95,17 +86,15 @@ def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements |
     if profile is None:
         return None
     order = ("kind", "gpu_type", "gpus", "several_nodes")
-    averages = Measurement.objects.filter(profile=profile).order_by(*order)
-    times = [
-        MeasuredTime(row, row.average.spread_milli, is_settled(row.average)) for row in averages
-    ]
-    costs = {one.row.kind: one for one in times if one.row.kind != Measurement.Kind.ITERATION}
+    averages = list(Measurement.objects.filter(profile=profile).order_by(*order))
+    times = [one for one in averages if one.kind == Measurement.Kind.ITERATION]
+    costs = {one.kind: one for one in averages if one.kind != Measurement.Kind.ITERATION}
     notes = MeasurementNote.objects.filter(profile=profile).select_related("job").order_by("-id")
     runs = read_profiling_runs(profile)
     return Measurements(
         profile,
         compared_speeds(profile),
-        tuple(one for one in times if one.row.kind == Measurement.Kind.ITERATION),
+        tuple(times),
         costs.get(Measurement.Kind.RESUME),
         costs.get(Measurement.Kind.SUSPEND),
         tuple(notes[:NOTES]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from django.db.models import Count, Q
 
@@ -12,29 +11,16 @@ from scheduling.models import GpuType, Job, Profile
 ACTIVE = Q(jobs__state__in=Job.ACTIVE_STATES)
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileRow:
-    """A job type; `active` counts its waiting and running jobs."""
-
-    profile: Profile
-    active: int
-
-    def speed_milli(self, gpu_type: str) -> int | None:
-        """Return thousandths of the slowest type's speed, or None if `gpu_type` is unsuitable."""
-        speed: int | None = self.profile.speedups.get(gpu_type)
-        return speed
-
-
-def list_profiles(pool_id: int, tenants: Collection[int] | None) -> list[ProfileRow]:
+def list_profiles(pool_id: int, tenants: Collection[int] | None) -> list[Profile]:
     """Return the job types of tenants in a pool, by tenant and name; all tenants' if None.
 
-    A single query.
+    Their `active` counts their waiting and running jobs. A single query.
     """
     rows = Profile.objects.filter(pool_id=pool_id).select_related("tenant")
     if tenants is not None:
         rows = rows.filter(tenant_id__in=tenants)
-    rows = rows.annotate(active=Count("jobs", filter=ACTIVE)).order_by("tenant__slug", "name")
-    return [ProfileRow(row, row.active) for row in rows]
+    rows = rows.annotate(active=Count("jobs", filter=ACTIVE))
+    return list(rows.order_by("tenant__slug", "name"))
 
 
 def pool_types(pool_id: int) -> list[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from django.db.models import DurationField, ExpressionWrapper, F, OuterRef, Subquery
 from django.db.models.functions import Coalesce
@@ -48,21 +47,16 @@ class LastRoundClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class IdleLender:
-    """A tenant that lends `idle` GPUs of its quota."""
-
-    tenant: int
-    idle: int
-
-
-@dataclass(frozen=True, slots=True)
 class LastRound:
-    """The last round, as one tenant's dashboard shows it."""
+    """The last round, as one tenant's dashboard shows it.
+
+    `lenders`: the other tenants that lend, by id, and how many GPUs of their quota each lends.
+    """
 
     number: int
     at: datetime
     claims: tuple[LastRoundClaim, ...]
-    lenders: tuple[IdleLender, ...]
+    lenders: tuple[tuple[int, int], ...]
     borrowed: int
     idle: int
 
@@ -79,46 +73,21 @@ class WaitingJobs:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that holds GPUs, or will once other leases release them. Times are pool time.
+    """A lease of a job that holds GPUs, or will once other leases release them.
 
-    `is_starting`: its program has not started, in this lease or in the one before a move.
+    `lasts_s`: the length of its term in pool time. `is_starting`: the job's program has not
+    started, in this lease or in the one before a move.
     """
 
-    job: UUID
-    name: str
-    state: str
-    gpus: int
-    gpu_type: str
+    lease: Lease
     nodes: tuple[str, ...]
-    own: int
-    borrowed: int
-    price: Decimal
-    term: int
-    since: datetime
-    expires_at: datetime
     lasts_s: float
-    protected_s: float
     is_starting: bool
 
     @property
     def hourly(self) -> Decimal:
         """Credits per hour at the term's price."""
-        return self.borrowed * self.price
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaNow:
-    """A quota in force, before it is scaled to the GPUs that are up."""
-
-    gpu_type: str
-    gpus: int
-    mode: Mode
-    lend_limit: int | None = None
-
-    def kept(self, idle: int) -> int:
-        """Return how many of `idle` GPUs of this quota are not lent."""
-        terms = Entitlement(0, self.gpu_type, self.gpus, self.mode, lend_limit=self.lend_limit)
-        return idle - terms.lendable(idle)
+        return self.lease.borrowed * self.lease.price
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +134,7 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
 
 def _lenders(
     shares: Iterable[dict[str, Any]], kept: Mapping[tuple[int, str], Entitlement]
-) -> tuple[IdleLender, ...]:
+) -> tuple[tuple[int, int], ...]:
     lent: dict[int, int] = {}
     for share in shares:
         idle = max(0, share["quota"] + share.get("swapped", 0) - share["own"])
@@ -173,7 +142,7 @@ def _lenders(
         lends = terms.lendable(idle) if terms else idle
         if lends:
             lent[share["tenant"]] = lent.get(share["tenant"], 0) + lends
-    return tuple(IdleLender(*item) for item in sorted(lent.items(), key=lambda i: (-i[1], i[0])))
+    return tuple(sorted(lent.items(), key=lambda item: (-item[1], item[0])))
 
 
 def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]:
@@ -259,7 +228,13 @@ def running_jobs(pool_id: int, tenant_id: int) -> list[RunningJob]:
     )
     names = node_names(place[0] for lease in leases for place in lease.placement)
     return [
-        running_job(lease, names, lease.lasts, is_starting=not lease.has_begun) for lease in leases
+        RunningJob(
+            lease,
+            tuple(sorted(names.get(place[0], "?") for place in lease.placement)),
+            lease.lasts.total_seconds(),
+            is_starting=not lease.has_begun,
+        )
+        for lease in leases
     ]
 
 
@@ -271,34 +246,6 @@ def term_length() -> Coalesce:
     return Coalesce(Subquery(terms.values(lasts=lasts)), first)
 
 
-def running_job(
-    lease: Lease, names: dict[int, str], lasts: timedelta, *, is_starting: bool
-) -> RunningJob:
-    """Convert a lease for pages.
-
-    `names` contains at least the names of its nodes; `lasts` is the length of its term.
-    """
-    since = lease.started_at or lease.granted_at
-    protected = lease.protected_until
-    return RunningJob(
-        job=lease.job.uid,
-        name=lease.job.name,
-        state=lease.state,
-        gpus=lease.gpus,
-        gpu_type=lease.gpu_type.name,
-        nodes=tuple(sorted(names.get(place[0], "?") for place in lease.placement)),
-        own=lease.own,
-        borrowed=lease.borrowed,
-        price=lease.price,
-        term=lease.term,
-        since=since,
-        expires_at=lease.expires_at,
-        lasts_s=lasts.total_seconds(),
-        protected_s=(protected - since).total_seconds() if protected else 0,
-        is_starting=is_starting,
-    )
-
-
 def node_names(ids: Iterable[int]) -> dict[int, str]:
     """Return names of nodes by id. A single query, none if `ids` is empty."""
     wanted = set(ids)
@@ -307,10 +254,10 @@ def node_names(ids: Iterable[int]) -> dict[int, str]:
     return dict(Node.objects.filter(id__in=wanted).values_list("id", "name"))
 
 
-def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
+def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[Entitlement]:
     """Return a tenant's quotas in force at an instant of pool time, limited by its own settings.
 
-    Two queries.
+    They are not scaled to the GPUs that are up. Two queries.
     """
     rows = (
         quotas_in_force(pool_id, at)
@@ -323,10 +270,7 @@ def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
         for name, gpus, mode, lends in rows
     ]
     rules = sharing_rules(pool_id, at, tenants=[tenant_id])
-    return [
-        QuotaNow(row.gpu_type, row.gpus, row.mode, row.lend_limit)
-        for row in narrowed(bounds, rules)
-    ]
+    return list(narrowed(bounds, rules))
 
 
 def job_counts(pool_id: int, tenant_id: int) -> JobCounts:

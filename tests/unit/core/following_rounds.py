@@ -15,7 +15,7 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.registry import options
 from evenshare_core.units import SECOND_US
-from evenshare_core.verification.following import StoredRound
+from evenshare_core.verification.following_ids import StoredRound
 from tests.unit.core.snapshots import job, snapshot
 
 STEP_US = 10 * SECOND_US

@@ -16,7 +16,8 @@ from evenshare_core.domain.reasons import EndReason
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, Surcharge
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import SECOND_US
-from evenshare_core.verification.following import StoredRound, breaks
+from evenshare_core.verification.following import breaks
+from evenshare_core.verification.following_ids import StoredRound
 from tests.unit.core.following_rounds import history
 
 Bend = Callable[[Snapshot], Snapshot]

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from evenshare_core.disclosure.bundle import Disclosed, Naming, ids_of, make_bundle, read_bundle
 from evenshare_core.policies.registry import POLICIES
-from evenshare_core.verification.following import StoredRound, breaks
+from evenshare_core.verification.following import breaks
+from evenshare_core.verification.following_ids import StoredRound
 from tests.unit.core.following_rounds import history
 
 

@@ -256,7 +256,7 @@ class TestSettle:
         used = newest = Average()
         moves = 0
         for value in reports:
-            newest = add_report(newest, value).average
+            newest, _ = add_report(newest, value)
             before, used = used, settle(used, newest)
             moves += used != before
         assert used.reports <= newest.reports

@@ -11,11 +11,12 @@ import pytest
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from portal.charts.explore.chart import PageChart, Series
-from portal.charts.explore.coverage import CoveragePoint, coverage_chart
+from portal.charts.explore.coverage import coverage_chart
 from portal.charts.explore.looks import LENT, OWN, line_look
 from portal.charts.explore.metrics import metric_chart
 from portal.charts.explore.prices import forecast_chart
 from portal.charts.explore.revenue import AlphaCourse, alpha_chart
+from scheduling.selectors.jobs.start_estimates import Calibration, CalibrationStep
 from scheduling.selectors.jobs.stop_forecasts import MetricView, StopView
 from scheduling.selectors.sharing.price_forecasts import ForecastInstant, PriceForecastRow
 from tests.plotly_figures import drawn
@@ -30,7 +31,8 @@ def alphas() -> PageChart:
 
 
 def coverage() -> PageChart:
-    return coverage_chart((CoveragePoint(T0, 0.9, None),), T0, T1, pool="p")
+    step = CalibrationStep(T0, 10, 9, 0, 0)
+    return coverage_chart(Calibration(T0, T1, 10, 0, (step,), None), pool="p")
 
 
 def metric() -> PageChart:

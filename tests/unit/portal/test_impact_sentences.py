@@ -61,5 +61,5 @@ class TestUnchangedLines:
 def left_out(*gpu_types: str) -> str:
     """Return the text about eight unchanged lines in a preview of quotas."""
     rows = tuple(ImpactRow(1, name, Standing(), Standing()) for name in gpu_types)
-    impact = Impact(QuotaPlan(1, AT, {}, {}), 1, AT, rows)
-    return Preview(impact, "", (), "", 1, 8).unchanged_text
+    impact = Impact(1, AT, rows, plan=QuotaPlan(1, AT, {}, {}))
+    return Preview(impact, "", (), unchanged=8).unchanged_text

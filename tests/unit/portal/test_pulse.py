@@ -71,8 +71,8 @@ class Watched:
                 file = f"pulse-{BEAT}" if name == BEAT else f"heartbeat-{name}"
                 sign(self.folder / file, self.now)
             stalled = self.watch.stalled(self.now)
-            late += [one.name for one in stalled]
-            self.why += [one.why for one in stalled]
+            late += [name for name, _, _ in stalled]
+            self.why += [why for _, why, _ in stalled]
         return late
 
 

@@ -16,7 +16,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -42,6 +42,7 @@ from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
 from evenshare_core.units import COUNT_MAX
 
+T = TypeVar("T")
 SCHEMA = 1
 
 
@@ -67,22 +68,19 @@ class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profiles: tuple[str, ...]
 
 
-class Naming(NamedTuple):
-    """Names by id, for all ids in a snapshot (`ids_of`)."""
+class ByKind(NamedTuple, Generic[T]):
+    """A value for each kind of id in a snapshot and in its policy's memory."""
 
-    tenants: Mapping[int, str]
-    jobs: Mapping[int, str]
-    leases: Mapping[int, str]
-    profiles: Mapping[int, str]
+    tenants: T
+    jobs: T
+    leases: T
+    profiles: T
 
 
-class RoundIds(NamedTuple):
-    """The ids in a snapshot, including its policy's memory, sorted within each kind."""
-
-    tenants: tuple[int, ...]
-    jobs: tuple[int, ...]
-    leases: tuple[int, ...]
-    profiles: tuple[int, ...]
+# Names by id, for all ids in a snapshot (`ids_of`).
+Naming: TypeAlias = ByKind[Mapping[int, str]]
+# The sorted ids in a snapshot.
+RoundIds: TypeAlias = ByKind[tuple[int, ...]]
 
 
 class Superseded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -41,25 +41,18 @@ class Average(NamedTuple):
         return -(-self.deviation * ONE_MILLI // self.mean) if self.mean else 0
 
 
-class Averaged(NamedTuple):
-    """An average after one more report; `is_changed` if the report restarted it."""
-
-    average: Average
-    is_changed: bool = False
-
-
-def add_report(average: Average, value: int) -> Averaged:
-    """Return the average after a report of `value` (at least 1).
+def add_report(average: Average, value: int) -> tuple[Average, bool]:
+    """Return the average after a report of `value` (at least 1), and whether it restarted.
 
     From `BEFORE_CHANGES` reports on, a report is clamped to between half and twice the mean: a
     machine that pauses is not a change of speed.
     """
     if average.reports == 0:
-        return Averaged(Average(1, value))
+        return Average(1, value), False
     up, down = _sums(average, value)
     if average.reports >= BEFORE_CHANGES:
         if max(up, down) > ALARM_MILLI:
-            return Averaged(Average(1, value), is_changed=True)
+            return Average(1, value), True
         value = min(max(value, average.mean // 2), average.mean * 2)
     else:
         up = down = 0
@@ -68,7 +61,7 @@ def add_report(average: Average, value: int) -> Averaged:
     off = value - average.mean
     mean = average.mean + _rounded(off, share)
     deviation = average.deviation + _rounded(abs(off) - average.deviation, share)
-    return Averaged(Average(reports, max(mean, 1), deviation, up, down))
+    return Average(reports, max(mean, 1), deviation, up, down), False
 
 
 def _sums(average: Average, value: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from evenshare_core.domain.ids import (
     TenantId,
     shaped,
 )
+from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
 from evenshare_core.domain.values import Value
@@ -86,6 +87,11 @@ class Renew(Value, frozen=True, array_like=True):
     own: int = 0
     borrowed: int = 0
     price_micro: int = 0
+
+    @classmethod
+    def of(cls, lease: Lease, order: int, key: Key) -> Renew:
+        """Return an additional term for `lease`."""
+        return cls(order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus, key)
 
 
 class End(Value, frozen=True, array_like=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import highspy
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +23,12 @@ OPTIONS: dict[str, bool | int | float | str] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class WholeAnswer:
-    """The best solution found (`None` if none was found) and an upper bound."""
-
-    taken: NDArray[np.bool_] | None
-    bound: float
-    is_optimal: bool
-
-
 def solve_whole(
     rewards: Array, rows: ConstraintRows, *, nodes: int | None = None, seconds: float | None = None
-) -> WholeAnswer:
+) -> tuple[NDArray[np.bool_] | None, float, bool]:
     """Maximise `rewards . x` under the rows, with each x either 0 or 1.
 
+    Return the best x found (`None` without one), an upper bound, and whether x is optimal.
     `nodes` limits the nodes of the search tree. `seconds` limits the time; it is only for
     benchmarks, because the result then depends on the machine.
 
@@ -79,7 +69,7 @@ def solve_whole(
         raise SolverError(f"HiGHS ended with {highs.modelStatusToString(status)!r}")
     solution, info = highs.getSolution(), highs.getInfo()
     taken = np.array(solution.col_value) > 1 / 2 if solution.value_valid else None
-    return WholeAnswer(taken, float(info.mip_dual_bound), is_optimal)
+    return taken, float(info.mip_dual_bound), is_optimal
 
 
 def choose_slots(program: CompactProgram, *, nodes: int) -> dict[int, list[int]]:
@@ -92,14 +82,14 @@ def choose_slots(program: CompactProgram, *, nodes: int) -> dict[int, list[int]]
         built.add_job(np.flatnonzero(program.jobs == job).tolist())
     built.close()
     rewards = np.array(built.rewards) / REWARD_MICRO
-    answer = solve_whole(rewards, built.rows, nodes=nodes)
-    if answer.taken is None:
+    best, _, _ = solve_whole(rewards, built.rows, nodes=nodes)
+    if best is None:
         return {}
     slots: dict[int, list[int]] = {
-        number: [] for number, place in built.chosen.items() if answer.taken[place]
+        number: [] for number, place in built.chosen.items() if best[place]
     }
     for number, slot, place in built.slots:
-        if number in slots and answer.taken[place]:
+        if number in slots and best[place]:
             slots[number].append(slot)
     return {number: taken[: program.columns[number].leases] for number, taken in slots.items()}
 

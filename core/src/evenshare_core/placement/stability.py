@@ -51,7 +51,7 @@ def keep_placements(
             on_node[away].append(job)
         on_node[away].remove(grant.job)
         del placed[grant.job]
-        kept.append(_renewal(grant, lease))
+        kept.append(Renew.of(lease, grant.order, grant.key))
     order = [grant for grant in grants if grant.job in placed]
     return [placed[grant.job] for grant in order], sorted(kept, key=lambda one: one.order)
 
@@ -67,9 +67,3 @@ def _exactly(gpus: int, jobs: Sequence[int], placed: dict[int, Grant]) -> list[i
         if left == 0:
             return chosen
     return None
-
-
-def _renewal(grant: Grant, lease: Lease) -> Renew:
-    return Renew(
-        grant.order, lease.id, grant.job, grant.tenant, grant.gpu_type, lease.gpus, grant.key
-    )

@@ -64,26 +64,16 @@ def decide_round(snapshot: Snapshot) -> Decision:
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
     candidates = without_backoffs(ready)
     answer = policy.decide(candidates)
-    terms = settle(with_swaps(candidates, answer.swaps), answer)
-    decision = Decision(
+    pool = with_swaps(candidates, answer.swaps)
+    settled = settle(pool, answer)
+    decision = msgspec.structs.replace(
+        settled,
         at_us=snapshot.at_us,
-        grants=terms.grants,
-        renewals=terms.renewals,
-        ends=terms.ends,
-        skips=(*terms.skips, *backoff_skips(ready)),
+        skips=(*settled.skips, *backoff_skips(ready)),
         service=service,
-        memory=answer.memory,
-        ideals=answer.ideals,
-        solve=answer.solve,
-        preemptions=terms.preemptions,
-        lengths=terms.lengths,
-        trades=answer.trades,
-        swaps=answer.swaps,
-        plans=answer.plans,
-        answers=answer.answers,
     )
     decision = msgspec.structs.replace(decision, shares=_shares(ready, decision))
-    decision = _with_prices(snapshot, with_swaps(candidates, answer.swaps), answer.prices, decision)
+    decision = _with_prices(snapshot, pool, answer.prices, decision)
     broken = violations(ready, decision)
     if broken:
         raise InvariantViolation(broken)

@@ -12,7 +12,6 @@ comparison.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from evenshare_core.disclosure.bundle import Disclosed
 from evenshare_core.disclosure.shapes import disclosed_certificate
@@ -20,7 +19,7 @@ from evenshare_core.domain.invariants import InvariantViolation
 from evenshare_core.fairness.certificate import VERSION, plain
 from evenshare_core.policies.base import certify_round
 from evenshare_core.verification.differences import differences
-from evenshare_core.verification.verdict import Gap, Unproven
+from evenshare_core.verification.verdict import Gap, PartFinding, Unproven
 
 # Errors for snapshots that no policy can decide; a snapshot of another version may raise any of
 # them.
@@ -31,27 +30,13 @@ NONE = "none is in it; every round is certified when it is decided"
 NOT_RECOMPUTED = "certificate not recomputed"
 
 
-class CertificateFinding(NamedTuple):
-    """The result of recomputing a certificate.
-
-    `broken` has the violations; None if it was not recomputed. `unproven` has the parts that were
-    not recomputed.
-    """
-
-    broken: tuple[str, ...] | None
-    remarks: tuple[str, ...] = ()
-    unproven: tuple[Unproven, ...] = ()
-
-
 def certificate_version(disclosed: Disclosed) -> int:
     """Return the stored version of a round's certificate; 0 if there is none."""
     version = (disclosed.certificate or {}).get("version")
     return version if isinstance(version, int) and not isinstance(version, bool) else 0
 
 
-def check_certificate(
-    disclosed: Disclosed, others: Mapping[str, str], newest: int
-) -> CertificateFinding:
+def check_certificate(disclosed: Disclosed, others: Mapping[str, str], newest: int) -> PartFinding:
     """Certify a round again and compare.
 
     `others` has the packages and policies with another version here, by name. `newest` is the
@@ -59,14 +44,14 @@ def check_certificate(
     """
     stored = disclosed.certificate
     if stored is None:
-        return CertificateFinding((NONE,))
+        return PartFinding((NONE,))
     try:
         again = disclosed_certificate(plain(certify_round(disclosed.snapshot, disclosed.decision)))
     except REFUSED as error:
         text = f"it cannot be certified here: {type(error).__name__}: {error}"
         if others:
             return _unproven(Gap.VERSION, text)
-        return CertificateFinding((text,))
+        return PartFinding((text,))
     if stored.get("version") != again["version"]:
         return _other_version(disclosed, int(again["version"]), others, newest)
     return _compared(stored, again, others)
@@ -74,36 +59,36 @@ def check_certificate(
 
 def _compared(
     stored: Mapping[str, object], again: Mapping[str, object], others: Mapping[str, str]
-) -> CertificateFinding:
+) -> PartFinding:
     violated = ", ".join(map(str, _rows(again.get("violated"))))
     remarks = (f"its certificate says violated: {violated}",) if violated else ()
     if again == stored:
-        return CertificateFinding((), remarks)
+        return PartFinding((), remarks)
     if others and _verdicts(again) == _verdicts(stored):
         text = "certificate: the same verdicts, by other numbers, which were not recomputed"
-        return CertificateFinding((), remarks, (Unproven(Gap.VERSION, text),))
-    return CertificateFinding(tuple(_certificate_breaks(stored, again)), remarks)
+        return PartFinding((), remarks, (Unproven(Gap.VERSION, text),))
+    return PartFinding(tuple(_certificate_breaks(stored, again)), remarks)
 
 
 def _other_version(
     disclosed: Disclosed, due: int, others: Mapping[str, str], newest: int
-) -> CertificateFinding:
+) -> PartFinding:
     there = certificate_version(disclosed)
     if not there:
-        return CertificateFinding(("its version is no number",))
+        return PartFinding(("its version is no number",))
     versions = f"its version is {there} there, {due} here"
     # Another version of a policy may give other lines, and another solver may fail.
     may_differ = disclosed.snapshot.policy in others or (others and _has_failed(disclosed))
     if there < min(due, newest) and not may_differ:
         text = f"its version is {there}; {due} is due, and a round before it has {newest}"
-        return CertificateFinding((text,))
+        return PartFinding((text,))
     if due < there <= VERSION and not others:
-        return CertificateFinding((f"{versions}, by the lines that it has",))
+        return PartFinding((f"{versions}, by the lines that it has",))
     return _unproven(Gap.CERTIFICATE, versions)
 
 
-def _unproven(gap: Gap, text: str) -> CertificateFinding:
-    return CertificateFinding(None, (), (Unproven(gap, f"{NOT_RECOMPUTED}: {text}"),))
+def _unproven(gap: Gap, text: str) -> PartFinding:
+    return PartFinding(None, (), (Unproven(gap, f"{NOT_RECOMPUTED}: {text}"),))
 
 
 def _has_failed(disclosed: Disclosed) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -11,17 +10,9 @@ from evenshare_core.chain.records import RoundRecord, record_bytes
 from evenshare_core.disclosure.answers import OWN_FORM, OwnForm
 from evenshare_core.disclosure.own import own_digest
 from evenshare_core.disclosure.pseudonyms import own_salt
-from evenshare_core.verification.verdict import Gap, Unproven
+from evenshare_core.verification.verdict import Gap, PartFinding, Unproven
 
 OWN_ROWS = "the portal gave own rows only, so its decision was not recomputed"
-
-
-class ExcerptFinding(NamedTuple):
-    """The result of comparing own rows. `broken` has the violations; None if there are no rows."""
-
-    broken: tuple[str, ...] | None
-    unproven: tuple[Unproven, ...]
-    remarks: tuple[str, ...] = ()
 
 
 class _Form(msgspec.Struct, frozen=True):
@@ -36,7 +27,7 @@ def is_excerpt(data: bytes) -> bool:
         return False
 
 
-def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes]) -> ExcerptFinding:
+def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes]) -> PartFinding:
     """Verify a round's own rows.
 
     `keys` has the reader's tenant keys of the round's day, by the tenant's name.
@@ -46,15 +37,14 @@ def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes])
         answer = msgspec.json.decode(data, type=OwnForm)
         broken = tuple(_breaks(answer, record, keys))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return ExcerptFinding((f"its own rows cannot be read: {error}",), (own_rows,))
+        return PartFinding((f"its own rows cannot be read: {error}",), (), (own_rows,))
     absent = sorted(keys.keys() - {row.tenant for row in answer.own})
     unproven = [own_rows]
     if absent or not keys:
         text = ", ".join(absent) or "any tenant of the reader's"
         unproven.append(Unproven(Gap.NAMES, f"the portal gave no rows of {text}"))
-    return ExcerptFinding(
-        broken if answer.own or broken else None, tuple(unproven), (answer.not_recomputable,)
-    )
+    shown = broken if answer.own or broken else None
+    return PartFinding(shown, (answer.not_recomputable,), tuple(unproven))
 
 
 def _breaks(answer: OwnForm, record: RoundRecord, keys: Mapping[str, bytes]) -> Iterator[str]:

@@ -15,28 +15,14 @@ Source: docs/adr/0198-sums-are-history.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
-from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.snapshot import ChangeKind, PoolPrice, Snapshot, Surcharge
+from evenshare_core.domain.snapshot import ChangeKind, PoolPrice, Surcharge
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText, pairing_of
 from evenshare_core.verification.following_jobs import job_breaks
 from evenshare_core.verification.following_leases import lease_breaks
 from evenshare_core.verification.following_memory import memory_breaks
 from evenshare_core.verification.following_sums import sum_breaks
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRound:
-    """A round as the engine stores it, with the database's ids."""
-
-    snapshot: Snapshot
-    decision: Decision
-    superseded: Sequence[Mapping[str, Any]]
-    day: str = ""
-    names: None = None
 
 
 def breaks(before: FollowedRound, after: FollowedRound) -> tuple[str, ...]:

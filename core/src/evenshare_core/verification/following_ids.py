@@ -9,54 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
+from evenshare_core.disclosure.bundle import Disclosed
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 
 
-class KindNames(Protocol):
-    """The names behind the ids of each kind; the first name belongs to id 1."""
+@dataclass(frozen=True, slots=True)
+class StoredRound:
+    """A round as the engine stores it, with the database's ids."""
 
-    @property
-    def tenants(self) -> Sequence[str]: ...
-
-    @property
-    def jobs(self) -> Sequence[str]: ...
-
-    @property
-    def leases(self) -> Sequence[str]: ...
-
-    @property
-    def profiles(self) -> Sequence[str]:
-        """The names of job types."""
+    snapshot: Snapshot
+    decision: Decision
+    superseded: Sequence[Mapping[str, Any]]
+    day: str = ""
+    names: None = None
 
 
-class FollowedRound(Protocol):
-    """A disclosed round (`evenshare_core.disclosure.bundle.Disclosed`), or a stored one."""
-
-    @property
-    def day(self) -> str:
-        """The UTC day of pool time on which its names apply; "" if it has database ids."""
-
-    @property
-    def names(self) -> KindNames | None:
-        """The names behind its ids.
-
-        None if it has the database's ids, which are the same in all rounds.
-        """
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The input of the decision."""
-
-    @property
-    def decision(self) -> Decision:
-        """The round's grants, renewals, ends, skips, sums and prices."""
-
-    @property
-    def superseded(self) -> Sequence[Mapping[str, Any]]:
-        """The parts of the decision that could not be applied."""
+FollowedRound: TypeAlias = "Disclosed | StoredRound"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,17 @@ class Unproven(NamedTuple):
     text: str
 
 
+class PartFinding(NamedTuple):
+    """The result of verifying a part of a round, such as its certificate.
+
+    `broken` has the violations; None if the part was not recomputed or is not there.
+    """
+
+    broken: tuple[str, ...] | None
+    remarks: tuple[str, ...] = ()
+    unproven: tuple[Unproven, ...] = ()
+
+
 OVER_LIMIT = "its recomputation was stopped at the limit of CPU time"
 _INSTALL = "install the portal's version of evenshare-core"
 TO_DO: Mapping[Gap, str] = MappingProxyType(

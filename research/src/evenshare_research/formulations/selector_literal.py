@@ -125,7 +125,7 @@ def literal_optimum(problem: SelectorProblem, *, seconds: float | None = None) -
     if not literal.rewards:
         return LiteralOptimum(0, 0)
     rewards = np.array(literal.rewards)
-    answer = solve_whole(rewards / REWARD_MICRO, literal.rows, seconds=seconds)
-    reward = 0 if answer.taken is None else int(rewards[answer.taken].sum())
-    bound = reward if answer.is_optimal else int(answer.bound * REWARD_MICRO) + 1
+    taken, most, is_optimal = solve_whole(rewards / REWARD_MICRO, literal.rows, seconds=seconds)
+    reward = 0 if taken is None else int(rewards[taken].sum())
+    bound = reward if is_optimal else int(most * REWARD_MICRO) + 1
     return LiteralOptimum(reward, bound)

@@ -142,14 +142,14 @@ def _solved(
     ]
     scale = max(int(job.utilities.max(initial=1)) for job in jobs)
     rewards = np.array([int(one.job.utilities[one.slot]) / scale for one in columns])
-    answer = solve_whole(rewards, _rows(columns, free), nodes=NODES)
-    bound = min(most, ceil(answer.bound * scale))
+    chosen, above, is_optimal = solve_whole(rewards, _rows(columns, free), nodes=NODES)
+    bound = min(most, ceil(above * scale))
     exact = _Taken(free)
-    taken = [] if answer.taken is None else np.flatnonzero(answer.taken).tolist()
+    taken = [] if chosen is None else np.flatnonzero(chosen).tolist()
     for number in taken:
         exact.take(columns[number].job, columns[number].gpu_type, columns[number].slot)
     best = exact if exact.utility > greedy.utility else greedy
-    if answer.is_optimal:
+    if is_optimal:
         return StartPlan(best.starts, best.utility, best.utility)
     return StartPlan(best.starts, best.utility, max(bound, best.utility), f"{NODES} nodes")
 

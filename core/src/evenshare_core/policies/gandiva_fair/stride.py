@@ -277,9 +277,7 @@ class Turns:
             return False
         order, key = len(self.given) + 1, KEYS[note]
         if lease is not None and lease.placement == placement:
-            self.renewals.append(
-                Renew(order, lease.id, job.id, job.tenant, gpu_type, job.gpus, key)
-            )
+            self.renewals.append(Renew.of(lease, order, key))
         else:
             self.grants.append(Grant(order, job.id, job.tenant, gpu_type, placement, key))
         self.given.add(job.id)

@@ -201,9 +201,7 @@ class LtgfPicks:
         if lease is None:
             self.grants.append(Grant(order, job.id, job.tenant, gpu_type, placement, key))
         else:
-            self.renewals.append(
-                Renew(order, lease.id, job.id, job.tenant, gpu_type, job.gpus, key)
-            )
+            self.renewals.append(Renew.of(lease, order, key))
         self.picked.add(job.id)
         self.admission.take(job.tenant, gpu_type, job.gpus)
         # line 14: the charge holds only for the rest of this round

@@ -391,12 +391,7 @@ class MarketPicks:
 
     def _renew(self, lease: Lease, split: tuple[int, int], note: str) -> None:
         """`split`: own and borrowed GPUs of the new term."""
-        self.renewals.append(
-            Renew(
-                self._order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus,
-                Key(None, None, note),
-            )
-        )  # fmt: skip # rows of what belongs together
+        self.renewals.append(Renew.of(lease, self._order, Key(None, None, note)))
         own, borrowed = split
         again = replace(lease, own=own, borrowed=borrowed)
         self._given.append((again, self._pool.at_us + self._slot_us))

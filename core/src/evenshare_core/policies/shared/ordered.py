@@ -269,9 +269,7 @@ class OrderedPicks:
     def _renew(self, one: QueuedJob, lease: Lease) -> None:
         order = len(self.grants) + len(self.renewals) + 1
         key = Key(None, None, self._rule.note(one))
-        self.renewals.append(
-            Renew(order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus, key)
-        )
+        self.renewals.append(Renew.of(lease, order, key))
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
     def wait(self, candidate: QueuedJob, refusals: Collection[str] = ()) -> None:

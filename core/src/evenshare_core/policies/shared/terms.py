@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -41,6 +41,7 @@ _END_REASONS = {
 }
 
 
+Term = TypeVar("Term", Grant, Renew)
 NO_LENGTHS: Mapping[int, int] = MappingProxyType({})
 
 
@@ -188,19 +189,11 @@ def _called_off(terms: Terms, preemptions: Sequence[Preemption]) -> dict[int, Re
     return broken
 
 
-class SettledTerms(NamedTuple):
-    """The terms of a round as fields of a decision. Withdrawn terms are ends or skips."""
+def settle(snapshot: Snapshot, answer: Decision) -> Decision:
+    """Add the own and borrowed GPUs and the price of each term to a policy's answer.
 
-    grants: tuple[Grant, ...]
-    renewals: tuple[Renew, ...]
-    ends: tuple[End, ...]
-    skips: tuple[Skip, ...]
-    preemptions: tuple[Preemption, ...] = ()
-    lengths: tuple[TermLength, ...] = ()
-
-
-def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
-    """Add the own and borrowed GPUs and the price of each term to a policy's answer."""
+    Withdrawn terms become ends or skips.
+    """
     jobs = {job.id: job for job in snapshot.jobs}
     leases = {lease.id: lease for lease in snapshot.leases}
 
@@ -219,15 +212,16 @@ def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
     go_on = {row.lease for row in called_off}
     ends = [end for end in answer.ends if end.lease not in go_on]
     kept_jobs = {row.job for row in called_off}
-    priced = [_priced_renewal(renewals[lease.id].pop(0), split) for lease, split in terms.renewed]
+    priced = [_priced(renewals[lease.id].pop(0), split) for lease, split in terms.renewed]
     withdrawn = [(jobs[row.job], row.gpu_type, refusal) for row, refusal in terms.withdrawn]
-    return SettledTerms(
-        tuple(_priced_grant(grant, split) for grant, split in terms.granted),
-        tuple(sorted(priced, key=_by_order)),
-        tuple(sorted([*ends, *withdrawn_ends(terms)], key=_by_lease)),
-        (*_without(answer.skips, kept_jobs, jobs), *_skips(withdrawn)),
-        preemptions,
-        _lengths(answer, terms),
+    return msgspec.structs.replace(
+        answer,
+        grants=tuple(_priced(grant, split) for grant, split in terms.granted),
+        renewals=tuple(sorted(priced, key=_by_order)),
+        ends=tuple(sorted([*ends, *withdrawn_ends(terms)], key=_by_lease)),
+        skips=(*_without(answer.skips, kept_jobs, jobs), *_skips(withdrawn)),
+        preemptions=preemptions,
+        lengths=_lengths(answer, terms),
     )
 
 
@@ -261,17 +255,9 @@ _by_start = attrgetter("started_us", "id")
 _by_order, _by_lease = attrgetter("order"), attrgetter("lease")
 
 
-def _priced_renewal(renewal: Renew, split: Split) -> Renew:
-    return Renew(
-        renewal.order, renewal.lease, renewal.job, renewal.tenant, renewal.gpu_type,
-        renewal.gpus, renewal.key, *split,
-    )  # fmt: skip # rows of what belongs together
-
-
-def _priced_grant(grant: Grant, split: Split) -> Grant:
-    return Grant(
-        grant.order, grant.job, grant.tenant, grant.gpu_type, grant.placement, grant.key, *split
-    )
+def _priced(term: Term, split: Split) -> Term:
+    own, borrowed, price_micro = split
+    return msgspec.structs.replace(term, own=own, borrowed=borrowed, price_micro=price_micro)
 
 
 def _skips(withdrawn: list[tuple[Job, str, Refusal]]) -> list[Skip]:

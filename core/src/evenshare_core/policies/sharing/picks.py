@@ -118,9 +118,7 @@ class SharingPicks:
             self.drop(lease)
             self.grants.append(Grant(order, job.id, job.tenant, gpu_type, placement, key))
         elif lease is not None:
-            self.renewals.append(
-                Renew(order, lease.id, job.id, job.tenant, gpu_type, job.gpus, key)
-            )
+            self.renewals.append(Renew.of(lease, order, key))
         self.picked.add(job.id)
         self.admission.take(job.tenant, gpu_type, job.gpus)
 

@@ -191,9 +191,7 @@ class _UniSchedRound:
 
     def _renew(self, lease: Lease, note: str) -> None:
         order = len(self.renewals) + len(self.grants) + 1
-        key = Key(None, None, note)
-        row = Renew(order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus, key)
-        self.renewals.append(row)
+        self.renewals.append(Renew.of(lease, order, Key(None, None, note)))
 
     def _give(self, solved: SolvedRound) -> None:
         for name, placed in solved.placed.items():
