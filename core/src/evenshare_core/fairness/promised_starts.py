@@ -1,8 +1,8 @@
 """Check of promised starts: no promise of a start was broken, and each GPU is promised once.
 
 A policy that promises starts keeps the promises in its memory. A promise names a job, its GPUs, the
-time by which it starts, and its nodes. The GPUs on a node are of three kinds: `held` ones are free,
-*pinned* ones belong to leases that end by then, and the others come after an older promise.
+time by which it starts, and its nodes. Of its GPUs on a node, `held` ones are free. Pinned ones
+belong to leases that end by then. The others come after an older promise.
 
 A promise from before the round is kept if the job starts in the round. It is also kept if its time
 has not come, and the job has a promise for the same time or earlier after the round. There are five
