@@ -62,10 +62,10 @@ def promising(pool: StagedPool) -> int:
     )
 
 
-def later(rows: list[Any]) -> list[Any]:
-    """Return promises with the first of them a round later."""
-    first, *rest = rows
-    return [[*first[:3], first[3] + ROUND_US, *first[4:]], *rest]
+def later(snapshot: Snapshot, rows: list[Any]) -> list[Any]:
+    """Return promises, each due a round after its time before the round."""
+    due_us = {row[0]: row[3] for row in snapshot.memory["promises"]}
+    return [[*row[:3], due_us.get(row[0], row[3]) + ROUND_US, *row[4:]] for row in rows]
 
 
 def follows(text: str) -> list[str]:
@@ -94,10 +94,10 @@ class TestDisclosedPromises:
 class TestBrokenPromise:
     @pytest.fixture
     def bent(self, pool: StagedPool) -> tuple[StagedPool, int]:
-        """Return the pool, and the number of a round that moved the time of a promise."""
+        """Return the pool, and the number of a round that moved the times of promises."""
         index = promising(pool)
         row = pool.rounds[index]
-        memory = with_promises(row.decision, *later(row.decision.memory["promises"]))
+        memory = with_promises(row.decision, *later(row.snapshot, row.decision.memory["promises"]))
         pool.rounds[index] = StagedRound(row.snapshot, memory, row.certificate)
         pool.seal()
         return pool, row.snapshot.number
@@ -127,7 +127,7 @@ def test_promise_changed_between_rounds_is_reported(begin_us: int) -> None:
     pool = StagedPool(made(begin_us))
     index = promising(pool)
     snapshot = pool.rounds[index].snapshot
-    memory = snapshot.memory | {"promises": later(snapshot.memory["promises"])}
+    memory = snapshot.memory | {"promises": later(snapshot, snapshot.memory["promises"])}
     pool.rounds[index] = decided(replace(snapshot, memory=memory))
     pool.seal()
     texts = wrong(verified(pool))
