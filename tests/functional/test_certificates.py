@@ -24,6 +24,7 @@ from tests.functional.certificate_stage import (
     passed_over,
     plant,
     starved,
+    unkept,
 )
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round, stage
@@ -149,6 +150,7 @@ PLANTED = [
     (partial, Property.GANG, "Each job holds all of its GPUs violated"),
     (overpriced, Property.INDIVIDUAL_RATIONALITY, "Individual rationality violated"),
     (passed_over, Property.QUOTA_GUARANTEE, "Quotas are guaranteed violated"),
+    (unkept, Property.PROMISED_STARTS, "Promised starts are kept violated"),
     (starved, Property.LONG_TERM_ORDER, "Furthest below fair share goes first violated"),
 ]
 # In the previous round, the pool's own policy has no number for these lines.
@@ -156,6 +158,7 @@ NEW_LINES = {
     Property.ENVY_FREE,
     Property.INDIVIDUAL_RATIONALITY,
     Property.QUOTA_GUARANTEE,
+    Property.PROMISED_STARTS,
     Property.LONG_TERM_ORDER,
 }
 
