@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.decision import Decision, Grant, Key, Skip
-from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import CertificateItem, Property, Verdict
@@ -260,6 +260,30 @@ class TestExcuse:
         quotas = (Entitlement(BOB, "v100", 7, borrow_limit=0),)
         asked = replace(snapshot, entitlements=quotas)
         assert starts(asked, with_promises(decision)).verdict is HOLDS
+
+    @pytest.mark.parametrize(("mode", "verdict"), [("RESERVE", HOLDS), ("LEND", VIOLATED)])
+    def test_reserved_quota(
+        self, late: tuple[Snapshot, Decision], mode: str, verdict: Verdict
+    ) -> None:
+        """Once Ada's leases end, its quota is idle, and Ada may reserve it."""
+        snapshot, decision = late
+        quotas = (Entitlement(ADA, "v100", 8, Mode(mode)), Entitlement(BOB, "v100", 0))
+        asked = replace(snapshot, entitlements=quotas)
+        assert starts(asked, with_promises(decision)).verdict is verdict
+
+    @pytest.mark.parametrize(("size", "verdict"), [(8, HOLDS), (9, VIOLATED)])
+    def test_node_with_fewer_gpus_than_promised(
+        self, waiting: tuple[Snapshot, Decision], size: int, verdict: Verdict
+    ) -> None:
+        """Two promises hold a GPU each."""
+        snapshot, decision = waiting
+        jobs = (*snapshot.jobs, replace(snapshot.jobs[-1], id=99, tenant=CYD, gpus=1))
+        first = snapshot.memory["promises"][0]
+        second = [99, "v100", 1, first[3], first[4], [[1, 1, [], []]]]
+        memory = {**snapshot.memory, "promises": [first, second]}
+        nodes = (Node(1, "v100", size),)
+        asked = replace(snapshot, jobs=jobs, memory=memory, nodes=nodes)
+        assert starts(asked, with_promises(decision)).verdict is verdict
 
     def test_withdrawn_start(self, late: tuple[Snapshot, Decision]) -> None:
         snapshot, decision = late
