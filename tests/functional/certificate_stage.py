@@ -122,6 +122,17 @@ def passed_over(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decis
     return replace(snapshot, policy="market", options={}, jobs=jobs), decision
 
 
+def unkept(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """Change to promised starts, and drop the promise of a waiting job before its time."""
+    waiting = {job for skip in decision.skips for job in skip.jobs}
+    job = next(job for job in snapshot.jobs if job.id in waiting)
+    node, at_us = snapshot.nodes[0], snapshot.at_us
+    row = [job.id, node.gpu_type, job.gpus, at_us + 1, at_us, [[node.id, 0, [], []]]]
+    options, memory = {"promises": True}, {"promises": [row]}
+    promised = replace(snapshot, policy="evenshare", options=options, memory=memory)
+    return promised, replace(decision, memory={})
+
+
 def starved(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
     """Change to a round of ltgf without grants, though alpha's job fits the idle GPUs."""
     return replace(snapshot, policy="ltgf", options={}, memory={}), replace(decision, grants=())

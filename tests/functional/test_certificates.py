@@ -24,6 +24,7 @@ from tests.functional.certificate_stage import (
     passed_over,
     plant,
     starved,
+    unkept,
 )
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.page_text import words
@@ -63,6 +64,7 @@ class TestRoundCertificate:
             found = read(round_.certificate)
             assert (found.failure, found.violated) == ("", ())
             assert {row.name for row in found.findings} == set(Property) - {
+                Property.PROMISED_STARTS,
                 Property.TRADES,
                 Property.INDIVIDUAL_RATIONALITY,
                 Property.MEASURED_SPEEDS,
@@ -145,6 +147,7 @@ PLANTED = [
     (partial, Property.GANG, "Each job holds all of its GPUs violated"),
     (overpriced, Property.INDIVIDUAL_RATIONALITY, "Individual rationality violated"),
     (passed_over, Property.QUOTA_GUARANTEE, "Quotas are guaranteed violated"),
+    (unkept, Property.PROMISED_STARTS, "Promised starts are kept violated"),
     (starved, Property.LONG_TERM_ORDER, "Furthest below fair share goes first violated"),
 ]
 # In the previous round, the pool's own policy has no number for these lines.
@@ -152,6 +155,7 @@ NEW_LINES = {
     Property.ENVY_FREE,
     Property.INDIVIDUAL_RATIONALITY,
     Property.QUOTA_GUARANTEE,
+    Property.PROMISED_STARTS,
     Property.LONG_TERM_ORDER,
 }
 

@@ -128,6 +128,15 @@ GUARDED = (
         database=False,
     ),
     Guarded(
+        "promised_starts",
+        (f"{CORE}/fairness/promised_starts.py",),
+        (
+            "tests/unit/core/test_promised_starts.py",
+            "tests/unit/core/test_promises_disclosed.py",
+        ),
+        database=False,
+    ),
+    Guarded(
         "rounding",
         (f"{CORE}/placement/rounding.py",),
         ("tests/unit/core/test_rounding.py",),

@@ -13,6 +13,8 @@ GPU_TIME = "core/src/evenshare_core/fairness/gpu_time.py"
 LTGF_TESTS = "tests/papers/test_ltgf.py"
 EACH_ROUND = "tests/simulation/test_fast_forward.py::TestRounds::test_decisions_match_full_snapshot"
 GUARANTEE_TESTS = "tests/unit/core/test_guarantee.py::TestBrokenGuarantee"
+STARTS = "core/src/evenshare_core/fairness/promised_starts.py"
+STARTS_TESTS = "tests/unit/core/test_promised_starts.py"
 ROUND_TESTS = "tests/unit/core/test_decide_round.py"
 ADMISSION_TESTS = "tests/unit/core/test_admission.py"
 BACKOFF_TESTS = "tests/unit/core/test_backoff.py"
@@ -37,6 +39,34 @@ MUTANTS = (
         "return not deserved or 100 * received < OWED_PERCENT * deserved",
         "return 100 * received < OWED_PERCENT * deserved",
         f"{GUARANTEE_TESTS}::test_is_violated_for_tenant_without_deserved_time",
+    ),
+    pure(
+        "a_promised_job_that_does_not_start_is_certified",
+        STARTS,
+        "return self._at_us < later.due_us or self._must_wait(later)",
+        "return True",
+        f"{STARTS_TESTS}::TestBrokenPromise::test_due_job_not_started",
+    ),
+    pure(
+        "a_promise_that_moved_is_certified",
+        STARTS,
+        "if later is None or later.due_us > row.due_us:",
+        "if later is None:",
+        f"{STARTS_TESTS}::TestBrokenPromise::test_time_moved_later",
+    ),
+    pure(
+        "promised_gpus_given_to_others_are_certified",
+        STARTS,
+        "is_short = kept[part.node] >",
+        "is_short = 8 <",
+        f"{STARTS_TESTS}::TestBrokenPromise::test_held_gpu_given_away",
+    ),
+    pure(
+        "pinned_jobs_keep_their_ids_in_disclosed_rounds",
+        "core/src/evenshare_core/policies/evenshare/promises.py",
+        "(IdKind.NODE, None, _BY_JOB, _BY_JOB)",
+        "(IdKind.NODE, None, None, _BY_JOB)",
+        "tests/unit/core/test_promises_disclosed.py::TestDisclosedPromises",
     ),
     pure(
         "demand_counts_as_received",

@@ -25,6 +25,8 @@ GANDIVA_PROPERTIES = "tests/papers/test_gandiva_fair_properties.py"
 MARKET = f"{POLICIES}/market"
 MARKET_TESTS = "tests/papers/test_market.py"
 PROMISE_TESTS = "tests/papers/test_market_promises.py"
+EVEN_PROMISES = f"{POLICIES}/evenshare/promises.py"
+STARTS_TESTS = "tests/unit/core/test_promised_starts.py"
 FAIRNESS = "core/src/evenshare_core/fairness"
 SLOTS = "research/src/evenshare_research/market"
 SLOTS_TESTS = "tests/papers/test_astraea_online.py"
@@ -38,6 +40,28 @@ POLICY_MUTANTS = (
         "if not (self._options.is_tight or mine.is_owed()):",
         "if not self._options.is_tight:",
         f"{GUARANTEE_TESTS}::test_policy_with_guarantee_leaves_no_job_waiting",
+    ),
+    # Promised starts of evenshare
+    pure(
+        "a_promised_time_moves_later",
+        EVEN_PROMISES,
+        "row.job, row.gpu_type, row.gpus, row.due_us, row.made_us,",
+        "row.job, row.gpu_type, row.gpus, row.due_us + 1, row.made_us,",
+        f"{STARTS_TESTS}::TestSimulatedRounds",
+    ),
+    pure(
+        "a_second_promise_is_dropped",
+        EVEN_PROMISES,
+        "if pool.is_waiting(row.job) and",
+        "if not kept and pool.is_waiting(row.job) and",
+        f"{STARTS_TESTS}::TestSimulatedRounds",
+    ),
+    pure(
+        "gpus_held_for_a_promise_are_given_to_others",
+        f"{POLICIES}/evenshare/promised_starts.py",
+        "free.hide(node, part.held)",
+        "free.hide(node, 0)",
+        f"{STARTS_TESTS}::TestSimulatedRounds",
     ),
     # The order of picks, and the placement of gangs
     pure(

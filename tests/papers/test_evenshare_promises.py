@@ -265,7 +265,7 @@ class TestHeldGpus:
 def state(waiting: set[int], leases: Sequence[Lease] = (), **free: int) -> PoolState:
     by_node = {int(name[1:]): gpus for name, gpus in free.items()}
     held = {lease.job: lease for lease in leases}
-    return PoolState(waiting.__contains__, held, lambda gpu_type: by_node)  # noqa: ARG005 - there is one type
+    return PoolState(lambda row: row.job in waiting, held, lambda gpu_type: by_node)  # noqa: ARG005 - there is one type
 
 
 class TestSettle:

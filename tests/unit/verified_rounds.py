@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,12 +81,15 @@ def staged_rounds(
     count: int = 8,
     *,
     policy: str = "ltgf",
+    options: Mapping[str, Any] | None = None,
+    sizes: Sequence[int] = (1, 2),
     begin_us: int = BEGIN_US,
     left_out: Callable[[Grant], str | None] = lambda _: None,
 ) -> list[StagedRound]:
     """Return consecutive rounds of three tenants that compete for eight GPUs of two types.
 
-    `left_out` returns the reason why a grant is not applied, or None.
+    `sizes`: the GPUs of the jobs, in turn. `left_out` returns the reason why a grant is not
+    applied, or None.
     """
     nodes = (Node(1, FAST, 4), Node(2, SLOW, 4))
     quotas = tuple(
@@ -102,14 +105,14 @@ def staged_rounds(
         SimJob(
             id=10 + number,
             tenant=1 + number % 3,
-            gpus=1 + number % 2,
+            gpus=sizes[number % len(sizes)],
             submitted_us=begin_us + number * 7 * SECOND_US,
             duration_us=(25 + 5 * number) * SECOND_US,
             profile=1 + number % 3,
         )
         for number in range(12)
     )
-    rules = Rules(policy=policy, round_us=ROUND_US, lease_us=20 * SECOND_US)
+    rules = Rules(policy, dict(options or {}), ROUND_US, lease_us=20 * SECOND_US)
     state = SimulationState(
         Cluster(nodes, quotas, profiles=profiles), jobs, rules, start_us=begin_us
     )

@@ -15,7 +15,11 @@ from portal.charts.notes import CertificatePanel, LineItem, Note, Promise, count
 from portal.common.tenant_badges import badge_of
 from portal.rounds.text.borrowing_lines import owners_sentence, value_sentence
 from portal.rounds.text.declared import declared_sentence
-from portal.rounds.text.fairness_lines import misreport_sentence, order_sentence
+from portal.rounds.text.fairness_lines import (
+    misreport_sentence,
+    order_sentence,
+    starts_sentence,
+)
 from portal.rounds.text.tenant_names import name_of, names_of
 from scheduling.selectors.rounds.certificates import CertificateItemView, CertificateView
 from scheduling.selectors.rounds.following import Following
@@ -29,6 +33,7 @@ NAMES = {
     P.SINGLE_HOLD: "No job holds two leases",
     P.LONG_TERM_ORDER: "Furthest below fair share goes first",
     P.QUOTA_GUARANTEE: "Quotas are guaranteed",
+    P.PROMISED_STARTS: "Promised starts are kept",
     P.TRADES: "No trade makes a tenant worse off",
     P.INDIVIDUAL_RATIONALITY: "Individual rationality",
     P.ENVY_FREE: "Envy-freeness",
@@ -42,6 +47,7 @@ NAMES = {
 # Explanations of standard names that are not clear by themselves.
 MEANINGS = {
     P.QUOTA_GUARANTEE: "No tenant waits for GPUs of its quota that others could return",
+    P.PROMISED_STARTS: "A promised job starts in time, and its GPUs are kept for it",
     P.TRADES: "Each rate is between the worth of a fast GPU to the seller and to the buyer",
     P.INDIVIDUAL_RATIONALITY: "No borrowed GPU-hour costs more than its value to the job",
     P.ENVY_FREE: "No tenant prefers another's share",
@@ -274,6 +280,7 @@ SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
     P.SINGLE_HOLD: _single,
     P.LONG_TERM_ORDER: order_sentence,
     P.QUOTA_GUARANTEE: _guarantee,
+    P.PROMISED_STARTS: starts_sentence,
     P.TRADES: _trades,
     P.INDIVIDUAL_RATIONALITY: value_sentence,
     P.ENVY_FREE: _envy,

@@ -1,4 +1,4 @@
-"""A certificate's sentences on the order of service, and on tried misreports."""
+"""A certificate's sentences on the order of service, promised starts and tried misreports."""
 
 from __future__ import annotations
 
@@ -42,6 +42,19 @@ def _passed_over(row: CertificateItemView) -> str:
         f"{who} {was} served before a tenant further below its share, or left waiting although a"
         " job fitted the idle GPUs."
     )
+
+
+def starts_sentence(row: CertificateItemView) -> str:
+    """Return whether all promises of starts are kept, and how many GPUs are free for them."""
+    if row.count:
+        broken = plural(row.count, "promise of a start is", "promises of starts are")
+        who = names_of(row)
+        return f"{broken} broken: of {who}." if who else f"{broken} broken."
+    text = f"{plural(row.checked, 'job has', 'jobs have')} a promised start, and none is late"
+    if row.total is None:  # hidden from the viewer
+        return f"{text}."
+    kept = plural(int(row.total), "free GPU is", "free GPUs are")
+    return f"{text}. {kept} kept for them."
 
 
 def misreport_sentence(row: CertificateItemView) -> str:

@@ -303,7 +303,11 @@ def _scaled(rows: tuple[Entitlement, ...], nodes: tuple[Node, ...]) -> tuple[Ent
 # Options in addition to the defaults, with which a policy reads or remembers more.
 VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "ltgf": ({"reserve_after_leases": 1}, {"deadline_bonus": 1.0}),
-    "evenshare": ({"estimates": "given"}, {"estimates": "deadlines"}),
+    "evenshare": (
+        {"estimates": "given"},
+        {"estimates": "deadlines"},
+        {"promises": True, "min_runtime_s": 60},
+    ),
     "oef": ({"reserve_after_leases": 1},),
     "gandiva_fair": ({"tickets": "paper"}, {"quantum_s": 60, "gain_percent": 0}),
     "unisched": ({"lease_multiple": 2},),

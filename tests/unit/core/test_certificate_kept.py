@@ -10,6 +10,7 @@ import pytest
 from evenshare_core.fairness.certificate import (
     MAX_NAMED,
     MAX_ROWS,
+    SEARCH_VERSION,
     VERSION,
     VERSION_BEFORE,
     Basis,
@@ -28,9 +29,9 @@ from evenshare_core.fairness.certificate import (
 # These values are in stored rows, which are never rewritten.
 WORDS = {
     Property: (
-        "capacity gang single_hold long_term_order quota_guarantee trades individual_rationality"
-        " envy_free sharing_incentive equal_throughput pareto overstating understating"
-        " measured_speeds"
+        "capacity gang single_hold long_term_order quota_guarantee promised_starts trades"
+        " individual_rationality envy_free sharing_incentive equal_throughput pareto"
+        " overstating understating measured_speeds"
     ),
     Verdict: "holds noted violated not_promised not_applicable unknown",
     Basis: "leases ideals sums trades terms values probes speeds",
@@ -98,7 +99,7 @@ def test_values_are_immutable(data: dict[str, Any]) -> None:
 
 def test_counts_omitted_rows() -> None:
     rows = tuple(JobTypeResult(n, n, 1.0, 1.0, 1.0) for n in range(MAX_ROWS + 2))
-    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 6)
+    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 7)
     assert [certificate((), rows[:n]).left_out for n in (0, 199, 200, 201, 202)] == [0, 0, 0, 1, 2]
     assert certificate((), rows).rows == rows[:MAX_ROWS]
 
@@ -120,13 +121,25 @@ def test_version_depends_on_newest_property() -> None:
     assert certificate((trades,)).version == VERSION_BEFORE == 3
 
 
+def test_promised_starts_require_version_7() -> None:
+    starts = CertificateItem(Property.PROMISED_STARTS, Verdict.HOLDS, Basis.LEASES, checked=2)
+    gang = CertificateItem(Property.GANG, Verdict.HOLDS, Basis.LEASES)
+    assert certificate((gang, starts)).version == VERSION == 7
+    assert certificate((gang,)).version == VERSION_BEFORE
+
+
 def test_order_or_misreport_probes_require_version_6() -> None:
     speeds = CertificateItem(Property.MEASURED_SPEEDS, Verdict.HOLDS, Basis.SPEEDS)
     order = CertificateItem(Property.LONG_TERM_ORDER, Verdict.HOLDS, Basis.SUMS)
     other = CertificateItem(Property.LONG_TERM_ORDER, Verdict.NOT_PROMISED, Basis.SUMS)
     probes = CertificateItem(Property.OVERSTATING, Verdict.HOLDS, Basis.PROBES, checked=3, of=15)
     before = CertificateItem(Property.OVERSTATING, Verdict.HOLDS, Basis.PROBES, checked=1)
-    assert certificate((order,)).version == certificate((speeds, probes)).version == VERSION == 6
+    assert (
+        certificate((order,)).version
+        == certificate((speeds, probes)).version
+        == SEARCH_VERSION
+        == 6
+    )
     assert certificate((other, before)).version == VERSION_BEFORE
     # Old certificates can still be read without a change.
     old = plain(certificate((other, before)))

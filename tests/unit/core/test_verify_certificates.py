@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from evenshare_core.disclosure.pseudonyms import day_of
-from evenshare_core.fairness.certificate import VERSION
+from evenshare_core.fairness.certificate import SEARCH_VERSION, VERSION
 from evenshare_core.policies import registry
 from evenshare_core.verification.certificates import NONE, NOT_RECOMPUTED
 from evenshare_core.verification.heads import HeadCheck
@@ -54,7 +54,8 @@ class TestCertificate:
 
     def test_older_version_than_previous_round_is_wrong(self, pool: StagedPool) -> None:
         certified(pool, 5, version=3)
-        text = f"its version is 3; {VERSION} is due, and a round before it has {VERSION}"
+        due = SEARCH_VERSION
+        text = f"its version is 3; {due} is due, and a round before it has {due}"
         assert wrong(verified(pool)) == {5: [f"certificate: {text}"]}
         # The result is the same if the previous round itself is not verified.
         assert wrong(verified(pool, first=5)) == {5: [f"certificate: {text}"]}
@@ -66,7 +67,7 @@ class TestCertificate:
         findings = verified(pool)
         assert wrong(findings) == {}
         assert all(RoundCheck.CERTIFICATE not in row.recomputed for row in findings[:4])
-        text = f"{NOT_RECOMPUTED}: its version is 3 there, {VERSION} here"
+        text = f"{NOT_RECOMPUTED}: its version is 3 there, {SEARCH_VERSION} here"
         assert gaps(findings[3]) == {Gap.CERTIFICATE: [text]}
         assert last_line(findings) == "4 of 8 rounds proven; 4 not proven (1, 2, 3, 4)"
 
@@ -76,12 +77,9 @@ class TestCertificate:
         assert wrong(findings) == {}
         assert last_line(findings) == "7 of 8 rounds proven; 1 not proven (5)"
 
-    def test_version_that_contradicts_its_lines_is_wrong(
-        self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("evenshare_core.verification.certificates.VERSION", VERSION + 1)
-        certified(pool, 5, version=VERSION + 1)
-        text = f"its version is {VERSION + 1} there, {VERSION} here, by the lines that it has"
+    def test_version_that_contradicts_its_lines_is_wrong(self, pool: StagedPool) -> None:
+        certified(pool, 5, version=VERSION)
+        text = f"its version is {VERSION} there, {SEARCH_VERSION} here, by the lines that it has"
         assert wrong(verified(pool)) == {5: [f"certificate: {text}"]}
 
     @pytest.mark.parametrize("version", [None, "6", True, 0])

@@ -71,6 +71,29 @@ class TestOrderLine:
         )
 
 
+class TestPromisedStarts:
+    STARTS = Property.PROMISED_STARTS
+
+    def test_shows_gpus_kept_for_promises(self) -> None:
+        assert market_line(self.STARTS) == (
+            "2 jobs have a promised start, and none is late. 3 free GPUs are kept for them."
+        )
+
+    def test_hides_gpus_of_other_tenants(self) -> None:
+        assert market_line(self.STARTS, checked=1, total=None) == (
+            "1 job has a promised start, and none is late."
+        )
+
+    def test_names_tenants_of_broken_promises(self) -> None:
+        broken = {"verdict": Verdict.VIOLATED, "count": 1}
+        assert market_line(self.STARTS, **broken, named=(seen("blue"),)) == (
+            "1 promise of a start is broken: of blue."
+        )
+        assert market_line(self.STARTS, **broken | {"count": 2}) == (
+            "2 promises of starts are broken."
+        )
+
+
 class TestMisreports:
     OVER, UNDER = Property.OVERSTATING, Property.UNDERSTATING
 

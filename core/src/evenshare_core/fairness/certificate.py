@@ -11,7 +11,10 @@ from enum import StrEnum
 import msgspec
 
 # The newest version, and the version of a certificate that has no line added later.
-VERSION, VERSION_BEFORE = 6, 3
+VERSION, VERSION_BEFORE = 7, 3
+# The version that first checked the order against all jobs that could have been served, and tried
+# misreports of several GPU types and factors.
+SEARCH_VERSION = 6
 # Limits on a certificate's size: its rows, and the ids that a line names.
 MAX_ROWS = 200
 MAX_NAMED = 20
@@ -21,9 +24,9 @@ MAX_OVERCLAIMS = 50
 class Property(StrEnum):
     """The properties with a line in a certificate, in the order of the lines.
 
-    Three lines are optional. The line of trades exists if quota is traded, or if the policy may
-    trade it. The line of individual rationality exists if it is promised. The line of measured
-    speeds exists if the policy reads speeds and any were measured.
+    Four lines are optional. The line of trades exists if quota is traded, or if the policy may
+    trade it. The lines of promised starts and of individual rationality exist if they are promised.
+    The line of measured speeds exists if the policy reads speeds and any were measured.
     """
 
     CAPACITY = "capacity"  # no node gives more GPUs than it has
@@ -33,6 +36,7 @@ class Property(StrEnum):
     LONG_TERM_ORDER = "long_term_order"
     # no job that is owed GPUs waits while room could be made for it
     QUOTA_GUARANTEE = "quota_guarantee"
+    PROMISED_STARTS = "promised_starts"  # no promise of a start was broken
     TRADES = "trades"  # trades of quota keep their rate, and neither side loses by them
     INDIVIDUAL_RATIONALITY = "individual_rationality"  # no tenant borrows above its job's value
     ENVY_FREE = "envy_free"  # by weight, no row would gain throughput with another row's share
@@ -46,9 +50,12 @@ class Property(StrEnum):
 
 
 # Lines added later, with the version that introduced them. Certificates without such a line keep
-# their bytes. Version 6 checks the order against all jobs that could have been served, and tries
-# misreports of several GPU types and factors (`CertificateItem.since`).
-SINCE = {Property.INDIVIDUAL_RATIONALITY: 4, Property.MEASURED_SPEEDS: 5}
+# their bytes (`CertificateItem.since`).
+SINCE = {
+    Property.INDIVIDUAL_RATIONALITY: 4,
+    Property.MEASURED_SPEEDS: 5,
+    Property.PROMISED_STARTS: 7,
+}
 
 
 class Verdict(StrEnum):
@@ -116,8 +123,8 @@ class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     def since(self) -> int:
         """The version of certificates that introduced this line."""
         if self.name is Property.LONG_TERM_ORDER and self.verdict is not Verdict.NOT_PROMISED:
-            return VERSION  # before version 6, picks were compared only with each other
-        return VERSION if self.of else SINCE.get(self.name, VERSION_BEFORE)
+            return SEARCH_VERSION  # before, picks were compared only with each other
+        return SEARCH_VERSION if self.of else SINCE.get(self.name, VERSION_BEFORE)
 
 
 class JobTypeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -43,6 +43,7 @@ class Promises(NamedTuple):
       waits.
     - `value_rule`: the value of jobs that do not state it.
     - `reads_speeds`: the policy reads speeds of job types, so that declared speeds matter.
+    - `min_runtime_us`: the time for which a lease runs before it may end for other jobs.
     - `proofs`: for each property with a proof, the proof that it holds whatever was tried.
     """
 
@@ -53,6 +54,7 @@ class Promises(NamedTuple):
     value_rule: ValueRule | None = None
     reads_speeds: bool = False
     proofs: Mapping[Property, str] = {}
+    min_runtime_us: int = 0
 
 
 def certify(
@@ -75,6 +77,7 @@ def certify(
         measured.promised, measured.order = promises.properties, promises.order
         measured.guarantee, measured.owners_first = promises.guarantee, promises.owners_first
         measured.value_rule, measured.proofs = promises.value_rule, promises.proofs
+        measured.min_runtime_us = promises.min_runtime_us
         tried, why = None, ""
         try:
             tried = _sampled(snapshot, measured, ideals_of)

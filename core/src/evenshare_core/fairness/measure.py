@@ -29,13 +29,14 @@ from evenshare_core.fairness.job_value import ValueRule, check_value
 from evenshare_core.fairness.order import OrderRule, check_order
 from evenshare_core.fairness.owners import check_owners
 from evenshare_core.fairness.pareto import UnsolvedError, pareto_slack
+from evenshare_core.fairness.promised_starts import check_promised_starts
 from evenshare_core.fairness.properties import TOLERANCE, Array, Probe
 from evenshare_core.fairness.trades import check_trades
 from evenshare_core.units import CREDIT_MICRO, SECOND_US
 
 # With more rows, pairs and programs cost more than a round may spend on its certificate.
 MAX_MEASURED = 400
-RATIONALITY = Property.INDIVIDUAL_RATIONALITY
+STARTS, RATIONALITY = Property.PROMISED_STARTS, Property.INDIVIDUAL_RATIONALITY
 
 
 class TriedMisreports(NamedTuple):
@@ -52,7 +53,8 @@ class Measured:
     """A round being measured: its promises, its leases, and its ideal and actual allocation.
 
     `order` is the rule for the order of picks; None if the policy has no such rule. `proofs` names
-    theorems by which a promise holds for all misreports, not only for those tried.
+    theorems by which a promise holds for all misreports, not only for those tried. A lease runs for
+    `min_runtime_us` before it may end for other jobs.
     """
 
     snapshot: Snapshot
@@ -63,6 +65,7 @@ class Measured:
     guarantee: Guarantee | None = None
     owners_first: bool = False
     value_rule: ValueRule | None = None
+    min_runtime_us: int = 0
     held: list[holds.HeldLease] = field(init=False)
     got: Allocation = field(init=False)
     judged: Allocation = field(init=False)
@@ -106,6 +109,7 @@ class Measured:
             Property.SINGLE_HOLD: self._single_hold,
             Property.LONG_TERM_ORDER: self._order,
             Property.QUOTA_GUARANTEE: self._quota_guarantee,
+            **({STARTS: self._starts} if STARTS in self.promised else {}),
             **({Property.TRADES: self._trades} if self._may_trade else {}),
             **({RATIONALITY: self._borrowing} if RATIONALITY in self.promised else {}),
             Property.ENVY_FREE: self._envy,
@@ -208,6 +212,15 @@ class Measured:
             tenant=check.tenant,
             total=figure(check.borrowed),
         )
+
+    def _starts(self) -> CertificateItem:
+        check = check_promised_starts(self.snapshot, self.decision, self.held, self.min_runtime_us)
+        if not check.checked:
+            why = "no start was promised"
+            return CertificateItem(STARTS, Verdict.NOT_APPLICABLE, Basis.LEASES, why=why)
+        item = self._line(STARTS, Basis.LEASES, check.checked, check.tenants)
+        verdict, held = self.verdict(STARTS, bool(check.broken)), figure(check.held)
+        return structs.replace(item, verdict=verdict, count=check.broken, total=held)
 
     def _borrowing(self) -> CertificateItem:
         if self.value_rule is None:

@@ -159,6 +159,7 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
     return Promises(
         properties, order, guarantee, policy.traits.owners_first,
         policy.value_rule(options), policy.traits.needs_profiles, policy.proofs(options),
+        options.min_runtime_us,
     )  # fmt: skip # rows of what belongs together
 
 

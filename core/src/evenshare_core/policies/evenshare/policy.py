@@ -215,10 +215,13 @@ class Evenshare(Policy):
         return EvenPicks(pool, options).order()
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
-        """Return the base's promises, and the guarantee unless the options switch it off."""
+        """Return the base's promises, and promised starts or the guarantee if they are on."""
         promised = super().promises(options, measured)
-        is_given = isinstance(options, EvenshareOptions) and options.has_guarantee
-        return promised | {Property.QUOTA_GUARANTEE} if is_given else promised
+        if not isinstance(options, EvenshareOptions):
+            return promised
+        if options.promises:
+            return promised | {Property.PROMISED_STARTS}
+        return promised | {Property.QUOTA_GUARANTEE} if options.has_guarantee else promised
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
         """Return the guarantee of rule 4 (a), or of promised starts, or the long-term target."""

@@ -114,7 +114,7 @@ class PromisedStarts:
         if pool.may_be_overfull:
             leases = [*self._leases.values(), *self._due.values()]
             self._overfull = overfull_nodes(leases, pool.gpus)
-        state = PoolState(self._is_waiting, self._leases | self._due, self._free)
+        state = PoolState(self._waits, self._leases | self._due, self._free)
         self.rows = settle(pool.promises, state)
         in_order = sorted(self.rows.values(), key=lambda row: row.order)
         for row in in_order:
@@ -135,6 +135,13 @@ class PromisedStarts:
         if job not in pool.jobs or job in self._leases or job in self._due:
             return False
         return pool.is_waiting is None or pool.is_waiting(job)
+
+    def _waits(self, row: StartPromise) -> bool:
+        """Return whether a promised job waits, and has not been changed since."""
+        if not self._is_waiting(row.job):
+            return False
+        job = self._pool.jobs[row.job]
+        return job.gpus == row.gpus and row.gpu_type in (job.gpu_types or (row.gpu_type,))
 
     def _free(self, gpu_type: str) -> Mapping[int, int]:
         """Return the GPUs that no lease holds, for the nodes that hold no more than they have."""

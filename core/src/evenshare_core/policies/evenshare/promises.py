@@ -101,11 +101,11 @@ def _pairs(gpus_by_job: Mapping[int, int]) -> list[list[int]]:
 class PoolState(NamedTuple):
     """The pool before a round.
 
-    `leases`: by job. `free`: for each node of a type that may be used, the GPUs that no lease
-    holds.
+    `waits`: whether a promise's job still waits for these GPUs. `leases`: by job. `free`: for each
+    node of a type that may be used, the GPUs that no lease holds.
     """
 
-    is_waiting: Callable[[int], bool]
+    waits: Callable[[StartPromise], bool]
     leases: Mapping[int, Lease]
     free: Callable[[str], Mapping[int, int]]
 
@@ -122,7 +122,7 @@ def settle(promises: Iterable[StartPromise], pool: PoolState) -> dict[int, Start
     gone: list[StartPromise] = []
     for row in rows:
         nodes = pool.free(row.gpu_type)
-        if pool.is_waiting(row.job) and all(node in nodes for node in row.parts):
+        if pool.waits(row) and all(node in nodes for node in row.parts):
             kept[row.job] = row
         else:
             gone.append(row)
