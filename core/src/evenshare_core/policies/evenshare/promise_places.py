@@ -7,10 +7,10 @@ if a node has too few others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from evenshare_core.policies.evenshare.promises import PromisedPart
+from evenshare_core.policies.evenshare.promises import PromisedPart, StartPromise
 
 # (available from, GPUs, job of the lease or of the older promise); job 0 for free GPUs
 Source = tuple[int, int, int]
@@ -56,6 +56,18 @@ def best_place(gpus: int, nodes: Mapping[int, NodeSources]) -> PromisedPlace | N
         parts[best.node] = _part(rest[best.node], counts[best.node], best.due_us)
         left -= counts[best.node]
     return PromisedPlace(due_us, waste, parts)
+
+
+def add_promised(
+    sources: Mapping[int, NodeSources], rows: Collection[StartPromise], lease_us: int
+) -> None:
+    """Add the GPUs of promises that no other promise counts: one lease after their time."""
+    for row in rows:
+        for node, part in row.parts.items():
+            behind = [other.parts[node] for other in rows if node in other.parts]
+            count = part.gpus - sum(other.after.get(row.job, 0) for other in behind)
+            if count and node in sources:
+                sources[node].promised.append((row.due_us + lease_us, count, row.job))
 
 
 class _NodePlace(NamedTuple):

@@ -35,11 +35,12 @@ from evenshare_core.policies.evenshare.progress import (
     PickState,
     RoundProgress,
 )
-from evenshare_core.policies.evenshare.promise_places import NodeSources, best_place
+from evenshare_core.policies.evenshare.promise_places import NodeSources, add_promised, best_place
 from evenshare_core.policies.evenshare.promises import (
     PoolState,
     StartPromise,
     bequeath,
+    pinned_gpus,
     promise_rows,
     settle,
 )
@@ -161,7 +162,7 @@ class PromisedStarts:
             instants += [due_us + pool.lease_us for due_us in ahead]
         return max(instants)
 
-    # PromisedPart b, starts.
+    # Part b, starts.
 
     def _start(self, row: StartPromise) -> None:
         """Start a promised job if its GPUs are free, or if it is due.
@@ -264,7 +265,7 @@ class PromisedStarts:
             for lease in leases
         )
 
-    # PromisedPart c, hidden GPUs.
+    # Part c, hidden GPUs.
 
     def _hide(self, row: StartPromise) -> None:
         free = self._progress.free_by_type[row.gpu_type]
@@ -296,7 +297,7 @@ class PromisedStarts:
                 else:
                     free.hide(node, -gpus, of_ended=-gpus)
 
-    # PromisedPart d, new promises.
+    # Part d, new promises.
 
     def _make_one(self, claim: ClaimKey) -> None:
         """Start or promise the candidate of a tenant: of its waiting jobs, the longest waiting."""
@@ -350,7 +351,7 @@ class PromisedStarts:
             node: NodeSources(pool.gpus.get(node, 0), [], []) for node in free.available.free
         }
         left = dict(free.available.free)
-        pinned = self._pinned_gpus()
+        pinned = pinned_gpus(self.rows.values())
         for job, lease in [*self._due.items(), *self._leases.items()]:
             is_due = job in self._due
             until_us = max(lease.expires_us, lease.protected_until_us, pool.at_us)
@@ -365,7 +366,7 @@ class PromisedStarts:
             if gpus and node in sources:
                 sources[node].own.append((pool.at_us, gpus, 0))
         self._add_started(sources, pinned)
-        self._add_promised(sources)
+        add_promised(sources, self.rows.values(), pool.lease_us)
         for node_sources in sources.values():
             node_sources.own.sort()
             node_sources.promised.sort()
@@ -383,28 +384,9 @@ class PromisedStarts:
                 if count and node in sources:
                     sources[node].own.append((until_us, count, job))
 
-    def _add_promised(self, sources: dict[int, NodeSources]) -> None:
-        """Add the GPUs of promises that no other promise counts: one lease after their time."""
-        for row in self.rows.values():
-            again_us = row.due_us + self._pool.lease_us
-            for node, part in row.parts.items():
-                behind = [other.parts[node] for other in self.rows.values() if node in other.parts]
-                count = part.gpus - sum(other.after.get(row.job, 0) for other in behind)
-                if count and node in sources:
-                    sources[node].promised.append((again_us, count, row.job))
-
-    def _pinned_gpus(self) -> dict[tuple[int, int], int]:
-        """Return the pinned GPUs by (node, job)."""
-        pinned: dict[tuple[int, int], int] = {}
-        for row in self.rows.values():
-            for node, part in row.parts.items():
-                for job, gpus in part.pins.items():
-                    pinned[node, job] = pinned.get((node, job), 0) + gpus
-        return pinned
-
     # ---- after the other rules ----
 
-    # PromisedPart e, short use of held GPUs.
+    # Part e, short use of held GPUs.
 
     def backfill(self, job: Job, gpu_type: str) -> bool:
         """Give a waiting job GPUs of a node, some of them held, until a promise needs these."""

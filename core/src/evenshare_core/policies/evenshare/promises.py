@@ -140,6 +140,16 @@ def gpus_on(lease: Lease | None, node: int) -> int:
     return 0 if lease is None else sum(gpus for name, gpus in lease.placement if name == node)
 
 
+def pinned_gpus(rows: Iterable[StartPromise]) -> dict[tuple[int, int], int]:
+    """Return the GPUs that promises pin, by (node, job of the lease)."""
+    pinned: dict[tuple[int, int], int] = {}
+    for row in rows:
+        for node, part in row.parts.items():
+            for job, gpus in part.pins.items():
+                pinned[node, job] = pinned.get((node, job), 0) + gpus
+    return pinned
+
+
 def _release_pins(rows: Iterable[StartPromise], leases: Mapping[int, Lease]) -> None:
     """Convert pins of leases that have ended into held GPUs."""
     for row in rows:
