@@ -70,14 +70,11 @@ def read_promises(memory: Mapping[str, Any]) -> list[StartPromise]:
     """Return the promises of a policy's memory."""
     return [
         StartPromise(
-            *row[:5],
-            {
-                node: PromisedPart(held, dict(pins), dict(after))
-                for node, held, pins, after in row[5]
-            },
+            job, gpu_type, gpus, due_us, made_us,
+            {node: PromisedPart(held, dict(pins), dict(after)) for node, held, pins, after in rows},
         )
-        for row in memory.get("promises", ())
-    ]
+        for job, gpu_type, gpus, due_us, made_us, rows in memory.get("promises", ())
+    ]  # fmt: skip # rows of what belongs together
 
 
 def promise_rows(promises: Iterable[StartPromise]) -> list[list[Any]]:
