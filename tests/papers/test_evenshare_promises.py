@@ -43,7 +43,7 @@ def round_of(
     jobs: Sequence[Job], leases: Sequence[Lease] = (), promises: Sequence[Promise] = (),
     *, nodes: dict[int, int] | None = None, **fields: Any,
 ) -> Snapshot:  # fmt: skip # rows of what belongs together
-    given = {
+    given: dict[str, Any] = {
         "quotas": QUOTAS,
         "sums": SUMS,
         "options": {"promises": True},

@@ -42,7 +42,7 @@ from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
 from evenshare_core.units import COUNT_MAX
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 SCHEMA = 1
 
 
@@ -68,13 +68,13 @@ class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profiles: tuple[str, ...]
 
 
-class ByKind(NamedTuple, Generic[T]):
+class ByKind(NamedTuple, Generic[T_co]):
     """A value for each kind of id in a snapshot and in its policy's memory."""
 
-    tenants: T
-    jobs: T
-    leases: T
-    profiles: T
+    tenants: T_co
+    jobs: T_co
+    leases: T_co
+    profiles: T_co
 
 
 # Names by id, for all ids in a snapshot (`ids_of`).

@@ -47,7 +47,7 @@ class Calm(NamedTuple):
     until_us: int
     least: Mapping[str, Least]
     beyond: Mapping[ClaimKey, int]
-    pinned: Collection[int]
+    pinned: Collection[int] = ()
 
     def only_renews(self, view: KeptRound) -> bool:
         """Return whether a round renews all due leases, if nothing else happens."""
