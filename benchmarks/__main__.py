@@ -4,8 +4,6 @@ Each prints its figures, and a ratio to the plain method or a named peer in the 
 puts the output into docs/performance.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

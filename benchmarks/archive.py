@@ -6,8 +6,6 @@ written to files, read back, compared, and dropped from the database. The benchm
 round from the database before the move, and from the file after it.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time

@@ -8,8 +8,6 @@ which a portal without stored bundles would do for each reader. It also measures
 round, and the part of sealing that delays the round.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

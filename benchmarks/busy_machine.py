@@ -8,8 +8,6 @@ check counts even if it finds nothing to decide and stores no round. The goals a
 multiples that differ by a factor of at most three between pools.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

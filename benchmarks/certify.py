@@ -9,8 +9,6 @@ much more than the decision.
     python -m benchmarks.certify
 """
 
-from __future__ import annotations
-
 import sys
 
 import msgspec

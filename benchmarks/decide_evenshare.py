@@ -7,8 +7,6 @@ decision. Figures are CPU time of one process, median of several runs.
     python -m benchmarks.decide_evenshare
 """
 
-from __future__ import annotations
-
 import sys
 
 from msgspec.structs import replace

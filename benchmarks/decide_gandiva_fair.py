@@ -7,8 +7,6 @@ million additions shows the machine's current speed (0.3 s on an idle core built
     python -m benchmarks.decide_gandiva_fair
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 

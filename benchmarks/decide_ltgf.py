@@ -7,8 +7,6 @@ are CPU time of one process, median of several runs.
     python -m benchmarks.decide_ltgf
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

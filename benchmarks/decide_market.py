@@ -8,8 +8,6 @@ several runs, and the ratio to `fifo`, which decides the same pool alternately.
     python -m benchmarks.decide_market
 """
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import statistics

@@ -9,8 +9,6 @@ pools. Times depend on the machine, but ratios hardly do.
     python -m benchmarks.decide_policies [POLICY ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

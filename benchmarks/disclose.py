@@ -8,8 +8,6 @@ must give the same rows. Figures are CPU time of one process, median of several 
     python -m benchmarks.disclose
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

@@ -6,8 +6,6 @@ the last round took 1.5 s. The benchmark disables this limit to measure the wors
 method simulates each run to its end, which takes minutes.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

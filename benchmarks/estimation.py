@@ -10,8 +10,6 @@ user's cap, the estimate in a scheduler without an estimator.
     python -m benchmarks.estimation
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import statistics

@@ -3,8 +3,6 @@
 Measured throughputs count the iterations of all workers. So an iteration takes GPUs / throughput.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass

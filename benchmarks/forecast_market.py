@@ -8,8 +8,6 @@ takes minutes to simulate, so only three runs are made.
     python -m benchmarks.forecast_market
 """
 
-from __future__ import annotations
-
 import time
 from random import Random
 

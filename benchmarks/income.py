@@ -9,8 +9,6 @@ idle quota. Figures are medians of several turns.
     python -m benchmarks.income
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import random

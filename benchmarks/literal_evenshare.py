@@ -4,8 +4,6 @@ It is the baseline of `benchmarks.decide_evenshare`. Tests compare the policy's 
 preempt with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch

@@ -4,8 +4,6 @@ It is the baseline of `benchmarks.decide_ltgf` and the oracle of `TestFastImplem
 supports only plain pools: no borrowing limits, prices, reservations or reward hooks.
 """
 
-from __future__ import annotations
-
 from math import inf
 
 from evenshare_core.domain.cluster import Placement, gpus_by_node

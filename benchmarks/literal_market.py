@@ -8,8 +8,6 @@ The paper does not describe a pool without PSs. Here, a centralised job is on on
 distributed job on at least two. Servers with the fewest free workers are filled first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil

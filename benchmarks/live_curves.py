@@ -6,8 +6,6 @@ It measures virtual jobs, by the curves of the virtual executor, and `examples/t
 accuracy. It prints the figures of docs/estimation.md.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

@@ -7,8 +7,6 @@ reads numbers with `csv.DictReader`, without checks.
     python -m benchmarks.load_traces
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import random

@@ -6,8 +6,6 @@ the whole queue for each page, as for short queues. The order stays in memory fr
 until the next round.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

@@ -1,7 +1,5 @@
 """Random pools for the LTGF benchmark and tests: tenants with history, jobs and leases."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

@@ -8,8 +8,6 @@ schedules. A job is scheduled on 64, 128 and 256 slots, by the fast form and by 
     python -m benchmarks.market_schedule
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

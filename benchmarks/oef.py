@@ -6,8 +6,6 @@ runs with up to 100 tenants; `python -m benchmarks.oef --patient` also runs it w
 minutes.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

@@ -6,8 +6,6 @@ all files of a first load: HTML, style sheet, scripts and fonts. The time of the
 of `TIMES`. The plain method requests the same page without compression, in the same run.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import statistics

@@ -7,8 +7,6 @@ which queries the session and the pool. It uses the same URL with a query string
 `portal.site.polls` does not treat as a poll.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

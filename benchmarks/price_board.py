@@ -6,8 +6,6 @@ connection, for each selectable period; goal: 150 ms. In the same run, the plain
 prices of the period to choose 150. Postgres' plan of our query is printed too.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 import time

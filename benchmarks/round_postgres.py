@@ -7,8 +7,6 @@ renewed without waiting jobs. The plain method renews one row at a time, as a vi
 with the ORM.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

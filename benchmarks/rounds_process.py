@@ -3,8 +3,6 @@
 Usage: python -m benchmarks.rounds_process ROOT POOL; ROOT is the folder of the jobs' files.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

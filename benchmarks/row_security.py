@@ -6,8 +6,6 @@ pages, alternately with the policies on and off. Requests are in-process over on
 plain method has the policies off.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ FIFO and SJF, its partitions:
     python -m benchmarks.simulate [TRACE [PARTITIONS]] [--nodes N] [--days D]
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import time

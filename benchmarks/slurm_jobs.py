@@ -5,8 +5,6 @@ machine. In the same run, plain sbatch submits the same work. The 1,000 jobs wai
 Their folders contain the files of running shims, because this machine cannot run 1,000 shims.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

@@ -6,8 +6,6 @@ idempotency key per job. First they submit 2,000 single jobs; then one client su
 bulk requests of 1,000. The plain method submits single jobs by the same client.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

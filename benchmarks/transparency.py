@@ -5,8 +5,6 @@ appended one by one, each in its transaction, and proofs of records all over the
 The plain method computes each root from all leaf hashes, which are in memory.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import sys

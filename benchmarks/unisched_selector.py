@@ -8,8 +8,6 @@ also uses one thread.
     python -m benchmarks.unisched_selector
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Iterator

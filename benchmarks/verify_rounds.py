@@ -9,8 +9,6 @@ CPU time of one process. The goal is 100 rounds in 20 s.
     python -m benchmarks.verify_rounds
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import sys

@@ -7,8 +7,6 @@ transfer is never changed: a correction is a new transfer that names its source
 (billing/migrations/0001_guards.sql).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid

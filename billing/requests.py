@@ -1,7 +1,5 @@
 """Requests about credit, a struct per resource: terms, allowances, transfers, decisions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal

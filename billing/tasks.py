@@ -1,7 +1,5 @@
 """Celery tasks of billing. They are wake-ups: a lost or repeated one changes only the timing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import structlog

@@ -1,7 +1,5 @@
 """Celery tasks, which only trigger work: lost or repeated messages change only latency."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """The clients that rate limits count, from their IP addresses."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 # The smallest network of a customer: the owner of one IPv6 address usually has 2**64 of them.

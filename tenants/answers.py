@@ -5,8 +5,6 @@ An answer is an `Answer` whose fields have the names, the order and the types of
 pages is `Hidden`; a field whose JSON differs from its type's is `formatted_as`. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal

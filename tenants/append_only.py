@@ -4,8 +4,6 @@ The application's database role may not change rows either, unless it owns the t
 docs/adr/0132-partitions-have-no-rights.md.
 """
 
-from __future__ import annotations
-
 from django.apps.registry import Apps
 from django.conf import settings
 from django.db import migrations

@@ -4,8 +4,6 @@ A record is written in the transaction of its change. The table is append-only: 
 UPDATE, DELETE and TRUNCATE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -7,8 +7,6 @@ migrations: the last one of an app that adds columns runs `bound_columns` again,
 Source: docs/adr/0228-shapes-of-rows.md.
 """
 
-from __future__ import annotations
-
 from django.db import migrations
 
 # In Postgres NaN is greater than Infinity, so one comparison refuses both.

@@ -4,8 +4,6 @@ A point costs one comparison. The fault matrix iterates over `POINTS`. In it, an
 never reached is an error, so the list cannot become outdated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ A hash keeps a core busy for a good part of a second, and takes about 16 MB. All
 uses these classes, by `PASSWORD_HASHERS` in portal/site/settings.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import BoundedSemaphore

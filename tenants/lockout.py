@@ -5,8 +5,6 @@ address or the /64 of an IPv6 address. Counts are in Postgres, so that flushing 
 nothing.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The transaction of a change in the console, with a permission check."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

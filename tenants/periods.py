@@ -1,7 +1,5 @@
 """A tenant's quota of one GPU type as a sequence of periods, and changes of that sequence. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

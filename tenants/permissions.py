@@ -1,7 +1,5 @@
 """Permissions: the only table of the actions that each role allows."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from enum import StrEnum
 

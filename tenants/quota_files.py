@@ -4,8 +4,6 @@ A file states all quotas from now on of each pool in it. The past is never chang
 started earlier, only its part from now on is compared.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

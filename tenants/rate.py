@@ -4,8 +4,6 @@ A bucket is a row, and taking from it is one statement. Postgres is available wh
 action is possible at all, and flushing a broker empties no bucket.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import timedelta

@@ -4,8 +4,6 @@ Operators decide about people, tokens, memberships and the site, so they should 
 The number of records is limited: see `MOST`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 

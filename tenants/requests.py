@@ -1,7 +1,5 @@
 """Requests on tenants, a struct per resource, and the common fields of operators' requests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, ClassVar, TypeAlias

@@ -6,8 +6,6 @@ run SQL, because they can also set the scope. Owners of tables are exempt, and s
 backups and the guards' functions. Source: docs/adr/0135-row-security.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from django.db import migrations

@@ -5,8 +5,6 @@ invisible, and without any scope a query of a tenant's rows fails. The setting i
 transaction, so a pooled connection cannot carry it over. A nested scope applies until its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 

@@ -7,8 +7,6 @@ rows gets no condition, because these rows could no longer be updated. The log n
 Source: docs/adr/0228-shapes-of-rows.md.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

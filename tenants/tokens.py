@@ -1,7 +1,5 @@
 """Tokens: secrets with which a program acts for a person in the API, limited in time and scope."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets

@@ -4,8 +4,6 @@ A reader of many rows catches the error of a single row, so that the rest of the
 The portal stores the notes, for /metrics and for the operator (`portal.site.unreadable`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import structlog

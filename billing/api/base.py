@@ -1,7 +1,5 @@
 """Parameters of the money views: the tenant, the pool and the time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta

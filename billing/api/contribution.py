@@ -1,7 +1,5 @@
 """REST views of a tenant's lending income, and of the income of all tenants."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """REST views of remaining credit, transfers between tenants, limits, budgets and allowances."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal

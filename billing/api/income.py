@@ -3,8 +3,6 @@
 From them `evenshare statement verify` recomputes a tenant's income.
 """
 
-from __future__ import annotations
-
 from operator import itemgetter
 from typing import ClassVar
 

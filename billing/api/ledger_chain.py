@@ -1,7 +1,5 @@
 """REST views of the log of a book's transfers; those for rounds are in `scheduling.api.chain`."""
 
-from __future__ import annotations
-
 from drf_spectacular.types import OpenApiTypes
 
 from billing.selectors.ledger_log import book_named

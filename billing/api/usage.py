@@ -1,7 +1,5 @@
 """REST views of prices, usage, and costs of jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from decimal import Decimal
 from operator import itemgetter

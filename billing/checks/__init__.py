@@ -4,8 +4,6 @@ Each check returns the number of items that it checked, and the violations with 
 checks together see one consistent state (REPEATABLE READ), so they can run on the live system.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The report of a check, and the shared query helper."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

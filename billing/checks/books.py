@@ -1,7 +1,5 @@
 """Invariants of transfers, entries, balances, settlements and budgets."""
 
-from __future__ import annotations
-
 from datetime import date
 
 from billing.checks.base import CheckReport, count, report_of

@@ -1,7 +1,5 @@
 """Invariants of events, prices and slots over the whole history."""
 
-from __future__ import annotations
-
 from django.db.models import Exists, OuterRef
 
 from billing.checks.base import CheckReport, count, report_of

@@ -1,7 +1,5 @@
 """Invariants of logs, and of transfers compared with the logs of their books."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 

@@ -5,8 +5,6 @@ Each row of a sealed table has a hash over all its columns, which the database s
 hashes of their rounds: `scheduling.selectors.rounds.stored`.
 """
 
-from __future__ import annotations
-
 from billing.checks.base import SHOWN, CheckReport
 from tenants.sql import fetch_rows
 

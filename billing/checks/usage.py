@@ -1,7 +1,5 @@
 """Invariants of usage lines and shares, recomputed from lease events and terms."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Budget reservations: rounds reserve, charges replace them, settlements release them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime

@@ -1,7 +1,5 @@
 """The lock on a pool's cursor row, which serializes all metering and settling of the pool."""
 
-from __future__ import annotations
-
 from billing.models import MeterCursor
 
 

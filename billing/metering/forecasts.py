@@ -1,7 +1,5 @@
 """Counts how often posted prices were within their forecast bands."""
 
-from __future__ import annotations
-
 from django.db import connection
 
 # A time counts once its price is known. Either a later price was posted, or the pool was checked

@@ -1,7 +1,5 @@
 """Writes missing transfers to the log of their book, outside the path that posts them."""
 
-from __future__ import annotations
-
 import secrets
 from datetime import timedelta
 

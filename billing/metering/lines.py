@@ -4,8 +4,6 @@ Rows are written in bulk, because a round of a large pool closes a thousand term
 lenders each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 

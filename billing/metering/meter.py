@@ -1,7 +1,5 @@
 """Reads lease events by cursor; the sweep closes terms."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

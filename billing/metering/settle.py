@@ -1,7 +1,5 @@
 """Posts one balanced transfer per borrower and past hour."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta

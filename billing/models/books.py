@@ -6,8 +6,6 @@ new transfer. Their rows have a seal, which the database sets and no model reads
 (tenants/append_only.py).
 """
 
-from __future__ import annotations
-
 import uuid
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Transfers in the logs of their books, and the salts of their digests."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

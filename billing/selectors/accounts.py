@@ -1,7 +1,5 @@
 """Read-only queries of a tenant's money for its pages."""
 
-from __future__ import annotations
-
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass

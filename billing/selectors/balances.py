@@ -1,7 +1,5 @@
 """Read-only queries of all accounts of a book, for site users who manage credit."""
 
-from __future__ import annotations
-
 from billing.models import Account
 
 

@@ -1,7 +1,5 @@
 """The rounds that open periods refer to. Their bytes are kept, however old they are."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from billing.models import MeterCursor

@@ -1,7 +1,5 @@
 """The time of a book: the pool time of its oldest pool."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from scheduling.engine.clock import read_clock, wall_now

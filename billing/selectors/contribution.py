@@ -5,8 +5,6 @@ the end of its hour, like the transfer that settles it. So the settled lines of 
 sum to the ledger's income in that range. Read-only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The effect of corrections on the charges of settled hours. Read-only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, date
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Queries of credit for pages and the API: terms, budgets and when they run out, requests."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Transfers on a tenant's account for a pool, one by one. Read-only."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from billing.selectors.accounts import account_of

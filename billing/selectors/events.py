@@ -1,7 +1,5 @@
 """Lease events for the sweep."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from evenshare_core.domain.instants import from_us, to_us

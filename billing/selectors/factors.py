@@ -6,8 +6,6 @@ misses a lease whose end was reported more than `LATE` after the fact. The compu
 differ from the stored ones, and more events are read.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """An account's income and payments per hour, for a chart. Read-only."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime

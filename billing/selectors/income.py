@@ -1,7 +1,5 @@
 """Lines of income from lending, with all their factors. Read-only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal

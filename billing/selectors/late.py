@@ -6,8 +6,6 @@ by tenant id, with the operator last. So no part exceeds its share, and the part
 operator's part of the line. `evenshare_core.verification.statement` computes the same. Read-only.
 """
 
-from __future__ import annotations
-
 # CTEs: `late_share` is the operator's part of each share of an account, `late_hour` the sum per
 # transfer that settles them. Parameters: account, since_hour, until_hour.
 LATE_SHARES = """

@@ -1,7 +1,5 @@
 """Transfers in the log of their book, and the data that their digests cover."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence

@@ -1,7 +1,5 @@
 """Read-only queries of posted prices for pages."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated

@@ -4,8 +4,6 @@ It is computed over pool time, from the events that changed quotas and the terms
 Read-only.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping

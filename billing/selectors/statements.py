@@ -3,8 +3,6 @@
 All three have the same sum, that of the account's entries in the range. Read-only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Sums over a whole book, for the front page. Read-only."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from django.db.models import Q, Sum

@@ -1,7 +1,5 @@
 """Charges by term, and the lines of a settlement. Read-only."""
 
-from __future__ import annotations
-
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The state of the books for metrics. Two indexed queries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal

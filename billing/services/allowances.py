@@ -1,7 +1,5 @@
 """Posts allowances: one, or all of a reviewed file. Each name is posted once."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

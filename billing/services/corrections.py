@@ -5,8 +5,6 @@ the day of the charged hour. So the budget of that day gets the credits back, ev
 comes in a later period. Source: docs/money.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """The only writer of a tenant's credit limit and budget."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Transfers between tenants: a manager requests one, and another user of the site decides it."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """URLs of login, logout and the user's account."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, path
 
 from portal.account.views import account, tokens

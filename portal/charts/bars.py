@@ -1,7 +1,5 @@
 """Small bars for leases, countdowns, progress, use against quota, and hashes."""
 
-from __future__ import annotations
-
 from portal.charts.figures import duration, thousands
 from portal.charts.svg import Markup, join, path, rect, tag
 from portal.charts.tenants import TenantBadge

@@ -1,7 +1,5 @@
 """The hourly deficit of a tenant's last day, from the sums that its charts use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

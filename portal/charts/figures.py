@@ -3,8 +3,6 @@
 Minus is U+2212, thousands have a comma, a missing value is an en dash.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal

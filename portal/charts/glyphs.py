@@ -1,7 +1,5 @@
 """Shapes that have a meaning without colour: one per state, one per reason to wait."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from portal.charts.svg import Markup, tag

@@ -1,7 +1,5 @@
 """The placement of labels: the first place where no curve crosses the text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 

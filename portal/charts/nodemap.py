@@ -6,8 +6,6 @@ nodes the cells shrink and have no initials; `<title>` still names them. GPUs th
 a promised start are dotted, with a dashed frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Values only: templates/components draw them. All texts are plain text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime

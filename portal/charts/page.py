@@ -1,7 +1,5 @@
 """The data that base.html needs on every page: the viewer, the menu, the round line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from hashlib import sha256
 

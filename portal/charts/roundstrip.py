@@ -3,8 +3,6 @@
 Bars of all GPUs would hide the few unused ones of a busy pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

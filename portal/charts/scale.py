@@ -1,7 +1,5 @@
 """From values to pixels: a linear scale, round ticks, clock ticks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Formats of speeds and throughputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from evenshare_core.units import ONE_MILLI

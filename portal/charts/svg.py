@@ -1,7 +1,5 @@
 """The only module that makes markup: escaped text, trimmed numbers, no inline style."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 

@@ -4,8 +4,6 @@ The index comes from the tenant's number, so a tenant has the same badge on ever
 distinct badges. Above 12 tenants the node map groups the small ones (`group_small`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Solid is running, dotted waits for its turn, lined waits for a lower price. Grey
 blocked (no room, limit, node down), dashed is expected, a red vertical line is a preemption.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal

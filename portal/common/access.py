@@ -3,8 +3,6 @@
 An object that the viewer may not see is a 404, like one that does not exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps

@@ -1,7 +1,5 @@
 """Instants of pool time as pages show them: on both clocks, if the wall time is known."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass

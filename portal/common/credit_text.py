@@ -1,7 +1,5 @@
 """Texts about a tenant's credit: what is left, the used budget, and when the budget runs out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The days of a page or a file, on a pool's clock."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta

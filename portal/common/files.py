@@ -1,7 +1,5 @@
 """Downloads of files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal

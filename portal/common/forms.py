@@ -1,7 +1,5 @@
 """Fields of the console's forms: typed texts, their values, and errors."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime

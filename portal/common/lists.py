@@ -1,7 +1,5 @@
 """Code shared by list pages."""
 
-from __future__ import annotations
-
 from django.http import Http404, HttpRequest
 
 DIGITS_MAX = 18  # Keys are 64-bit columns.

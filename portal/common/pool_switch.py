@@ -3,8 +3,6 @@
 The menu is part of the page, not of the round line, which every open page polls.
 """
 
-from __future__ import annotations
-
 from urllib.parse import urlencode
 
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """Texts about preemptions: the notice of a lease, and the numbers behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Quota promises of a pool as pages show them: a label, and the parts behind it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from evenshare_core.policies.quota_promise import QuotaPromise, QuotaPromiseKind

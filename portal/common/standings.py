@@ -1,7 +1,5 @@
 """The state of a job with respect to its deadline, as lists show it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from portal.charts.notes import Instant

@@ -1,7 +1,5 @@
 """Texts about the expected start of a queued job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime

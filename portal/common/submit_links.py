@@ -1,7 +1,5 @@
 """Links to job submission: the viewer's permissions, and the command that submits a job."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Badges of tenants for a page, depending on the tenants that its viewer may see."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 

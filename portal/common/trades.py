@@ -1,7 +1,5 @@
 """Texts about quota trades: the GPUs given, and their value."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """Verification panels: the client's command, the head, and the last verification."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from portal.charts.figures import plural, thousands

@@ -6,8 +6,6 @@ with the earliest feasible one. In the first such hour a node is under maintenan
 change.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 

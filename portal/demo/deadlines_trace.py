@@ -7,8 +7,6 @@ missed while a reader watches. Every fifth job with a deadline stops by a metric
 evaluation. It declares its maximum number of iterations instead of a duration.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The demo's second pool, `local`: jobs run as real processes on this machine."""
 
-from __future__ import annotations
-
 import sys
 
 from portal.demo.machine_pool import make_machine_pool

@@ -3,8 +3,6 @@
 Leases are short, so that a new user sees within a minute how a job yields and resumes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any

@@ -7,8 +7,6 @@ low floor, and one with a high floor for the busy hour. The second ends after 12
 of the first busy hour the lender's manager revokes it, once (`revoke_when_due`).
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 

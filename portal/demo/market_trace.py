@@ -6,8 +6,6 @@ hurry; in the third, the backlog shrinks. So the price rises and falls, and pati
 in between and see the price that they needed.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ GPU numbers have the proportions of the cluster of Gandiva_fair 5.4 (64 K80, 24 
 halved. The models' speeds are published ones (portal/demo/data/README.md).
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import NamedTuple

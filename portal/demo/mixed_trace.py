@@ -8,8 +8,6 @@ Under `gandiva_fair`, tenants trade GPU types. All models of a team gain equally
 models of different teams do not. A team leaves every few hours, which ends its trades.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

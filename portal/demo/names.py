@@ -4,8 +4,6 @@ Philly's virtual clusters are known only by hashes. The names are invented, in a
 the largest tenant first; the hash follows in brackets.
 """
 
-from __future__ import annotations
-
 FIRST_NAMES = (
     "Aspen", "Birch", "Cedar", "Dune", "Ember", "Fjord", "Grove", "Heron",
     "Iris", "Juniper", "Kelp", "Larch", "Maple", "Nettle", "Osprey", "Pine",

@@ -1,7 +1,5 @@
 """The demo: a pool `philly` that replays real jobs of the tenants that submitted them."""
 
-from __future__ import annotations
-
 import csv
 from datetime import UTC, datetime
 

@@ -6,8 +6,6 @@ which. While the page is viewed, the demo's teams submit a job now and then. The
 seconds (examples/pretend.py) and cost nothing.
 """
 
-from __future__ import annotations
-
 import shlex
 from datetime import datetime, timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """A small pool of the demo: nodes of one GPU type, some of the demo's tenants, a bundled trace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Published speeds of models on GPU types, for the demo's job types."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 Standard library only: workers use it (`portal.site.worker_heartbeat`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

@@ -6,8 +6,6 @@ wall clock makes no worker look silent. The supervisor and `deploy/healthcheck.p
 `complaint`. Standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

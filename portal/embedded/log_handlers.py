@@ -4,8 +4,6 @@ Python's handlers print a traceback for each line that they cannot write: on a f
 tracebacks in 100 s. Standard library only: the supervisor and Django use them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import logging.handlers

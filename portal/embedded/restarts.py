@@ -3,8 +3,6 @@
 Standard library only: the supervisor writes it, and `deploy/healthcheck.py` in a container.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

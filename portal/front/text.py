@@ -1,7 +1,5 @@
 """Texts of the front page: sign-in buttons, the pool's figures, a short tour."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Decimal
 

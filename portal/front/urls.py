@@ -1,7 +1,5 @@
 """URLs of the front page."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, path
 
 from portal.front import views

@@ -1,7 +1,5 @@
 """The front page: an introduction, sign-in buttons and a short tour, with the pool's figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

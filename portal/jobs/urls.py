@@ -1,7 +1,5 @@
 """URLs of a tenant's jobs."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, path
 
 from portal.jobs.views import actions, job_type, jobs, log, profiles, submit, usage

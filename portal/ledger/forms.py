@@ -1,7 +1,5 @@
 """Days, instants and periods of requested statements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta

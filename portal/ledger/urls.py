@@ -1,7 +1,5 @@
 """URLs of ledgers."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, path
 
 from portal.ledger.views import contribution, income, ledger

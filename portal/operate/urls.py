@@ -1,7 +1,5 @@
 """URLs of the operator's console."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, path
 
 from portal.operate.views import (

@@ -1,7 +1,5 @@
 """Forms of lending and borrowing: a quota's settings, an offer, the price limit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from evenshare_core.domain.entitlements import Mode

@@ -1,7 +1,5 @@
 """URLs of a tenant's overview and of its lending and borrowing."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, path
 
 from portal.overview.views import dashboard, sharing

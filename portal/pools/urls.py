@@ -1,7 +1,5 @@
 """URLs of pools, their prices, start estimates and trades."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, path
 
 from portal.pools.views import pool, pools, prices, starts, trades

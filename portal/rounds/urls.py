@@ -1,7 +1,5 @@
 """URLs of rounds."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, path
 
 from portal.rounds.views import counterfactual, live, rounds

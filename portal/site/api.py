@@ -1,7 +1,5 @@
 """The root of the REST API: its schema, its page, and the answer to unknown URLs."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponseBase

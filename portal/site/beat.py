@@ -5,8 +5,6 @@ sends nothing for ten minutes. A restart does not help, because beat stores the 
 file.
 """
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 

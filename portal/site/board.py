@@ -7,8 +7,6 @@ or quota, takes effect at the latest after `FRESH_S`.
 Source: docs/adr/0138-many-readers.md.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Collection, Mapping

@@ -7,8 +7,6 @@ process: web, workers, beat, any command. Checks that need the database run befo
 Each line names the variable, the reason and the remedy. Source: docs/operations.md.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -4,8 +4,6 @@ They are collected at the start, into the data folder, and only if a source has 
 clone needs no extra step. Production collects when its image is built (see Dockerfile).
 """
 
-from __future__ import annotations
-
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path

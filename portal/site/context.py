@@ -4,8 +4,6 @@ Everything is lazy, so an error page that shows none of it makes no query. A vie
 value in its context.
 """
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 

@@ -1,7 +1,5 @@
 """Error pages. They make no query, and show the request id that the log has."""
 
-from __future__ import annotations
-
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template import loader

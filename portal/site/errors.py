@@ -1,7 +1,5 @@
 """Error responses: every refusal of the API is problem+json with a reason code."""
 
-from __future__ import annotations
-
 import json
 from http import HTTPStatus
 from typing import Any

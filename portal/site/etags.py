@@ -1,7 +1,5 @@
 """ETags: whether a browser already has the response, by If-None-Match of RFC 9110."""
 
-from __future__ import annotations
-
 from django.utils.http import parse_etags
 
 

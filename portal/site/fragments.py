@@ -6,8 +6,6 @@ if the region is unchanged. Ages, which the browser counts on, and the form's to
 changes. The time left of a lease does: the next round may renew it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from hashlib import sha256

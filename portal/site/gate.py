@@ -6,8 +6,6 @@ marked, and `portal.site.guards.Guards` answers it. So its response, its count a
 like all others.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any

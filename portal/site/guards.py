@@ -4,8 +4,6 @@ It answers requests that the gate refused, and refuses text that Postgres cannot
 pages out of shared caches, and returns 503 while the database is away.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 

@@ -5,8 +5,6 @@ follow from the one before. A missing broker is a warning: only wake-ups are los
 does not answer is a warning too, because neither another portal nor a restart would help.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta

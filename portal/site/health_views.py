@@ -1,7 +1,5 @@
 """Endpoints of probes and monitors: alive, ready, metrics. None is a page."""
 
-from __future__ import annotations
-
 import secrets
 from ipaddress import ip_address
 

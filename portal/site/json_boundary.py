@@ -4,8 +4,6 @@ Size, depth and the length of numbers are checked before parsing. Invalid UTF-8,
 duplicate names, NUL and half surrogate pairs are refused. Numbers with a point are Decimals.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

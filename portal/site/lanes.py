@@ -5,8 +5,6 @@ as the pool has connections. So no request in service waits for a connection. So
 docs/adr/0125-turns.md.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ own thread. So 16 arenas kept 16 MB each, and a process of 114 MB had 370 MB aft
 fixed threshold large blocks are always returned. See docs/adr/0138-many-readers.md.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 

@@ -7,8 +7,6 @@ sees a restart of the portal, but not of a single process. No label names a job,
 person: their number is unbounded, and a monitor need not know them.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Notes that pages of a pool are viewed, so that an unwatched demo can pause."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from threading import Lock

@@ -1,7 +1,5 @@
 """Counts and logs every request once, when its response is known, without its secrets."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from urllib.parse import quote

@@ -6,8 +6,6 @@ response, and its compression adds up to 100 random bytes. A new API token is in
 to a form with the form's token and the password, which an attacker cannot repeat.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest

@@ -5,8 +5,6 @@ session, another pool, another method or header) go on to Django, which gives th
 first response to a poll provides the headers of all that follow.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import time

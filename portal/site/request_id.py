@@ -1,7 +1,5 @@
 """Gives every request an id: in its response, in its log lines, in its errors."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The generation of the API's description: authentication, and the format of refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension

@@ -5,8 +5,6 @@ that takes the place continues, so no sum ever falls while the portal runs. Ther
 as places. The parent of the web processes empties the folder before their start.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """A template loader that removes the layout of the source: pages have no indentation."""
 
-from __future__ import annotations
-
 import re
 
 from django.template import Origin

@@ -3,8 +3,6 @@
 A repaired row is not seen again, so its note expires.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """URLs of all pages; each area has its own file."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, URLResolver, include, path
 
 urlpatterns: list[URLPattern | URLResolver] = [

@@ -1,7 +1,5 @@
 """URLs of the REST API, version 1. Dependencies of views on outer apps are injected here."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, path, register_converter
 
 from billing.api import contribution, credit, income, ledger_chain

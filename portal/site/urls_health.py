@@ -1,7 +1,5 @@
 """URLs of probes and metrics: outside of all menus, without a slash as monitors expect."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, URLResolver, path
 
 from portal.site import health_views as health

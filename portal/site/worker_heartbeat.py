@@ -1,7 +1,5 @@
 """The thread that writes a worker's heartbeat; not started without a run folder."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ a figure of a page. All data is escaped: tags use templates, `format_html` or th
 portal.charts, which escape their texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal

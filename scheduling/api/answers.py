@@ -1,7 +1,5 @@
 """REST view of a job with a deadline, and of each round's answer to it."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from scheduling.api.base import JobView

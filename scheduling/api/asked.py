@@ -1,7 +1,5 @@
 """The fields of a job's request that answers contain, and the time to its deadline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Base classes of the views of pools and jobs: visible rows for the caller, and locked edits."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Bundles of rounds, from which any reader can recompute the rounds, and the pseudonyms in them."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The log of a pool's rounds: its signed head, its records, and their proofs."""
 
-from __future__ import annotations
-
 from drf_spectacular.types import OpenApiTypes
 
 from evenshare_core.chain.answers import InclusionProof, RecordPage, RoundLogHead

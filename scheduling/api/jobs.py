@@ -1,7 +1,5 @@
 """REST views of jobs: submit, dry run, list, show, cancel, reasons, logs."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Leases that vanished at the same time: their list, and the acceptance of their loss."""
 
-from __future__ import annotations
-
 from rest_framework.request import Request
 from rest_framework.response import Response
 

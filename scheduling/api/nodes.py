@@ -1,7 +1,5 @@
 """Nodes for operators (list, add, change, drain, resume, remove) and their maintenance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import chain

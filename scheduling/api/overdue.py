@@ -1,7 +1,5 @@
 """Leases that should have ended: list them, and end one."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from rest_framework.request import Request

@@ -1,7 +1,5 @@
 """OpenAPI schemas of policies' options: one per policy, built from its fields."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

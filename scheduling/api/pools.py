@@ -1,7 +1,5 @@
 """Pools and their queues, as the caller may see them, and their settings for operators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """Job types of tenants over REST: speeds on the GPU types of a pool."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, TypeVar

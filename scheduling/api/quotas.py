@@ -1,7 +1,5 @@
 """Quotas: list the caller's; for operators, edit one, and preview several."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Jobs, pools and rounds as JSON: plain dictionaries, money as text, times in UTC."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal

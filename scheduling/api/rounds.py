@@ -1,7 +1,5 @@
 """Rounds of a pool, as the caller may see them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

@@ -3,8 +3,6 @@
 A test compares every answer with its serializer here, so both change together.
 """
 
-from __future__ import annotations
-
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s

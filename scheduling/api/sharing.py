@@ -1,7 +1,5 @@
 """A tenant's lending and borrowing over REST: settings, maximum price, offers."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any, ClassVar
 from uuid import UUID

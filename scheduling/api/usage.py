@@ -1,7 +1,5 @@
 """The use of CPUs, memory and GPUs by a job's program, over REST."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from scheduling.api.base import JobView

@@ -1,7 +1,5 @@
 """Verifications that clients report."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from rest_framework.request import Request

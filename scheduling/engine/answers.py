@@ -1,7 +1,5 @@
 """Writes a round's answers to jobs with deadlines. The rows never change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 

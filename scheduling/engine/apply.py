@@ -6,8 +6,6 @@ transaction, which first locks the pool's fence at the caller's token. So at mos
 at a time, and event numbers have no gaps.
 """
 
-from __future__ import annotations
-
 import zlib
 from typing import NamedTuple
 

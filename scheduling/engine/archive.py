@@ -6,8 +6,6 @@ all of it is in files, which `evenshare_drop_archived_day` checks in the databas
 are repeated: a file without a row is overwritten.
 """
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Iterable, Iterator, Mapping

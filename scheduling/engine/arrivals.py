@@ -1,7 +1,5 @@
 """Submits the jobs of imported traces when their submission time is reached in pool time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal

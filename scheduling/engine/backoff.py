@@ -4,8 +4,6 @@
 `evenshare_core.domain.backoff`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple

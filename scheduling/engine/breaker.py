@@ -9,8 +9,6 @@ ExecutorError, so that an adapter's bug stops no round. Errors of the portal's o
 raised unchanged. Source: docs/adr/0207-executors-that-fail.md.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta

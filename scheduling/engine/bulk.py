@@ -4,8 +4,6 @@ A large round writes thousands of rows. Writing them as Django objects would tak
 decision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Traces that are shipped with the portal in `settings.BUNDLED_TRACES`, read into plain values."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 from collections.abc import Iterator, Mapping

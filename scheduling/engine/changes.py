@@ -5,8 +5,6 @@ rows, in whatever order events were recorded. Facts that were recorded late coun
 round on, because the sums up to that round are final.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

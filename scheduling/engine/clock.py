@@ -8,8 +8,6 @@ their expiry with the database's clock in their own queries. A job's process has
 clock (`scheduling.engine.executors.local`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

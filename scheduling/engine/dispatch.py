@@ -4,8 +4,6 @@ An intent stays open until its call has succeeded, and is retried with the same 
 call repairs a crash after the commit, or after the call but before the intent was marked as done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 

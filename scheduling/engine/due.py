@@ -1,7 +1,5 @@
 """Due rounds and their order, computed from rows in PostgreSQL."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import structlog

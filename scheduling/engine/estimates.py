@@ -4,8 +4,6 @@ A round reads the measurements and the durations of earlier runs, and stores the
 snapshot: a replay needs neither. Source: docs/estimation.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any

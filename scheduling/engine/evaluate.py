@@ -6,8 +6,6 @@ on the job. Curves are fitted outside rounds, by `scheduling.engine.refits`. Sou
 docs/estimation.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ Only the writers of leases use it: `scheduling.engine.apply` (through `schedulin
 while it writes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Records failing pools: one row per pool, deleted by the next successful round."""
 
-from __future__ import annotations
-
 import structlog
 from django.db import Error
 from django.db.models import F

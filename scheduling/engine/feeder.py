@@ -4,8 +4,6 @@ Imported traces are stored as rows (`scheduling.engine.arrivals`); the demo's tr
 file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any

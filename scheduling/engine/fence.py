@@ -5,8 +5,6 @@ the row and checks its token, so a holder whose time expired while it slept writ
 locks cannot replace it: with a connection pooler they may leak, or be lost.
 """
 
-from __future__ import annotations
-
 from django.db import connection
 
 from scheduling.models import PoolFence

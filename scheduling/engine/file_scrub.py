@@ -1,7 +1,5 @@
 """Checks a few files of rounds per call, so that damage is found before a file is needed."""
 
-from __future__ import annotations
-
 import structlog
 
 from evenshare_core.domain.values import sha256_hex

@@ -3,8 +3,6 @@
 It writes in the transaction of `scheduling.engine.apply`.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, NamedTuple
 

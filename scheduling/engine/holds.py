@@ -8,8 +8,6 @@ committed, so that two rounds cannot both use the same credit. Source:
 docs/adr/0169-one-credit-limit.md.
 """
 
-from __future__ import annotations
-
 from evenshare_core.domain.decision import Grant, Renew
 from evenshare_core.domain.reasons import SupersededReason
 from evenshare_core.money.fixed_point import LIMIT_MICRO, to_credits

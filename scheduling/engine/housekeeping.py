@@ -3,8 +3,6 @@
 `scheduling.engine.archive` moves the bytes of rounds to files.
 """
 
-from __future__ import annotations
-
 import structlog
 from django.db import connection
 

@@ -6,8 +6,6 @@ Policies read the speeds only from the snapshot, which contains no rows of measu
 docs/adr/0183-virtual-truth.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

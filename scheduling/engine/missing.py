@@ -7,8 +7,6 @@ counts. If many leases vanish at the same time, they do not count as lost until 
 again or an operator declares them lost. Source: docs/adr/0207-executors-that-fail.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 

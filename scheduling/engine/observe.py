@@ -4,8 +4,6 @@ Like `apply`, it first locks the pool's fence. Reports are processed in the orde
 rows are then written in bulk.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Writes the plans that a round published, one row per job."""
 
-from __future__ import annotations
-
 from evenshare_core.domain.decision import Plan, PlanKind
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_credits

@@ -4,8 +4,6 @@
 `docs/adr/0150-a-notice-stands.md`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Locks job types for callers that create jobs of these types."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from scheduling.models import Profile

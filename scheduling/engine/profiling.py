@@ -7,8 +7,6 @@ matter how a job was submitted, and nothing is lost in a crash. No job waits for
 UniSched, III-A; docs/pools.md.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta

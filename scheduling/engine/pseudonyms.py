@@ -5,8 +5,6 @@ its pseudonym is made from its number and the secret of the day. Readers cannot 
 the secret.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from collections.abc import Collection, Mapping

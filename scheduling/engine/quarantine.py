@@ -1,7 +1,5 @@
 """Finds a job that makes the policy fail, and quarantines it so that the round can go on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """Queries the executor for its processes, and records the changes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 

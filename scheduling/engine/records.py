@@ -1,7 +1,5 @@
 """Plain rows that a round stores: counts, shares and the effective quotas (pure functions)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ forecast first depends on timing, but each snapshot stores the forecasts that it
 Source: docs/estimation.md.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import structlog

@@ -4,8 +4,6 @@ Billing passes the first round that it still needs (`cited_from`). The row of a 
 hashes, its record in the pool's log and its proofs are kept for ever.
 """
 
-from __future__ import annotations
-
 from datetime import date, timedelta
 
 import structlog

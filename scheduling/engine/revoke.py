@@ -5,8 +5,6 @@ Leases are also ended if they wait for GPUs on which a written-off lease may sti
 and `observe`, it locks the pool's fence first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A round of a pool, in numbered steps."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

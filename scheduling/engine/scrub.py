@@ -4,8 +4,6 @@ It compares hashes and seals, and each round with the previous one. It does not 
 `manage.py replay_round --all` does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -6,8 +6,6 @@ one record, even a damaged one, so that a round's number gives the position of i
 docs/adr/0198-sums-are-history.md.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

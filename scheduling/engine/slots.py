@@ -1,7 +1,5 @@
 """Chooses the slots of new leases on their nodes, and finds waiting leases that may start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

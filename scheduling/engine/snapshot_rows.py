@@ -1,7 +1,5 @@
 """Reads rows of jobs, leases and job types for a snapshot, and finds unreadable ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple

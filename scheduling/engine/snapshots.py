@@ -1,7 +1,5 @@
 """Reads a pool's rows in one consistent view, and builds the snapshot for a policy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Stores the state that a round leaves for the next one, in the database partition of its day."""
 
-from __future__ import annotations
-
 import zlib
 from datetime import date
 

@@ -4,8 +4,6 @@
 end even if a clock is wrong.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

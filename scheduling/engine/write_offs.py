@@ -7,8 +7,6 @@ is recorded in the same way. If the engine lists the process later, it is an orp
 Source: docs/executors.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """The cluster of a command: that of a pool, or one given on the command line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser

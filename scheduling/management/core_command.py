@@ -1,7 +1,5 @@
 """A command of the core library, as a `manage.py` command."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

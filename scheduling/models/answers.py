@@ -1,7 +1,5 @@
 """Answers of rounds to jobs with deadlines. A new row is stored only if the answer changed."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from evenshare_core.domain.deadlines import DeadlineLimit, DeadlineState

@@ -1,7 +1,5 @@
 """Archive files with the bytes of rounds by day, and the progress of archiving."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import F, Q
 

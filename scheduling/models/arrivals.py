@@ -1,7 +1,5 @@
 """Jobs of an imported trace that are not submitted yet."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from scheduling.models.cluster import Pool

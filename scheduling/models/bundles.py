@@ -3,8 +3,6 @@
 `tenants.transparency` keeps the records of the chain itself.
 """
 
-from __future__ import annotations
-
 from django.db import models
 
 from scheduling.models.cluster import Pool

@@ -1,7 +1,5 @@
 """Pools with their clocks and fences, GPU types, nodes and price settings."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from django.db import models

@@ -1,7 +1,5 @@
 """Reported evaluations of jobs with a stopping metric, and forecasts of their end."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion

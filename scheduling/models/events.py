@@ -1,7 +1,5 @@
 """Lease events (a log per pool, without gaps) and intents (calls to the executor that are due)."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models.fields.json import KeyTransform
 

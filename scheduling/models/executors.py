@@ -1,7 +1,5 @@
 """The health of a pool's executor: state of its circuit breaker and of its guard against losses."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from scheduling.models.cluster import Pool

@@ -1,7 +1,5 @@
 """Forecasts of the starts of queued jobs and of prices, made after a round, and their outcomes."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import F, Q
 

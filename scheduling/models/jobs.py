@@ -1,7 +1,5 @@
 """Jobs, and the data that only the virtual executor and the trace feeder read."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.conf import settings

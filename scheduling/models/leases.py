@@ -3,8 +3,6 @@
 Only `scheduling.engine` writes them: its modules `apply`, `observe` and `revoke`.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django.db import models

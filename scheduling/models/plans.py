@@ -1,7 +1,5 @@
 """Plans that policies publish for jobs: start, price and gain, or the price of admission."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

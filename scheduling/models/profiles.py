@@ -1,7 +1,5 @@
 """Job types of tenants, with their speeds on the GPU types of a pool."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

@@ -1,7 +1,5 @@
 """Rounds, their stored bytes, and the state that each round leaves for the next one."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from scheduling.models.cluster import Pool

@@ -1,7 +1,5 @@
 """Reports of clients about their verifications."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models.functions import Now
 

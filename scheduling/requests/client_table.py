@@ -4,8 +4,6 @@
 fields` writes it; a test compares the two.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Readers of a pool's executor options, from a JSON object or its text."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from typing import Any, NoReturn

@@ -5,8 +5,6 @@ The functions are pure.
 Source: docs/deadlines.md.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta

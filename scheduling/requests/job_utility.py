@@ -1,7 +1,5 @@
 """Reader of a job's utility."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from evenshare_core.domain.utilities import UtilityError, read_utility, utility_data

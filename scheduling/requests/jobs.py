@@ -1,7 +1,5 @@
 """The request for a job, from which REST, the form, YAML and the command line are derived."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Annotated, ClassVar
 

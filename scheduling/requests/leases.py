@@ -1,7 +1,5 @@
 """The request to end a lease whose process the engine does not end."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, ClassVar
 

@@ -1,7 +1,5 @@
 """Requests of operators for nodes: adding, changing, draining and maintenance."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, ClassVar
 

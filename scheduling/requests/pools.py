@@ -1,7 +1,5 @@
 """Requests of operators for pools: settings, prices and the scale of the clock."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from decimal import Decimal
 from math import isfinite

@@ -1,7 +1,5 @@
 """Readers of the command and the environment of a job's process."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

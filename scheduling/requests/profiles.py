@@ -1,7 +1,5 @@
 """The request that declares a job type, whose name is in the URL."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, ClassVar

@@ -1,7 +1,5 @@
 """Requests of a tenant for its own quota: lending and borrowing, maximum price, offers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal

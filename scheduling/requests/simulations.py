@@ -1,7 +1,5 @@
 """The request for a simulation: the next hours of a pool under a policy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 

@@ -1,7 +1,5 @@
 """The report of a client about a run of `evenshare round verify` or `statement verify`."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, ClassVar, TypeAlias
 

@@ -5,8 +5,6 @@ see of other tenants: names, stable pseudonyms, or totals only. Users with a sit
 names; only operators see the jobs of other tenants.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated
 

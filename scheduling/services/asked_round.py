@@ -1,7 +1,5 @@
 """A preview of the pool's next round with one more job, decided as the engine would."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, TypeVar
 
 import msgspec

@@ -6,8 +6,6 @@ budget never blocks own quota.
 Source: docs/money.md.
 """
 
-from __future__ import annotations
-
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.budgets import BudgetAction
 from scheduling.engine.clock import Clocks

@@ -1,7 +1,5 @@
 """A preview of the next round's answer to a job with a deadline; nothing is stored."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from evenshare_core.domain.instants import from_us

@@ -3,8 +3,6 @@
 Writes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace as replace_fields
 from datetime import datetime

@@ -4,8 +4,6 @@ No transaction is open and no row is locked while it computes; it writes a short
 Callers run it in a separate process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any

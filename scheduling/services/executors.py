@@ -1,7 +1,5 @@
 """An operator's changes to a pool's executor: accepted losses and options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

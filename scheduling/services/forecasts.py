@@ -5,8 +5,6 @@ forecast runs at a time, over all pools. The next forecast starts after a pause 
 CPU seconds that it took, successful or not. So all forecasts take at most a fifth of one core.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """Reads a job's request for a pool, and reports all its errors at once, by field. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Cancels jobs, and releases them from quarantine."""
 
-from __future__ import annotations
-
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Job
 from scheduling.services.wake import wake_pool_after_commit

@@ -5,8 +5,6 @@ are those of `simulate` on the exported pool. Nothing is written, and no transac
 the runs.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

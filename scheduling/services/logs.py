@@ -1,7 +1,5 @@
 """Windows of the output of a job's program, as text without control characters."""
 
-from __future__ import annotations
-
 import re
 
 from scheduling.engine.executors.base import executor_traits

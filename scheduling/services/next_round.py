@@ -1,7 +1,5 @@
 """The next round's decision about a requested job; if the job waits, an estimate of its start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from random import Random

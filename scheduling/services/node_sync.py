@@ -4,8 +4,6 @@ Nodes are never removed, because past leases refer to them. They are never resum
 operator may have drained them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """An operator's changes to nodes: drain, resume, add, change, remove, and maintenance windows."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 

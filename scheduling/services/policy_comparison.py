@@ -1,7 +1,5 @@
 """A comparison of policies: a pool's next round, decided by each of them from one snapshot."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

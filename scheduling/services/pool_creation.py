@@ -1,7 +1,5 @@
 """The rows that every new pool needs before its first round."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from evenshare_core.domain.instants import to_us

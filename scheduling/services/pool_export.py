@@ -5,8 +5,6 @@ simulator lacks, are reported in remarks. A test simulates an exported pool and 
 its live rounds: tests/simulation/test_export_pool.py.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """An operator's changes to pools: policy, time settings, clock, prices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any

@@ -5,8 +5,6 @@ at most `KEPT` per GPU type. When prices are metered, `billing.metering.forecast
 that were within a kept forecast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from random import Random

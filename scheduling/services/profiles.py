@@ -1,7 +1,5 @@
 """Declares, changes and deletes a tenant's job types with their speeds on a pool's GPU types."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The clocks and nodes of pools, for planning the changes of a quota file in `tenants`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from scheduling.engine.clock import read_clock

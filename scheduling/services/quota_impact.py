@@ -1,7 +1,5 @@
 """A preview of a quota change: a pool's next round, decided with and without it; stores nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """A preview of changed settings: a pool's next round, decided twice; nothing is written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Changes of lending and borrowing, maximum prices and offers by tenants' managers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime

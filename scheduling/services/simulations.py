@@ -5,8 +5,6 @@ compare-and-swap on (state, claim), so the process of a simulation that was canc
 writes nothing more.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4

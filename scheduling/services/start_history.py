@@ -1,7 +1,5 @@
 """The history of a pool for simulating its next hours: durations of jobs, and submissions."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from evenshare_core.domain.cluster import Resources

@@ -1,7 +1,5 @@
 """Submission of jobs. A job is committed to PostgreSQL before the caller gets an answer."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The CPUs, memory and GPUs that a job's program used, as its executor reports."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated

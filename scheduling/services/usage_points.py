@@ -1,7 +1,5 @@
 """The use of the nodes of a job's leases, merged into one series for a chart. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Stores verifications that users' clients report; nothing depends on them."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 from evenshare_core.chain.records import read_record

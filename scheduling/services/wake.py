@@ -3,8 +3,6 @@
 The tick repeats requests that were lost.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import structlog

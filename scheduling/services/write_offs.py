@@ -1,7 +1,5 @@
 """Write-off: an operator ends a lease whose process the engine does not end."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.conf import settings

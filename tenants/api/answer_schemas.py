@@ -1,7 +1,5 @@
 """The API's description of answers, made from their structs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """The audit log, for site roles."""
 
-from __future__ import annotations
-
 from tenants.api.operate import OperateView
 from tenants.api.resources import PAGE, Listed, Page, query
 from tenants.audit import AuditRow, audit_page

@@ -1,7 +1,5 @@
 """Authentication of the API: a token's bearer, or a browser's session with its CSRF token."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication

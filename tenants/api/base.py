@@ -1,7 +1,5 @@
 """The base of every view of the API: the caller, and the objects that the caller may see."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar

@@ -3,8 +3,6 @@
 They are signed, so a forged cursor gets a 400.
 """
 
-from __future__ import annotations
-
 import zlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Code shared by the views of all logs: heads and proofs as JSON, numbers, refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 

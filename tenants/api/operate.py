@@ -1,7 +1,5 @@
 """The base of the operator's REST API: roles, and conditional edits (ETag and If-Match)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import sha256

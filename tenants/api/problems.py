@@ -1,7 +1,5 @@
 """Refusals of the API, each with a published reason code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

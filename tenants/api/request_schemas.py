@@ -1,7 +1,5 @@
 """The API's description of requests, made from their structs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 

@@ -6,8 +6,6 @@ A view's docstring and class variables are its description. A list's `page`, and
 views, call a selector.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from inspect import getdoc

@@ -1,7 +1,5 @@
 """The serializers of tokens and problems, for the schema. Views write plain dictionaries."""
 
-from __future__ import annotations
-
 from drf_spectacular.utils import inline_serializer
 from rest_framework import serializers
 

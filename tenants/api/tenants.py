@@ -1,7 +1,5 @@
 """The operator's list of tenants, and the creation of a tenant."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from django.db import IntegrityError

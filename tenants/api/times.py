@@ -1,7 +1,5 @@
 """Instants of the API: parsing and formatting."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from rest_framework.request import Request

@@ -1,7 +1,5 @@
 """Tokens: made with a password, listed and revoked by their person."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID

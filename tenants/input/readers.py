@@ -1,7 +1,5 @@
 """Readers of values from parsed JSON or YAML, one per type. They collect errors and never raise."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Mapping

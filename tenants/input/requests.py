@@ -5,8 +5,6 @@ A request is a `Request` whose fields have types, bounds and a description (`msg
 forms, YAML and the command line's options use the same fields. Pure.
 """
 
-from __future__ import annotations
-
 import re
 import typing
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Line numbers of YAML errors as editors count them, because YAML has more kinds of line breaks."""
 
-from __future__ import annotations
-
 import re
 from itertools import accumulate
 from typing import Any

@@ -1,7 +1,5 @@
 """Commands that act for a user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ The database itself enforces consecutive numbers of entries, and the hashes of t
 (tenants/migrations/0001_guards.sql). Only its entries define a log's size.
 """
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now

@@ -1,7 +1,5 @@
 """The viewer: a person with their roles. Read-only."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Rounds, dry runs and pages call the same function, so that they agree.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Queries of people who sign in, and of a tenant's members."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.db.models import Count, Q

@@ -3,8 +3,6 @@
 Old records have row numbers in `tenant` and `gpu_type`, and the slug in `name`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Queries of tenants with quota, and of pools."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 

@@ -4,8 +4,6 @@ The rules are the same as in `django.contrib.auth.get_user`. The session has not
 is configured, its person is active, and their password is unchanged since the sign-in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Queries of tenants, by name and in lists."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django.db.models import Count, Q

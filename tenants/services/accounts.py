@@ -1,7 +1,5 @@
 """Sign-in changes: a person's own password, and an operator's deactivation of others."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from django.contrib.auth import SESSION_KEY

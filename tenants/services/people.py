@@ -1,7 +1,5 @@
 """An operator's changes to tenants, people and memberships. Each is one audited transaction."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Applies a reviewed quota file: first a plan for review, then all of it or nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """An operator's changes to quotas: planned as periods, then saved or undone in one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Changes to tenants, members and quotas. Each is one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 

@@ -3,8 +3,6 @@
 No record has the secret: the caller shows it once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, ClassVar

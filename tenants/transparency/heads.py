@@ -1,7 +1,5 @@
 """Heads of logs, signed on request."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from evenshare_core.chain.answers import LogKeyRow

@@ -5,8 +5,6 @@ key is made with the first signed head. After that a missing key is an error. It
 silently, because clients that pinned it would reject new heads.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from datetime import datetime, timedelta

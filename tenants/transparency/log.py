@@ -1,7 +1,5 @@
 """Entries of logs and their hashes: appended by one writer at a time, never changed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

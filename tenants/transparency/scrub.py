@@ -1,7 +1,5 @@
 """Checks logs again, a part at a time, and stores the faults and the progress."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import structlog

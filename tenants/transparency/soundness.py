@@ -1,7 +1,5 @@
 """Checks of a stored log, part by part: its numbers, its hashes, and the chain of its records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 

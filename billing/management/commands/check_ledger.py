@@ -1,7 +1,5 @@
 """`manage.py check_ledger`: print one line per invariant of the books; fail if one is broken."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

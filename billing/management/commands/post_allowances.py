@@ -1,7 +1,5 @@
 """`manage.py post_allowances FILE`: show, and on request post, the allowances of a file."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

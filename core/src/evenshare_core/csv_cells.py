@@ -6,8 +6,6 @@ apostrophes before one of these characters gets one more, so `plain_cell` can re
 All CSV files are written here (tests/architecture/test_csv_writers.py).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -9,8 +9,6 @@
 No other module writes these factors (tests/architecture/test_units.py).
 """
 
-from __future__ import annotations
-
 MICROSECOND_NS = 1000
 MILLISECOND_NS = 1_000_000
 MILLISECOND_US = 1000

@@ -1,7 +1,5 @@
 """Login, logout, the demo's sign-in buttons, and the user's account."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login, update_session_auth_hash

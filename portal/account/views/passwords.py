@@ -1,7 +1,5 @@
 """The present password, required again for changes that outlast the session."""
 
-from __future__ import annotations
-
 from django.contrib.auth import authenticate
 from django.http import HttpRequest
 

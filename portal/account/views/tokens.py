@@ -1,7 +1,5 @@
 """The user's API tokens: create, list and revoke. A secret is shown once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from uuid import UUID
 

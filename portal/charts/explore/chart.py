@@ -4,8 +4,6 @@ templates/components/chart.html shows it on a page and static/charts.js draws it
 documents both.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The accuracy of start estimates over time: the share of starts before p90 and before p50."""
 
-from __future__ import annotations
-
 from portal.charts.explore.chart import Label, PageChart, Series, apart
 from portal.charts.explore.looks import QUOTA, Look, line_look
 from portal.charts.figures import percent

@@ -1,7 +1,5 @@
 """A job's use of GPUs, CPUs and memory over time, with the limits of its leases."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

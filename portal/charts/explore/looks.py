@@ -1,7 +1,5 @@
 """The colours of series, always combined with a dash or a pattern."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from portal.charts.tenants import OTHERS, TenantBadge

@@ -1,7 +1,5 @@
 """A job's stopping metric over its iterations, with its target and the expected end."""
 
-from __future__ import annotations
-
 from evenshare_core.domain.estimates import EstimateSource
 from portal.charts.explore.chart import Label, PageChart, Series, Span, apart, axis_range
 from portal.charts.explore.looks import QUOTA, Look

@@ -1,7 +1,5 @@
 """An account's earnings and payments per hour."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal

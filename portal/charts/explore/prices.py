@@ -1,7 +1,5 @@
 """The posted price of a GPU type over time, with its base; theta and use on hover."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Revenue fairness over time, of one tenant or of all tenants of a pool."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The time range of charts: seven days, the last day in full resolution."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import TypedDict
 

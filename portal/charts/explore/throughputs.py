@@ -1,7 +1,5 @@
 """Throughput over time, one line per policy that decided rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """GPUs in use and rho over time, of one claim or of all tenants of a pool."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Two policies over simulated hours: values over time as lines, waits as bars."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

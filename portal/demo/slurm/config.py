@@ -1,7 +1,5 @@
 """The configuration files of the cluster, as text: slurm.conf, gres.conf and cgroup.conf."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

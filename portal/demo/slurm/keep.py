@@ -4,8 +4,6 @@ It prints READY and the path of slurm.conf once all nodes have registered. It re
 ends, later each time, and ends the cluster with its jobs at a signal.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys

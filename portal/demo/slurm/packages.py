@@ -1,7 +1,5 @@
 """Detection of missing Debian packages of Slurm; nothing is installed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

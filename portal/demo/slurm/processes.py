@@ -4,8 +4,6 @@ A slurmstepd outlives its slurmd, and a process may outlive its slurmstepd. All 
 path of their cluster's slurm.conf in their environment.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

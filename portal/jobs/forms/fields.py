@@ -4,8 +4,6 @@ The fields come from `scheduling.requests.jobs.JobRequest`; the shape of a value
 A draft keeps every text as typed, so that invalid input is not lost.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -5,8 +5,6 @@ tags, directives and duplicate fields are refused. So the text has no hidden mea
 use is bounded by its length.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

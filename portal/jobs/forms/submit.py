@@ -3,8 +3,6 @@
 The one that was edited last counts; the other one is updated.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Data of templates/jobs/_answer.html: the state of a job's deadline, and the rounds' answers."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A job's charges term by term; the printed rows add up."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Data of templates/jobs/_deadline.html: a job's deadlines and its stopping criterion."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts about a job's expected duration."""
 
-from __future__ import annotations
-
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration, percent, plural

@@ -1,7 +1,5 @@
 """A failed job: the end of its log, and the cause."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import dataclass
 from typing import Any

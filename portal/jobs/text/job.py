@@ -1,7 +1,5 @@
 """Texts and charts of a job: the headline, the timeline, the log, the lease, the charge."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The cost of preemptions: the steps that a job repeated, according to its own output."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from typing import NamedTuple

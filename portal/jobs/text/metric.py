@@ -1,7 +1,5 @@
 """Data of templates/jobs/_metric.html: a job's stopping metric, and its expected end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from evenshare_core.domain.estimates import EstimateSource

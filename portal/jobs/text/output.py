@@ -1,7 +1,5 @@
 """A job's own reports: progress, metrics, and the end of its output, as inert text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Texts about a job type's profiling runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from portal.charts.figures import plural

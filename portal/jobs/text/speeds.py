@@ -1,7 +1,5 @@
 """Texts about a job type's measurements: declared and measured speeds, times, and events."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any

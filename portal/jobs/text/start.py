@@ -1,7 +1,5 @@
 """Texts about a queued job's position and expected start."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data of templates/jobs/_usage.html: a job's resource usage as a sentence, charts and notes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import blake2s
 from typing import Any

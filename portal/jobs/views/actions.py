@@ -1,7 +1,5 @@
 """The action on an existing job: cancel. (To clone a job is to submit another one.)"""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.contrib import messages

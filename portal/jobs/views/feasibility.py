@@ -1,7 +1,5 @@
 """The result of a dry run: a verdict, its numbers, the price, and smaller alternatives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal

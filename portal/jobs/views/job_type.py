@@ -1,7 +1,5 @@
 """A tenant's job type: declared and measured speeds, and the measurements behind them."""
 
-from __future__ import annotations
-
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe

@@ -1,7 +1,5 @@
 """A tenant's jobs, and a job's page."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from decimal import Decimal

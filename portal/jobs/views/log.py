@@ -1,7 +1,5 @@
 """A job's output: the live region of the job's page, and a page with all of it."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase

@@ -1,7 +1,5 @@
 """A tenant's job types and their speeds by GPU type: declare, change and drop them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

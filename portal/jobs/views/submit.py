@@ -1,7 +1,5 @@
 """The submit page: the form and the YAML, the dry run's answer, the submission."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import wraps

@@ -1,7 +1,5 @@
 """A job's resource usage: the live region of the job's page."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase

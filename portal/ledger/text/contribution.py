@@ -1,7 +1,5 @@
 """Texts about a tenant's lending income: sums, lines, use of its quota, fairness."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal

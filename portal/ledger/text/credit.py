@@ -1,7 +1,5 @@
 """A tenant's credit on its page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from billing.selectors.credit import CreditRow

@@ -1,7 +1,5 @@
 """Texts and charts of revenue fairness, of one tenant and of all tenants of a pool."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction

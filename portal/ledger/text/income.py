@@ -1,7 +1,5 @@
 """A line of income with all its factors: intervals, weights, the split."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Texts about a tenant's ledger: its account, its transfers, and the lines behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A tenant's statement: income and payments between two days, by period and counterparty."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime

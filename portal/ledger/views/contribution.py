@@ -1,7 +1,5 @@
 """A tenant's lending income, checked with the ledger; and the income of all tenants."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

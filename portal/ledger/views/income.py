@@ -1,7 +1,5 @@
 """An income line of a tenant, with all its factors."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

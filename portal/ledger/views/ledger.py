@@ -1,7 +1,5 @@
 """A tenant's ledger: its transfers with all their entries, and the usage lines behind each."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from datetime import timedelta

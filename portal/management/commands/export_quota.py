@@ -1,7 +1,5 @@
 """`manage.py export_quota`: write the present and planned quotas as a file for `sync_quota`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

@@ -3,8 +3,6 @@
 It is in the outermost app because it reads clocks and nodes, which `tenants` does not know.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The form of a pool's executor options: JSON, with the errors by option."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

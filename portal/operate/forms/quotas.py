@@ -1,7 +1,5 @@
 """The quota grid: tenants by periods, the draft's cells as typed, sums and shortfalls."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

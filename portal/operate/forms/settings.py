@@ -1,7 +1,5 @@
 """The form of a pool's settings: lengths, visibility, and a policy's own options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

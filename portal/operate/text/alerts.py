@@ -1,7 +1,5 @@
 """An alert of the operator's queue."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

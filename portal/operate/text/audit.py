@@ -1,7 +1,5 @@
 """Audit records as text: the action, and each changed value, before and after."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The effect of draft quotas or settings on the next round, as a sentence and a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Events of the machine and its processes in the last hour, for the operator's queue."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

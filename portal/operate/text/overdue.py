@@ -1,7 +1,5 @@
 """Texts about overdue leases, and about processes without a lease."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID

@@ -1,7 +1,5 @@
 """The queue of alerts that need a person, worst first: the event, its effect, the remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Texts about a simulation's result: compared figures, charts, assumptions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The size of the stored bytes of a pool's rounds, as figures and rows."""
 
-from __future__ import annotations
-
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import LineItem, Stat
 from scheduling.selectors.rounds.space import DaySpace, RoundSpace

@@ -1,7 +1,5 @@
 """Texts about the tenants that verify a pool."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from portal.charts.figures import plural, thousands

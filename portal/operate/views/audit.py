@@ -1,7 +1,5 @@
 """The audit log: actors, and values before and after each change. It is append-only."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse

@@ -1,7 +1,5 @@
 """Access checks of the console's pages, and code that its forms share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

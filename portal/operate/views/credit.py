@@ -1,7 +1,5 @@
 """Credit of tenants: limits, budgets, allowances, and requested transfers."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 from uuid import UUID

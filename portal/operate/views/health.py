@@ -1,7 +1,5 @@
 """The health of a pool's rounds: last round, failures, fallbacks, durations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """The console's first page: alerts, then pools and tenants."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.contrib import messages

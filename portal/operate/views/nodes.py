@@ -1,7 +1,5 @@
 """A pool's nodes: drain, resume, add, describe, remove, and maintenance windows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

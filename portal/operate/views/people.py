@@ -3,8 +3,6 @@
 A first password is shown once and not stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.contrib import messages

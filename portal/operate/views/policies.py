@@ -1,7 +1,5 @@
 """All policies for a pool: promises and requirements, and its next round under each of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse

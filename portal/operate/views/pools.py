@@ -1,7 +1,5 @@
 """A pool's settings: policy and options, lengths, clock, and prices with their preview."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal

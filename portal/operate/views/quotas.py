@@ -1,7 +1,5 @@
 """The quota grid: a draft, its preview, the save, and the undo until the next round."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from hashlib import sha256

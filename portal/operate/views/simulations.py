@@ -1,7 +1,5 @@
 """Simulations of a pool's next hours: request, watch, read, cancel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

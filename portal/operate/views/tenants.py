@@ -1,7 +1,5 @@
 """Tenants and their members: list, create, add, change a role, remove."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.contrib import messages

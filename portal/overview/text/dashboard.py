@@ -1,7 +1,5 @@
 """Texts and charts of the dashboard: quota, use, fair share, credits, the last day, jobs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Data of templates/overview/_deadlines.html: a tenant's jobs with deadlines."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """The running jobs on the dashboard: their number and their nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from portal.charts.figures import plural, thousands

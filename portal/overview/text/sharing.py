@@ -1,7 +1,5 @@
 """Texts about lending and borrowing of a tenant's quota."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from evenshare_core.domain.entitlements import Entitlement, Mode

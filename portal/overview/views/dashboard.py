@@ -1,7 +1,5 @@
 """A tenant's dashboard: quota, use, fair share, credits, the queue with reasons, and jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 

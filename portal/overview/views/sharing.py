@@ -1,7 +1,5 @@
 """Lending and borrowing of a tenant's quota: its settings, its offers, its price limit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

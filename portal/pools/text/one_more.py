@@ -1,7 +1,5 @@
 """The cost of one more GPU for a tenant now."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal

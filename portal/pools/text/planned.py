@@ -1,7 +1,5 @@
 """Data of templates/pools/_planned.html: leases that rounds plan for jobs with deadlines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Texts and charts of a pool: the GPU map, and unused GPUs of the last rounds."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime

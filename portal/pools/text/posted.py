@@ -1,7 +1,5 @@
 """A posted price, recomputed from its row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any

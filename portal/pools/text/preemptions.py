@@ -1,7 +1,5 @@
 """Leases that ended before their expiry in a pool: the rule, the loser and the beneficiary."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

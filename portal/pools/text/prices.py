@@ -1,7 +1,5 @@
 """Texts and charts of the price board."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any

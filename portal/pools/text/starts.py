@@ -1,7 +1,5 @@
 """Texts and a chart of the accuracy of a pool's start estimates."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from portal.charts.explore.coverage import coverage_chart

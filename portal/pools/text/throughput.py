@@ -1,7 +1,5 @@
 """Texts and charts of a mixed pool's throughput: now, over time, and by policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The pool page: the GPU map, the table of tenants, and unused GPUs of the last rounds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

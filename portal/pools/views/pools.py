@@ -1,7 +1,5 @@
 """All pools that the viewer may see, each on its own clock."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe

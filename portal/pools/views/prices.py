@@ -3,8 +3,6 @@
 Every posted price can be downloaded as a file.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

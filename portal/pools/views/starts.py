@@ -1,7 +1,5 @@
 """The accuracy of a pool's start estimates."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe

@@ -1,7 +1,5 @@
 """Trades of quota in a pool: the list, and the receipt of each."""
 
-from __future__ import annotations
-
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe

@@ -1,7 +1,5 @@
 """Data of templates/rounds/_round_answers.html: a round's answers to deadlines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from portal.charts.figures import duration, plural

@@ -1,7 +1,5 @@
 """A certificate's sentences on borrowing: no loss, and the order of borrowers and owners."""
 
-from __future__ import annotations
-
 from portal.charts.figures import duration, plural, thousands
 from portal.rounds.text.tenant_names import name_of, names_of
 from scheduling.selectors.rounds.certificates import CertificateItemView

@@ -4,8 +4,6 @@ Lines of fairness were measured when the round was decided, and stored with it. 
 engine's invariants, checked again on the stored bytes whenever the page is opened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

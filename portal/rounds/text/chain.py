@@ -1,7 +1,5 @@
 """A round's place in the log of its pool, and the command that verifies it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from portal.charts.figures import thousands

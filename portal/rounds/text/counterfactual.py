@@ -1,7 +1,5 @@
 """Texts about a round's result for other reports of speeds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from evenshare_core.units import ONE_MILLI

@@ -3,8 +3,6 @@
 The page's rows list visible tenants, and names of job types only if they are the viewer's own.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from evenshare_core.fairness.certificate import Verdict

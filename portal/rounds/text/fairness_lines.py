@@ -1,7 +1,5 @@
 """A certificate's sentences on the order of service, promised starts and tried misreports."""
 
-from __future__ import annotations
-
 from evenshare_core.fairness.certificate import Property, Verdict
 from portal.charts.figures import percent, plural, thousands
 from portal.rounds.text.tenant_names import name_of, names_of

@@ -1,7 +1,5 @@
 """Texts about a round: its sentence, why GPUs idle, the notes behind its numbers."""
 
-from __future__ import annotations
-
 from evenshare_core.policies import registry
 from portal.charts.figures import gpu_hours, plural, ratio, thousands
 from portal.charts.notes import LineItem, Note, price_lines

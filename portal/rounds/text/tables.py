@@ -1,7 +1,5 @@
 """The tables of a round and of the list of rounds, with the notes behind their numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

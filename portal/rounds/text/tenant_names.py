@@ -1,7 +1,5 @@
 """Names of tenants in a certificate's sentences, as far as the viewer may see them."""
 
-from __future__ import annotations
-
 from scheduling.selectors.rounds.certificates import CertificateItemView
 from scheduling.selectors.visibility import VisibleTenant
 

@@ -1,7 +1,5 @@
 """The counterfactual of a stored round: its result if other speeds had been reported."""
 
-from __future__ import annotations
-
 from decimal import Decimal, InvalidOperation
 from typing import Any
 

@@ -3,8 +3,6 @@
 This view computes it. Most polls are answered earlier from a stored response (`portal.site.polls`).
 """
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.shortcuts import render
 from django.views.decorators.http import require_safe

@@ -1,7 +1,5 @@
 """The list of rounds, and a round: its decision, its numbers, and how to recompute it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any

@@ -4,8 +4,6 @@ docs/executors.md describes how to write an executor. The engine's modules `brea
 and `missing` handle failures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

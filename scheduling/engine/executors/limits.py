@@ -1,7 +1,5 @@
 """The dead man's limit of a lease: when its process ends by itself, by this machine's clock."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from scheduling.engine.clock import wall_now, wall_time

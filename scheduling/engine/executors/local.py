@@ -4,8 +4,6 @@ There is no isolation: jobs run as the portal's user. It is for a demo, a workst
 own machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

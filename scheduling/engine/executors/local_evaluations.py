@@ -4,8 +4,6 @@
 evaluations, checks whether they can be used.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from evenshare_core.estimation.evaluations import (

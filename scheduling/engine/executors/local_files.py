@@ -8,8 +8,6 @@ ROOT/<job>/leases/<n>/          one lease: see `scheduling.engine.executors.shim
 ROOT/active/<token>             names the pool; exists until the lease's end is recorded
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -3,8 +3,6 @@
 `evenshare.runtime.iterations` writes it as sums since the process's start in wall time.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from scheduling.engine.executors.base import Iterations

@@ -4,8 +4,6 @@ A job can write any pid into the files of its lease. So a process counts as a sh
 command line names the lease's folder. Without a hint all of /proc is searched, once.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

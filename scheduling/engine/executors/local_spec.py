@@ -1,7 +1,5 @@
 """The specification that a shim reads: program, folder, clean environment and limits."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@
 there too, so only data in the right format is accepted: numbers within bounds, times in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The optional part of an executor whose engine knows nodes: it reads and drains these nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ The executor converts them strictly to the struct `ExecutorTraits.options_type`.
 converted separately, so that all errors are reported at once.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

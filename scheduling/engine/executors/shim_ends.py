@@ -1,7 +1,5 @@
 """Combines a lease's files and the engine's observation of it into a report in pool time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass

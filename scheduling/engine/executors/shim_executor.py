@@ -6,8 +6,6 @@ program is never started more than once, because its shim claims the folder by a
 executor starts and wakes shims, and detects dead ones, in its own way.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

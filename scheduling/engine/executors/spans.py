@@ -5,8 +5,6 @@ engine observed. They shift the engine's times by at most a second, because an e
 whole seconds. The functions are pure. Source: docs/executors.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -10,8 +10,6 @@ metric (`scheduling.engine.executors.virtual_curves`). A profiling run lasts for
 any speed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

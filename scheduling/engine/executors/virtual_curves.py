@@ -6,8 +6,6 @@ id only. The metric meets its target only at the job's true end, at `VirtualWork
 this is before the cap. A job that runs to its cap ends without meeting the target.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from math import exp

@@ -1,7 +1,5 @@
 """`manage.py accept_losses POOL`: declare leases lost that the executor does not list."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

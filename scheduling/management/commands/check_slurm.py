@@ -1,7 +1,5 @@
 """`manage.py check_slurm POOL`: check whether a cluster's settings allow a pool to work."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`manage.py decide`: decide a round by any policy from a stored snapshot, without a database."""
 
-from __future__ import annotations
-
 from evenshare_core.cli.decide import DECIDE
 from scheduling.management.core_command import LibraryCommand
 

@@ -1,7 +1,5 @@
 """`manage.py end_lease POOL [JOB LEASE]`: end a lease whose process its engine does not end."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """`manage.py export_pool POOL --to DIR`: export a live pool to files that `simulate` reads."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`manage.py forecast_starts`: make one forecast, in a process that only a worker starts."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """`manage.py import_trace FILE --pool P`: import jobs of a real cluster's trace into a pool."""
 
-from __future__ import annotations
-
 import csv
 import sys
 import time

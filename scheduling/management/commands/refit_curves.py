@@ -1,7 +1,5 @@
 """`manage.py refit_curves`: fit learning curves as long as new reports come; a worker starts it."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any

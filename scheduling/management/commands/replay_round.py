@@ -1,7 +1,5 @@
 """`manage.py replay_round ID`: decide and certify a stored round again, and compare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`manage.py run_simulation`: run one simulation, in a process that only a worker starts."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """`manage.py set_executor_options POOL`: set all options of a pool's executor."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

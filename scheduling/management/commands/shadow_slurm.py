@@ -3,8 +3,6 @@
 Nothing is submitted, changed or cancelled: it calls only squeue and sinfo.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`manage.py shares`: compute shares of GPUs of several types under a rule, without a database."""
 
-from __future__ import annotations
-
 from evenshare_core.cli.shares import SHARES
 from scheduling.management.core_command import LibraryCommand
 

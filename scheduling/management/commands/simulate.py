@@ -1,7 +1,5 @@
 """`manage.py simulate`: run a trace under policies on a simulated pool, without a database."""
 
-from __future__ import annotations
-
 from evenshare_core.cli.simulate import SIMULATE
 from scheduling.management.core_command import LibraryCommand
 

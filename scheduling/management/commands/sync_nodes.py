@@ -1,7 +1,5 @@
 """`manage.py sync_nodes POOL --user NAME`: add the nodes of a pool's engine to the pool."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`manage.py tune_lease --pool POOL`: find the best lease length for the last days."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any

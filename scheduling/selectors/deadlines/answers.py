@@ -1,7 +1,5 @@
 """Rounds' answers to jobs with deadlines, and the jobs' current or final states."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The deadlines of a job, as times."""
 
-from __future__ import annotations
-
 from evenshare_core.deadlines.declared import dated_steps, read_steps
 from evenshare_core.domain.deadlines import DeadlineClass, DeadlineStep
 from evenshare_core.domain.instants import to_us

@@ -1,7 +1,5 @@
 """Active jobs of a pool with deadlines: their states, and when rounds plan to run them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

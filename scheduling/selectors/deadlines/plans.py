@@ -1,7 +1,5 @@
 """A job's plan, if it is valid for the job's present state."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from decimal import Decimal
 

@@ -5,8 +5,6 @@ the GPUs for all tenants that are visible to them, as on the pool's page. Name, 
 earliest possible deadline are shown only to members of the job's tenant and operators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Texts of answers to deadlines, for pages and the dry run."""
 
-from __future__ import annotations
-
 from evenshare_core.domain.reason_texts import CAUSES, LIMITS, NONE_WOULD_DO
 
 

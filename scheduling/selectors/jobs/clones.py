@@ -1,7 +1,5 @@
 """Initial values for the form that clones a job: a free name, and the job's duration."""
 
-from __future__ import annotations
-
 import re
 from itertools import count
 

@@ -1,7 +1,5 @@
 """Estimates of how long jobs take, read for many jobs at once, for rounds and pages."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Pages of jobs of several tenants, their current leases, and why a job waits."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """All jobs of a pool, in any state, with the work that they took."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ A round's grant makes a job `running` at once, because it holds GPUs from then o
 starts when the pool's executor reports so, which may take a while on a cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 from django.db.models import Exists, OuterRef, Q

@@ -6,8 +6,6 @@ of their tenant and to operators. The numbers that a rule compared are shown if 
 tenants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated

@@ -3,8 +3,6 @@
 All positions in pages, the API and the command line come from here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Texts of the reasons for which jobs wait and leases end, for pages and REST."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal

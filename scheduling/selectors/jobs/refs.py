@@ -1,7 +1,5 @@
 """References to jobs, for viewers who may see them."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from tenants.answers import Answer

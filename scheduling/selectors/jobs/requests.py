@@ -1,7 +1,5 @@
 """The fields of the request that submitted a job, from its row."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

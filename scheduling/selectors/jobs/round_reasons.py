@@ -1,7 +1,5 @@
 """The reason why one job waits, from the stored bytes of a round; pages and the API use it."""
 
-from __future__ import annotations
-
 from evenshare_core.policies.job_reasons import OwnReason, reason_of
 from scheduling.models import Round
 from scheduling.selectors.rounds.stored import ReplayError, round_values

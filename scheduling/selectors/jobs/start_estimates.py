@@ -1,7 +1,5 @@
 """Estimates of when queued jobs start, made after a round, and how often they were right."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Forecasts of when jobs stop by their metrics, and the metrics that they reported."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated

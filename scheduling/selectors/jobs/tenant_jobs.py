@@ -1,7 +1,5 @@
 """Pages of a tenant's jobs, and the history of one job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime

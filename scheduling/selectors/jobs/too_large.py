@@ -4,8 +4,6 @@ A round counts only schedulable GPUs, so its reason is the same in both cases. T
 read when the reason is shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 

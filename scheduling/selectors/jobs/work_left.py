@@ -1,7 +1,5 @@
 """The work left of a pool's open jobs, and the source of each estimate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

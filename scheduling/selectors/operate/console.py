@@ -1,7 +1,5 @@
 """Reads for the operator's console: problems that need an operator, and the health of rounds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 

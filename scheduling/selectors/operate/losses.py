@@ -1,7 +1,5 @@
 """Leases that an executor stopped listing at the same time; only an operator can end them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from hashlib import sha256
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Leases that hold GPUs although their notice is over, and processes without a lease."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

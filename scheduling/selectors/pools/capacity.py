@@ -1,7 +1,5 @@
 """GPUs of nodes that are up, by type; quotas are scaled to them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.db.models import Q, Sum

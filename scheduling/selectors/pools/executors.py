@@ -1,7 +1,5 @@
 """The state of a pool's executor, for display."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Mapping

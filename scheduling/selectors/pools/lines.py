@@ -1,7 +1,5 @@
 """Facts that every page shows of its pool: last round, clock, size. A single query."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

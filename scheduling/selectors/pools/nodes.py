@@ -1,7 +1,5 @@
 """Nodes of a pool with the leases on them, and maintenance windows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """The present state of a pool: nodes, leases, last rounds, prices."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A pool's facts for a tenant that wants to submit. A single query."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The settings of a pool for operators, read together, and locked before a change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal

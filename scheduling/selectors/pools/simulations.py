@@ -1,7 +1,5 @@
 """Simulations of a pool, for pages."""
 
-from __future__ import annotations
-
 from scheduling.models import Job, Simulation
 
 LISTED = 30

@@ -1,7 +1,5 @@
 """Throughput of a mixed pool by round: GPUs times speed, where the job's slowest type is 1."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The health of all pools, for probes and metrics. A fixed number of indexed queries."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

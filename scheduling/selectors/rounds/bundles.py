@@ -1,7 +1,5 @@
 """Published data of rounds: downloadable bundles, and the pseudonyms in them."""
 
-from __future__ import annotations
-
 import gzip
 from datetime import date
 from typing import Annotated

@@ -5,8 +5,6 @@ only their names. A number such as the value of another tenant's share to the vi
 that share. Verdicts, counts and totals remain.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import msgspec

@@ -6,8 +6,6 @@ speeds at the round. All misreports of `evenshare_core.fairness.misreports` are 
 is shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ for bytes of the database. If a part cannot be read for any reason, an `ArchiveE
 file.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import uuid

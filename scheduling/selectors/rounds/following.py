@@ -1,7 +1,5 @@
 """Checks that stored rounds start from the state that the rounds before them left."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import msgspec

@@ -1,7 +1,5 @@
 """Use, quota and rho over the rounds of a pool: of one tenant, and of all visible tenants."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

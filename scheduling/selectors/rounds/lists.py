@@ -1,7 +1,5 @@
 """Pages of rounds, by key."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime

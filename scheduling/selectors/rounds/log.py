@@ -1,7 +1,5 @@
 """Rounds in the log of their pool: one entry each, in order, from the first sealed round on."""
 
-from __future__ import annotations
-
 from evenshare_core.chain.records import RoundRecord, read_record
 from tenants import transparency
 from tenants.transparency import DamagedLogError, StoredRecord

@@ -1,7 +1,5 @@
 """A round with its decision, as a viewer may see it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal

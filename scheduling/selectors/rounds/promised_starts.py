@@ -1,7 +1,5 @@
 """Promised starts of waiting jobs, from the state that a pool's last round left."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ Pure. Properties that are not counted here are not promised: envy-freeness, shar
 Pareto efficiency and truthfulness are no invariants of a decision.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

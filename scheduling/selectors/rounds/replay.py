@@ -1,7 +1,5 @@
 """Replay: finds stored rounds and decides them again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The rows of a round's decision, as a viewer may see them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Decimal
 

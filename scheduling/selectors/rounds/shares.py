@@ -1,7 +1,5 @@
 """The shares of tenants in a round, as a viewer may see them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any
 

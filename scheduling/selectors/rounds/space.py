@@ -1,7 +1,5 @@
 """The space that the bytes of rounds take per day, in the database and in files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime

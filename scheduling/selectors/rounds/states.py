@@ -4,8 +4,6 @@ Each round leaves a row that never changes, and records the row's hash. If the r
 the state is taken from the round's decision (docs/adr/0198-sums-are-history.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -5,8 +5,6 @@ compared with their hash before they are decoded. They are in the database for a
 files (`scheduling.selectors.rounds.files`).
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Annotated, TypeVar

@@ -1,7 +1,5 @@
 """Verifications that clients reported, and the head that can be verified."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated

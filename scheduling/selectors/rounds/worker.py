@@ -1,7 +1,5 @@
 """The activity of the worker that runs rounds, from the fences that it takes and releases."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Func

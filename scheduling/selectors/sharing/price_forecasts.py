@@ -1,7 +1,5 @@
 """Forecasts of prices for the next hours, and how often they were right."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The longest wait for GPUs within quota that a pool's policy, options and times promise."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any

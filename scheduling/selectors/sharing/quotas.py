@@ -1,7 +1,5 @@
 """Pages of quotas, newest first, and the quotas in force that are not lent completely."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 

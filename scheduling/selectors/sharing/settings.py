@@ -1,7 +1,5 @@
 """Tenants' own choices of lending and borrowing: settings, open offers, maximum prices."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime

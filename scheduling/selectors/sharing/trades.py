@@ -5,8 +5,6 @@ which sides are named (`scheduling.selectors.visibility`). The result of a trade
 if the viewer may see that side.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction

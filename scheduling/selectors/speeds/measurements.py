@@ -1,7 +1,5 @@
 """The measured speeds and costs of a job type, compared with the declared ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated

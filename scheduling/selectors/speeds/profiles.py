@@ -1,7 +1,5 @@
 """Job types of tenants with their speeds, for pages and the API."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from django.db.models import Count, Q

@@ -1,7 +1,5 @@
 """Profiling runs, for pages and the API."""
 
-from __future__ import annotations
-
 from scheduling.models import Job, Profile
 
 # The number of a job type's runs that are shown: one on one GPU, and one on two.

@@ -1,7 +1,5 @@
 """A tenant's quota and use in each of its pools, read at the pool's own time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

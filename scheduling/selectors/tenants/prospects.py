@@ -1,7 +1,5 @@
 """A tenant's possible starts in a pool now: quota, held and free GPUs, price, credit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

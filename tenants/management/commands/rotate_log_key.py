@@ -1,7 +1,5 @@
 """`manage.py rotate_log_key`: make a new key for heads of logs; old ones sign for a while, too."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data of the REST API about a log, which verifiers read back."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

@@ -11,8 +11,6 @@ Source: C2SP's tlog-checkpoint (the text) and signed-note (signature lines and v
 This is the only module of the core that imports `cryptography`, which the extra `verify` installs.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

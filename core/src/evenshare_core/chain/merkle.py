@@ -12,8 +12,6 @@ The subtree at (level, number) has the leaves from number * 2^level to (number +
 other subtree is a fold of at most log2 of them. Callers pass a `Reader` of the stored hashes.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 A record is canonical JSON: named fields in a fixed order, without spaces.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from typing import TypeVar

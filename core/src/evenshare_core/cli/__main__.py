@@ -1,7 +1,5 @@
 """Entry point of `python -m evenshare_core.cli`, the same as `evenshare-core`."""
 
-from __future__ import annotations
-
 import sys
 
 from evenshare_core.cli.main import main

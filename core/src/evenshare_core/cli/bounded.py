@@ -4,8 +4,6 @@ A hostile bundle, or a solver that never ends, must not hang the command. A limi
 report proven rounds as unproven on a busy machine (docs/adr/0220).
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

@@ -1,7 +1,5 @@
 """Rarer garbage collection in long runs, which create millions of objects without cycles."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

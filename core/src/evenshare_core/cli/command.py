@@ -4,8 +4,6 @@
 handling.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

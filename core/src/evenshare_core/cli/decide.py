@@ -1,7 +1,5 @@
 """`decide`: a round of any policy on a stored snapshot."""
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

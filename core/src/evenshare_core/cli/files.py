@@ -1,7 +1,5 @@
 """Input files of a command; errors contain the file's name."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterator

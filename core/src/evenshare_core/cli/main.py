@@ -1,7 +1,5 @@
 """`evenshare-core simulate | decide | shares | verify`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The part of `--help` on policies and their options, from their own descriptions."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from textwrap import fill

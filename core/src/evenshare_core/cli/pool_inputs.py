@@ -1,7 +1,5 @@
 """The pool of `simulate`: nodes, quotas, prices, profiles, and the start of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """`shares`: shares of mixed GPU types under a rule, and their properties."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from typing import Any

@@ -3,8 +3,6 @@
 Every policy runs on the same nodes and is measured by the papers' figures.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -1,7 +1,5 @@
 """Options of trace formats, shared by `simulate` and `import_trace`."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

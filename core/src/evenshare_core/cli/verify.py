@@ -1,7 +1,5 @@
 """`evenshare-core verify`: recompute rounds of a pool from files saved by a client."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 

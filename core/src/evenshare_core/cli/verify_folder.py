@@ -1,7 +1,5 @@
 """Implementation of `evenshare-core verify`; requires the extra `verify`."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from pathlib import Path
 

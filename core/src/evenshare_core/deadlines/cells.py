@@ -9,8 +9,6 @@ and this can break the rule. In that case, only jobs whose option requires their
 them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

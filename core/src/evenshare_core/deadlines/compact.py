@@ -14,8 +14,6 @@ By weak duality, any non-negative prices of the rows prove an upper bound. The b
 integers, so it is valid however inaccurate the solver's prices are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -7,8 +7,6 @@ Percentages must rise from 100. Points must fall, and are at most 100.
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2; docs/deadlines.md.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal

@@ -6,8 +6,6 @@ exchanges its last slot for another job's slot 0, and both still meet their dead
 job gives up slot 0 and gets no other slot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from evenshare_core.deadlines.reserve import SlotReservations

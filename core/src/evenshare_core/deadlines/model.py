@@ -15,8 +15,6 @@ an SLO cycle, the first SLO lease begins in slot 1. Best-effort jobs and profile
 slot 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

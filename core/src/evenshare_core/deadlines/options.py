@@ -8,8 +8,6 @@ on the fewest nodes, in thousandths. As in Proposition 1, capacity is counted on
 `units[i]` is the part of the cells of level i and above that an option uses, in cells of level i.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """A policy's picks from a plan: the jobs that start now, and their GPUs by node."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from evenshare_core.deadlines.cells import CellDemand, CellPlacement, GpusByNode, place_cells

@@ -1,7 +1,5 @@
 """A plan: the leases and cells of each job, and an upper bound on the reward of any plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Its limit is a number of checks of (14) instead of a time, so the same input alw
 plan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random

@@ -5,8 +5,6 @@ Other columns are inserted if enough slots fit. They take the latest slots, beca
 in higher demand. At the end, leases move to earlier free slots, so that no GPU stays idle now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias

@@ -3,8 +3,6 @@
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

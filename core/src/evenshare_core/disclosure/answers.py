@@ -1,7 +1,5 @@
 """Data of the REST API about a pool's pseudonyms and own rows, which verifiers read back."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Annotated
 

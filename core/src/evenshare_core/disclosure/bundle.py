@@ -10,8 +10,6 @@ same round gives the same bytes, and a log of rounds commits to their SHA-256. S
 docs/bundle.schema.json.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ It is derived from the value types, so that new fields appear automatically. Nes
 (marks of a window, steps of a deadline) and placements stay arrays, because there are many of them.
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from functools import cache

@@ -7,8 +7,6 @@ from 1, so that no number reveals how many other tenants or jobs the round has. 
 tenant (a beneficiary, or the other side of a trade) is 0.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

@@ -6,8 +6,6 @@ compute this key, and the key of one day does not reveal the keys of other days.
 8 bytes of HMAC-SHA256 (RFC 2104) as 16 hex digits.
 """
 
-from __future__ import annotations
-
 import hmac
 
 from evenshare_core.domain.instants import from_us

@@ -10,8 +10,6 @@ policy. Limits that might bind stay, whether or not they did. Maximum prices sta
 jobs' values, because it reads them as bids.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

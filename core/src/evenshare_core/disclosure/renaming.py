@@ -5,8 +5,6 @@ A plan is compiled once for a shape, and run on the data. Plain data is the resu
 jobs has about 200,000 ids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Certificates are plain data with names; their fields are those of the types of
 `evenshare_core.fairness.certificate`.
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ cumulative sum (Page 1954, "Continuous inspection schemes") detects a change, an
 restarts.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from evenshare_core.units import ONE_MILLI

@@ -7,8 +7,6 @@ numbers are those of Kubernetes: 10 s doubling to 5 minutes, reset after 10 minu
 job.
 """
 
-from __future__ import annotations
-
 from evenshare_core.domain.ids import JobId
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US

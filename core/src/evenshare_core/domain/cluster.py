@@ -1,7 +1,5 @@
 """Nodes of a pool as a policy sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from evenshare_core.domain.ids import NodeId

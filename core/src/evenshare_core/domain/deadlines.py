@@ -3,8 +3,6 @@
 Source: W. Gao et al., "UniSched", IEEE TC 2024, sections II-B and III-C2.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Limits on what a tenant may use: effective quotas, sharing modes and spendable credit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """Knowledge about a job's duration, in addition to `Job.estimate_us`."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from evenshare_core.domain.ids import JobId

@@ -1,7 +1,5 @@
 """Conversion between datetimes and integer microseconds of pool time, for callers of the core."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,8 +6,6 @@ Each rule has a code, a function and a test with a planted violation
 A job whose lease ends may get a new lease in the same round: that is a move.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

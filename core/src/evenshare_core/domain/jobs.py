@@ -1,7 +1,5 @@
 """Jobs as a policy sees them: opaque ids, counts and times, never names or commands."""
 
-from __future__ import annotations
-
 from evenshare_core.domain.ids import JobId, ProfileId, TenantId
 from evenshare_core.domain.values import Value
 

@@ -1,7 +1,5 @@
 """Leases and their current terms as a policy sees them."""
 
-from __future__ import annotations
-
 from evenshare_core.domain.cluster import Placement, placement_gpus
 from evenshare_core.domain.ids import JobId, LeaseId, TenantId
 from evenshare_core.domain.values import Value

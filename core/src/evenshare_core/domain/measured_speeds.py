@@ -8,8 +8,6 @@ declared speed, in proportion to the slowest declared speed of the measured type
 Source: OEF 4.2 (its profiling agent), docs/adr/0183-virtual-truth.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple

@@ -8,8 +8,6 @@ result; policies, billing and replays read nothing else.
 Source: docs/money.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Numbers with their nouns, for text that people read."""
 
-from __future__ import annotations
-
 
 def plural(count: int, word: str, many: str | None = None) -> str:
     """Return a number with its noun: 1 -> "1 job"; 1200 -> "1,200 jobs".

@@ -1,7 +1,5 @@
 """Speeds of job types on GPU types, as measured or declared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 

@@ -4,8 +4,6 @@ An entry's id is its table and code, as `ENDINGS.moved`. `SupersededReason` cont
 itself, because bundles contain them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from evenshare_core.domain.deadlines import DeadlineLimit, PlanCause

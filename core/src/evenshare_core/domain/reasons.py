@@ -1,7 +1,5 @@
 """Published enums: why a job waits and why a lease ended."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

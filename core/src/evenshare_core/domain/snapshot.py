@@ -1,7 +1,5 @@
 """A policy's complete input, at one instant of pool time."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, NamedTuple
 

@@ -16,8 +16,6 @@ is one of:
 Integers and decimals in one fixed context give the same digits on every machine.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

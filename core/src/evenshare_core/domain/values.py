@@ -1,7 +1,5 @@
 """The base of all domain values: immutable, typed, with one canonical byte form."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, ClassVar, TypeVar
 

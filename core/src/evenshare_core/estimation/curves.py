@@ -16,8 +16,6 @@ is therefore one minus the product, over the evaluations up to x, of the chance 
 target. The median is the estimate. It never exceeds the user's cap on iterations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite, log, sqrt

@@ -12,8 +12,6 @@ As printed, (3) is circular: its n comes from T^dur (1), which contains T^sr. He
 of leases for the work only, without interruptions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from math import sqrt

@@ -7,8 +7,6 @@ narrow one. The result is the same in whatever batches and order evaluations arr
 often. At most `HISTORY_MAX` are kept, and at least half of that if there were enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite

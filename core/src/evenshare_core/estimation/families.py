@@ -22,8 +22,6 @@ of the exponents are reversed. Of Domhan's eleven families, log log linear is le
 grows without limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product

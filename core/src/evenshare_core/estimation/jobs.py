@@ -14,8 +14,6 @@ with every report.
 Source: W. Gao et al., "UniSched", IEEE TC 2024, III-B; docs/estimation.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache

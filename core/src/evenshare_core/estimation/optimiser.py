@@ -1,7 +1,5 @@
 """The scipy functions that learning curves need; no other module of the package needs scipy."""
 
-from __future__ import annotations
-
 try:
     from scipy.optimize import least_squares
     from scipy.special import log_ndtr

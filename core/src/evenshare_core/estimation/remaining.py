@@ -21,8 +21,6 @@ Source: the truncated normal distribution; Johnson, Kotz and Balakrishnan, "Cont
 Distributions", volume 1, 13.10.1.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from evenshare_core.units import ONE_MILLI

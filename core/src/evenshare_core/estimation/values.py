@@ -8,8 +8,6 @@ or function states. Fits use floats, but stored estimates are rounded, so that t
 bytes on every machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import ceil
 

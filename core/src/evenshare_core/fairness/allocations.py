@@ -12,8 +12,6 @@
 Source: OEF 4.2.4; LTGF eq. (6) for weight and quota.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ It contains only numbers; sentences are made where they are shown. It is plain d
 JSON, rounded to six places, so that the same bytes give the same certificate on every machine.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

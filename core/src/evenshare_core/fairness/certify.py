@@ -4,8 +4,6 @@ This module knows no policy (ADR 0200). Callers pass the policy's promises and a
 decides other snapshots; see `evenshare_core.policies.base.certify_round`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

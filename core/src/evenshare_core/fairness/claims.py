@@ -8,8 +8,6 @@ Eq. (8) gives this total, the sum over types of min(demand, quota). Without move
 quota of one type would be lost while the tenant's quota of another accepted type has no demand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 from evenshare_core.domain.jobs import Job, arrival_order

@@ -6,8 +6,6 @@ Rounds use the measured speeds, so an overclaim is shown but violates nothing. T
 Source: docs/adr/0183-virtual-truth.md, docs/adr/0200-what-could-have-been-served.md.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from evenshare_core.domain.measured_speeds import compare, used_speedups

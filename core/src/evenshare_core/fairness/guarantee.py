@@ -23,8 +23,6 @@ The check shares no code with the policy and its searches. Only a policy can com
 window, because the pool's sums never forget. These sums are read from the round's stored data.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

@@ -4,8 +4,6 @@ This module shares no code with `evenshare_core.domain.invariants`, which guards
 the two checks are independent.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The throughput of each tenant's job types, for a round's certificate."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from evenshare_core.fairness import properties

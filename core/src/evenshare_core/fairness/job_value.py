@@ -14,8 +14,6 @@ powers, without code of the policies. If a job states no value, the policy's rul
 Source: Astraea-online (TC 2022), (6), (7); a term's price is the one posted for its round.
 """
 
-from __future__ import annotations
-
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from typing import NamedTuple

@@ -8,8 +8,6 @@ tenants do not lend is tracked from pick to pick, because it depends on the GPUs
 Source: docs/policies.md; ADR 0200.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Measures the lines of a round's certificate, only from its snapshot and decision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple

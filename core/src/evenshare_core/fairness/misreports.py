@@ -9,8 +9,6 @@ no speed goes below the slowest. The speed on the pool's slowest type is kept, b
 are relative to it. The result is the best misreport found; other misreports may gain more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 

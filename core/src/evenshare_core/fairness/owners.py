@@ -21,8 +21,6 @@ ended are checked from the next round on.
 The check shares no code with the policy and its way of keeping nodes.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from itertools import product

@@ -4,8 +4,6 @@ The program is not in `evenshare_core.formulations`, because a measurement must 
 programs whose results it measures (ADR 0200).
 """
 
-from __future__ import annotations
-
 import highspy
 import numpy as np
 

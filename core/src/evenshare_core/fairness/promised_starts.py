@@ -21,8 +21,6 @@ the promises were made, so GPU types with such a term are left out.
 The check shares no code with policies.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

@@ -16,8 +16,6 @@ of a shared mistake. `evenshare_core.fairness.pareto` solves its own program.
 Source: OEF (Middleware 2024) 2.3 and (9), (10).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """rho, the measure of LTGF: GPU-time received over GPU-time deserved."""
 
-from __future__ import annotations
-
 AT_SHARE = 0.02  # rho within this distance of 1 counts as the fair share
 
 

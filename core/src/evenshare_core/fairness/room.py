@@ -17,8 +17,6 @@ facts that a decision does not contain. For these the computed free GPUs are a l
 This module shares no code with the placement of policies.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate

@@ -5,8 +5,6 @@ would corrupt the JSON output of a command. It is printed by `setCallback`, whic
 during creation.
 """
 
-from __future__ import annotations
-
 import highspy
 
 

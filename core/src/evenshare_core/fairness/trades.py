@@ -5,8 +5,6 @@ trade from its amounts. Amounts are whole micro-GPUs and rates have six digits, 
 micro-GPU is rounding.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Shares that need no solver: the equal split, and the most efficient split without caps."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from evenshare_core.formulations.problems import Array

@@ -5,8 +5,6 @@ relative errors of 2e-7. Interior point must end with a crossover to a vertex: o
 more than n + k - 1 non-zeros.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -6,8 +6,6 @@ to its own copy. Then OR-Tools' copy is loaded by its path with global symbols, 
 before those of highspy. Do not import OR-Tools in any other way.
 """
 
-from __future__ import annotations
-
 import ctypes
 from importlib import import_module
 from importlib.util import find_spec

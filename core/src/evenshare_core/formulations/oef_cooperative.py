@@ -17,8 +17,6 @@ Ties: `evenshare_core.formulations.ties`.
 Source: OEF (Middleware 2024), 4.2.2 and (10); the method is ours.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -8,8 +8,6 @@
 - (10): `evenshare_core.formulations.oef_cooperative`.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 
 import numpy as np

@@ -3,8 +3,6 @@
 The fast methods fall back to them, and tests compare the fast methods with them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from evenshare_core.formulations.lp import ConstraintRows, LinearProgram

@@ -5,8 +5,6 @@ is checked before any value is read. Results are deterministic: simplex on one t
 limit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

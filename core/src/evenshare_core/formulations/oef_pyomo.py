@@ -4,8 +4,6 @@ HiGHS solves them through Pyomo's own interface, on one thread without a time li
 because Pyomo builds every row as an expression.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -11,8 +11,6 @@
 Source: OEF (Middleware 2024), section 2.3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

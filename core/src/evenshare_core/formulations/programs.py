@@ -7,8 +7,6 @@ Every program is maximised over shares x >= 0 with these constraints:
 - x_lj = 0 if w_lj = 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

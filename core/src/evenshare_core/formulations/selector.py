@@ -5,8 +5,6 @@ share of 1 are placed on concrete slots first, then those with a fractional shar
 columns that fit are placed, those with the most reward above their price first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np

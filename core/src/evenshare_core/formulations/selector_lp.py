@@ -5,8 +5,6 @@ solution violates are added, and each solve is warm-started. It ends when no row
 its limit of work. Any duals prove a bound, so an early end only makes the bound less tight.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """UniSched's Selector as 0-1 programs, by HiGHS: one thread, a fixed seed."""
 
-from __future__ import annotations
-
 import highspy
 import numpy as np
 from numpy.typing import NDArray

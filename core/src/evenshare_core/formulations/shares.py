@@ -25,8 +25,6 @@ GPU. Otherwise, (9) would hold all tenants at its throughput of 0.
 Source: OEF (Middleware 2024), 4.2 and 4.3; Gavel (OSDI 2020), 4.1, as in its code.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

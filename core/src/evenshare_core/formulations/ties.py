@@ -9,8 +9,6 @@ Complementary slackness keeps every stage optimal. If the duals show that the fi
 unique, no stage is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

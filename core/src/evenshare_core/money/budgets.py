@@ -14,8 +14,6 @@ unsettled charges of the period.
 Amounts are whole micro-credits; no clock is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta

@@ -5,8 +5,6 @@ credit in micro-credits (`_micro`), prices in micro-credits per GPU-hour, times 
 pool time (`_us`), GPU-time in GPU-microseconds (`_gpu_us`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from decimal import Decimal
 

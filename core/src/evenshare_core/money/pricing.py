@@ -18,8 +18,6 @@ Decimal arithmetic in one fixed context gives the same digits on every machine: 
 round correctly.
 """
 
-from __future__ import annotations
-
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 from evenshare_core.units import ONE_MILLI

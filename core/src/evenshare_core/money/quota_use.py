@@ -19,8 +19,6 @@ GPUs, F the number of free GPUs. So quota = own + kept + lent + free + without G
 Source: Astraea-online (TC 2022), eq. (2), whose l / L divides the payments of borrowers.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

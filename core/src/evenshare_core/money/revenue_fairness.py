@@ -16,8 +16,6 @@ are lost.
 Arithmetic is exact: integers and fractions are kept, a float counts as its exact fraction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

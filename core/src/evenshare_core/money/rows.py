@@ -5,8 +5,6 @@ The portal makes these structs from its tables, REST writes them as docs/api.md 
 for verification, or older portals do not return them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta, Struct

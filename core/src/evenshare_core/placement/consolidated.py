@@ -12,8 +12,6 @@ Rules, per GPU type:
 Finding a node costs O(node size + log nodes), not O(nodes).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 

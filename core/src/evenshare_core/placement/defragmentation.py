@@ -4,8 +4,6 @@ The functions are pure: they take free GPUs and movable leases, and return moves
 decides which jobs may move, and accounts for the cost of a move (a checkpoint and a cold start).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

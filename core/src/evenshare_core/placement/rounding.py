@@ -20,8 +20,6 @@ the comparison is made type by type
 (tests/unit/core/test_rounding.py::TestGangs::test_gang_does_not_mix_gpu_types).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple

@@ -6,8 +6,6 @@ avoidable if the higher-ranked job can use the place that the lease's job would 
 their order and their keys stay as decided; only places are exchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec

@@ -12,8 +12,6 @@
 waiting jobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

@@ -4,8 +4,6 @@ The name of an entry point is the name of its policy. If a package is faulty, on
 are missing; the registry keeps the reasons (`evenshare_core.policies.registry.FAULTS`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from importlib.metadata import EntryPoint, distributions
 

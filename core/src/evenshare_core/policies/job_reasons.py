@@ -5,8 +5,6 @@ each group, the smallest or the first. For other jobs, this module computes the 
 snapshot and the decision. Numbers that cannot be computed are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

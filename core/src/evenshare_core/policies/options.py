@@ -4,8 +4,6 @@ Descriptions are in the field's metadata (`msgspec.Meta(description=...)`). Form
 `--help` and the tables of the documents are generated from `describe_options`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 

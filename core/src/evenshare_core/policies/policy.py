@@ -5,8 +5,6 @@ Pages, forms, the API, the simulator and certificates use this interface; none o
 policy's name.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum

@@ -5,8 +5,6 @@ A policy reads its promises from its memory
 code for single policies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

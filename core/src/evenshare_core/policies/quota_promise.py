@@ -5,8 +5,6 @@ A policy computes this from its options and the pool's durations
 single policies.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Policies by name: the core's policies, one line each, and those of other packages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ Idle quota and the lenders' shares come from `evenshare_core.money.revenue`. Cha
 compare them with the live sweep over lease events.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """SVG charts of a report: lines over a linear or logarithmic axis."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape

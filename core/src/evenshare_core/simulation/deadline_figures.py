@@ -11,8 +11,6 @@ Cancelled jobs and profiling runs do not count. Jobs that never end count as mis
 UniSched (15), which as printed is the reward rate; figures 6 and 8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean

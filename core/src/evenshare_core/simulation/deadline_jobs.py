@@ -4,8 +4,6 @@ Rewards are in proportion to a trace's values; the first value is 100 points. So
 and III-C2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Future events by (time, sequence), which are the simulator's only clock."""
 
-from __future__ import annotations
-
 from collections import deque
 from enum import IntEnum
 from heapq import heappush

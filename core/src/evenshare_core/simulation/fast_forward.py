@@ -17,8 +17,6 @@ due, the last answer must be empty, and no surcharge may have moved a price.
 tests/simulation/test_fast_forward.py compares every policy with `decide_round` round by round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any

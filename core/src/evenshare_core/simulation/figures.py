@@ -22,8 +22,6 @@ Hours and days count from the first submission. Work is measured on the slowest 
 use. A faster type thus yields rho above 1 and a slowdown below 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean

@@ -1,7 +1,5 @@
 """A job of a simulated pool while it is active."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from evenshare_core.simulation.workloads import SimJob

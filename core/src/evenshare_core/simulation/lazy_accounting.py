@@ -7,8 +7,6 @@ advance over the whole stretch at once. So does the integral of a class that des
 demand.
 """
 
-from __future__ import annotations
-
 from evenshare_core.domain.snapshot import ClaimService
 from evenshare_core.fairness.gpu_time import ClaimSums
 

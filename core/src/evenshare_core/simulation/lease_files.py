@@ -1,7 +1,5 @@
 """CSV file of a run's leases, comparable with the leases of a live pool."""
 
-from __future__ import annotations
-
 from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.scenario import Scenario
 from evenshare_core.simulation.tables import write_table

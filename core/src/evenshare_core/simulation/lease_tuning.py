@@ -14,8 +14,6 @@ as fast as the fastest.
 Source: Astraea-LTGF 5.1.3, 6.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -19,8 +19,6 @@ more than others. The operator owns capacity without an owner and counts as a le
 charges. All arithmetic is in integers until the last division.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple

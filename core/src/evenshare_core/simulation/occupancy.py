@@ -1,7 +1,5 @@
 """Held and free GPUs of a simulated pool, updated with leases and nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from evenshare_core.domain.cluster import Node, Placement, capacity_by_type, gpus_by_node

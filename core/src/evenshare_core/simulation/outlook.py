@@ -15,8 +15,6 @@ Hours, utilisation, waste and preemptions cover only the simulated hours. JCT, q
 start at the true submission, so they include earlier waiting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean

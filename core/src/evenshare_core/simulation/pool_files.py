@@ -12,8 +12,6 @@ Tenants are numbered in the order of the quotas. In a tie the policy prefers the
 prefers the older tenant in a live pool.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

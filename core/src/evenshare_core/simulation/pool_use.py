@@ -6,8 +6,6 @@ divisible. Idle GPUs that fit no gang, because they are scattered or too few, ar
 Another placement or order might have used them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

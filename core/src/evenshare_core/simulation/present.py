@@ -6,8 +6,6 @@ quotas, price settings and credit limits stay the same during the run. No job is
 compares the leases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

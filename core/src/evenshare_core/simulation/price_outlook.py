@@ -5,8 +5,6 @@ the 18th smallest of 19 runs at an instant. With the real price as a 20th draw, 
 p90. If the draws are right, four of five prices lie inside; the portal counts how many did.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

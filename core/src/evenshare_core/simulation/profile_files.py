@@ -18,8 +18,6 @@ Speeds and durations are relative to the slowest type of the file. Types that th
 cannot run the model. Source: UniSched (2); OEF 4.1 for speedups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal

@@ -19,8 +19,6 @@ Source: LTGF (TPDS 2021) eq. (13)(14). Water filling is our addition: a referenc
 own quota idle would be too easy to beat.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf

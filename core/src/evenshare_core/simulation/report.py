@@ -1,7 +1,5 @@
 """A run's results as an object, as CSV, and as a self-contained page with figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape

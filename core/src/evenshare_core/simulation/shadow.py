@@ -9,8 +9,6 @@ A job is known to the policy from the instant at which it could start. Its work 
 the cluster. The work of a job that has not ended is guessed (`_guess_us`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

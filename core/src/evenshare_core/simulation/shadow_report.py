@@ -1,7 +1,5 @@
 """Comparison of two schedulers on a watch, as Markdown for people and as CSV for programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from statistics import fmean

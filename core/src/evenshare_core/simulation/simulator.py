@@ -8,8 +8,6 @@ While a job waits, a round is not computed as long as the policy's answer stays 
 without delay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -10,8 +10,6 @@ Philly take 0.25 s of CPU, 5 us per round. A round with sums, limits, prices and
 every event.
 """
 
-from __future__ import annotations
-
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, NamedTuple

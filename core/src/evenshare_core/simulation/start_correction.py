@@ -21,8 +21,6 @@ Candes, Lei and Ren, 2023 (censored times). Brevik, Nurmi and Wolski, 2006 (BMBP
 waits by order statistics of the past, chosen on the safe side).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple

@@ -19,8 +19,6 @@ The caller passes the random number generator. Nodes, quotas and credit stay unc
 cancelled.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress

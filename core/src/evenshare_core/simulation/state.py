@@ -8,8 +8,6 @@ running job is cancelled, it ends at the next round.
 `scheduling.engine.apply` and the executor (tests/simulation/test_live_equals_simulated.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop

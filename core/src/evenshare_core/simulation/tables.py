@@ -4,8 +4,6 @@ A JSON file is a list of objects, or an object that has this list under the tabl
 skipped: an error names the row, the column, the reason and the remedy.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -13,8 +13,6 @@ duration are relative to the slowest type of the cluster that can run it. Source
 OEF 4.1 for speedups.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

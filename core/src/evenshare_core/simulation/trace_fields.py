@@ -1,7 +1,5 @@
 """Parsers of a trace's cells, which return a value or raise with the reason."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

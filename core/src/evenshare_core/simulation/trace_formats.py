@@ -16,8 +16,6 @@ that detect repeated jobs.
 | philly_json | `evenshare_core.simulation.trace_json` | vc | instant |
 """
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ widest attempt, and the length of all attempts together. The tenant of a job is 
 github.com/msr-fiddle/philly-traces, cluster_job_log.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

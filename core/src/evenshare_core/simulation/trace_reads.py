@@ -1,7 +1,5 @@
 """Results of trace readers: jobs, bad lines and skipped lines, and sentences that count them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum

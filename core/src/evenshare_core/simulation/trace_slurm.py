@@ -14,8 +14,6 @@ Steps are parts of their jobs, and left out. With `-D`, `sacct` also prints earl
 jobs. Only a job's last run counts, as without `-D`, because it restarted the work.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache

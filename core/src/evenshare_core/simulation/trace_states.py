@@ -1,7 +1,5 @@
 """Final states of a trace's jobs in several schedulers, and their meaning in a simulation."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from evenshare_core.simulation.trace_reads import Remark

@@ -5,8 +5,6 @@ or its user if the group is unknown. Lines with status 2, 3 or 4 are parts of jo
 line for the whole job. Source: Feitelson, the Standard Workload Format, version 2.2.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

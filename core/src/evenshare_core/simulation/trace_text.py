@@ -3,8 +3,6 @@
 Lines are read one by one and limited in length, so memory holds only the current line.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import zlib

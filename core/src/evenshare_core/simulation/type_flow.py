@@ -9,8 +9,6 @@ supply(U): GPUs of the types of U; asked(U): GPUs of jobs that accept only types
 of accepted sets, and the empty set, can be the minimum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 

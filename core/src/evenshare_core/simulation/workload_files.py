@@ -1,7 +1,5 @@
 """A workload as a CSV file in the `own` format, from which a run can be repeated."""
 
-from __future__ import annotations
-
 from evenshare_core.csv_cells import write_csv
 from evenshare_core.domain.utilities import utility_text
 from evenshare_core.simulation.workloads import SimJob, Workload

@@ -5,8 +5,6 @@ records: the round itself and the next round. If neither confirms the reason, it
 cause may have appeared and disappeared between the two rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

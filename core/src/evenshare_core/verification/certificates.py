@@ -9,8 +9,6 @@ if an earlier round already has such lines, an older certificate was substituted
 comparison.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from evenshare_core.disclosure.bundle import Disclosed

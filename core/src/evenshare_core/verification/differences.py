@@ -1,7 +1,5 @@
 """Readable differences between two values of one type: the first differing place of each field."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

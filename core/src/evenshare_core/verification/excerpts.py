@@ -1,7 +1,5 @@
 """Verification of rounds of pools that disclose only own rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import msgspec

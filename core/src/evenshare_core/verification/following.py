@@ -13,8 +13,6 @@ were away in the previous round, an earlier round posted its price.
 Source: docs/adr/0198-sums-are-history.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evenshare_core.domain.snapshot import ChangeKind, PoolPrice, Surcharge

@@ -5,8 +5,6 @@ the sums give the pairing: both rounds have rows of the same ids in the same ord
 ids are the same in all rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

@@ -3,8 +3,6 @@
 Source: `scheduling.engine.changes` and `scheduling.engine.snapshot_rows`, which create them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from evenshare_core.domain.jobs import Job

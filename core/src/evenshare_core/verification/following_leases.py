@@ -6,8 +6,6 @@ whose process is being stopped, and their jobs.
 Source: `scheduling.engine.apply`, `grants`, `observe` and `revoke`, which write them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Check that a policy starts a round with the memory that it left in the previous round. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any

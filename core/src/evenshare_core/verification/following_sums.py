@@ -1,7 +1,5 @@
 """Check that a round starts with the GPU-time sums that the previous round left. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 

@@ -5,8 +5,6 @@ the reader trusts. A log that was rewritten, forked or shortened cannot prove th
 pinned head. If no proof connects the pins of two readers, both signed pins are evidence to keep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

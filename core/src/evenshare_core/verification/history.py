@@ -5,8 +5,6 @@ passed in, so this module does not access a disk. The first record is the refere
 It is verified itself only if it is the log's first record, or the only one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Check that a reader's own rows have the pseudonyms that its key gives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple

@@ -7,8 +7,6 @@ be as good. Not every program is solved to optimality. A plan that is only feasi
 stated gap of the optimum, may earn less than the one computed here. This is reported as a remark.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from math import isclose

@@ -16,8 +16,6 @@ be recomputed from the answers are counted by reason, never ignored.
 Source: docs/recompute/statement.md.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The report on a recomputed statement, with the names of its rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field

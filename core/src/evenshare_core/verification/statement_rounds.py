@@ -6,8 +6,6 @@ lease is still launching; until the lease starts, its own GPUs count as idle quo
 may start at once.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence

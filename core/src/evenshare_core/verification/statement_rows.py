@@ -4,8 +4,6 @@ Fields are those of docs/api.md; unused fields are ignored. Money is text with s
 becomes whole micro-credits. Times become microseconds of pool time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

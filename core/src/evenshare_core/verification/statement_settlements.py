@@ -1,7 +1,5 @@
 """Check that the ledger's transfers of an hour are exactly its charges and incomes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

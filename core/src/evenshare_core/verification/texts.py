@@ -1,7 +1,5 @@
 """Findings as lines for people: one line for a round, one for each violation."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 

@@ -6,8 +6,6 @@ name, and a sentence with the next step. A reader may accept gaps by name, which
 Source: docs/verify.md, docs/adr/0220-not-proven-is-a-result.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType

@@ -12,8 +12,6 @@ may have all its workers on the server of its PSs, but is then slower than a cen
 formulates it slot by slot as an integer linear program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil

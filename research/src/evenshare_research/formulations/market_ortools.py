@@ -4,8 +4,6 @@ The same input gives the same plan: the solver has one thread and a fixed seed. 
 deterministic units of work, not in seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from typing import Any

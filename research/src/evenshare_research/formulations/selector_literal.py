@@ -16,8 +16,6 @@ It has all options and a variable per slot. It shares only the rewards with the 
 cannot solve thousands of jobs, see benchmarks/unisched_selector.py.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 

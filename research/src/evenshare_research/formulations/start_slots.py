@@ -10,8 +10,6 @@ If every job gets its best option in this plan, it is optimal, and no program is
 limited by the number of nodes of its search, not by time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil

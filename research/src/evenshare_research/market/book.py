@@ -6,8 +6,6 @@ columns of its servers. Costs come from prefix sums of prices. All values are in
 are exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -13,8 +13,6 @@ workers and PSs are split separately by largest remainder, so that payments sum 
 are decided by tenant id, with the operator last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple

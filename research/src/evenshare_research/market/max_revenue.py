@@ -27,8 +27,6 @@ Corrections:
 - The cost is the sum over the window; PSs are limited by q_p and a_p.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

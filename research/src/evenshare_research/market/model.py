@@ -21,8 +21,6 @@ trains by all-reduce, without (3g), (3i) and the prices of PSs.
 Values are compared in whole micro-credits, so that ties and sums are exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -7,8 +7,6 @@
 | lambda, Lemma 1 | `lemma_rounds` | rounds |
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil, floor, log

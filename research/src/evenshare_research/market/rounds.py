@@ -18,8 +18,6 @@ an owner's capacity in the owner's next batch.
 | J_l minus the scheduled | `MarketRound.left` |
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain

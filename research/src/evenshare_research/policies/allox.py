@@ -34,8 +34,6 @@ Departures, each with its test in tests/papers/test_allox.py:
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil
 from types import MappingProxyType

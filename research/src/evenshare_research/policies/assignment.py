@@ -5,8 +5,6 @@ Costs are integers, so the answer is the same on every machine. Ties between mat
 broken the same way.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -12,8 +12,6 @@ sizes are not powers of two, a cell that fits on no node is halved.
 Bindings are stored, so that a tenant keeps its nodes while others change.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

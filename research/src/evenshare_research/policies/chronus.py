@@ -38,8 +38,6 @@ Departures, each with its test in tests/papers/test_chronus.py:
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from types import MappingProxyType

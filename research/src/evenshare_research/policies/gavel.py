@@ -25,8 +25,6 @@ A job type limited by its cap is raised with the fastest GPUs that it can use, a
 others. So the sharing incentive is promised only for rounds in which no cap binds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -34,8 +34,6 @@ Departures, each with its test in tests/papers/test_hived.py:
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from operator import itemgetter
 from types import MappingProxyType

@@ -4,8 +4,6 @@ Source: OEF (Middleware 2024), eq. (4): the upper bound for fair policies. Tenan
 from every type may get only leftovers.
 """
 
-from __future__ import annotations
-
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.formulations.problems import ShareRule
 from evenshare_core.policies.sharing.base import SharingPolicy

@@ -4,8 +4,6 @@ Source: OEF (Middleware 2024), 2.3.3. Shares are in proportion to weights. GPUs 
 use go to the others.
 """
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 from evenshare_core.fairness.certificate import Property

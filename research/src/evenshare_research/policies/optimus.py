@@ -26,8 +26,6 @@ Departures, each with its test in tests/papers/test_baseline_orders.py:
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, Any

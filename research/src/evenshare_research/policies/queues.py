@@ -12,8 +12,6 @@ average JCT with SRTF as the bound.
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 from math import inf
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ Source: 3Sigma (EuroSys 2018), 4.1 and 4.2. All values are integers, so rounds a
 machine.
 """
 
-from __future__ import annotations
-
 from evenshare_core.estimation.remaining import LEAST_PERCENT
 from evenshare_core.units import ONE_MILLI
 

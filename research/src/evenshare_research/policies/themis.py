@@ -27,8 +27,6 @@ Departures, each with its test in tests/papers/test_baseline_orders.py:
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 import hashlib
 from fractions import Fraction
 from types import MappingProxyType

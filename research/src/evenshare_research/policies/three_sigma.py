@@ -39,8 +39,6 @@ Departures, each with its test in tests/papers/test_three_sigma.py:
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Annotated, Any
 

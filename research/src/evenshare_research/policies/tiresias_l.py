@@ -24,8 +24,6 @@ Departures, each with its test in tests/papers/test_baseline_orders.py:
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from types import MappingProxyType
 from typing import Annotated, Any

@@ -9,8 +9,6 @@ quota would wait forever. With `oversized`, it may run when its tenant holds not
 then, or without `oversized`, it waits and blocks no other job.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Protocol
 
 from msgspec import Meta

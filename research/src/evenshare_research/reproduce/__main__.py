@@ -6,8 +6,6 @@ It keeps each result, so that an interrupted command can continue. It writes a p
 all kept. Other parts stay unchanged.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -13,8 +13,6 @@ Philly). The number of nodes is chosen so that the load is `LOAD`:
     python -m evenshare_research.reproduce.compare TRACE --origin 2017-09-04 --slices verdict
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Runs of policies on days of Chronus' workloads with deadlines, and their figures."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

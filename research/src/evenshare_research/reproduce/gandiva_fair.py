@@ -4,8 +4,6 @@ The paper gives all clusters, users and job sizes. Here, jobs run until the pape
 nothing is random.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

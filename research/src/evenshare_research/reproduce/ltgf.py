@@ -5,8 +5,6 @@ with 44,329 jobs, of which about half are public. The runs here use other days o
 so few nodes that jobs compete.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The claims of Astraea-online (TC 2022), section 5, on its workload drawn from seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any

@@ -4,8 +4,6 @@ Bandwidths are drawn once per pool, all other values per job, uniformly within t
 slot is an hour.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

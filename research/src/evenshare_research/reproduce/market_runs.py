@@ -7,8 +7,6 @@ data transfers slow it down. These policies have no PSs and no prices, and rejec
 starts cost nothing, and the value of a late job is 0 instead of negative.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

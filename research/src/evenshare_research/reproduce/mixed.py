@@ -5,8 +5,6 @@ model that Gavel measured on K80, P100 and V100. Or its speeds are drawn between
 ones.
 """
 
-from __future__ import annotations
-
 import csv
 import random
 from collections.abc import Mapping, Sequence

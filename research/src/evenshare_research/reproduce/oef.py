@@ -5,8 +5,6 @@ OEF's testbed, jobs and speeds are not public. The programs compute shares on th
 not model the network between nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any

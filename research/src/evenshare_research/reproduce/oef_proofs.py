@@ -1,7 +1,5 @@
 """Claims of OEF's proofs, sections 4 and 5, and of its experiment with four tenants, 6.2."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs of policies on days of Philly, by default two weeks, and their figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date

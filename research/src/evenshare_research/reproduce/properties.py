@@ -1,7 +1,5 @@
 """Runs of OEF's programs on small cases: its proofs, and its experiment with four tenants."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The report as the documents of docs/reproduce, and as a page with charts."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

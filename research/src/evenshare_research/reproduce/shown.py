@@ -1,7 +1,5 @@
 """Formatting of numbers and charts in the report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Comparison of all policies on slices of two weeks, chosen before any run on them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of a run of `turns`, averaged over quanta, by tenant and GPU type."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs of Gandiva_fair over quanta of one minute: GPUs by tenant and type in each quantum."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The claims of UniSched (W. Gao et al., IEEE TC 2024), V and VI, on Chronus' workloads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

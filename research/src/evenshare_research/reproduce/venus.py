@@ -6,8 +6,6 @@ quotas and demand differ, as in a real cluster. With `quotas_by_demand`, quotas 
 proportion to demand.
 """
 
-from __future__ import annotations
-
 import csv
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Existing sections of docs/reproduce. A section stays until its part runs again."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Check a real cluster against a pool's requirements: query its tools, and apply `findings`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

@@ -4,8 +4,6 @@ Formats differ a little between versions: `gres:gpu:a100:4` (22.05), `gres/gpu:a
 `gres/gpu:a100=4` (24.05).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import product

@@ -3,8 +3,6 @@
 Every cluster has them. A pool can use slurmrestd for some of their work (`restd`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

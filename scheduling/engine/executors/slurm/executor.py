@@ -7,8 +7,6 @@ So a lease's program never starts more than once, whatever Slurm does. Slurm's i
 they are only hints.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

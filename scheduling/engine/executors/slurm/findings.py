@@ -3,8 +3,6 @@
 `checks` queries the cluster and `cluster_text` parses the answers.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A gang over several nodes: its shim's specification, and the groups of its nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

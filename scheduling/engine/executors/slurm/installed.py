@@ -5,8 +5,6 @@ have other users. Nodes need no package of the portal, and a running job keeps i
 portal is upgraded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The Slurm job of a lease, on exactly the nodes that the round chose."""
 
-from __future__ import annotations
-
 import math
 import time
 from pathlib import Path

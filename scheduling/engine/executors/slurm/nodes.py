@@ -4,8 +4,6 @@ A drain by this portal is recognised by the prefix of its reason. The portal nev
 drains, which Slurm or its administrators made.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping

@@ -4,8 +4,6 @@ Each job is polled until it is over; its known state is kept (`ObservedRow`) and
 next poll. Rows are identified by id and submission time, since Slurm reuses ids.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

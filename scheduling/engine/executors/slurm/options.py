@@ -1,7 +1,5 @@
 """A pool's options for its Slurm cluster: `Pool.executor_options`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

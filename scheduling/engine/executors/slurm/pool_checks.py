@@ -1,7 +1,5 @@
 """Compares a pool with its cluster: running jobs without a lease, and pools that share nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from django.conf import settings

@@ -11,8 +11,6 @@ with version 22.05.8 showed:
   checkpoint. So no signal is sent; shims check for requests twice a second.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import time

@@ -1,7 +1,5 @@
 """The checks of `check_slurm` for a pool's slurmrestd: its answers, and the user it acts as."""
 
-from __future__ import annotations
-
 import contextlib
 import stat
 import time

@@ -4,8 +4,6 @@ If the server is down, slow, or not slurmrestd at all, ExecutorError is raised. 
 followed, and no token is ever shown.
 """
 
-from __future__ import annotations
-
 import http.client
 import io
 import os

@@ -1,7 +1,5 @@
 """The nodes of a partition from slurmrestd, as `nodes.read_nodes` reads them from sinfo."""
 
-from __future__ import annotations
-
 import msgspec
 
 from scheduling.engine.executors.base import ExecutorError

@@ -4,8 +4,6 @@ It runs like a lease, with the same script and interpreter on a node. It request
 cancelled as soon as it has answered.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

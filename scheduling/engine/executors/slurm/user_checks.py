@@ -1,7 +1,5 @@
 """The checks of `check_slurm` for the Unix users of tenants on the portal's machine."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

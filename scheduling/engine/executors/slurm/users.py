@@ -6,8 +6,6 @@ folders, for instance by links that would redirect the portal's writes. Only the
 `leases` itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -4,8 +4,6 @@ FOLDER/observed.csv    every observed job, as it was last seen
 FOLDER/looks.csv       the times of polls, with the running and queued jobs
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import os

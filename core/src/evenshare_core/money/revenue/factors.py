@@ -10,8 +10,6 @@ the first requested term. This follows from the quotas of that instant and all e
 that had not ended by then (`docs/adr/0199`).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

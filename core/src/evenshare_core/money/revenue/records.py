@@ -1,7 +1,5 @@
 """Input and output of a sweep over lease events: events, open terms and closed terms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal

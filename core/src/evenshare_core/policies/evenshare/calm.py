@@ -21,8 +21,6 @@ to be owed GPU-time.
 If a condition does not hold, the round is decided in full, or skipped if `quiet` allows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 

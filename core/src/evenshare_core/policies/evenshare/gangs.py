@@ -1,7 +1,5 @@
 """Room for a gang that is larger than a node: rule 4 (a) over several nodes, and rule 6."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -15,8 +15,6 @@ pool, by (tenant, GPU type), has a row with the fields of `DecayedClaim`. Times 
 in GPU-us.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

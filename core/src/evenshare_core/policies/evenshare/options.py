@@ -1,7 +1,5 @@
 """Options of evenshare; rule numbers are those of `policy`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """The picks of a round: rules 1 to 3, and rules 4 to 6 to make room for a job that does not fit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 from heapq import heapify, heappop, heapreplace

@@ -57,8 +57,6 @@ starting with the type that it claims, and holds GPUs of one type.
 All orders end in (submitted_us, id).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

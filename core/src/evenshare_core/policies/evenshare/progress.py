@@ -1,7 +1,5 @@
 """The state of a round: an entry for each job that had its turn, with the leases ended for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto

@@ -5,8 +5,6 @@ Leases and free GPUs count only as far as no promise counts them. GPUs of older 
 if a node has too few others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 

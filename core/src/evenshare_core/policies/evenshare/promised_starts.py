@@ -19,8 +19,6 @@ e. *Backfill.* After all other rules, waiting jobs use held GPUs in the order of
 A promise becomes due earlier if its GPUs are known to be free earlier. It never becomes due later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 

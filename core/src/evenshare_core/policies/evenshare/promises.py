@@ -10,8 +10,6 @@ The sum of the three does not change until the promise ends, so the GPUs are fre
 Promises are part of the policy's memory, as plain JSON rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

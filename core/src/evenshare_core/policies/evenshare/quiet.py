@@ -21,8 +21,6 @@ because of the order, so nothing is known. Victims of one size receive GPU-time 
 their order stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

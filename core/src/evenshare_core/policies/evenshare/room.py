@@ -3,8 +3,6 @@
 For gangs over several nodes, see `gangs`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 
 from evenshare_core.domain.jobs import Job

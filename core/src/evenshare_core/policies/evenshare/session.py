@@ -1,7 +1,5 @@
 """The evenshare policy on sums, queues and free GPUs that are kept between rounds."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Collection, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The numbers by which a round ranked tenants, recomputed from its decision."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 

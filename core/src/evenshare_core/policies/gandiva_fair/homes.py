@@ -15,8 +15,6 @@ Source: Gandiva_fair (EuroSys 2020), 3.2, 3.4, 3.5.
   from, to), moves if the gain exceeds a threshold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Set
 from heapq import heapify, heappop, heappush
 from math import fsum

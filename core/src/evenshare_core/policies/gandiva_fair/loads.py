@@ -3,8 +3,6 @@
 Source: Gandiva_fair (EuroSys 2020), 3.5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 

@@ -17,8 +17,6 @@ pass is rounded to a microsecond. Passes are compared as correctly rounded quoti
 passes compare equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple

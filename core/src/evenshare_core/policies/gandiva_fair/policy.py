@@ -40,8 +40,6 @@ If no job waits and no lease has ended, a round changes no pass, home or trade. 
 therefore be skipped. All ties are broken by (submitted, id).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from types import MappingProxyType

@@ -14,8 +14,6 @@ weight share what is left.
 Rates are integers, `UNIT` per GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

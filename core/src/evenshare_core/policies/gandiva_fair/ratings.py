@@ -10,8 +10,6 @@ nodes, one of its jobs would have the rate 0 and never get a turn. A job's rate 
 least a fraction of its tenant's tickets per GPU. A tenant's jobs over the same nodes share evenly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from evenshare_core.domain.cluster import Placement

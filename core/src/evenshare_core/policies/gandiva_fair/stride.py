@@ -15,8 +15,6 @@ Source: Gandiva_fair (EuroSys 2020), 3.1 and Algorithm 1.
    job may run as a guest on another type without changing its home.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop
 

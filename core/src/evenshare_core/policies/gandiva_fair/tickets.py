@@ -10,8 +10,6 @@ Source: Gandiva_fair (EuroSys 2020), 3.2 and 3.4.
 - Types are ordered by the mean speed of the profiles that run there, then by name.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping
 from fractions import Fraction

@@ -21,8 +21,6 @@ Amounts are whole micro-GPUs, so no quota appears or disappears. Rounding never 
 off than without the trade.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple

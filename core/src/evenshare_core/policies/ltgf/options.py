@@ -5,8 +5,6 @@ eq. (8) or eq. (16) for FairShare_j. `new_jobs_first` follows section 6.1.1. The
 reward hooks of 5.2.1, added to -rho_ij.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

@@ -40,8 +40,6 @@ Departures, each with its test in tests/papers/test_ltgf.py or test_ltgf_propert
 All orders end in (submitted_us, id).
 """
 
-from __future__ import annotations
-
 from heapq import heapify, heappop, heapreplace
 from types import MappingProxyType
 from typing import Any

@@ -5,8 +5,6 @@ A job that accepts several GPU types is in its tenant's queue for each type.
 Source: LTGF, Algorithm 1, lines 2-3; Algorithm 2; sections 5.2.1 and 6.1.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from operator import attrgetter

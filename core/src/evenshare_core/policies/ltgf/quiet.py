@@ -13,8 +13,6 @@ with time, this module computes a time until which the same job is first.
 Quotients of integers are rounded to the nearest float, which preserves their order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from math import inf
 from typing import NamedTuple

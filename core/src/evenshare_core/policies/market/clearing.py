@@ -6,8 +6,6 @@ be clear first is kept for the job: no borrowed lease starts or continues there.
 within one lease length, and only jobs of other owners can postpone this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from heapq import heapify, heappop, heapreplace
 

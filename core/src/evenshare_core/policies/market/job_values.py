@@ -1,7 +1,5 @@
 """Values of the jobs of a round on each GPU type, in whole micro-credits without floats."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from evenshare_core.domain.jobs import Job

@@ -5,8 +5,6 @@ to new ones in pick order. The market counts all leases that request a renewal a
 no job counts as within quota by mistake.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace

@@ -35,8 +35,6 @@ Departures, each with its test in tests/papers/test_market.py, the reasons in do
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Any
 

@@ -11,8 +11,6 @@ term on. If a GPU-hour were worth less, the price that the job itself causes wou
 (ADR 0174).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The market on memory, order and prices that are kept between rounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from evenshare_core.domain.jobs import Job, arrival_order

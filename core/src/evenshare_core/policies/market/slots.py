@@ -4,8 +4,6 @@ A slot is one lease length, and the first slot starts now. Plans count GPUs of a
 gang gets nodes only when it starts. Prefix sums test all windows at once, without loops over slots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

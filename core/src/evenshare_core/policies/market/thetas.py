@@ -4,8 +4,6 @@ Source: Astraea-online, (8): theta - 1 is at least the highest value of any job 
 that a full pool rejects every job. It is estimated from the jobs of the last 30 days.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import lru_cache

@@ -4,8 +4,6 @@ Many jobs of a batch have the same inputs. So windows are cached with the slot u
 is planned on it (`slots.SlotUse.kept`).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

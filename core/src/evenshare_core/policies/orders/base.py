@@ -1,7 +1,5 @@
 """The base of policies that place jobs in a fixed order."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 from evenshare_core.domain.decision import Decision

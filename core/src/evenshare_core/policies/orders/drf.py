@@ -31,8 +31,6 @@ Departures, each with its test in tests/papers/test_drf.py:
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush

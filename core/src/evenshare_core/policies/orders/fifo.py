@@ -10,8 +10,6 @@ than the pool, refused by a limit) blocks no job.
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta

@@ -4,8 +4,6 @@ Policies do not see these jobs; this module adds their skips. Their demand still
 waiting job. Meanwhile, other jobs of the tenant can use the GPU-time that it deserves.
 """
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from evenshare_core.domain.backoff import LIMIT, Backoff

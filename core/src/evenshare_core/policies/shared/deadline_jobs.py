@@ -3,8 +3,6 @@
 This module is not a policy. A job whose last deadline has passed is a best-effort job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from evenshare_core.domain.deadlines import Deadline, DeadlineStep

@@ -5,8 +5,6 @@ same errors. A job without an estimate is assumed to need the time that the oper
 that ran longer than its estimate is assumed to need a further small part of the estimate.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

@@ -14,8 +14,6 @@ A job gets the first reason in this list that applies, given the GPUs left at th
 A job therefore never gets the reason "no free GPUs" while a limit of its tenant refuses it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

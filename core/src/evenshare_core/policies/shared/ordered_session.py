@@ -7,8 +7,6 @@ GPUs only decrease and limits only get stricter. A waiting job receives no GPU-t
 does not change with time.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush

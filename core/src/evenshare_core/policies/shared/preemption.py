@@ -5,8 +5,6 @@ tenant may lose. Their result is a set of leases on one node. The policy decides
 leases may end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple

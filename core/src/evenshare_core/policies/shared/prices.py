@@ -5,8 +5,6 @@ for borrowing add a surcharge (ADR 0165). The state of the surcharge is part of 
 that a snapshot determines the next surcharge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 

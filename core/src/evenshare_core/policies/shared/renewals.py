@@ -5,8 +5,6 @@ waiting gang is larger than any node's free GPUs plus those of its due leases, t
 grants nothing. This holds for any order of jobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from evenshare_core.policies.shared.session import KeptRound

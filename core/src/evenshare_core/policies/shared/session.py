@@ -6,8 +6,6 @@ round. The session computes no reasons, no shares and no numbers of picks. Both 
 code of the policy: one algorithm with two entry points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 

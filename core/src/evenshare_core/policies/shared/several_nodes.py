@@ -3,8 +3,6 @@
 The functions are pure, as in `policies.shared.preemption` for one node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -11,8 +11,6 @@ limit withdraws a part of it, the whole exchange is called off and the leases co
 Source: architecture, "Own and borrowed", "Credit loop".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType

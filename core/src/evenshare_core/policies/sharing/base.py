@@ -23,8 +23,6 @@ All orders end in (tenant, profile) for job types and (submitted, id) for jobs.
 Source: OEF (Middleware 2024), 4.2.4 and 4.3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.metadata import version
 from types import MappingProxyType

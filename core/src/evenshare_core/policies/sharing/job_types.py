@@ -15,8 +15,6 @@ Source: OEF (Middleware 2024), 4.2.4: each job type of a tenant is a virtual ten
   out, so that arrivals in a long queue do not change the program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import inf

@@ -13,8 +13,6 @@ growth rate, so skipping it makes no difference
 (tests/papers/test_oef_rounds.py::TestSkippedRounds::test_deviations_are_unchanged).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -26,8 +26,6 @@ Departures, each with its test:
   (tests/papers/test_oef_rounds.py::TestWithoutQuota).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """The picks of a sharing round and their placement: steps 3 to 5 of `policies.sharing.base`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple

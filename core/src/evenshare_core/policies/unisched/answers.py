@@ -1,7 +1,5 @@
 """Answers to jobs with deadlines, and the check whether an answer differs from the last one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -6,8 +6,6 @@ including part of the last one. The paper rounds both to the job's disadvantage.
 GPUs, its leases start at the end of its current lease.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

@@ -30,8 +30,6 @@ Departures, explained in docs/policies/unisched.md:
 All orders end in (submitted, id).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any

@@ -1,7 +1,5 @@
 """A pool in one round of UniSched: nodes by GPU type, and leases with their ends."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A solved round: a plan for each GPU type, and the leases that begin now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
