@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
@@ -211,6 +211,38 @@ class TestStart:
         )
         assert [row.job for row in decision.grants] == [1]
         assert promised(decision)[3].parts == {1: Part(0, {1: 8})}
+
+    def test_two_due_promises_share_rest_of_lease(self) -> None:
+        leases = [until(running(2, 1, 8, tenant=2), 500)]
+        jobs = [job(1, 4), job(2, 8, tenant=2), job(3, 4)]
+        due = [promise(number, 4, 0, n1=Part(0, {2: 4})) for number in (1, 3)]
+        decision = decide_round(round_of(jobs, leases, due))
+        assert sorted(row.job for row in decision.grants) == [1, 3]
+        assert [row.for_job for row in decision.preemptions] == [1]
+
+    def test_second_waits_a_round_if_limit_may_withdraw_first(self) -> None:
+        """The lease would continue, so its other GPUs stay unassigned."""
+        leases = [until(running(2, 1, 8, tenant=2), 500)]
+        jobs = [job(1, 4, max_price_micro=1), job(2, 8, tenant=2), job(3, 4)]
+        due = [promise(number, 4, 0, n1=Part(0, {2: 4})) for number in (1, 3)]
+        decision = decide_round(round_of(jobs, leases, due))
+        assert [row.job for row in decision.grants] == [1]
+        assert list(promised(decision)) == [3]
+
+    def test_promise_that_limit_ends_is_inherited(self) -> None:
+        """Job 1 needs more than its tenant's quota, and the tenant may not borrow."""
+        quotas = [
+            Entitlement(1, "v100", 4, mode=Mode.LEND),
+            Entitlement(2, "v100", 8),
+        ]
+        leases = [until(running(2, 1, 8, tenant=2), 500)]
+        jobs = [job(1, 8), job(2, 8, tenant=2), job(3, 4)]
+        first = promise(1, 8, 0, n1=Part(0, {2: 8}))
+        second = promise(3, 4, 900, n1=Part(0, {}, {1: 4}))
+        asked = round_of(jobs, leases, [first, second], quotas=quotas)
+        decision = decide_round(asked)
+        assert not decision.grants
+        assert promised(decision)[3].parts == {1: Part(0, {2: 4})}
 
 
 class TestHeldGpus:
