@@ -119,8 +119,7 @@ class PromisedStarts:
         for row in in_order:
             row.due_us = min(row.due_us, self._free_by(row))
         for row in in_order:
-            if not row.is_behind:
-                self._start(row)
+            self._start(row)
         for row in self.rows.values():
             self._hide(row)
 

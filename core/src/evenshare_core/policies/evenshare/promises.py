@@ -55,11 +55,6 @@ class StartPromise:
         return self.due_us, self.made_us, self.job
 
     @property
-    def is_behind(self) -> bool:
-        """Whether an older promise on the same GPUs has its turn first."""
-        return any(part.after for part in self.parts.values())
-
-    @property
     def placement(self) -> Placement:
         return tuple((node, part.gpus) for node, part in sorted(self.parts.items()))
 
