@@ -10,7 +10,7 @@ from evenshare_core.domain.measured_speeds import MeasuredProfile, MeasuredSpeed
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.fairness.certificate import (
-    VERSION,
+    SEARCH_VERSION,
     Basis,
     Certificate,
     CertificateItem,
@@ -109,7 +109,7 @@ class TestMeasuredSpeedsProperty:
         snapshot = asked(measured(1, 4500, 2000), policy="ltgf")
         found = certify_round(snapshot, answer({}))
         assert SPEEDS not in {row.name for row in found.findings}
-        assert (found.version, found.overclaims) == (VERSION, ())
+        assert (found.version, found.overclaims) == (SEARCH_VERSION, ())
 
 
 class TestRoundsWithoutMeasurements:
@@ -117,7 +117,7 @@ class TestRoundsWithoutMeasurements:
         before = asked()
         found = certified(before)
         assert SPEEDS not in {row.name for row in found.findings}
-        assert found.version == VERSION  # the version that its lines of misreports need
+        assert found.version == SEARCH_VERSION  # the version that its lines of misreports need
         assert "overclaims" not in plain(found)
 
     def test_keep_old_encoding(self) -> None:
@@ -131,4 +131,4 @@ class TestRoundsWithoutMeasurements:
     def test_decision_is_unaffected_by_measurements(self) -> None:
         rows = (measured(1, 4500, 2000), measured(2, 5000, 5000))
         assert decide_round(asked()) == decide_round(asked(*rows))
-        assert certified(asked(*rows)).version == VERSION
+        assert certified(asked(*rows)).version == SEARCH_VERSION
