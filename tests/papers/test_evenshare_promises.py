@@ -83,6 +83,12 @@ class TestNewPromise:
         assert row.due_us == AT_US + 200 * SECOND_US
         assert row.parts == {1: Part(1, {2: 2, 3: 3})}
 
+    def test_holds_no_free_gpus_if_leases_suffice(self) -> None:
+        leases = [until(running(2, 1, 4, tenant=2), 100), until(running(3, 1, 2, tenant=2), 100)]
+        jobs = [job(1, 5), *(job(row.job, row.gpus, tenant=2) for row in leases)]
+        row = promised(decide_round(round_of(jobs, leases)))[1]
+        assert row.parts == {1: Part(0, {2: 4, 3: 1})}
+
     def test_takes_node_with_earliest_time_then_least_waste_then_lowest_id(self) -> None:
         leases = [
             until(running(2, 1, 4, tenant=2), 300),
