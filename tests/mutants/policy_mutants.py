@@ -52,8 +52,8 @@ POLICY_MUTANTS = (
     pure(
         "a_second_promise_is_dropped",
         EVEN_PROMISES,
-        "if pool.is_waiting(row.job) and",
-        "if not kept and pool.is_waiting(row.job) and",
+        "if pool.waits(row) and",
+        "if not kept and pool.waits(row) and",
         f"{STARTS_TESTS}::TestSimulatedRounds",
     ),
     pure(
