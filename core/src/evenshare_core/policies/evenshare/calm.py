@@ -15,13 +15,13 @@ jobs are tried:
 | 5 | fewer GPUs are free than any gang of 2 or more needs |
 | 6 | no waiting gang is larger than a node and fits in the pool |
 
-With promises, no promise is due, no lease comes due on which a promise waits, and no tenant starts
-to be owed GPU-time.
+With promises, no promise is due, and no tenant starts to be owed GPU-time. A promised gang starts
+early only if a node's free GPUs and those of its due leases suffice, which rule 3 excludes.
 
 If a condition does not hold, the round is decided in full, or skipped if `quiet` allows it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from evenshare_core.fairness.gpu_time import ClaimSums
@@ -38,14 +38,12 @@ class Calm(NamedTuple):
     """Facts that hold before `until_us` if nothing happens except that leases come due.
 
     `least`: the smallest gangs, by GPU type. `beyond`: for each claim, the number of GPUs by which
-    the claim's smallest one-node gang would exceed its quota. `pinned`: jobs on whose leases
-    promises wait.
+    the claim's smallest one-node gang would exceed its quota.
     """
 
     until_us: int
     least: Mapping[str, Least]
     beyond: Mapping[ClaimKey, int]
-    pinned: Collection[int] = ()
 
     def only_renews(self, view: KeptRound) -> bool:
         """Return whether a round renews all due leases, if nothing else happens."""
@@ -55,8 +53,6 @@ class Calm(NamedTuple):
         for lease in view.due:
             claim = (lease.tenant, lease.gpu_type)
             of_claim[claim] = of_claim.get(claim, 0) + lease.gpus
-        if self.pinned and any(lease.job in self.pinned for lease in view.due):
-            return False
         return have_no_use(self.least, view) and all(
             gpus < self.beyond.get(claim, NONE) for claim, gpus in of_claim.items()
         )
@@ -102,7 +98,7 @@ def calm_of(
         else:
             owed_us = owed_from(mine, claims[key], pool.at_us)
             until_us = until_us if owed_us is None else min(until_us, owed_us)
-    return Calm(until_us, least, beyond, promised.spared())
+    return Calm(until_us, least, beyond)
 
 
 def _may_get_room(options: EvenshareOptions, waiting: Iterable[Kind], free: FreeCapacity) -> bool:
