@@ -69,6 +69,8 @@ def calm_of(
     pool, options = progress.pool, progress.options
     if options.estimates != "none" or promised.is_open or has_choice_of_types(progress):
         return None
+    if options.promises and options.is_tight:
+        return None  # the GPUs of due leases decide which tenant gets a promise
     until_us = next_mark_us if promised.next_us is None else min(next_mark_us, promised.next_us)
     least: dict[str, Least] = {}
     beyond: dict[ClaimKey, int] = {}

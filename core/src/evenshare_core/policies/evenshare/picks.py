@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heapreplace
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.fairness.claims import accepted_types
+from evenshare_core.policies.evenshare.backfilling import Backfilling
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.progress import (
     LEFT_OVER,
@@ -56,8 +57,9 @@ class EvenPicks:
             rest.join(line)
         while rest:
             self._serve(rest, ended, LEFT_OVER)
-        if self.promised.may_backfill:
-            self._backfill()
+        backfilling = Backfilling(self._progress, self.promised.rows.values())
+        if backfilling.is_possible:
+            self._backfill(backfilling)
         return self._progress
 
     def _leave_out(self, started: Collection[int]) -> None:
@@ -68,7 +70,7 @@ class EvenPicks:
                 job not in started and (is_waiting is None or is_waiting(job))
             )
 
-    def _backfill(self) -> None:
+    def _backfill(self, backfilling: Backfilling) -> None:
         """Give held GPUs to waiting jobs in the order of rule 2, until promises need them."""
         lines, ended = self._lines()
         rest = JobLine(self._pool.order, is_waiting=self._is_waiting)
@@ -80,7 +82,7 @@ class EvenPicks:
             had_turn = entry is not None and entry.state is not PickState.NOMINATED
             is_barred = had_turn or one.lease is not None or one.job.id in self.promised.rows
             names = () if is_barred else self._allowed(one)[0]
-            if is_barred or any(self.promised.backfill(one.job, name) for name in names):
+            if is_barred or any(backfilling.backfill(one.job, name) for name in names):
                 rest.step()
             else:
                 rest.drop()

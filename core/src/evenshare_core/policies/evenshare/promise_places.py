@@ -57,15 +57,15 @@ def best_place(gpus: int, nodes: Mapping[int, NodeSources]) -> PromisedPlace | N
 
 
 def add_promised(
-    sources: Mapping[int, NodeSources], rows: Collection[StartPromise], lease_us: int
+    sources: Mapping[int, NodeSources], rows: Collection[StartPromise], term_us: int
 ) -> None:
-    """Add the GPUs of promises that no other promise counts: one lease after their time."""
+    """Add the GPUs of promises that no other promise counts: one term after their time."""
     for row in rows:
         for node, part in row.parts.items():
             behind = [other.parts[node] for other in rows if node in other.parts]
             count = part.gpus - sum(other.after.get(row.job, 0) for other in behind)
             if count and node in sources:
-                sources[node].promised.append((row.due_us + lease_us, count, row.job))
+                sources[node].promised.append((row.due_us + term_us, count, row.job))
 
 
 class _NodePlace(NamedTuple):

@@ -28,7 +28,6 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.evenshare.progress import (
-    BACKFILLED,
     PROMISED,
     PickState,
     RoundProgress,
@@ -38,6 +37,7 @@ from evenshare_core.policies.evenshare.promises import (
     PoolState,
     StartPromise,
     bequeath,
+    gpus_on,
     pinned_gpus,
     promise_rows,
     settle,
@@ -69,19 +69,14 @@ class PromisedStarts:
         self.is_open = False
         self._due: dict[int, Lease] = {}  # leases that this round may take, by job
         self._leases: dict[int, Lease] = {}  # all others, by job
+        self._refused: set[int] = set()  # jobs whose promise a limit ended in this round
         self._taken: set[int] = set()  # jobs whose lease ended for a promised job
         self._overfull: Collection[int] = ()  # nodes with fewer GPUs than their leases hold
-        self._usable: dict[str, dict[int, int]] = {}  # held GPUs for `backfill`, by type and node
 
     def spared(self) -> set[int]:
         """Return the jobs whose leases are pinned, or ended for a promise in this round."""
         parts = [part for row in self.rows.values() for part in row.parts.values()]
         return {job for part in parts for job in part.pins} | self._taken
-
-    @property
-    def may_backfill(self) -> bool:
-        """Whether promises hold free GPUs."""
-        return any(part.held for row in self.rows.values() for part in row.parts.values())
 
     @property
     def next_us(self) -> int | None:
@@ -102,6 +97,9 @@ class PromisedStarts:
         ended = [(one.job.id, one.lease) for _, one in pool.ended if one.lease is not None]
         self._due = dict(sorted(ended))
         self._leases = {lease.job: lease for lease in pool.running()}
+        if pool.may_be_overfull:
+            leases = [*self._leases.values(), *self._due.values()]
+            self._overfull = overfull_nodes(leases, pool.gpus)
         if pool.promises:
             self._keep()
         for claim in self._owed():  # starts were charged to their tenants
@@ -110,9 +108,6 @@ class PromisedStarts:
     def _keep(self) -> None:
         """Start the promised jobs whose time has come, and hide the GPUs of the others."""
         pool = self._pool
-        if pool.may_be_overfull:
-            leases = [*self._leases.values(), *self._due.values()]
-            self._overfull = overfull_nodes(leases, pool.gpus)
         state = PoolState(self._waits, self._leases | self._due, self._free)
         self.rows = settle(pool.promises, state)
         in_order = sorted(self.rows.values(), key=lambda row: row.order)
@@ -124,8 +119,23 @@ class PromisedStarts:
             self._hide(row)
 
     def _owed(self) -> list[ClaimKey]:
-        """Return the claims below their deserved GPU-time that have waiting jobs, lowest first."""
+        """Return the claims below their deserved GPU-time that have waiting jobs, lowest first.
+
+        With the preset "tight", leases that come due count as held, because they may be renewed.
+        """
         keys = [(self._key(claim), claim) for claim, kinds in self._pool.queues.items() if kinds]
+        if self._progress.options.is_tight:
+            due: dict[ClaimKey, int] = {}
+            for _, one in self._pool.ended:
+                if one.lease is not None:
+                    claim = one.lease.tenant, one.lease.gpu_type
+                    due[claim] = due.get(claim, 0) + one.lease.gpus
+            standings = self._progress.standings
+            keys = [
+                (value, claim)
+                for value, claim in keys
+                if standings[claim].held + due.get(claim, 0) < standings[claim].share
+            ]
         return [claim for value, claim in sorted(keys) if value < 1]
 
     def _is_waiting(self, job: int) -> bool:
@@ -151,13 +161,22 @@ class PromisedStarts:
 
     def _free_by(self, row: StartPromise) -> int:
         """Return when the GPUs of a promise are free, if no pinned lease is renewed before."""
-        pool, instants = self._pool, [self._pool.at_us]
+        instants = [self._pool.at_us]
         for part in row.parts.values():
             leases = [self._leases[job] for job in part.pins if job not in self._due]
-            instants += [max(lease.expires_us, lease.protected_until_us) for lease in leases]
+            instants += [self._free_from(lease) for lease in leases]
             ahead = [self.rows[job].due_us for job in part.after]
-            instants += [due_us + pool.lease_us for due_us in ahead]
+            instants += [due_us + self._term_us for due_us in ahead]
         return max(instants)
+
+    def _free_from(self, lease: Lease) -> int:
+        """Return when a lease may end at the latest, whether it is renewed until then or not."""
+        least_us = self._progress.options.min_runtime_us
+        return max(lease.expires_us, lease.protected_until_us, lease.started_us + least_us)
+
+    @property
+    def _term_us(self) -> int:
+        return max(self._pool.lease_us, self._progress.options.min_runtime_us)
 
     # Part b, starts.
 
@@ -169,13 +188,18 @@ class PromisedStarts:
         """
         progress, pool = self._progress, self._pool
         job, free = pool.jobs[row.job], progress.free_by_type[row.gpu_type]
-        victims = self._victims(row, free)
+        missing = {
+            node: part.gpus - free.available.free[node] + self._kept_for_others(row, node)
+            for node, part in row.parts.items()
+        }
+        victims = self._victims(row, missing)
         is_due = pool.at_us >= row.due_us
         if victims is None or (victims and not (is_due and self._may_end(victims))):
             return
         if self._is_refused(row, victims):
             if is_due:
                 del self.rows[row.job]
+                self._refused.add(row.job)
                 bequeath(row, self.rows.values(), {})
             return
         progress.nominate(job)
@@ -187,7 +211,7 @@ class PromisedStarts:
             self._taken.add(lease.job)
         free.put(row.placement)
         for lease in victims:
-            self._free_rest(lease, row, free)
+            self._free_rest(lease, row, missing)
         progress.give(job, row.gpu_type, row.placement, PROMISED)
         self.started.add(job.id)
         del self.rows[row.job]
@@ -196,23 +220,27 @@ class PromisedStarts:
                 if job.id in part.after:
                     part.pins[job.id] = part.after.pop(job.id)
 
-    def _free_rest(self, lease: Lease, row: StartPromise, free: FreeCapacity) -> None:
+    def _free_rest(self, lease: Lease, row: StartPromise, missing: dict[int, int]) -> None:
         """Give the rest of a lease that ended for a promise to the other promises that pin it.
 
-        GPUs that no promise counts stay unassigned in this round. If a limit may withdraw the job's
-        grant, all of the rest does, because the lease would continue (`terms.settle_exchanges`).
+        `missing`: by node, the GPUs of ended leases that the job still uses. GPUs that no promise
+        counts stay unassigned in this round. If a limit may withdraw the job's grant, all of the
+        rest does, because the lease would continue (`terms.settle_exchanges`).
         """
-        job = self._pool.jobs[row.job]
-        is_final = not self._progress.admission.may_refuse(job)
+        free = self._progress.free_by_type[row.gpu_type]
+        is_final = not self._progress.admission.may_refuse(self._pool.jobs[row.job])
         for node, gpus in lease.placement:
-            left = gpus - (row.parts[node].pins.get(lease.job, 0) if node in row.parts else 0)
-            for other in self.rows.values() if is_final else ():
-                part = other.parts.get(node)
-                if part is not None and other is not row and lease.job in part.pins:
-                    count = part.pins.pop(lease.job)
-                    part.held += count
-                    left -= count
-            free.put(((node, left),))
+            others = [
+                other.parts[node]
+                for other in self.rows.values()
+                if other is not row and node in other.parts
+            ]
+            pinned = sum(part.pins.get(lease.job, 0) for part in others)
+            used = min(max(0, missing.get(node, 0)), gpus - pinned)
+            missing[node] = missing.get(node, 0) - used
+            for part in others if is_final else ():
+                part.held += part.pins.pop(lease.job, 0)
+            free.put(((node, gpus - used - (pinned if is_final else 0)),))
 
     def _is_refused(self, row: StartPromise, victims: list[Lease]) -> bool:
         """Return whether a limit refuses the job, once the leases of `victims` have ended."""
@@ -224,22 +252,33 @@ class PromisedStarts:
             admission.hold_again(lease)
         return refusal is not None
 
-    def _victims(self, row: StartPromise, free: FreeCapacity) -> list[Lease] | None:
-        """Return the pinned leases that must end for the job; None if that is not enough."""
-        missing = {
-            node: part.gpus - free.available.free[node] + self._kept_for_others(row, node)
-            for node, part in row.parts.items()
-        }
-        victims = []
+    def _victims(self, row: StartPromise, missing: Mapping[int, int]) -> list[Lease] | None:
+        """Return the pinned leases that must end for the job; None if that is not enough.
+
+        `missing`: the GPUs that the job needs in addition to the free ones, by node. A lease gives
+        all of its GPUs that no other promise pins.
+        """
         pins = {pin for part in row.parts.values() for pin in part.pins} - self._due.keys()
         if not pins <= self._leases.keys():
             return None  # a pinned job started in this round
-        for pin in sorted(pins):
-            used = {node: part.pins.get(pin, 0) for node, part in row.parts.items()}
-            if any(gpus and missing[node] > 0 for node, gpus in used.items()):
-                victims.append(self._leases[pin])
-                missing = {node: count - used[node] for node, count in missing.items()}
-        return victims if max(missing.values()) <= 0 else None
+        pinned = pinned_gpus(other for other in self.rows.values() if other is not row)
+        gives = {
+            pin: {node: gpus_on(self._leases[pin], node) - pinned.get((node, pin), 0)
+                  for node in row.parts}
+            for pin in sorted(pins)
+        }  # fmt: skip # rows of what belongs together
+        left, victims = dict(missing), list[int]()
+        for pin, gpus in gives.items():
+            if any(left[node] > 0 and gpus[node] > 0 for node in left):
+                victims.append(pin)
+                left = {node: left[node] - gpus[node] for node in left}
+        if max(left.values()) > 0:
+            return None
+        for pin in list(victims):  # leases that later ones made unnecessary
+            if all(left[node] + gives[pin][node] <= 0 for node in left):
+                victims.remove(pin)
+                left = {node: left[node] + gives[pin][node] for node in left}
+        return [self._leases[pin] for pin in victims]
 
     def _kept_for_others(self, row: StartPromise, node: int) -> int:
         """Return the free GPUs, and those of due leases, that other promises keep on a node."""
@@ -329,7 +368,8 @@ class PromisedStarts:
         """Return the job that waited longest of those that could start, or None."""
         pool, at_us = self._pool, self._pool.at_us
         for since_us, job_id in pool.longest_waiting(claim):
-            if not self._is_waiting(job_id) or job_id in self.rows or job_id in self.started:
+            known = self.rows.keys() | self.started | self._refused
+            if job_id in known or not self._is_waiting(job_id):
                 continue
             if since_us + pool.round_us > at_us:
                 self.is_open = True  # it was not waiting before this round
@@ -337,6 +377,9 @@ class PromisedStarts:
             job = pool.jobs[job_id]
             profile = pool.profiles.get(job.profile)
             is_able = profile is None or profile.speed_milli(claim[1])
+            # GPUs that their owners keep would refuse a borrower when the promise is due.
+            admission = self._progress.admission
+            is_able = is_able and (admission.is_own(job, claim[1]) or not admission.keeps(claim[1]))
             if is_able and self._refusal(job, claim[1]) is None:
                 return job
         return None
@@ -347,11 +390,13 @@ class PromisedStarts:
         sources = {
             node: NodeSources(pool.gpus.get(node, 0), [], []) for node in free.available.free
         }
-        left = dict(free.available.free)
+        left = {
+            node: gpus for node, gpus in free.available.free.items() if node not in self._overfull
+        }
         pinned = pinned_gpus(self.rows.values())
         for job, lease in [*self._due.items(), *self._leases.items()]:
             is_due = job in self._due
-            until_us = max(lease.expires_us, lease.protected_until_us, pool.at_us)
+            until_us = max(self._free_from(lease), pool.at_us)
             for node, gpus in lease.placement if job not in self._taken else ():
                 count = gpus - pinned.get((node, job), 0)
                 if is_due:
@@ -363,7 +408,7 @@ class PromisedStarts:
             if gpus and node in sources:
                 sources[node].own.append((pool.at_us, gpus, 0))
         self._add_started(sources, pinned)
-        add_promised(sources, self.rows.values(), pool.lease_us)
+        add_promised(sources, self.rows.values(), self._term_us)
         for node_sources in sources.values():
             node_sources.own.sort()
             node_sources.promised.sort()
@@ -373,58 +418,10 @@ class PromisedStarts:
         self, sources: dict[int, NodeSources], pinned: Mapping[tuple[int, int], int]
     ) -> None:
         """Add the GPUs of jobs that these rules started, from the end of their lease."""
-        until_us = self._pool.at_us + self._pool.lease_us
+        until_us = self._pool.at_us + self._term_us
         for job in sorted(self.started):
             row = self._progress.entries[job].row
             for node, gpus in row.placement if isinstance(row, Grant) else ():
                 count = gpus - pinned.get((node, job), 0)
                 if count and node in sources:
                     sources[node].own.append((until_us, count, job))
-
-    # ---- after the other rules ----
-
-    # Part e, short use of held GPUs.
-
-    def backfill(self, job: Job, gpu_type: str) -> bool:
-        """Give a waiting job GPUs of a node, some of them held, until a promise needs these."""
-        usable = self._usable.get(gpu_type)
-        if usable is None:
-            usable = self._usable[gpu_type] = self._usable_gpus(gpu_type)
-        free = self._progress.free_by_type[gpu_type]
-        left = free.available.free
-        rooms = [(left[node] + gpus, node) for node, gpus in usable.items() if gpus]
-        enough = [row for row in rooms if row[0] >= job.gpus]
-        if not enough:
-            return False
-        _, node = min(enough)
-        needed = job.gpus - left[node]
-        usable[node] -= needed
-        free.hide(node, -needed)
-        for row in sorted(self._lenders(gpu_type), key=lambda row: row.order, reverse=True):
-            part = row.parts.get(node)
-            taken = min(needed, part.held) if part is not None else 0
-            if part is not None and taken:
-                part.held -= taken
-                part.pins[job.id] = part.pins.get(job.id, 0) + taken
-                needed -= taken
-        free.put(((node, job.gpus),))
-        self._progress.nominate(job)
-        self._progress.entries[job.id].state = PickState.PROMISED
-        self._progress.give(job, gpu_type, ((node, job.gpus),), BACKFILLED)
-        return True
-
-    def _lenders(self, gpu_type: str) -> list[StartPromise]:
-        """Return the promises that need their GPUs only after the minimum runtime."""
-        from_us = self._pool.at_us + self._progress.options.min_runtime_us
-        return [
-            row
-            for row in self.rows.values()
-            if row.gpu_type == gpu_type and row.due_us > self._pool.at_us and row.due_us >= from_us
-        ]
-
-    def _usable_gpus(self, gpu_type: str) -> dict[int, int]:
-        usable: dict[int, int] = {}
-        for row in self._lenders(gpu_type):
-            for node, part in row.parts.items():
-                usable[node] = usable.get(node, 0) + part.held
-        return usable

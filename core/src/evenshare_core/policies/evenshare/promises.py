@@ -121,7 +121,7 @@ def settle(promises: Iterable[StartPromise], pool: PoolState) -> dict[int, Start
         bequeath(row, rows, pool.leases)
     while (broken := _last_broken(kept, pool)) is not None:
         del kept[broken.job]
-        bequeath(broken, rows, {})
+        bequeath(broken, kept.values(), {})
     return kept
 
 
@@ -158,7 +158,7 @@ def bequeath(gone: StartPromise, rows: Iterable[StartPromise], leases: Mapping[i
     for node, part in gone.parts.items():
         behind = [row for row in rows if node in row.parts and gone.job in row.parts[node].after]
         left = PromisedPart(part.held, dict(part.pins), dict(part.after))
-        is_here = gpus_on(lease, node) >= part.gpus
+        is_here = lease is not None and gpus_on(lease, node) >= part.gpus
         for row in behind:
             mine = row.parts[node]
             gpus = mine.after.pop(gone.job)

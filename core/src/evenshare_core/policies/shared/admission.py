@@ -238,6 +238,10 @@ class Admission:
         """Return whether the tenant's unused quota of this type has room for the whole gang."""
         return job.gpus <= self._account(job.tenant, gpu_type).left
 
+    def keeps(self, gpu_type: str) -> bool:
+        """Return whether a tenant does not lend all of its quota of this type."""
+        return any(name == gpu_type for _, name in self._limits.keepers)
+
     def _limit(
         self, job: Job, gpu_type: str, account: _Account, borrowed: int, lease_us: int
     ) -> Refusal | None:
