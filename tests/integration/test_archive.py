@@ -346,7 +346,7 @@ class TestCrash:
         def full(_: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(round_files, "_sync", full)
+        monkeypatch.setattr(round_files, "sync_folder", full)
         archive_rounds(seconds=60)
         monkeypatch.undo()
         assert not RoundArchive.objects.exists()

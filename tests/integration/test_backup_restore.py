@@ -323,7 +323,7 @@ class TestRestoreDrill:
                 with transaction.atomic(), connection.cursor() as cursor:
                     cursor.execute("SELECT pg_current_xact_id()::text::bigint")
                     met += [number] if cursor.fetchone() == (number,) else []
-                    with pytest.raises(DatabaseError, match="transaction that made"):
+                    with pytest.raises(DatabaseError, match="transaction that created"):
                         cursor.execute(
                             "INSERT INTO billing_entry (transfer_id, account_id, amount)"
                             " SELECT transfer_id, account_id, amount FROM billing_entry"

@@ -155,6 +155,21 @@ class TestNewPromise:
         asked = round_of(jobs, leases, [older])
         assert sorted(promised(decide_round(asked))) == jobs_promised
 
+    def test_tight_tenant_whose_lease_comes_due_is_not_owed(self) -> None:
+        leases = [running(2, 1, 4, ran_s=900, expires_us=AT_US), running(3, 1, 4, tenant=2)]
+        jobs = [job(1, 8), job(2, 4), job(3, 4, tenant=2)]
+        quotas = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 4)]
+        options = {"promises": True, "preset": "tight"}
+        assert promised(decide_round(round_of(jobs, leases, quotas=quotas, options=options))) == {}
+
+    def test_borrower_gets_no_promise_if_owners_keep_idle_quota(self) -> None:
+        leases = [running(2, 1, 8, tenant=2)]
+        jobs = [job(1, 8), job(2, 8, tenant=2)]
+        quotas = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 4)]
+        keeping = [quotas[0], replace(quotas[1], mode=Mode.RESERVE)]
+        assert list(promised(decide_round(round_of(jobs, leases, quotas=quotas)))) == [1]
+        assert promised(decide_round(round_of(jobs, leases, quotas=keeping))) == {}
+
     def test_gang_above_quota_gets_one_promise(self) -> None:
         leases = [running(2, 1, 8, tenant=2)]
         quotas = [Entitlement(1, "v100", 2), Entitlement(2, "v100", 8)]
@@ -217,6 +232,19 @@ class TestStart:
         )
         assert [row.job for row in decision.grants] == [1]
         assert promised(decision)[3].parts == {1: Part(0, {1: 8})}
+
+    def test_ends_no_more_leases_than_needed(self) -> None:
+        """Ending the lease of job 3 frees all of its GPUs, also those beyond the pin."""
+        leases = [
+            until(running(2, 1, 2, tenant=2), 500),
+            until(running(3, 1, 3, tenant=2), 500),
+            until(running(4, 1, 3, tenant=2), 500),
+        ]
+        jobs = [job(1, 6), *(job(row.job, row.gpus, tenant=2) for row in leases)]
+        due = promise(1, 6, 0, n1=Part(0, {2: 2, 3: 3, 4: 1}))
+        decision = decide_round(round_of(jobs, leases, [due]))
+        assert [row.job for row in decision.grants] == [1]
+        assert sorted(end.job for end in decision.ends) == [3, 4]
 
     def test_two_due_promises_share_rest_of_lease(self) -> None:
         leases = [until(running(2, 1, 8, tenant=2), 500)]
@@ -345,6 +373,17 @@ class TestSettle:
     def test_latest_promise_ends_if_node_lost_gpus(self) -> None:
         rows = [promise(1, 4, 0, n1=Part(4)), promise(2, 4, 100, n1=Part(4))]
         assert list(settle(rows, state({1, 2}, n1=7))) == [1]
+
+    def test_promises_that_ended_inherit_nothing(self) -> None:
+        """A node lost all its GPUs: each promise in turn ends, and the first one has no lease."""
+        rows = [
+            promise(1, 4, 0, n1=Part(4)),
+            promise(2, 4, 900, n1=Part(0, {}, {1: 4})),
+            promise(3, 4, 1800, n1=Part(0, {}, {2: 4})),
+        ]
+        assert settle(rows, state({1, 2, 3}, n1=0)) == {}
+        found = settle([*rows, promise(4, 4, 1900, n2=Part(4))], state({1, 2, 3, 4}, n1=0, n2=4))
+        assert list(found) == [4]
 
     def test_rows_survive_json(self) -> None:
         rows = [promise(1, 8, 0, n1=Part(1, {5: 2}, {9: 1}), n2=Part(4))]
