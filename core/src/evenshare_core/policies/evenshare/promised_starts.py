@@ -16,7 +16,8 @@ d. *Make.* Tenants whose key is below 1 follow, the lowest key first. The candid
 e. *Backfill.* After all other rules, waiting jobs use held GPUs in the order of rule 2, if the
    promise is due after the minimum runtime. They become pins.
 
-A promise becomes due earlier if its GPUs are known to be free earlier. It never becomes due later.
+A promise becomes due earlier if its GPUs are known to be free earlier. While it lasts, it never
+becomes due later.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -200,6 +201,7 @@ class PromisedStarts:
             if is_due:
                 del self.rows[row.job]
                 self._refused.add(row.job)
+                self.is_open = True  # the next round may promise it GPUs again
                 bequeath(row, self.rows.values(), {})
             return
         progress.nominate(job)
