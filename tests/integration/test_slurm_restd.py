@@ -50,7 +50,7 @@ def options_of(restd: RealRestd) -> SlurmOptions:
     return msgspec.convert({**own, **restd.options}, SlurmOptions)
 
 
-def submission(token: str, *groups: NodeGroup, run: str = "sleep 600") -> Submission:
+def submission(token: str, *groups: NodeGroup, run: str = "exec sleep 600") -> Submission:
     name = f"evenshare-{token.split('-')[1]}"
     argv = ("/bin/sh", "-c", run)
     wanted = groups or (NodeGroup(("node-2",), "gpu:a100:1", 0, 0),)
