@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.db import connection
 
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.reasons import Reason
@@ -15,6 +14,7 @@ from evenshare_core.policies.registry import promised_starts
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job
 from scheduling.selectors.rounds.stored import unpacked
+from tenants.sql import fetch_rows
 
 _LAST_STATES = """
 SELECT p.id, p.round_s * c.scale, s.at, s.policy, s.policy_version, s.memory
@@ -48,9 +48,8 @@ def list_promised(pool_ids: Iterable[int]) -> dict[int, list[PromisedJob]]:
     They include jobs of all tenants: callers show of other tenants only what the viewer may see. A
     job may have started since, on other GPUs.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_LAST_STATES, [sorted(set(pool_ids))])
-        return {pool_id: _promised(*state) for pool_id, *state in cursor.fetchall()}
+    rows = fetch_rows(_LAST_STATES, [sorted(set(pool_ids))])
+    return {pool_id: _promised(*state) for pool_id, *state in rows}
 
 
 def _promised(
