@@ -34,14 +34,14 @@ class EvenPicks:
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
         self._pool, self._options = pool, options
-        self.progress = self._progress = RoundProgress(pool, options)
-        self._standings = self._progress.standings
+        self.progress = RoundProgress(pool, options)
+        self._standings = self.progress.standings
         self._free_by_type, self._admission = pool.free_by_type, pool.admission
         self._failed: dict[str, int] = {}  # the smallest gang that did not fit, by type
         self._is_waiting = pool.is_waiting
         self._types: dict[tuple[str, tuple[str, ...], int], tuple[str, ...]] = {}
-        self.promised = PromisedStarts(self._progress, self._key, self._refusal)
-        self._room = RoomMaker(self._progress, self.promised.spared)
+        self.promised = PromisedStarts(self.progress, self._key, self._refusal)
+        self._room = RoomMaker(self.progress, self.promised.spared)
 
     # Rule 1, the order of tenants.
 
@@ -57,10 +57,10 @@ class EvenPicks:
             rest.join(line)
         while rest:
             self._serve(rest, ended, LEFT_OVER)
-        backfilling = Backfilling(self._progress, self.promised.rows.values())
+        backfilling = Backfilling(self.progress, self.promised.rows.values())
         if backfilling.is_possible:
             self._backfill(backfilling)
-        return self._progress
+        return self.progress
 
     def _leave_out(self, started: Collection[int]) -> None:
         """Take jobs that rule 4 has started out of the lists of waiting jobs."""
@@ -78,7 +78,7 @@ class EvenPicks:
             rest.join(line)
         while rest:
             one = self._candidate(rest.head[2], ended)
-            entry = self._progress.entries.get(one.job.id)
+            entry = self.progress.entries.get(one.job.id)
             had_turn = entry is not None and entry.state is not PickState.NOMINATED
             is_barred = had_turn or one.lease is not None or one.job.id in self.promised.rows
             names = () if is_barred else self._allowed(one)[0]
@@ -187,28 +187,28 @@ class EvenPicks:
     def _try(self, one: EvenCandidate, note: str) -> bool:
         """Give a job its gang: on its present GPUs, on free GPUs, or on nodes cleared for it."""
         job, lease = one.job, one.lease
-        self._progress.nominate(job)
+        self.progress.nominate(job)
         if lease is not None:
             self.promised.show(lease)
             refusal = self._refusal(job, lease.gpu_type)
             if refusal is not None:
-                self._progress.skip(job, refusal)
+                self.progress.skip(job, refusal)
                 self._free_by_type[lease.gpu_type].drop(lease.placement)
                 self.promised.take_back(lease)
                 return False
             if self._free_by_type[lease.gpu_type].renew(lease.placement):
-                self._progress.renew(lease, note)
+                self.progress.renew(lease, note)
                 return True
             self.promised.take_back(lease)
         allowed, refusal = self._allowed(one)
         if refusal is not None:
-            self._progress.skip(job, refusal)
+            self.progress.skip(job, refusal)
         for gpu_type in allowed:
             if job.gpus >= self._failed.get(gpu_type, job.gpus + 1) and lease is None:
                 continue
             placement = self._free_by_type[gpu_type].place(job.gpus)
             if placement is not None:
-                self._progress.give(job, gpu_type, placement, note)
+                self.progress.give(job, gpu_type, placement, note)
                 return True
             self._failed[gpu_type] = min(job.gpus, self._failed.get(gpu_type, job.gpus))
         return bool(allowed) and self._room.make(one, allowed)
