@@ -58,7 +58,7 @@ class CreditBudgetRow(Answer, frozen=True):
     runs_out_on: Annotated[
         date | None, about("Projected from the last days; null: see `projection`.")
     ]
-    projection: Annotated[str, about("Basis of the projected day, or why there is none.")]
+    projection: Annotated[str, about("Basis of the projected day, or why it is missing.")]
 
 
 class CreditRow(Answer, frozen=True, kw_only=True):

@@ -306,8 +306,8 @@ class TestFailingRound:
             for _ in range(3):
                 with pytest.raises(RuntimeError):
                     run_round(lab.pool.pk)
-        told = reads.pool_failures()
-        assert [(row.pool.name, row.count, row.error) for row in told] == [
+        failures = reads.pool_failures()
+        assert [(row.pool.name, row.count, row.error) for row in failures] == [
             (lab.pool.name, 3, "RuntimeError: no quorum of oracles")
         ]
         assert run_round(lab.pool.pk) == "committed"
