@@ -157,7 +157,7 @@ WORDINGS: dict[str, ReasonWording] = {
         "start promised",
         "It starts by {starts}, pool time, at the latest: {needed} {needed:GPU|GPUs} of {gpu_type}"
         " {needed:is|are} promised to it. Jobs that still run on them get their notice then.",
-        "GPUs are promised to it.",
+        "GPUs are promised to it; its page states the latest start.",
         "It starts sooner if GPUs become free sooner.",
         "turn",
     ),
