@@ -258,7 +258,7 @@ def _read(round_: Round) -> tuple[Snapshot, Decision]:
 def _is_outdated(round_: Round) -> bool:
     """Return whether the round's policy is missing here, or has another version."""
     policy = POLICIES.get(round_.policy)
-    return policy is None or policy.version != round_.policy_version
+    return policy is None or not policy.decides_as(round_.policy_version)
 
 
 def _own_digests(

@@ -88,7 +88,7 @@ class RoundWrite:
     def protected_us(self) -> int:
         """The minimum runtime of new leases from their start; 0 if they are not protected."""
         snapshot = self.plan.snapshot
-        return registry.options(snapshot.policy, snapshot.options).min_runtime_us
+        return registry.options_of(snapshot).min_runtime_us
 
     def supersede(self, item: str, id_: int, why: SupersededReason, *, ends: bool = False) -> None:
         """Record that a part of the decision could no longer be applied.

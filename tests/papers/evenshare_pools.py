@@ -40,10 +40,12 @@ def pool(
     attained: Mapping[int, int] | None = None,
     **fields: Any,
 ) -> Snapshot:
-    """Return a round under the policy. `sums` has A and F of tenants in GPU-seconds, 0 by default.
+    """Return a round without promised starts, which come before all other rules.
 
+    `sums` has A and F of tenants in GPU-seconds, 0 by default; `options` may promise starts.
     `attained` has the GPU-seconds that jobs received; by default, the length of their lease.
     """
+    fields["options"] = {"promises": False, **fields.get("options", {})}
     made = snapshot(jobs, (), policy="evenshare", at_us=AT_US, lease_us=LEASE_US, **fields)
     service = advance(made.service, made.changes, AT_US)
     held = {lease.job: lease for lease in leases}

@@ -84,16 +84,17 @@ def replay_stored_round(round_: Round, follower: Follower | None = None) -> Repl
     if damages:
         raise DamagedRoundError(round_.number, damages)
     try:
-        here = policy_named(snapshot.policy).version
+        policy = policy_named(snapshot.policy)
     except UnknownPolicyError as error:
         raise MissingPolicyError(str(error)) from None
+    same = policy.decides_as(snapshot.policy_version)
     again = sha256_hex(canonical_bytes(decide_round(snapshot)))
     return Replay(
         round_.snapshot_sha256,
         again,
         again == round_.decision_sha256,
         certificate_same(round_, snapshot, decision),
-        None if snapshot.policy_version == here else (snapshot.policy_version, here),
+        None if same else (snapshot.policy_version, policy.version),
         (follower or Follower()).look(round_, (snapshot, decision)),
     )
 

@@ -85,7 +85,7 @@ class TestGuaranteeScope:
         assert row.verdict is Verdict.NOT_PROMISED
 
     def test_is_not_promised_by_other_policies(self) -> None:
-        asked = replace(crowded(), memory={})
+        asked = replace(crowded(), memory={}, options={})
         assert certified(asked, "ltgf").verdict is Verdict.NOT_PROMISED
 
     def test_does_not_cover_job_above_quota(self) -> None:

@@ -135,7 +135,7 @@ class TestKeptPromise:
 
     def test_has_no_line_without_the_option(self, waiting: tuple[Snapshot, Decision]) -> None:
         snapshot, decision = waiting
-        found = certify_round(replace(snapshot, options={"min_runtime_s": 60}), decision)
+        found = certify_round(replace(snapshot, options={**OPTIONS, "promises": False}), decision)
         assert Property.PROMISED_STARTS not in {row.name for row in found.findings}
         assert found.version == 3
         assert certify_round(snapshot, decision).version == 7

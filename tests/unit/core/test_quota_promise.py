@@ -19,40 +19,45 @@ def promised(**options: Any) -> QuotaPromise:
 
 
 class TestGuarantee:
+    """The guarantee of evenshare without promised starts."""
+
     def test_time_limit_is_minimum_runtime_plus_round_plus_notice(self) -> None:
-        promise = promised()
+        promise = promised(promises=False)
         assert promise.kind is QuotaPromiseKind.GUARANTEED
         assert [part.length_us // SECOND_US for part in promise.parts] == [300, 10, 30]
         assert promise.within_us == 340 * SECOND_US
-        assert promised(min_runtime_s=900).within_us == 940 * SECOND_US
+        assert promised(promises=False, min_runtime_s=900).within_us == 940 * SECOND_US
 
     def test_time_limit_has_no_round_if_events_trigger_rounds(self) -> None:
-        promise = quota_promise("evenshare", {}, LENGTHS._replace(round_us=0))
+        promise = quota_promise("evenshare", {"promises": False}, LENGTHS._replace(round_us=0))
         assert promise.within_us == 330 * SECOND_US
 
     def test_requires_low_past_use_unless_preset_is_tight(self) -> None:
-        standard, tight = promised(), promised(preset="tight")
+        standard = promised(promises=False)
+        tight = promised(promises=False, preset="tight")
         assert tight.within_us == (60 + 10 + 30) * SECOND_US
         (owed,) = set(standard.conditions) - set(tight.conditions)
         assert "less than 95 % of its fair share" in owed
         assert len(tight.conditions) == 2
 
     def test_is_long_term_target_if_option_is_off(self) -> None:
-        promise = promised(guarantee=False)
+        promise = promised(promises=False, guarantee=False)
         assert promise.kind is QuotaPromiseKind.LONG_TERM
         assert (promise.within_us, promise.parts, promise.conditions) == (None, (), ())
 
-    def test_is_lease_and_two_rounds_and_notice_if_starts_are_promised(self) -> None:
+
+class TestPromisedStarts:
+    def test_time_limit_is_lease_plus_two_rounds_plus_notice(self) -> None:
         lengths = LENGTHS._replace(lease_us=900 * SECOND_US)
-        promise = quota_promise("evenshare", {"promises": True}, lengths)
+        promise = quota_promise("evenshare", {}, lengths)
         assert promise.kind is QuotaPromiseKind.GUARANTEED
         assert [part.length_us // SECOND_US for part in promise.parts] == [900, 20, 30]
         assert all(text.endswith(".") for text in (promise.text, *promise.conditions))
         assert "as long again for each" in promise.text
-        off = quota_promise("evenshare", {"promises": True, "guarantee": False}, lengths)
+        off = quota_promise("evenshare", {"guarantee": False}, lengths)
         assert off == promise
         # A lease may outlast its term if its minimum runtime is longer.
-        long = quota_promise("evenshare", {"promises": True, "min_runtime_s": 1200}, lengths)
+        long = quota_promise("evenshare", {"min_runtime_s": 1200}, lengths)
         assert long.within_us == 1250 * SECOND_US
 
     def test_applies_to_default_policy(self) -> None:

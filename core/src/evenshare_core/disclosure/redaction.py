@@ -31,7 +31,7 @@ def redacted(snapshot: Snapshot) -> Snapshot:
         UnknownPolicyError: the pool's policy does not exist.
         OptionError: the pool's options are invalid.
     """
-    options = registry.options(snapshot.policy, snapshot.options)
+    options = registry.options_of(snapshot)
     policy = registry.policy(snapshot.policy)
     reads = policy.reads(options)
     unread = [part for part in Private if part not in reads]

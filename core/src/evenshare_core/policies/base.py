@@ -50,7 +50,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
     Source: architecture, "One round function".
     """
     policy = registry.policy(snapshot.policy)
-    options = registry.options(snapshot.policy, snapshot.options)
+    options = registry.options_of(snapshot)
     service = advance(
         snapshot.service,
         snapshot.changes,
@@ -137,7 +137,7 @@ def round_ideals(snapshot: Snapshot) -> tuple[Ideal, ...]:
     Raises:
         UnknownPolicyError, OptionError: the pool's policy setting is wrong.
     """
-    options = registry.options(snapshot.policy, snapshot.options)
+    options = registry.options_of(snapshot)
     return registry.policy(snapshot.policy).ideals(without_backoffs(snapshot), options)
 
 
@@ -149,7 +149,7 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
     """
     if snapshot.policy not in registry.POLICIES:
         return Promises(ALWAYS_PROMISED)
-    options = registry.options(snapshot.policy, snapshot.options)
+    options = registry.options_of(snapshot)
     policy = registry.policy(snapshot.policy)
     properties = policy.promises(options, measured)
     guarantee = None if measured is None else policy.guarantee(options, measured.decision)

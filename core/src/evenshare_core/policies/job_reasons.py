@@ -15,7 +15,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies.options import OptionError
-from evenshare_core.policies.registry import POLICIES, options
+from evenshare_core.policies.registry import POLICIES
 
 # Reasons that show the numbers of the group's first job, except the numbers in `OF_EACH`.
 OF_THE_FIRST = frozenset({Reason.PLANNED_LATER, Reason.PRICE_ABOVE_VALUE})
@@ -51,10 +51,10 @@ def turns_of(snapshot: Snapshot, decision: Decision) -> Turns:
     decided the round.
     """
     policy = POLICIES.get(snapshot.policy)
-    if policy is None or policy.version != snapshot.policy_version:
+    if policy is None or not policy.decides_as(snapshot.policy_version):
         return {}  # the memory of another version may have other fields
     try:
-        chosen = options(snapshot.policy, snapshot.options)
+        chosen = policy.options_of(snapshot)
     except OptionError:
         return {}
     return policy.turn_numbers(chosen, snapshot.lease_us, decision)

@@ -20,7 +20,7 @@ from evenshare_core.fairness.guarantee import Guarantee
 from evenshare_core.fairness.job_value import ValueRule
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.order import OrderRule
-from evenshare_core.policies.options import Options
+from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.promised_start import PromisedStart
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
 from evenshare_core.policies.shared.session import Session, StaticQueue
@@ -90,7 +90,8 @@ class Policy(ABC):
     """A scheduling policy: a pure function with no clock, I/O or state except `snapshot.memory`.
 
     `version` changes whenever the same snapshot may give a different decision, or the memory gets
-    different fields. The engine then drops the memory. `title` and `promise` (one sentence)
+    different fields. The engine then drops the memory. Rounds of `earlier_versions` are still
+    decided to the same bytes, with `options_of`. `title` and `promise` (one sentence)
     introduce the policy. `suits` states when to choose the policy, and `order_text` which job is
     served first. `quota_text` explains what a tenant may expect of its quota. `quota_kind` states
     how far the quota binds, unless options decide that (`quota_promise`). `note_texts` explains the
@@ -114,10 +115,22 @@ class Policy(ABC):
     # The keys of the memory, and which of them contain ids.
     memory_ids: Shape = Fields({})
     options_type: type[Options] = Options
+    earlier_versions: frozenset[str] = frozenset()
     # Data that the policy reads, in addition to the data that its traits imply.
     also_reads: frozenset[Private] = frozenset()
     # Certified properties in addition to `ALWAYS_PROMISED`.
     promised: frozenset[Property] = frozenset()
+
+    def decides_as(self, version: str) -> bool:
+        """Return whether rounds of this version of the policy are decided to the same bytes."""
+        return version == self.version or version in self.earlier_versions
+
+    def options_of(self, snapshot: Snapshot) -> Options:
+        """Return the options of a round, with the defaults of the version that decided it.
+
+        Raises: as `parse_options`.
+        """
+        return parse_options(self.options_type, snapshot.options)
 
     def missing(self, options: Options) -> str:  # noqa: ARG002 - of some policies
         """Return `option: why` for an option that needs a package that is not installed, or ""."""

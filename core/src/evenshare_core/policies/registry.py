@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.evenshare import policy as evenshare
 from evenshare_core.policies.gandiva_fair import policy as gandiva_fair
 from evenshare_core.policies.installed import BROUGHT_BY, read_policies
@@ -86,6 +87,14 @@ def options(name: str, raw: dict[str, Any]) -> Options:
     return parse_options(policy(name).options_type, raw)
 
 
+def options_of(snapshot: Snapshot) -> Options:
+    """Return the options of a round (`Policy.options_of`).
+
+    Raises: as `options`.
+    """
+    return policy(snapshot.policy).options_of(snapshot)
+
+
 def usable_options(name: str, raw: dict[str, Any]) -> Options:
     """Return the options of a policy if it can decide with them on this machine.
 
@@ -110,7 +119,7 @@ def promised_starts(
 ) -> tuple[PromisedStart, ...]:
     """Return the promised starts in a policy's memory; empty if another version left it."""
     known = POLICIES.get(name)
-    if known is None or known.version != version:
+    if known is None or not known.decides_as(version):
         return ()
     return known.promised_starts(memory)
 

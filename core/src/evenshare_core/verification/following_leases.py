@@ -112,7 +112,7 @@ def _protection(before: FollowedRound) -> int:
     snapshot = before.snapshot
     if snapshot.policy not in registry.POLICIES:
         return NOT_KNOWN
-    min_us = registry.options(snapshot.policy, snapshot.options).min_runtime_us
+    min_us = registry.options_of(snapshot).min_runtime_us
     return snapshot.at_us + min_us if min_us else 0
 
 

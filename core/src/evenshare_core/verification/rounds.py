@@ -346,9 +346,10 @@ def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) ->
     """Return the versions that may decide differently: name: "1.15 there, 1.16 here"."""
     snapshot, others = disclosed.snapshot, dict[str, str]()
     # Bundles of an unknown policy were rejected earlier.
+    policy = registry.policy(snapshot.policy)
     there, _, solver_there = snapshot.policy_version.partition(_SOLVED_BY)
-    here, _, solver_here = registry.policy(snapshot.policy).version.partition(_SOLVED_BY)
-    if here != there:
+    here, _, solver_here = policy.version.partition(_SOLVED_BY)
+    if here != there and not policy.decides_as(snapshot.policy_version):
         others[snapshot.policy] = f"{there} there, {here} here"
     elif solver_here != solver_there:
         others["highspy"] = f"{solver_there} there, {solver_here} here"

@@ -269,7 +269,7 @@ def _protected_us(disclosed: Disclosed) -> int | None:
     """Return the minimum runtime of leases; None if the policy is not known here."""
     snapshot = disclosed.snapshot
     try:
-        return registry.options(snapshot.policy, snapshot.options).min_runtime_us
+        return registry.options_of(snapshot).min_runtime_us
     except (ValueError, registry.UnknownPolicyError, OptionError):
         return None
 

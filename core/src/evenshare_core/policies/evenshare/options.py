@@ -49,16 +49,19 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
     ] = 300
     guarantee: Annotated[
         bool,
-        Meta(description="Preempt leases for a tenant that is owed GPUs within its quota."),
+        Meta(
+            description="Without promised starts: preempt leases for a tenant that is owed GPUs"
+            " within its quota."
+        ),
     ] = True
     promises: Annotated[
         bool,
         Meta(
             description="Promise a start time to the longest waiting job of each tenant that is"
-            " owed GPU-time, and keep GPUs for it. Replaces the preemption for quotas and for"
-            " gangs larger than a node."
+            " owed GPU-time, and keep GPUs for it. If off, leases are preempted for quotas and"
+            " for gangs larger than a node."
         ),
-    ] = False
+    ] = True
     pays: Annotated[
         bool,
         Meta(
@@ -69,8 +72,8 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
     gangs_overtake: Annotated[
         bool,
         Meta(
-            description="Preempt leases of long jobs for a gang larger than a node that is ahead"
-            " of them; not with the tight preset."
+            description="Without promised starts: preempt leases of long jobs for a gang larger"
+            " than a node that is ahead of them; not with the tight preset."
         ),
     ] = True
     gangs_per_round: Annotated[

@@ -1,4 +1,4 @@
-"""Evenshare: long-term deficit between tenants, short jobs first, preemption, defragmentation.
+"""Evenshare: promised starts for tenants below their fair share, short jobs first, preemption.
 
 Source: none; this is the product's own policy. Its parts are published:
 
@@ -22,26 +22,28 @@ Rules, by number:
 3. *Placement.* A renewed lease keeps its GPUs. Other jobs get the best fit among unheld GPUs, then
    among those of ending leases. If a gang of d GPUs does not fit, the round places no gang of d or
    more GPUs, except renewals.
-4. *Immediate preemption.* Leases that have run for the minimum runtime are ended on one node, the
-   one with the fewest victims. (a) Guarantee: the job keeps its tenant within quota, and A < 0.95
-   F. Victims belong to tenants that keep min(D, Q). (b) It pays: the job never ran. Victims belong
-   to its own tenant, or to tenants that keep min(D, Q), and hold at most twice its GPUs. Without
-   estimates, a victim has attained more than 2,700 GPU-s. With estimates, it still needs more than
-   2 x (the job's estimate + 60 s).
-5. *Defragmentation.* If enough GPUs for a gang are free but no node has room, jobs of at most 2
+4. *Promised starts.* The longest waiting job of a tenant whose key is below 1 gets GPUs, or the
+   promise of GPUs at a time (`promised_starts`).
+5. *Preemption that pays.* For a job that never ran, leases that have run for the minimum runtime
+   are ended on one node, the one with the fewest victims. Victims belong to its own tenant, or to
+   tenants that keep min(D, Q), and hold at most twice its GPUs. Without estimates, a victim has
+   attained more than 2,700 GPU-s. With estimates, it still needs more than 2 x (the job's estimate
+   + 60 s).
+6. *Defragmentation.* If enough GPUs for a gang are free but no node has room, jobs of at most 2
    GPUs move to other nodes. The node that needs the fewest moves is cleared.
-6. *Gangs over several nodes.* For a gang larger than a node, rule 4 (a) clears several nodes. If
-   the gang is not owed GPUs, leases of long jobs on one node are ended for it. By rule 2, these
-   jobs would come after the gang if their leases ended now. They belong to its tenant, or to
-   tenants that keep min(D, Q). Nodes are chosen one by one: the node that gives the gang most GPUs,
-   then the one with the fewest ending leases.
 
-With the option `promises`, promised starts replace rules 4 (a) and 6 (`promised_starts`). The
-longest waiting job of a tenant whose key is below 1 is promised GPUs and a time.
+In the first edition (version 4, or with the option `promises` off), two rules replace rule 4:
+
+- *Guarantee.* If the job keeps its tenant within quota and A < 0.95 F, leases end on one node as in
+  rule 5, of tenants that keep min(D, Q). For a gang larger than a node, several nodes are cleared.
+- *Gangs that overtake.* If such a gang is not owed GPUs, leases of long jobs on one node are ended
+  for it. By rule 2, these jobs would come after the gang if their leases ended now. They belong to
+  its tenant, or to tenants that keep min(D, Q). Nodes are chosen one by one: the node that gives
+  the gang most GPUs, then the one with the fewest ending leases.
 
 With the preset "tight", tenants are served first while the GPUs that they hold are fewer than
-min(D, Q), the lowest ratio first. Of rules 4 and 6, only (a) applies, whatever was received before.
-Leases are protected for at most 60 s.
+min(D, Q), the lowest ratio first. Rule 5 and gangs that overtake are off, and the guarantee holds
+whatever was received before. Leases are protected for at most 60 s.
 
 | symbol | here | unit |
 |---|---|---|
@@ -126,7 +128,7 @@ NOTES = {
     PROMISED: "Its tenant was owed GPU-time, and it had waited longest of the tenant's jobs.",
     BACKFILLED: "It got GPUs that are promised to another job, until that job needs them.",
 }
-# The condition of rule 4 (a), as displayed text.
+# The conditions of the guarantee, as displayed text.
 ROOM_CONDITION = (
     "On some node there are enough GPUs that are free or held by tenants above the smaller of"
     " quota and demand. In a round, one job per node gets these GPUs."
@@ -148,6 +150,10 @@ PROMISES_CONDITIONS = (
     "Enough GPUs for it are not promised to other jobs yet.",
     "Its nodes stay up, and no limit of its tenant refuses it.",
 )
+GUARANTEE_TEXT = (
+    "GPUs within quota are guaranteed within the minimum runtime of the jobs that make room, the"
+    " time to the next round, and their notice."
+)
 LONG_TERM_TEXT = (
     "A quota is a long-term target: as leases end, the tenant furthest below its fair share is"
     " served first."
@@ -156,30 +162,34 @@ LONG_TERM_TEXT = (
 
 class Evenshare(Policy):
     name = "evenshare"
-    # version 4: a maximum price that refuses no job no longer changes the order (ADR 0195)
-    version = "4"
+    version = "5"  # version 5: promised starts are the default
+    earlier_versions = frozenset({"4"})
     title = "Even sharing with preemption"
     promise = (
-        "A tenant below its fair share gets the GPUs of its quota within minutes, and short jobs"
-        " seldom wait."
+        "A tenant below its fair share gets a promised start, usually within one lease and for"
+        " gangs of any size; short jobs seldom wait."
     )
-    suits = "Tenants with quotas that lend what is idle and need it back within minutes."
+    suits = (
+        "Tenants with quotas that lend what is idle, run gangs, and need to know when jobs start."
+    )
     order_text = (
         "The tenant furthest below its fair share is served first, then its job with the least"
         " GPU-time. Long jobs come last, the furthest behind first."
     )
-    quota_text = (
-        "GPUs within quota are guaranteed within the minimum runtime of the jobs that make room,"
-        " the time to the next round, and their notice."
-    )
+    quota_text = PROMISES_TEXT
     quota_kind = QuotaPromiseKind.GUARANTEED
     note_texts = NOTES
     traits = Traits(preempts=True, preempts_running=True)
     memory_ids = MEMORY_IDS
     options_type = EvenshareOptions
 
+    def options_of(self, snapshot: Snapshot) -> EvenshareOptions:
+        """Return the options of a round; version 4 promised no starts unless an option said so."""
+        before = {"promises": False} if snapshot.policy_version == "4" else {}
+        return parse_options(EvenshareOptions, {**before, **snapshot.options})
+
     def decide(self, snapshot: Snapshot) -> Decision:
-        options = parse_options(EvenshareOptions, snapshot.options)
+        options = self.options_of(snapshot)
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
         waiting, ended = _candidates(snapshot)
@@ -206,7 +216,7 @@ class Evenshare(Policy):
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
         """Return the order of rules 1 and 2. Each tenant is charged as if every gang fitted."""
-        options = parse_options(EvenshareOptions, snapshot.options)
+        options = self.options_of(snapshot)
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
         pool = _pool(snapshot, options, sums, _candidates(snapshot))
@@ -222,7 +232,7 @@ class Evenshare(Policy):
         return promised | {Property.QUOTA_GUARANTEE} if options.has_guarantee else promised
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
-        """Return the guarantee of rule 4 (a), or of promised starts, or the long-term target."""
+        """Return the bound of promised starts, or the guarantee, or the long-term target."""
         if isinstance(options, EvenshareOptions) and options.promises:
             return _promised_quota(lengths, options.min_runtime_us)
         if not isinstance(options, EvenshareOptions) or not options.has_guarantee:
@@ -235,7 +245,7 @@ class Evenshare(Policy):
         conditions: tuple[str, ...] = (explain.FITS_TEXT, ROOM_CONDITION)
         if not options.is_tight:
             conditions = (*conditions, OWED_CONDITION)
-        return QuotaPromise(self.quota_kind, self.quota_text, parts, conditions)
+        return QuotaPromise(self.quota_kind, GUARANTEE_TEXT, parts, conditions)
 
     def promised_starts(self, memory: Mapping[str, Any]) -> tuple[PromisedStart, ...]:
         """Return the promises of rule 4, in the order of their turns."""
@@ -256,7 +266,7 @@ class Evenshare(Policy):
         return turn_numbers(options, lease_us, decision)
 
     def guarantee(self, options: Options, decision: Decision) -> Guarantee | None:
-        """Return which tenants are owed GPUs by rule 4 (a), from the sums after the round."""
+        """Return which tenants the guarantee owes GPUs, from the sums after the round."""
         if not isinstance(options, EvenshareOptions) or not options.has_guarantee:
             return None
         if options.is_tight:
@@ -282,7 +292,7 @@ def _promised_quota(lengths: PoolLengths, least_us: int) -> QuotaPromise:
         WaitPart("until the next two rounds", 2 * lengths.round_us),
         WaitPart("their notice", lengths.notice_us),
     )
-    return QuotaPromise(QuotaPromiseKind.GUARANTEED, PROMISES_TEXT, parts, PROMISES_CONDITIONS)
+    return QuotaPromise(POLICY.quota_kind, PROMISES_TEXT, parts, PROMISES_CONDITIONS)
 
 
 def _candidates(snapshot: Snapshot) -> tuple[list[Waiting], list[EvenCandidate]]:
