@@ -1,4 +1,7 @@
-"""Evenshare keeps its guarantee in every round of random pools, measured without the policy."""
+"""Evenshare without promised starts keeps its guarantee in every round of random pools.
+
+The guarantee is measured without the policy.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ from tests.patience import few
 from tests.unit.core.certificates import line
 
 OPTIONS: tuple[dict[str, Any], ...] = (
-    {},
-    {"preset": "tight"},
-    {"window_s": 1_800, "estimates": "given", "min_runtime_s": 100},
+    {"promises": False},
+    {"promises": False, "preset": "tight"},
+    {"promises": False, "window_s": 1_800, "estimates": "given", "min_runtime_s": 100},
 )
 SEEDS = st.integers(0, 10**6)
 ACCEPTED = ((), (), ("k80",), ("p100", "v100"))

@@ -252,23 +252,22 @@ class EvenPicks:
 
     def order(self) -> tuple[int, ...]:
         """Return the jobs in the order of service, as if every gang got its GPUs."""
+        order = self.promised.first_jobs() if self._options.promises else []
+        self._leave_out(self.promised.started)
         lines, _ = self._lines()
-        order: list[int] = []
         heap = [(self._key(key), line.head[1:], key) for key, line in lines.items()]
         heapify(heap)
         while heap and heap[0][0] < 1:
             _, (_, job_id), key = heap[0]
-            line, standing = lines[key], self._standings[key]
-            gpus = self._pool.jobs[job_id].gpus
-            standing.given += gpus
-            standing.granted_us += gpus * self._pool.lease_us
+            line = lines[key]
+            self._standings[key].charge(self._pool.jobs[job_id].gpus, self._pool.lease_us)
             order.append(job_id)
             line.step()
             if line:
                 heapreplace(heap, (self._key(key), line.head[1:], key))
             else:
                 heappop(heap)
-        rest = JobLine(self._pool.order, is_waiting=self._pool.is_waiting)
+        rest = JobLine(self._pool.order, is_waiting=self._is_waiting)
         for line in lines.values():
             rest.join(line)
         while rest:

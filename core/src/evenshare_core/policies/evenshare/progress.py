@@ -212,8 +212,7 @@ class RoundProgress:
     def _charge(self, standing: TenantStanding, gpus: int, gpu_type: str) -> None:
         """Charge the tenant for one lease of GPU-time, until this round ends (rule 1)."""
         self.admission.take(standing.tenant, gpu_type, gpus)
-        standing.given += gpus
-        standing.granted_us += gpus * self.pool.lease_us
+        standing.charge(gpus, self.pool.lease_us)
 
 
 def _why(rule: PreemptionRule) -> EndReason:

@@ -28,11 +28,7 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.evenshare.progress import (
-    PROMISED,
-    PickState,
-    RoundProgress,
-)
+from evenshare_core.policies.evenshare.progress import PROMISED, PickState, RoundProgress
 from evenshare_core.policies.evenshare.promise_places import NodeSources, add_promised, best_place
 from evenshare_core.policies.evenshare.promises import (
     PoolState,
@@ -95,9 +91,7 @@ class PromisedStarts:
         pool = self._pool
         if not (pool.promises or self._owed()):
             return
-        ended = [(one.job.id, one.lease) for _, one in pool.ended if one.lease is not None]
-        self._due = dict(sorted(ended))
-        self._leases = {lease.job: lease for lease in pool.running()}
+        self._read_leases()
         if pool.may_be_overfull:
             leases = [*self._leases.values(), *self._due.values()]
             self._overfull = overfull_nodes(leases, pool.gpus)
@@ -105,6 +99,33 @@ class PromisedStarts:
             self._keep()
         for claim in self._owed():  # starts were charged to their tenants
             self._make_one(claim)
+
+    def first_jobs(self) -> list[int]:
+        """Return the promised jobs, then the candidates of owed tenants, as if all of them fitted.
+
+        No promise changes. The jobs count as started.
+        """
+        pool, standings = self._pool, self._progress.standings
+        self._read_leases()
+        order: list[int] = []
+
+        def start(job: Job, gpu_type: str) -> None:
+            standings[job.tenant, gpu_type].charge(job.gpus, pool.lease_us)
+            self.started.add(job.id)
+            order.append(job.id)
+
+        for row in sorted(pool.promises, key=lambda row: row.order):
+            if self._waits(row):
+                start(pool.jobs[row.job], row.gpu_type)
+        for claim in self._owed():
+            if (job := self._candidate(claim)) is not None:
+                start(job, claim[1])
+        return order
+
+    def _read_leases(self) -> None:
+        ended = [(one.job.id, one.lease) for _, one in self._pool.ended if one.lease is not None]
+        self._due = dict(sorted(ended))
+        self._leases = {lease.job: lease for lease in self._pool.running()}
 
     def _keep(self) -> None:
         """Start the promised jobs whose time has come, and hide the GPUs of the others."""

@@ -78,6 +78,11 @@ class TenantStanding:
         """Return how many GPUs the tenant may lose and still hold min(D, Q)."""
         return self.held - self.share
 
+    def charge(self, gpus: int, lease_us: int) -> None:
+        """Count GPUs that the round gives for one lease."""
+        self.given += gpus
+        self.granted_us += gpus * lease_us
+
     def key(self) -> float:
         """Return the key of rule 1, or inf if the tenant deserves no GPU-time."""
         due = self.deserved + HEAD_START_US * self.share
