@@ -301,6 +301,29 @@ class TestHeldGpus:
         assert (grant.job, grant.key.note) == (3, "backfilled")
         assert promised(decision)[1].parts == {1: Part(2, {2: 4, 3: 2})}
 
+    @pytest.mark.parametrize(("due_s", "is_given"), [(450, True), (440, False)])
+    def test_promised_job_is_backfilled_for_half_a_lease(self, due_s: int, is_given: bool) -> None:
+        """Job 3 comes after job 1, and a lease is 900 s; job 4 comes after both of them."""
+        jobs = [job(1, 8), job(2, 4, tenant=2), job(3, 2), job(4, 3)]
+        leases = [until(running(2, 1, 4, tenant=2), due_s)]
+        kept = [
+            promise(1, 8, due_s, n1=Part(4, {2: 4})),
+            promise(3, 2, due_s + 900, n1=Part(0, {}, {1: 2})),
+            promise(4, 3, due_s + 1800, n1=Part(0, {}, {1: 1, 3: 2})),
+        ]
+        served = dict.fromkeys((1, 2), (20_000, 10_000))
+        decision = decide_round(round_of(jobs, leases, kept, sums=served))
+        given = {row.job: row.key.note for row in decision.grants}
+        rows = promised(decision)
+        if not is_given:
+            assert given == {}
+            assert list(rows.values()) == kept
+            return
+        assert given == {3: "backfilled"}
+        assert rows.keys() == {1, 4}
+        assert rows[1].parts == {1: Part(2, {2: 4, 3: 2})}
+        assert rows[4].parts == {1: Part(0, {}, {1: 3})}
+
     def test_due_pinned_lease_is_renewed(self) -> None:
         leases = [
             until(running(2, 1, 4, tenant=2, ran_s=900), 0),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from evenshare_core.domain.reasons import PreemptionRule
+from evenshare_core.policies.evenshare.progress import BACKFILLED
 from tests.simulation.promise_round import (
     ClaimKey,
     Part,
@@ -226,8 +227,10 @@ def new_promises(view: RoundView) -> Iterator[str]:
     """A new promise is of an owed tenant's waiting job, and states the time of its round.
 
     With the tenant's other promises, it is within the larger of quota and gang. T is within a lease
-    length of the round, or of T of a promise that it comes after.
+    length of the round, or of T of a promise that it comes after. If a promised job was backfilled
+    in the round, T may come from that job's promise, and moves in the next round.
     """
+    may_inherit = any(grant.key.note == BACKFILLED for grant in view.decision.grants)
     for row in view.rows:
         old = view.before.get(row.job)
         if old is not None and old.made_us == row.made_us:
@@ -246,7 +249,7 @@ def new_promises(view: RoundView) -> Iterator[str]:
             view.after[job].due_us for part in row.parts for job in part.after.keys() & view.after
         ]
         latest_us = max([view.at_us + view.notice_us, *ahead]) + view.snapshot.longest_us
-        if row.due_us > latest_us:
+        if row.due_us > latest_us and not may_inherit:
             yield f"{view.name(row)}: its place is free by {seconds(latest_us)}"
         gpus = promised_gpus(view, claim)
         if gpus > max(view.quotas.get(claim, 0), row.gpus):

@@ -77,6 +77,28 @@ class Draft:
         return [self.job, gpu_type, self.gpus, self.due_us, self.made_us, parts]
 
 
+def drop(gone: Draft, drafts: list[Draft], *, twice: bool = False) -> None:
+    """Remove a promise, and give its parts to the promises behind it, earliest T first.
+
+    With the fault `twice`, each of these inherits the same GPUs.
+    """
+    drafts.remove(gone)
+    for node, part in gone.parts.items():
+        for draft in sorted(drafts, key=lambda one: one.rank):
+            heir = draft.parts.get(node)
+            if heir is None or gone.job not in heir.after:
+                continue
+            source = part
+            if twice:
+                source = DraftPart(part.gpus, part.held, Counter(part.pins), Counter(part.after))
+            gpus = heir.after.pop(gone.job)
+            held = min(gpus, source.held)
+            heir.held += held
+            source.held -= held
+            gpus = heir.take(gpus - held, source.pins, heir.pins)
+            heir.take(gpus, source.after, heir.after)
+
+
 class Source(NamedTuple):
     """GPUs of a node that are free at an instant: now, after a lease, or after a promised job."""
 

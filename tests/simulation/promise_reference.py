@@ -24,11 +24,20 @@ from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.policies.evenshare.memory import DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.policy import Evenshare
+from evenshare_core.policies.evenshare.progress import BACKFILLED
 from evenshare_core.policies.evenshare.queues import HEAD_START_US
 from evenshare_core.policies.options import parse_options
 from evenshare_core.policies.policy import Traits
 from evenshare_core.policies.shared.session import Session
-from tests.simulation.promise_draft import Draft, DraftPart, Offer, Source, offer_of, part_of
+from tests.simulation.promise_draft import (
+    Draft,
+    DraftPart,
+    Offer,
+    Source,
+    drop,
+    offer_of,
+    part_of,
+)
 from tests.simulation.promise_round import promises_of
 
 FAULTS = {
@@ -94,9 +103,7 @@ class RoundDraft:
                 self._replace_over(node, part, known)
         for draft in sorted(self.drafts, key=lambda one: one.rank, reverse=True):
             if draft.job not in self.waiting or not self._has_nodes(draft):
-                self.drafts.remove(draft)
-                for node, part in draft.parts.items():
-                    self._pass_on(draft.job, node, part)
+                drop(draft, self.drafts, twice="inherited_twice" in self.faults)
 
     def _has_nodes(self, draft: Draft) -> bool:
         return all(self.sizes.get(node, 0) >= part.gpus for node, part in draft.parts.items())
@@ -112,22 +119,6 @@ class RoundDraft:
                 part.held += gpus
         for lease_id in [key for key in part.pins if key not in self.leases]:
             part.held += part.pins.pop(lease_id)
-
-    def _pass_on(self, job: int, node: int, part: DraftPart) -> None:
-        """Give the part of a dropped promise to the promises behind it, earliest T first."""
-        for draft in sorted(self.drafts, key=lambda one: one.rank):
-            heir = draft.parts.get(node)
-            if heir is None or job not in heir.after:
-                continue
-            source = part
-            if "inherited_twice" in self.faults:
-                source = DraftPart(part.gpus, part.held, Counter(part.pins), Counter(part.after))
-            gpus = heir.after.pop(job)
-            held = min(gpus, source.held)
-            heir.held += held
-            source.held -= held
-            gpus = heir.take(gpus - held, source.pins, heir.pins)
-            heir.take(gpus, source.after, heir.after)
 
     def advance_due(self) -> None:
         """Move T to the time at which the place is free, if that is earlier."""
@@ -360,17 +351,24 @@ class RoundDraft:
     # ---- rule 4 (e) ----
 
     def lend_held(self) -> None:
-        """Start waiting jobs on held GPUs for terms that end by T."""
-        promised = {draft.job for draft in self.drafts}
-        for job in sorted(self.waiting.values(), key=self._order):
-            if job.id not in promised:
-                any(self._lend(job, node) for node in sorted(self.sizes))
+        """Start waiting jobs on held GPUs for terms that end by T.
 
-    def _lend(self, job: Job, node: int) -> bool:
+        The term of a promised job is at least half a lease, and its promise ends.
+        """
+        promised = {draft.job: draft for draft in self.drafts}
+        for job in sorted(self.waiting.values(), key=self._order):
+            own = promised.get(job.id)
+            if any(self._lend(job, node, own) for node in sorted(self.sizes)) and own is not None:
+                drop(own, self.drafts)
+
+    def _lend(self, job: Job, node: int, own: Draft | None) -> bool:
+        least_us = (
+            self.min_runtime_us if own is None else max(self.min_runtime_us, self.lease_us // 2)
+        )
         lenders = [
             draft
             for draft in sorted(self.drafts, key=lambda one: one.rank, reverse=True)
-            if node in draft.parts and draft.due_us >= self.at_us + self.min_runtime_us
+            if draft is not own and node in draft.parts and draft.due_us >= self.at_us + least_us
         ]
         left = job.gpus - max(0, self.free(node) - self._held(node))
         if left > sum(draft.parts[node].held for draft in lenders):
@@ -394,8 +392,9 @@ class RoundDraft:
         if self.drafts:
             memory["promises"] = [draft.row(self.gpu_type) for draft in self.drafts]
         key, gpu_type, jobs = Key(None, None), self.gpu_type, self.jobs
+        notes = dict.fromkeys(self.lengths_us, Key(None, None, BACKFILLED))
         grants = [
-            Grant(order, job, jobs[job].tenant, gpu_type, placement, key)
+            Grant(order, job, jobs[job].tenant, gpu_type, placement, notes.get(job, key))
             for order, (job, placement) in enumerate(self.grants.items(), 1)
         ]
         renewals = [

@@ -57,7 +57,7 @@ class EvenPicks:
             rest.join(line)
         while rest:
             self._serve(rest, ended, LEFT_OVER)
-        backfilling = Backfilling(self.progress, self.promised.rows.values())
+        backfilling = Backfilling(self.progress, self.promised.rows)
         if backfilling.is_possible:
             self._backfill(backfilling)
         return self.progress
@@ -80,9 +80,12 @@ class EvenPicks:
             one = self._candidate(rest.head[2], ended)
             entry = self.progress.entries.get(one.job.id)
             had_turn = entry is not None and entry.state is not PickState.NOMINATED
-            is_barred = had_turn or one.lease is not None or one.job.id in self.promised.rows
+            is_barred, own = had_turn or one.lease is not None, self.promised.rows.get(one.job.id)
             names = () if is_barred else self._allowed(one)[0]
-            if is_barred or any(backfilling.backfill(one.job, name) for name in names):
+            is_given = any(backfilling.backfill(one.job, name) for name in names)
+            if is_given and own is not None:
+                self.promised.is_open = True  # its tenant may get another promise
+            if is_barred or is_given or own is not None:
                 rest.step()
             else:
                 rest.drop()

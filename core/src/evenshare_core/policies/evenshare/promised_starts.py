@@ -14,10 +14,10 @@ d. *Make.* Tenants whose key is below 1 follow, the lowest key first. The candid
    (`promise_places`), unless the promised GPUs of its tenant would exceed max(Q, d).
 
 e. *Backfill.* After all other rules, waiting jobs use held GPUs in the order of rule 2, if the
-   promise is due after the minimum runtime. They become pins.
+   promise is due after the minimum runtime. They become pins. For a promised job it must be due
+   after half a lease; its own promise ends.
 
-A promise becomes due earlier if its GPUs are known to be free earlier. While it lasts, it never
-becomes due later.
+A promise becomes due earlier if its GPUs are known to be free earlier, but never later.
 """
 
 from collections.abc import Callable, Collection, Mapping
