@@ -64,7 +64,6 @@ class TestRoundCertificate:
             found = read(round_.certificate)
             assert (found.failure, found.violated) == ("", ())
             assert {row.name for row in found.findings} == set(Property) - {
-                Property.PROMISED_STARTS,
                 Property.TRADES,
                 Property.INDIVIDUAL_RATIONALITY,
                 Property.MEASURED_SPEEDS,

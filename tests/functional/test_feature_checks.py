@@ -27,7 +27,7 @@ from tests.functional.visitors import Town, town, visitor
 from tests.stages import staged
 from tests.toy_policy.preempting import POLICY
 
-NO_ROOM = {Reason.NO_FREE_GPUS, Reason.FRAGMENTED, Reason.LEASE_TURN}
+NO_ROOM = {Reason.NO_FREE_GPUS, Reason.FRAGMENTED, Reason.LEASE_TURN, Reason.PROMISED}
 
 
 there = staged(town)

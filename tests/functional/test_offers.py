@@ -14,7 +14,7 @@ from django.test import Client
 from evenshare.cli import api as cli_api
 from evenshare.cli.main import main
 from scheduling.engine.snapshots import read_snapshot
-from scheduling.models import Job, Lease
+from scheduling.models import Job, Lease, Pool
 from scheduling.services.dry_run import dry_run_job
 from tenants.models import AuditRecord, IdleOffer, Membership, PriceLimit, Quota, SharingSetting
 from tests.functional.visitors import Town, reads, town, visitor
@@ -68,6 +68,7 @@ class TestIdleOffers:
     """
 
     def test_lend_above_floor_and_return_by_promised_round(self, place: Town, boss: Client) -> None:
+        Pool.objects.update(options={"promises": False})  # quotas are guaranteed by preemption
         put(boss, KIND, by_offer=True)
         for _ in range(8):
             place.submit(1, LONG_S, tenant="south")

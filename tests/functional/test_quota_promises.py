@@ -11,8 +11,8 @@ from tests.functional.visitors import Town, town
 from tests.stages import staged
 
 LABELS = {
-    # 300 s, plus a round of 10 s, plus a notice of 30 s
-    "evenshare": "guaranteed within 5 min 40 s",
+    # a lease of 900 s, plus two rounds of 10 s, plus a notice of 30 s
+    "evenshare": "guaranteed within 15 min 50 s",
     "ltgf": "a long-term target",
     "yarn_cs": "reserved for its tenant",
     "oef": "a weight, not a guarantee",
@@ -63,24 +63,24 @@ class TestPool:
     def test_lists_parts_and_conditions_of_guaranteed_time(self, there: Town) -> None:
         shown = sentences(there.owner.get("/t/north/").content.decode())
         for part in (
-            "minimum runtime of the jobs that make room 5 min",
-            "until the next round 10 s",
+            "a lease of the jobs that make room 15 min",
+            "until the next two rounds 20 s",
             "their notice 30 s",
-            "at most, in pool time 5 min 40 s",
-            "The job fits on one node",
-            "The tenant received less than 95 % of its fair share over the window",
+            "at most, in pool time 15 min 50 s",
+            "The tenant is below its fair share of GPU-time",
+            "no limit of its tenant refuses it",
         ):
             assert part in shown
 
     def test_promise_follows_options_and_round_lengths(self, there: Town) -> None:
         path = f"/pools/{there.cluster.pool.name}/"
-        set_policy(there, "evenshare", preset="tight")
+        set_policy(there, "evenshare", promises=False, preset="tight")
         Pool.objects.update(round_s=5, grace_s=0)
         PoolClock.objects.update(scale=60)
         shown = sentences(there.owner.get(path).content.decode())
         assert "guaranteed within 6 min" in shown  # 60 s, plus a round of 5 s at scale 60
         assert "95 %" not in shown
-        set_policy(there, "evenshare", guarantee=False)
+        set_policy(there, "evenshare", promises=False, guarantee=False)
         assert "a long-term target" in sentences(there.owner.get(path).content.decode())
 
     def test_omits_promise_of_missing_policy(self, there: Town) -> None:
@@ -95,7 +95,7 @@ class TestSettings:
     def test_compare_promise_of_another_policy(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/settings/"
         shown = sentences(there.operator.get(f"{path}?policy=ltgf").content.decode())
-        assert "Quota: a long-term target. Now it is guaranteed within 5 min 40 s." in shown
+        assert "Quota: a long-term target. Now it is guaranteed within 15 min 50 s." in shown
 
     def test_preview_promise_of_edited_options(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/settings/"
@@ -105,7 +105,7 @@ class TestSettings:
             "option-min_runtime_s": "600",
         }  # fmt: skip
         shown = sentences(there.operator.post(path, data).content.decode())
-        assert "Quota: guaranteed within 11 min 30 s. Now it is guaranteed" in shown
+        assert "Quota: guaranteed within 17 min. Now it is guaranteed" in shown
         wrong = there.operator.post(path, {**data, "option-min_runtime_s": "long"})
         assert "Quota: guaranteed" not in sentences(wrong.content.decode())
 
@@ -114,9 +114,9 @@ class TestApi:
     def test_returns_promise_with_parts(self, there: Town) -> None:
         answer = there.owner.get(f"/api/v1/pools/{there.cluster.pool.name}").json()
         promise = answer["quota_promise"]
-        assert (promise["kind"], promise["within_s"]) == ("guaranteed", 340)
-        assert [part["length_s"] for part in promise["parts"]] == [300, 10, 30]
-        assert len(promise["conditions"]) == 3
+        assert (promise["kind"], promise["within_s"]) == ("guaranteed", 950)
+        assert [part["length_s"] for part in promise["parts"]] == [900, 20, 30]
+        assert len(promise["conditions"]) == 5
         set_policy(there, "ltgf")
         (row,) = there.owner.get("/api/v1/pools").json()["results"]
         assert (row["quota_promise"]["kind"], row["quota_promise"]["within_s"]) == (

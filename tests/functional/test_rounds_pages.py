@@ -101,7 +101,7 @@ class TestRoundPage:
     def test_explains_unscheduled_jobs(self, there: Stage) -> None:
         page = there.page("owner", there.url(f"rounds/{last_round(there).number}/"))
         assert "1 job was not scheduled" in page
-        assert "no free GPUs" in page
+        assert "start promised" in page
 
     def test_names_follow_visibility_of_pool(self, there: Stage) -> None:
         path = there.url(f"rounds/{last_round(there).number}/")

@@ -207,6 +207,21 @@ class TestStart:
         assert [row.job for row in decision.grants] == [1]
         assert [(end.job, end.reason) for end in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
+    def test_takes_other_node_so_that_renewed_job_stays(self) -> None:
+        """Job 2, before job 3 in the order, would move to the node of job 3."""
+        leases = [
+            until(running(2, 1, 4, tenant=2, ran_s=900), 0),
+            until(running(3, 2, 4, tenant=2, ran_s=900), 0),
+        ]
+        jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2)]
+        kept = promise(1, 4, 0, n1=Part(0, {2: 4}))
+        asked = round_of(jobs, leases, [kept], nodes={1: 4, 2: 4}, attained={2: 100, 3: 200})
+        decision = decide_round(asked)
+        (grant,) = decision.grants
+        assert (grant.job, grant.placement) == (1, ((2, 4),))
+        assert [row.job for row in decision.renewals] == [2]
+        assert [end.job for end in decision.ends] == [3]
+
     def test_lease_within_minimum_runtime_is_kept(self) -> None:
         leases = [until(running(2, 1, 8, tenant=2, ran_s=200), 500)]
         jobs = [job(1, 8), job(2, 8, tenant=2)]

@@ -195,7 +195,9 @@ class Evenshare(Policy):
         waiting, ended = _candidates(snapshot)
         picks = EvenPicks(_pool(snapshot, options, sums, (waiting, ended)), options)
         progress = picks.run()
-        grants, renewals = progress.stay([one.lease for one in ended if one.lease is not None])
+        grants, renewals = progress.stay(
+            [one.lease for one in ended if one.lease is not None], picks.promised.rows.values()
+        )
         renewed = {renewal.lease for renewal in renewals}
         ends = expired_ends(snapshot, renewed, progress.refused)
         return Decision(

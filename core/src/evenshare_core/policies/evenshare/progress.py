@@ -187,13 +187,25 @@ class RoundProgress:
         if _why(rule) is EndReason.PREEMPTED:
             self.standings[lease.tenant, lease.gpu_type].kept -= lease.gpus
 
-    def stay(self, due: Iterable[Lease]) -> tuple[list[Grant], list[Renew]]:
-        """Keep jobs on their nodes, except moved jobs and jobs for which leases ended."""
+    def stay(
+        self, due: Iterable[Lease], promises: Iterable[StartPromise]
+    ) -> tuple[list[Grant], list[Renew]]:
+        """Keep jobs on their nodes, except moved jobs and jobs for which leases ended.
+
+        `promises`: those after the round. Jobs that rule 4 started keep their place on the nodes
+        of promises.
+        """
+        promised = {node for row in promises for node in row.parts}
         free: list[Grant] = []
         fixed: list[Grant] = []
         for entry in self.entries.values():
-            if isinstance(entry.row, Grant):
-                (free if entry.state is PickState.GRANTED else fixed).append(entry.row)
+            row, state = entry.row, entry.state
+            if isinstance(row, Grant):
+                may_swap = state is PickState.GRANTED or (
+                    state is PickState.PROMISED
+                    and promised.isdisjoint(node for node, _ in row.placement)
+                )
+                (free if may_swap else fixed).append(row)
         grants, renewals = keep_placements(free, self.renewals, due)
         if fixed:
             grants = sorted([*grants, *fixed], key=lambda grant: grant.order)

@@ -72,7 +72,7 @@ class IncrementalEvenshare:
         progress = picks.run()
         self._last = (picks, view)
         self._memory = with_promises(self._sums.memory, picks.promised.memory())
-        grants, renewals = progress.stay(view.due)
+        grants, renewals = progress.stay(view.due, picks.promised.rows.values())
         self._given = [grant.job for grant in grants]
         renewed = {renewal.lease for renewal in renewals}
         ends, early = ends_of(view.due, view.gpus, renewed, progress.refused), progress.ends
