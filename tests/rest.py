@@ -103,6 +103,18 @@ TESTS = {
         "TestFakeExecutor::test_failing_stops",
         "TestFakeExecutor::test_unlisted_lease_is_lost_after_silence",
     ),
+    "integration/test_late_starts.py": (
+        "TestCredit::test_belongs_to_hour_of_round_that_found_it",
+        "TestCredit::test_is_part_of_statement",
+        "TestCredit::test_is_rounded_to_a_micro_credit",
+        "TestCredit::test_start_in_time_earns_nothing",
+        "TestExcuse::test_job_cancelled_in_time_earns_nothing",
+        "TestRate::test_applies_from_next_promise",
+        "TestRate::test_is_that_of_round_that_promised",
+        "TestSettlement::test_missing_credit_is_reported",
+        "TestSettlement::test_planted_credit_is_reported",
+        "TestSettlement::test_repeated_posts_nothing_new",
+    ),
     "integration/test_local_executor_contract.py": (
         "TestLocalExecutor::test_breaker_skips_unreachable_engine",
         "TestLocalExecutor::test_failing_launches",
