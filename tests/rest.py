@@ -103,6 +103,7 @@ TESTS = {
         "TestFakeExecutor::test_failing_stops",
         "TestFakeExecutor::test_unlisted_lease_is_lost_after_silence",
     ),
+    "integration/test_late_start_statements.py": ("test_credit_of_cancelled_job_is_proven",),
     "integration/test_late_starts.py": (
         "TestCredit::test_belongs_to_hour_of_round_that_found_it",
         "TestCredit::test_is_part_of_statement",
