@@ -14,7 +14,8 @@ FILES = {
     """,
     "functional": """
         api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices api_races
-        archived_rounds bent_chain bundle_canaries chain_alerts cli_statement counterfactual_pages
+        archived_rounds bent_chain bundle_canaries chain_alerts cli_late_starts cli_statement
+        counterfactual_pages
         deadline_lists dry_run_pages end_lease executor_alerts executor_options extreme_inputs
         feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
         first_job growth job_usage late_rounds links long_queues losses

@@ -235,9 +235,10 @@ class TestWithheldCredit:
         assert (report.findings, report.not_recomputed[NO_PROMISE]) == ([], 1)
         assert report.verdict() is ProofVerdict.NOT_PROVEN
 
-    def test_of_open_hour_is_no_finding(self, there: tuple[Row, Rounds]) -> None:
+    def test_of_open_hour_is_not_proven(self, there: tuple[Row, Rounds]) -> None:
         report = verified([], there[1])
         assert (report.findings, report.not_recomputed[OPEN]) == ([], 1)
+        assert {row.gap for row in report.unproven} == {Gap.ROWS}
 
     def test_of_other_time_is_no_finding(self, there: tuple[Row, Rounds], other: Row) -> None:
         span_us = (to_us(BEGIN) + 2 * HOUR_US, SPAN_US[1])

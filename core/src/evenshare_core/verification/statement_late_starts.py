@@ -26,7 +26,7 @@ CODE = "late_start"
 NO_FACTS = "a credit for a late start: the portal returned no factors of it"
 NO_BUNDLE = "a credit for a late start: the bundle of one of its rounds is missing"
 NO_KEY = "a credit for a late start: there is no key of the day of one of its rounds"
-OPEN = "a credit for a late start: its hour is still open"
+OPEN = "a late start without a credit: no entry shows that its hour is settled"
 NO_PROMISE = (
     "a late start without a credit: the bundle of the round that promised it is missing, so its"
     " rate is not known"
@@ -112,7 +112,7 @@ def find_uncredited(
             made = by_time.get(row.made_us)
             due = row.credit_micro(_rate_micro(made or ended))
             if due and _closing_us(ended.at_us) > settled_us:
-                report.left(OPEN)
+                report.left(OPEN, Gap.ROWS)
             elif due and made is None:
                 report.left(NO_PROMISE, Gap.ROUNDS)
             elif due and made is not None:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from evenshare_core.policies.options import Options
+from evenshare_core.policies.options import UNIT, Options
 from evenshare_core.units import CREDIT_MICRO, ONE_MILLI, SECOND_US
 
 TIGHT_RUNTIME_S = 60
@@ -64,9 +64,9 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         Meta(
             ge=0,
             le=1_000_000_000,
-            description="Credit to a tenant per GPU-hour by which a promised start is late, in"
-            " thousandths of a credit. It counts for promises that are made from now on; 0: no"
-            " credit.",
+            extra_json_schema={UNIT: "thousandths of a credit"},
+            description="Credit to a tenant per GPU-hour by which a promised start is late. It"
+            " counts for promises that are made from now on; 0: no credit.",
         ),
     ] = 0
     pays: Annotated[
