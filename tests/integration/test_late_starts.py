@@ -17,6 +17,7 @@ from billing.models import Account, MeterCursor, Transfer
 from billing.selectors.late_starts import LateCredit, late_credits
 from billing.selectors.statements import account_statement
 from evenshare_core.policies import registry
+from evenshare_core.policies.options import OptionError
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Job, Lease, LeaseEvent, Node, Pool, Round
 from scheduling.selectors.rounds.promised_starts import list_promised
@@ -217,8 +218,10 @@ class TestRate:
         (credit,) = settled(lab)
         assert sides(credit)["beta"] == "0.666667"
 
-    def test_is_none_by_default(self) -> None:
+    def test_is_none_by_default_or_without_promises(self) -> None:
         assert not registry.options("evenshare", {"promises": True}).late_credit_micro
+        with pytest.raises(OptionError, match="late_credit_milli: Write a whole number from 0 to"):
+            registry.options("evenshare", options(-1))
         without = options(RATE) | {"promises": False}
         assert not registry.options("evenshare", without).late_credit_micro
 
