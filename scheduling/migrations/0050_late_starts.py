@@ -6,6 +6,7 @@ from tenants.shapes import (
     AMOUNT,
     TEXT,
     ByWord,
+    JsonShape,
     Typed,
     WholeNumber,
     WithFields,
@@ -17,7 +18,7 @@ KINDS = (
     "entitled", "granted", "started", "renewed", "stop_asked", "ended", "priced", "traded",
     "contradicted", "promised", "late_start",
 )  # fmt: skip
-PROMISE = {"gpu_type": TEXT, "gpus": WholeNumber(1), "rate": AMOUNT}
+PROMISE: dict[str, JsonShape] = {"gpu_type": TEXT, "gpus": WholeNumber(1), "rate": AMOUNT}
 SHAPES = ByWord(
     "kind",
     {
@@ -52,10 +53,6 @@ class Migration(migrations.Migration):
                 condition=models.Q(kind="late_start"),
             ),
         ),
-        hold_condition(
-            "scheduling_leaseevent", "kind_known", f"kind IN {KINDS}"
-        ),
-        hold_condition(
-            "scheduling_leaseevent", "promises_shaped", condition_of("data", SHAPES)
-        ),
+        hold_condition("scheduling_leaseevent", "kind_known", f"kind IN {KINDS}"),
+        hold_condition("scheduling_leaseevent", "promises_shaped", condition_of("data", SHAPES)),
     )
