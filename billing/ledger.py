@@ -119,6 +119,11 @@ def allowance_id(book: Book, tenant_id: int, name: str) -> uuid.UUID:
     return transfer_id(book.slug, "allowance", tenant_id, name)
 
 
+def late_start_id(book: Book, pool_id: int, subject: tuple[int, int]) -> uuid.UUID:
+    """Return the id of the credit for a late start; `subject` has the job and the promise."""
+    return transfer_id(book.slug, pool_id, *subject, Transfer.Code.LATE_START.value)
+
+
 def post_allowance(
     *,
     book: Book,

@@ -14,7 +14,8 @@ FILES = {
     """,
     "functional": """
         api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices api_races
-        archived_rounds bent_chain bundle_canaries chain_alerts cli_statement counterfactual_pages
+        archived_rounds bent_chain bundle_canaries chain_alerts cli_late_starts cli_statement
+        counterfactual_pages
         deadline_lists dry_run_pages end_lease executor_alerts executor_options extreme_inputs
         feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
         first_job growth job_usage late_rounds links long_queues losses
@@ -102,6 +103,19 @@ TESTS = {
         "TestFakeExecutor::test_settles_every_pair_of_record_and_process",
         "TestFakeExecutor::test_failing_stops",
         "TestFakeExecutor::test_unlisted_lease_is_lost_after_silence",
+    ),
+    "integration/test_late_start_statements.py": ("test_credit_of_cancelled_job_is_proven",),
+    "integration/test_late_starts.py": (
+        "TestCredit::test_belongs_to_hour_of_round_that_found_it",
+        "TestCredit::test_is_part_of_statement",
+        "TestCredit::test_is_rounded_to_a_micro_credit",
+        "TestCredit::test_start_in_time_earns_nothing",
+        "TestExcuse::test_job_cancelled_in_time_earns_nothing",
+        "TestRate::test_applies_from_next_promise",
+        "TestRate::test_is_that_of_round_that_promised",
+        "TestSettlement::test_missing_credit_is_reported",
+        "TestSettlement::test_planted_credit_is_reported",
+        "TestSettlement::test_repeated_posts_nothing_new",
     ),
     "integration/test_local_executor_contract.py": (
         "TestLocalExecutor::test_breaker_skips_unreachable_engine",

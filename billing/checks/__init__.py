@@ -24,6 +24,7 @@ CHECKS: dict[str, Callable[[], CheckReport]] = {
     "limits_are_one": books.limits_are_one,
     "daily_spend_equals_lines": books.daily_spend_equals_lines,
     "gifts_were_approved": books.gifts_were_approved,
+    "late_starts_are_credited": books.late_starts_are_credited,
     "shares_sum_to_their_line": usage.shares_sum_to_their_line,
     "lenders_within_idle_share": usage.lenders_within_idle_share,
     "lines_match_events": usage.lines_match_events,

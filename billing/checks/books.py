@@ -1,9 +1,13 @@
 """Invariants of transfers, entries, balances, settlements and budgets."""
 
+import json
 from datetime import date
 
 from billing.checks.base import CheckReport, count, report_of
+from billing.ledger import late_start_id
+from billing.models import Book, MeterCursor
 from billing.selectors.corrections import corrected_charges
+from billing.selectors.late_starts import late_credits
 from evenshare_core.money.fixed_point import sum_to_credits, sum_to_micro
 from tenants.sql import fetch_rows
 
@@ -262,3 +266,33 @@ def gifts_were_approved() -> CheckReport:
         "SELECT count(*) FROM billing_transfer WHERE code IN ('allowance', 'transfer')"
     )
     return report_of(checked[0][0], [f"{code} {id_}: {what}" for id_, code, what in wrong])
+
+
+def late_starts_are_credited() -> CheckReport:
+    """Check that the operator credited each late start of a settled hour, with its facts, once."""
+    due = {}
+    books = {book.slug: book for book in Book.objects.all()}
+    for cursor in MeterCursor.objects.select_related("pool"):
+        if cursor.settled_until is None:
+            continue
+        for row in late_credits(cursor.pool_id, since=None, until=cursor.settled_until):
+            key = late_start_id(books[cursor.pool.book], cursor.pool_id, row.subject)
+            due[key] = (row.tenant_id, row.tenant_id, row.amount_micro, row.facts)
+    posted = {
+        key: (tenant, receiver, sum_to_micro(amount), json.loads(data))
+        for key, tenant, receiver, amount, data in fetch_rows(
+            """
+            SELECT t.id, t.tenant_id, a.tenant_id, e.amount, t.data::text
+            FROM billing_transfer t
+            JOIN billing_entry e ON e.transfer_id = t.id AND e.amount > 0
+            JOIN billing_account a ON a.id = e.account_id
+            WHERE t.code = 'late_start'
+            """
+        )
+    }
+    keys = sorted(due.keys() | posted.keys())
+    wrong = [key for key in keys if due.get(key) != posted.get(key)]
+    return report_of(
+        len(keys),
+        [f"transfer {key}: {posted.get(key)} is posted, {due.get(key)} is due" for key in wrong],
+    )

@@ -1,15 +1,23 @@
-"""Posts one balanced transfer per borrower and past hour."""
+"""Posts a balanced transfer per borrower and past hour, and one per credit for a late start."""
 
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
 
-from billing.ledger import Posting, open_accounts, open_book, post_transfers, transfer_id
+from billing.ledger import (
+    Posting,
+    late_start_id,
+    open_accounts,
+    open_book,
+    post_transfers,
+    transfer_id,
+)
 from billing.metering.budgets import add_spend, release_reserved
 from billing.metering.cursor import lock_cursor
 from billing.models import Book, MeterCursor, Transfer, UsageLine
 from billing.selectors.events import hour_of
+from billing.selectors.late_starts import late_credits
 from billing.selectors.usage import MOVES_CREDITS
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_micro
@@ -33,7 +41,7 @@ class Settled:
 
 
 def settle_pool(pool_id: int) -> Settled:
-    """Post one transfer per borrower for every past hour of pool time.
+    """Post one transfer per borrower for every past hour of pool time, and those of late starts.
 
     An hour is past once a round, or a check without a round, came at or after its end. All events
     until then must be metered.
@@ -48,6 +56,7 @@ def settle_pool(pool_id: int) -> Settled:
         book = open_book(Pool.objects.values_list("book", flat=True).get(pk=pool_id))
         settled = _settlements(pool_id, book, cursor.settled_until, until)
         postings = [posting for posting, _ in settled]
+        postings += _late_starts(pool_id, book, cursor.settled_until, until)
         charges = [
             (posting.tenant_id, posting.hour, micro)
             for posting, micro in settled
@@ -146,6 +155,32 @@ def _settlements(
         )
         settlements.append((posting, borrowed.amount_micro))
     return settlements
+
+
+def _late_starts(
+    pool_id: int, book: Book, since: datetime | None, until: datetime
+) -> list[Posting]:
+    """Return the operator's credits for late starts of the hours in [since, until)."""
+    due = list(late_credits(pool_id, since=since, until=until))
+    if not due:
+        return []
+    accounts = open_accounts(book, {credit.tenant_id for credit in due})
+    return [
+        Posting(
+            id=late_start_id(book, pool_id, credit.subject),
+            book_id=book.pk,
+            code=Transfer.Code.LATE_START,
+            effective_at=credit.hour + HOUR,
+            entries=[
+                (accounts[OPERATOR], -credit.amount_micro),
+                (accounts[credit.tenant_id], credit.amount_micro),
+            ],
+            pool_id=pool_id,
+            tenant_id=credit.tenant_id,
+            data=credit.facts,
+        )
+        for credit in due
+    ]
 
 
 def _earned(

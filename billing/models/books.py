@@ -117,6 +117,7 @@ class Transfer(models.Model):
         ALLOWANCE = "allowance", "credits given by the operator"
         TRANSFER = "transfer", "credits given to another tenant"
         CORRECTION = "correction", "correction of an earlier transfer"
+        LATE_START = "late_start", "credit for a late start"
 
     id = models.UUIDField(primary_key=True, editable=False)
     book = models.ForeignKey(Book, on_delete=models.PROTECT, related_name="transfers")
@@ -144,6 +145,11 @@ class Transfer(models.Model):
             models.CheckConstraint(
                 condition=~Q(code="correction") | Q(corrects__isnull=False),
                 name="transfer_correction_names_its_source",
+            ),
+            models.CheckConstraint(
+                condition=~Q(code="late_start")
+                | Q(pool__isnull=False, tenant__isnull=False, entry_count=2),
+                name="transfer_late_start_of_a_tenant",
             ),
             # Allows one settlement per borrower and hour, even if ids were derived differently.
             models.UniqueConstraint(

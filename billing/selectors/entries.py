@@ -1,9 +1,12 @@
 """Transfers on a tenant's account for a pool, one by one. Read-only."""
 
+import json
+from collections.abc import Sequence
 from datetime import datetime
 
 from billing.selectors.accounts import account_of
 from billing.selectors.late import LATE_SHARES
+from billing.selectors.late_starts import late_start_row
 from billing.selectors.statements import HOUR, Given
 from billing.selectors.usage import stated
 from evenshare_core.money.rows import EntryRow
@@ -23,7 +26,8 @@ _ENTRIES = f"""
                 WHERE (late.pool_id, late.borrower, late.hour)
                     = (transfer.pool_id, transfer.tenant_id, transfer.hour)), 0.000000)
            ELSE 0.000000 END,
-           max(entry.id)
+           max(entry.id), (SELECT slug FROM tenants_tenant WHERE id = transfer.tenant_id),
+           CASE WHEN transfer.code = 'late_start' THEN transfer.data::text END
     FROM billing_entry entry JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
     WHERE entry.account_id = %(account)s AND transfer.pool_id = %(pool)s
       AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
@@ -31,6 +35,9 @@ _ENTRIES = f"""
     HAVING %(before)s::bigint IS NULL OR max(entry.id) < %(before)s
     ORDER BY max(entry.id) DESC LIMIT %(limit)s
 """  # noqa: S608 - made of a constant of ours
+
+
+FIELDS = EntryRow.__struct_fields__[:-1]  # all but `late_start`
 
 
 def account_entries(
@@ -57,7 +64,11 @@ def account_entries(
     }  # fmt: skip # a table
     # The split of a line also depends on the shares of its other lenders.
     with site_reading():
-        return [
-            (number, stated(EntryRow, **dict(zip(EntryRow.__struct_fields__, row, strict=True))))
-            for *row, number in fetch_rows(_ENTRIES, given)
-        ]
+        rows = fetch_rows(_ENTRIES, given)
+    return [(row[-3], _entry(row[:-3], *row[-2:])) for row in rows]
+
+
+def _entry(row: Sequence[object], tenant: str, data: str | None) -> EntryRow:
+    facts = dict(zip(FIELDS, row, strict=True))
+    late = None if data is None else late_start_row(tenant, json.loads(data))
+    return stated(EntryRow, **facts, late_start=late)

@@ -26,6 +26,7 @@ from scheduling.engine.grants import write_grants
 from scheduling.engine.holds import hold_credit, write_reserved
 from scheduling.engine.plans import write_plans
 from scheduling.engine.preempt import notices_of, spared_leases
+from scheduling.engine.promise_events import record_promises
 from scheduling.engine.records import (
     entitled_rows,
     fallback_text,
@@ -79,6 +80,7 @@ def apply_round(plan: RoundPlan) -> Round:
         hold_credit(write)
         _record_entitlements(write)
         _record_trades(write)
+        record_promises(write)
         renewed = _renew(write)
         fault_point("round.first_write")
         ended = _end(write)

@@ -38,6 +38,11 @@ class LeaseEvent(models.Model):
       recorded instead; at most once for a lease. {"said"}
     - `traded`: two tenants exchange quota, or undo an exchange (no lease). The fields of
       `evenshare_core.domain.decision.Trade` by name
+    - `promised`: a round promises a start, and a late start earns a credit (no lease).
+      {"gpu_type", "gpus", "rate", "due_us"}; the rate is per GPU-hour
+    - `late_start`: the job of such a promise started late, or stopped waiting late (no lease).
+      {"gpu_type", "gpus", "rate", "promised_round", "latest_us", "until_us",
+      "started": bool}
     """
 
     class Kind(models.TextChoices):
@@ -50,6 +55,8 @@ class LeaseEvent(models.Model):
         PRICED = "priced"
         TRADED = "traded"
         CONTRADICTED = "contradicted"
+        PROMISED = "promised"
+        LATE_START = "late_start"
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="events")
     number = models.BigIntegerField()
@@ -92,6 +99,12 @@ class LeaseEvent(models.Model):
                 fields=["pool", "round", "number"],
                 name="event_trade_by_round",
                 condition=models.Q(kind="traded"),
+            ),
+            # Settlement reads the late starts of an hour.
+            models.Index(
+                fields=["pool", "at", "number"],
+                name="event_late_start_by_time",
+                condition=models.Q(kind="late_start"),
             ),
         ]
 

@@ -8,7 +8,11 @@ from itertools import pairwise
 from operator import attrgetter
 from types import MappingProxyType
 
+from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.reasons import EndReason
+from evenshare_core.money.fixed_point import to_credits, to_micro
+from evenshare_core.policies.promised_start import late_credit_micro
+from evenshare_core.units import SECOND_US
 from portal.charts.figures import credits_text, duration, gpus_of_type, plural
 from portal.charts.notes import Instant, Note
 from portal.common.clocks import Clocks
@@ -75,6 +79,9 @@ def job_log(
         if isinstance(event, PreemptionRow):
             lines.append(_made_way(event, clocks))
             continue
+        if event.kind == Kind.LATE_START:
+            lines.append(_late_start(event, clocks))
+            continue
         hold = holds.get(event.lease_id) if event.lease_id else None
         write = _WRITERS.get(event.kind)
         if hold is None or write is None:
@@ -115,6 +122,18 @@ def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
     return LogLine(
         at, "submitted", "Submitted", f"{text} {source.get(job.source, job.source)}.", None
     )
+
+
+def _late_start(event: LeaseEvent, clocks: Clocks) -> LogLine:
+    late_us = event.data["until_us"] - event.data["latest_us"]
+    what = "it started" if event.data["started"] else "it stopped waiting"
+    latest = from_us(event.data["latest_us"])
+    credit = late_credit_micro(event.data["gpus"], to_micro(Decimal(event.data["rate"])), late_us)
+    text = (
+        f"{what} {duration(late_us // SECOND_US)} after {latest:%H:%M:%S}, its promised latest"
+        f" start. The operator pays {credits_text(to_credits(credit), 6)} credits."
+    )
+    return LogLine(clocks.instant(event.at), "bad", "Late:", text, event.round)
 
 
 def _made_way(view: PreemptionRow, clocks: Clocks) -> LogLine:

@@ -7,12 +7,15 @@ from decimal import Decimal
 from typing import Any
 
 from billing.models import Transfer
-from billing.selectors.accounts import AccountSummary, LedgerEntry, LedgerRow
+from billing.selectors.accounts import AccountSummary, LedgerEntry, LedgerRow, exact_hours
 from billing.selectors.income import IncomeLine
+from evenshare_core.domain.instants import from_us
+from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.money.rows import LateStartRow
 from portal.charts.figures import apportion, credits_text, thousands
 from portal.charts.notes import LineItem, Note, Stat, credit_note
 from portal.common.clocks import Clocks
-from portal.ledger.text.statement import OPERATOR, OPERATOR_LATE
+from portal.ledger.text.statement import OPERATOR, OPERATOR_LATE, OPERATOR_START
 from scheduling.selectors.visibility import Visibility
 
 ZERO = Decimal(0)
@@ -39,6 +42,8 @@ def visible_entries(
 
 
 def _name(entry: LedgerEntry, code: str, visibility: Visibility | None, tenant: int) -> str:
+    if entry.tenant_id is None and code == Transfer.Code.LATE_START:
+        return OPERATOR_START
     if entry.tenant_id is None:
         # The operator pays usage only for late rounds.
         is_late = entry.amount < 0 and code == Transfer.Code.USAGE
@@ -171,6 +176,17 @@ def _row(
 
 def _entries_note(sides: Sequence[LedgerEntry]) -> Note:
     return credit_note("All sides of the transfer", [(side.tenant, side.amount) for side in sides])
+
+
+def late_start_facts(late: LateStartRow, times: Clocks) -> dict[str, Any]:
+    """Return a late start with its times on the pool's clock; the lateness is in hours."""
+    return {
+        "row": late,
+        "rate": to_credits(int(late.rate)),
+        "latest": times.instant(from_us(late.latest_at)),
+        "until": times.instant(from_us(late.until)),
+        "hours": exact_hours(late.until - late.latest_at),
+    }
 
 
 @dataclass(frozen=True, slots=True)

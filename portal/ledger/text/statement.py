@@ -22,6 +22,7 @@ from scheduling.selectors.visibility import OTHER_TENANT, Visibility
 ITSELF = "itself, on its own idle quota"
 OPERATOR = "operator, for unallocated quota"
 OPERATOR_LATE = "operator, for time without rounds"
+OPERATOR_START = "operator, for a late start"
 
 
 class VisibleNames:

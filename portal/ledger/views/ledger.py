@@ -20,6 +20,7 @@ from billing.selectors.clock import book_now
 from billing.selectors.credit import credit_states, ids_of, receivers, transfer_wishes
 from billing.selectors.hours import account_hours
 from billing.selectors.income import lines_of_transfer
+from billing.selectors.late_starts import is_late_start, late_start_row
 from billing.selectors.statements import StatementPeriod, account_statement, statement_lines
 from billing.selectors.usage import find_transfer
 from billing.services.transfers import ask_transfer
@@ -46,6 +47,7 @@ from portal.ledger.text.credit import credit_context
 from portal.ledger.text.ledger import (
     ZERO,
     account_stats,
+    late_start_facts,
     ledger_rows,
     lines_behind,
     visible_entries,
@@ -165,10 +167,11 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
             raise Http404
         paid, earned = lines_of_transfer(stored, tenant.pk)
         visibilities = _visibilities(request, [row])
+        late = late_start_row(tenant.slug, stored.data) if is_late_start(stored) else None
         verify = None
-        if row.pool and row.hour:
+        if row.pool and (row.hour or late):
             # An hour counts at its end.
-            counted = row.hour + timedelta(hours=1)
+            counted = stored.effective_at
             until = counted + timedelta(hours=1)
             verify = statement_panel(facts, tenant, counted, until, access(request))
     times = clocks(facts)
@@ -183,6 +186,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "entries": visible_entries(row, visibilities.get(row.pool), tenant.pk),
         "total": sum((entry.amount for entry in row.entries), ZERO),
         "behind": lines_behind(paid, earned),
+        "late": None if late is None else late_start_facts(late, times),
         "times": times,
         "verify": verify,
         "nav_key": "ledger",

@@ -124,8 +124,16 @@ def read_json(files: Files, name: str) -> Any:
 
 
 def rounds_of(rows: dict[str, list[dict[str, Any]]]) -> set[int]:
-    named = (row.get("round") for name in ("usage", "income") for row in rows[name])
+    named = [row.get("round") for name in ("usage", "income") for row in rows[name]]
+    for row in late_starts_of(rows):
+        named += [row.get("promised_round"), row.get("round")]
     return {number for number in named if isinstance(number, int)}
+
+
+def late_starts_of(rows: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the late starts that the operator credited; older portals return none."""
+    late = [row.get("late_start") for row in rows["entries"]]
+    return [row for row in late if isinstance(row, dict)]
 
 
 def _oldest_rounds(rows: dict[str, list[dict[str, Any]]]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from evenshare_core.cli.bounded import in_child
+from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.plurals import plural
 from evenshare_core.verification.heads import HeadFinding
 from evenshare_core.verification.statement_report import Finding, StatementReport
@@ -33,6 +34,7 @@ from .statement_files import (
     ASKED,
     fetch_rounds,
     fetch_statement,
+    late_starts_of,
     only_pool,
     read_json,
     read_lists,
@@ -137,12 +139,15 @@ def _recomputed(files: Files, rounds: StatementRounds, *, is_compared: bool) -> 
     report = StatementReport()
     with answers():
         lists = read_lists(files)
-        tenants = {str(row["tenant"]) for name in ("usage", "income") for row in lists[name]}
+        named = [row for name in ("usage", "income") for row in lists[name]]
+        tenants = {str(row["tenant"]) for row in (*named, *late_starts_of(lists))}
         try:
             statement = read_statement(lists)
             if is_compared:
                 rounds.read(tenants, rounds_of(lists))
-            report = verify_with_rounds(statement, rounds.disclosed, rounds.keys, rounds.instants)
+            report = verify_with_rounds(
+                statement, rounds.disclosed, rounds.keys, rounds.instants, _span_us(files)
+            )
         except StatementError as problem:
             report.findings.append(
                 Finding("answer", problem.field, problem.reason, "a row as documented")
@@ -258,6 +263,13 @@ def _plain(
         "remarks": dict(sorted(report.remarks.items())),
         "findings": [finding._asdict() for finding in report.findings],
     }
+
+
+def _span_us(files: Files) -> tuple[int, int]:
+    """Return the statement's time in microseconds."""
+    asked = read_json(files, ASKED)
+    since, until = (read_instant(f"--{key}", str(asked[key])) for key in ("since", "until"))
+    return to_us(since), to_us(until)
 
 
 def _instant(option: str, text: str) -> str:

@@ -68,6 +68,12 @@ def check_promised_starts(
     )
 
 
+def jobs_of_lost_places(snapshot: Snapshot, decision: Decision) -> set[int]:
+    """Return the jobs with a promise from before the round whose node is gone or too small."""
+    round_ = _PromisedRound(snapshot, decision, [], 0)
+    return {row.job for row in round_.before.values() if round_.has_lost_gpus(row)}
+
+
 class _Part(NamedTuple):
     """The GPUs of a promise on a node; `pins` and `behind` are GPUs by job."""
 
@@ -138,7 +144,7 @@ class _PromisedRound:
         """Return whether the job started, may still start in time, or has an excuse."""
         if row.job in self._granted or row.job not in self.jobs or row.job in self._leases:
             return True
-        return self._is_waiting(row) or self._has_lost_gpus(row) or self._is_refused(row)
+        return self._is_waiting(row) or self.has_lost_gpus(row) or self._is_refused(row)
 
     def _is_waiting(self, row: _PromisedStart) -> bool:
         """Return whether the promise continues, and its job starts later or must wait."""
@@ -162,7 +168,7 @@ class _PromisedRound:
                 )
         return needed
 
-    def _has_lost_gpus(self, row: _PromisedStart) -> bool:
+    def has_lost_gpus(self, row: _PromisedStart) -> bool:
         """Return whether a node of the promise is gone, or has too few GPUs for it."""
         for part in row.parts:
             size = self._sizes.get((part.node, row.gpu_type), 0)

@@ -214,13 +214,37 @@ class IdleRow(Struct, frozen=True):
     total: Annotated[Int, Meta(description="Of all lenders together, including the operator.")]
 
 
+class LateStartRow(Struct, frozen=True, kw_only=True):
+    """A promised start that was late, with all factors of its credit."""
+
+    tenant: str
+    job: Uid
+    gpu_type: str
+    gpus: Annotated[Int, Meta(description="The promised GPUs.")]
+    rate: Annotated[
+        Amount,
+        Meta(description="Credits per GPU-hour, an option of the round that made the promise."),
+    ]
+    latest_at: Annotated[InstantUs, Meta(description="The promised latest start.")]
+    until: Annotated[
+        InstantUs, Meta(description="When the job started or, if it did not, stopped waiting.")
+    ]
+    started: bool
+    promised_round: Annotated[Int, Meta(description="The round that made the promise.")]
+    round: Annotated[Int, Meta(description="The round that found the start late.")]
+
+
 class EntryRow(Struct, frozen=True, kw_only=True):
     """The entries of a transfer on a tenant's account."""
 
     transfer: Uid
     code: Annotated[
         str,
-        Meta(extra_json_schema={"enum": ["usage", "allowance", "transfer", "correction"]}),
+        Meta(
+            extra_json_schema={
+                "enum": ["usage", "allowance", "transfer", "correction", "late_start"]
+            }
+        ),
     ]
     pool: str = ""
     hour: Annotated[InstantUs | None, Meta(description="The hour that it settles.")]
@@ -236,4 +260,8 @@ class EntryRow(Struct, frozen=True, kw_only=True):
             description="The part of `earned` that the operator paid, because rounds were late.",
             extra_json_schema={"nullable": False},
         ),
+    ] = None
+    late_start: Annotated[
+        LateStartRow | None,
+        Meta(description="The late start that the operator credits; null: another transfer."),
     ] = None

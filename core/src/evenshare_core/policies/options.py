@@ -41,6 +41,11 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """The time between rounds that decide everything; with 0, every round does."""
         return 0
 
+    @property
+    def late_credit_micro(self) -> int:
+        """The credit per GPU-hour of a late promised start, in micro-credits; with 0, none."""
+        return 0
+
 
 class OptionError(ValueError):
     """An error in a policy's options. The message names the field."""

@@ -5,11 +5,13 @@ A policy reads its promises from its memory
 code for single policies.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.snapshot import ChangeKind, Snapshot
+from evenshare_core.fairness.promised_starts import jobs_of_lost_places
+from evenshare_core.money.fixed_point import term_charge
 
 
 class PromisedStart(NamedTuple):
@@ -29,11 +31,32 @@ class PromisedStart(NamedTuple):
     pinned: frozenset[int]
 
 
+class LateStart(NamedTuple):
+    """A promise whose job still waited after its promised latest start.
+
+    `until_us`: when the job started or, without `has_started`, stopped waiting.
+    """
+
+    job: int
+    tenant: int
+    gpu_type: str
+    gpus: int
+    made_us: int
+    latest_us: int
+    until_us: int
+    has_started: bool
+
+    def credit_micro(self, rate_micro: int) -> int:
+        """Return the credit at a rate per GPU-hour, in micro-credits."""
+        return late_credit_micro(self.gpus, rate_micro, self.until_us - self.latest_us)
+
+
 class PromiseCounts(NamedTuple):
     """The promised starts of a round, by outcome.
 
-    `made`: new promises. `kept`: jobs that started in time. `late`: jobs that started later.
-    `excused`: promises that ended without a start, although the job still waits.
+    `made`: new promises. `kept`: jobs that started in time. `late`: as in `late_starts`. `excused`:
+    promises that ended without a start, although the job still waits, and late starts of jobs whose
+    node was lost.
     """
 
     made: int
@@ -48,25 +71,86 @@ def latest_start_us(due_us: int, after_us: int, round_us: int) -> int:
     return max(-(-due_us // round_us) * round_us, after_us + round_us)
 
 
+def late_credit_micro(gpus: int, rate_micro: int, late_us: int) -> int:
+    """Return gpus x rate per GPU-hour x time, to the nearest micro-credit, halves up.
+
+    Raises:
+        ValueError: a factor is negative.
+    """
+    return term_charge(gpus, rate_micro, late_us, 0)[0]
+
+
+def new_promises(
+    before: Iterable[PromisedStart], after: Iterable[PromisedStart]
+) -> list[PromisedStart]:
+    """Return the promises that a round made; a job may replace a promise that ended."""
+    old = {(row.job, row.made_us) for row in before}
+    return [row for row in after if (row.job, row.made_us) not in old]
+
+
+def late_starts(
+    before: Iterable[PromisedStart], snapshot: Snapshot, decision: Decision
+) -> list[LateStart]:
+    """Return the promises from before a round that ended late, in the order of `before`.
+
+    A promise ends with the start of its job, in the round that grants the lease. It also ends when
+    the job stops waiting, for example because it was cancelled. It is excused if a node of its
+    place is lost, or if it ends while its job still waits.
+    """
+    late = _overdue_ends(before, snapshot, decision)
+    lost = jobs_of_lost_places(snapshot, decision) if late else set()
+    return [row for row in late if row.job not in lost]
+
+
+def _overdue_ends(
+    before: Iterable[PromisedStart], snapshot: Snapshot, decision: Decision
+) -> list[LateStart]:
+    """Return the promises whose job started, or stopped waiting, after its latest start."""
+    tenants = {job.id: job.tenant for job in snapshot.jobs}
+    started = {grant.job for grant in decision.grants} & tenants.keys()
+    started -= {lease.job for lease in snapshot.leases}
+    gone = {row.job: row for row in snapshot.changes if row.kind is ChangeKind.INACTIVE}
+    late = []
+    for row in before:
+        if row.job in started:
+            tenant, until_us = tenants[row.job], snapshot.at_us
+        elif row.job in gone and row.job not in tenants:
+            tenant, until_us = gone[row.job].tenant, gone[row.job].at_us
+        else:
+            continue
+        latest_us = latest_start_us(row.due_us, row.made_us, snapshot.round_us)
+        if until_us > latest_us:
+            late.append(
+                LateStart(
+                    *(row.job, tenant, row.gpu_type, row.gpus, row.made_us),
+                    *(latest_us, until_us, row.job in started),
+                )
+            )
+    return late
+
+
 def count_promises(
-    before: Iterable[PromisedStart],
-    after: Iterable[PromisedStart],
+    before: Sequence[PromisedStart],
+    after: Sequence[PromisedStart],
     snapshot: Snapshot,
     decision: Decision,
 ) -> PromiseCounts:
-    """Compare the promises that a round found and left; cancelled jobs do not count.
+    """Compare the promises that a round found and left.
 
-    A job whose promise ended may get a new one in the same round.
+    A job whose promise ended may get a new one in the same round. A job that stopped waiting in
+    time does not count.
     """
-    old, new = ({(row.job, row.made_us): row for row in rows} for rows in (before, after))
+    old = {(row.job, row.made_us) for row in before}
+    new = {(row.job, row.made_us) for row in after}
     waiting = {job.id for job in snapshot.jobs} - {lease.job for lease in snapshot.leases}
     started = waiting & {grant.job for grant in decision.grants}
-    due_us = {row.job: row.due_us for row in (*new.values(), *old.values())}
-    lateness_us = [snapshot.at_us - due_us[job] for job in started & due_us.keys()]
-    late = sum(one >= max(1, snapshot.round_us) for one in lateness_us)
+    late = late_starts(before, snapshot, decision)
+    overdue = {row.job for row in _overdue_ends(before, snapshot, decision) if row.has_started}
+    promised = {job for job, _ in old | new}
     return PromiseCounts(
-        made=len(new.keys() - old.keys()),
-        kept=len(lateness_us) - late,
-        late=late,
-        excused=sum(job in waiting - started for job, _ in old.keys() - new.keys()),
+        made=len(new_promises(before, after)),
+        kept=len(started & promised - overdue),
+        late=len(late),
+        excused=sum(job in waiting - started for job, _ in old - new)
+        + len(overdue - {row.job for row in late}),
     )

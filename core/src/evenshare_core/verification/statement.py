@@ -9,6 +9,7 @@
 | paid by the operator | the amount borne, all incomes of the term | largest remainder |
 | price | base, theta, use, surcharge; and the round of the term | `posted_price_micro` |
 | settlement | charges and incomes of an hour | they sum to its entries |
+| late start | promised GPUs, rate, time until the start; and both rounds | `late_credit_micro` |
 
 Arithmetic is exact, in integers and fractions, and compared to the last digit. Amounts that cannot
 be recomputed from the answers are counted by reason, never ignored.
@@ -26,6 +27,7 @@ from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.money.revenue.factors import IdleStep, integrals_of, part_of
 from evenshare_core.money.revenue.idle import WEIGHT_LIMIT
 from evenshare_core.money.rows import Amount, IncomeRow, UsageRow
+from evenshare_core.verification.statement_late_starts import verify_late_starts
 from evenshare_core.verification.statement_report import (
     StatementReport,
     income_name,
@@ -66,6 +68,7 @@ def verify_statement(statement: TenantStatement) -> StatementReport:
             _price(price, report)
     _posted(statement, report)
     verify_settlements(statement, report)
+    verify_late_starts(statement, report)
     return report
 
 

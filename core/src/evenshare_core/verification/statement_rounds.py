@@ -24,6 +24,10 @@ from evenshare_core.money.rows import Amount, IncomeRow, UsageRow
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
 from evenshare_core.verification.statement import verify_statement
+from evenshare_core.verification.statement_late_starts import (
+    compare_late_starts,
+    find_uncredited,
+)
 from evenshare_core.verification.statement_report import (
     StatementReport,
     income_name,
@@ -47,15 +51,20 @@ def verify_with_rounds(
     rounds: Mapping[int, Disclosed],
     keys: Mapping[str, bytes],
     instants: Collection[int] = (),
+    span_us: tuple[int, int] | None = None,
 ) -> StatementReport:
     """Recompute a statement, compare it with rounds, and return the report.
 
     `rounds` has the available rounds by number, `keys` the tenant's keys by day of pool time.
     `instants` has the times of all rounds in the statement's time, if the caller knows them.
+    `span_us`: the statement's time, if known; then late starts without a credit are found, too.
     """
     report = verify_statement(statement)
     known = {*instants, *(disclosed.at_us for disclosed in rounds.values())}
     _Comparison(statement, rounds, keys, frozenset(known), tuple(sorted(instants)), report).run()
+    compare_late_starts(statement, rounds, keys, report)
+    if span_us is not None:
+        find_uncredited(statement, rounds, keys, span_us, report)
     return report
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from evenshare_core.money.rows import Amount, EntryRow
 from evenshare_core.units import HOUR_US
+from evenshare_core.verification.statement_late_starts import CODE as LATE_START
 from evenshare_core.verification.statement_report import (
     StatementReport,
     income_name,
@@ -30,6 +31,8 @@ def verify_settlements(statement: TenantStatement, report: StatementReport) -> N
             report.left("the settlement of an income: its hour is still open")
     settled = _Settled(report)
     for entry in statement.entries:
+        if entry.code == LATE_START:
+            continue
         if entry.code != "usage" or entry.hour is None:
             report.left(f"a transfer that is no settlement: {entry.code}")
             continue

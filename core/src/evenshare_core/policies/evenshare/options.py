@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from evenshare_core.policies.options import Options
-from evenshare_core.units import SECOND_US
+from evenshare_core.policies.options import UNIT, Options
+from evenshare_core.units import CREDIT_MICRO, ONE_MILLI, SECOND_US
 
 TIGHT_RUNTIME_S = 60
 
@@ -62,6 +62,16 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
             " for gangs larger than a node."
         ),
     ] = True
+    late_credit_milli: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            extra_json_schema={UNIT: "thousandths of a credit"},
+            description="Credit to a tenant per GPU-hour by which a promised start is late. It"
+            " counts for promises that are made from now on; 0: no credit.",
+        ),
+    ] = 0
     pays: Annotated[
         bool,
         Meta(
@@ -110,6 +120,11 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         """The time during which a new lease may not be ended."""
         least_s = min(self.min_runtime_s, TIGHT_RUNTIME_S) if self.is_tight else self.min_runtime_s
         return least_s * SECOND_US
+
+    @property
+    def late_credit_micro(self) -> int:
+        """The credit per GPU-hour of a late promised start, in micro-credits; with 0, none."""
+        return self.late_credit_milli * CREDIT_MICRO // ONE_MILLI if self.promises else 0
 
     @property
     def window_us(self) -> int:
