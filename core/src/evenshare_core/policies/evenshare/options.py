@@ -1,13 +1,16 @@
 """Options of evenshare; rule numbers are those of `policy`."""
 
+from math import ceil
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from evenshare_core.policies.options import Options
+from evenshare_core.policies.options import UNIT, Options
 from evenshare_core.units import SECOND_US
 
 TIGHT_RUNTIME_S = 60
+# The time that a restart counts: snapshots have no measured restart times of all jobs.
+RESTART_US = 60 * SECOND_US
 
 
 class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,6 +79,17 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
             " than a node that is ahead of them; not with the tight preset."
         ),
     ] = True
+    restart_budget_percent: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            description="Maximum share of a job's time that restarts may cost if its leases end"
+            " before they expire, with promises; 0: no limit. A restart counts as"
+            f" {RESTART_US // SECOND_US} s. Ends for promised starts do not count.",
+            extra_json_schema={UNIT: "%"},
+        ),
+    ] = 2.0
     gangs_per_round: Annotated[
         int,
         Meta(
@@ -110,6 +124,12 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         """The time during which a new lease may not be ended."""
         least_s = min(self.min_runtime_s, TIGHT_RUNTIME_S) if self.is_tight else self.min_runtime_s
         return least_s * SECOND_US
+
+    @property
+    def paid_us(self) -> int:
+        """The time that a job runs for each restart that the budget allows; 0 without a budget."""
+        percent = self.restart_budget_percent if self.promises else 0
+        return ceil(100 * RESTART_US / percent) if percent else 0
 
     @property
     def window_us(self) -> int:

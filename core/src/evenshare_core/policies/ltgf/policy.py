@@ -93,6 +93,7 @@ class Ltgf(Policy):
     name = "ltgf"
     # version 5: tenants without quota are served by the GPU-time that they received
     version = "5"
+    earlier_versions = frozenset({TIED_VERSION})
     title = "Long-term GPU-time fairness"
     promise = "Over time, each tenant receives its fair share of GPU-time."
     suits = "Tenants with quotas whose jobs should run until their leases end."
