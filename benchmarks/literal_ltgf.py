@@ -13,7 +13,7 @@ from evenshare_core.domain.snapshot import ClaimService, Snapshot
 from evenshare_core.fairness.gpu_time import ServiceView, job_received
 
 Claim = tuple[int, str]
-Rank = tuple[float, float]
+Rank = tuple[float, float, int]
 Pick = tuple[int, Placement, bool]  # (job, placement, whether it was renewed)
 
 
@@ -167,12 +167,15 @@ class LiteralLtgf:
 
 
 def _rank(alloc: int, fair: int, weight: int) -> Rank:
-    """Rank by rho; with FairTime = 0, first without GPU-time, else last by GPU-time / weight."""
+    """Rank by rho; with FairTime = 0, first without GPU-time, else last by GPU-time / weight.
+
+    Without a weight, the rank is by GPU-time, after all others.
+    """
     if fair:
-        return alloc / fair, 0.0
+        return alloc / fair, 0.0, 0
     if not alloc:
-        return 0.0, 0.0
-    return inf, alloc / weight if weight else inf
+        return 0.0, 0.0, 0
+    return (inf, alloc / weight, 0) if weight else (inf, inf, alloc)
 
 
 def _consolidated(free: dict[int, int], gpus: int, size: int) -> Placement | None:

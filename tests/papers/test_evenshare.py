@@ -450,5 +450,7 @@ class TestEarlierVersion:
         made = pool([job(1, 8)], nodes={1: 8}, options={"promises": True})
         before = replace(made, policy_version="4")
         assert POLICY.options_of(before).promises
+        assert POLICY.options_of(made).paid_us
+        assert not POLICY.options_of(before).paid_us
         assert POLICY.decides_as("4")
         assert not POLICY.decides_as("3")

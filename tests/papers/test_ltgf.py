@@ -12,11 +12,19 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import EndReason, Reason
-from evenshare_core.domain.snapshot import Change, ChangeKind, Service, Snapshot
+from evenshare_core.domain.snapshot import (
+    Change,
+    ChangeKind,
+    ClaimService,
+    Service,
+    Snapshot,
+)
+from evenshare_core.fairness.certificate import Property, Verdict
 from evenshare_core.fairness.gpu_time import ServiceView, advance, claim_rho
-from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.base import certify_round, decide_round
 from evenshare_core.units import HOUR_US
 from tests.papers.pool_loop import MINUTE_US, Pool, Run
+from tests.unit.core.certificates import line
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 QUOTA, ACTIVE, HOLD = ChangeKind.QUOTA, ChangeKind.ACTIVE, ChangeKind.HOLD
@@ -211,6 +219,43 @@ class TestUndefinedRho:
         now = [replace(row, submitted_us=AT_US) for row in jobs]
         decision = decide_round(snapshot(now, nodes={1: 8}, quotas=quotas))
         assert sum(grant.tenant == 1 for grant in decision.grants) == 6
+
+
+class TestWithoutQuota:
+    """Tenants without quota share a lent pool equally: the one that received least goes first."""
+
+    QUOTAS = (Entitlement(1, "v100", 8), Entitlement(2, "v100", 0), Entitlement(3, "v100", 0))
+
+    def test_two_tenants_receive_equally(self) -> None:
+        runs = [Run(Job(i, 2, 4, 0), 24 * HOUR_US) for i in (1, 2)]
+        runs += [Run(Job(i, 3, 4, MINUTE_US), 24 * HOUR_US) for i in (3, 4)]
+        pool = Pool(nodes=(Node(1, "v100", 8),), entitlements=self.QUOTAS, runs=runs)
+        for _ in range(24 * 6):
+            pool.round()
+        _, first, second = pool.service.claims
+        assert first.alloc_gpu_us + second.alloc_gpu_us == 8 * 143 * 10 * MINUTE_US
+        assert abs(first.alloc_gpu_us - second.alloc_gpu_us) <= 8 * 10 * MINUTE_US
+
+    def round_of(self, version: str) -> Snapshot:
+        """Return a round of one free node; tenant 2 received more, but submitted first."""
+        rows = tuple(ClaimService(i, "v100", 0, alloc_gpu_us=us) for i, us in ((2, 4), (3, 2)))
+        jobs = [job(1, 4, tenant=2), job(2, 4, tenant=3)]
+        plain = snapshot(jobs, nodes={1: 4}, quotas=self.QUOTAS)
+        return replace(plain, policy_version=version, service=Service(at_us=0, claims=rows))
+
+    @pytest.mark.parametrize(("version", "first"), [("4", 1), ("5", 2)])
+    def test_rounds_of_version_4_replay(self, version: str, first: int) -> None:
+        """In version 4, such tenants tied, so the job that was submitted first was served."""
+        round_ = self.round_of(version)
+        decision = decide_round(round_)
+        assert picked(decision) == [first]
+        lines = certify_round(round_, decision)
+        assert line(lines, Property.LONG_TERM_ORDER).verdict is Verdict.HOLDS
+
+    def test_certificate_sees_that_least_received_was_passed_over(self) -> None:
+        decision = decide_round(self.round_of("4"))
+        lines = certify_round(self.round_of("5"), decision)
+        assert line(lines, Property.LONG_TERM_ORDER).verdict is Verdict.VIOLATED
 
 
 class TestJobSelection:

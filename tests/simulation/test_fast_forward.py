@@ -50,7 +50,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"window_s": 600, "min_runtime_s": 0, "moves_per_round": 3},
         {"preset": "tight", "estimates": "given", "min_runtime_s": 0},
         {"min_runtime_s": 60},
-        {"promises": True, "min_runtime_s": 60},
+        {"promises": True, "min_runtime_s": 60, "restart_budget_percent": 20},
         {"promises": True, "preset": "tight", "window_s": 600},
         {"promises": True, "estimates": "given", "min_runtime_s": 0},
     ],

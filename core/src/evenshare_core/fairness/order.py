@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
+from math import inf
 from typing import NamedTuple
 
 from evenshare_core.domain.cluster import Placement, capacity_by_type
@@ -39,7 +40,7 @@ from evenshare_core.fairness.gpu_time import windowed
 from evenshare_core.fairness.limits import RoundLimits
 from evenshare_core.fairness.room import PickedTerm, Room, free_at_start, picked_terms
 
-Rank = tuple[float, float]
+Rank = tuple[float, float, int]
 
 
 class KeptGpus(NamedTuple):
@@ -54,6 +55,8 @@ class OrderRule(NamedTuple):
     """A policy's rule for serving the tenant with the least received over deserved first.
 
     - `by_quota`: deserved is the quota itself, eq. (16), else min(demand, quota), eq. (8).
+    - `is_tied`: tenants without quota tie after all others, else they are served by the GPU-time
+      that they received.
     - `work_conserving`: if a job does not fit, its tenant stays in the round; else the tenant
       leaves the round (line 17).
     - `spread`: gangs that fit on one node may be spread over several.
@@ -64,6 +67,7 @@ class OrderRule(NamedTuple):
     """
 
     by_quota: bool = False
+    is_tied: bool = False
     work_conserving: bool = True
     spread: bool = False
     passed_since: Mapping[int, int] = {}
@@ -373,7 +377,7 @@ class _Order:
                 alloc, fair = windowed(rows[tenant], at_us, by_quota=self._rule.by_quota)
                 quota = rows[tenant].quota
             unseen = self._withdrawn.get((tenant, gpu_type), 0) * self._snapshot.lease_us
-            sums[tenant] = _ClaimSums(alloc, fair, quota, unseen)
+            sums[tenant] = _ClaimSums(alloc, fair, quota, unseen, self._rule.is_tied)
         return sums
 
 
@@ -401,10 +405,11 @@ class _ClaimSums:
     `unseen` is the GPU-time that withdrawn picks added from an unknown moment on.
     """
 
-    __slots__ = ("alloc", "fair", "quota", "unseen")
+    __slots__ = ("alloc", "fair", "is_tied", "quota", "unseen")
 
-    def __init__(self, alloc: int, fair: int, quota: int, unseen: int) -> None:
+    def __init__(self, alloc: int, fair: int, quota: int, unseen: int, is_tied: bool) -> None:
         self.alloc, self.fair, self.quota, self.unseen = alloc, fair, quota, unseen
+        self.is_tied = is_tied
 
     def take(self, gpu_us: int) -> None:
         self.alloc += gpu_us
@@ -420,10 +425,12 @@ class _ClaimSums:
         """Return the sort key of a claim; the claim with the lowest key is served first.
 
         A claim that deserves nothing comes first if it received no GPU-time, and otherwise last, by
-        quota.
+        quota. Claims without quota follow, by GPU-time.
         """
         if self.fair:
-            return alloc / self.fair, 0.0
+            return alloc / self.fair, 0.0, 0
         if not alloc:
-            return 0.0, 0.0
-        return float("inf"), alloc / self.quota if self.quota else float("inf")
+            return 0.0, 0.0, 0
+        if self.quota:
+            return inf, alloc / self.quota, 0
+        return inf, inf, 0 if self.is_tied else alloc

@@ -22,10 +22,18 @@ from evenshare_core.domain.ids import Each, Fields, IdKind, Row
 from evenshare_core.domain.snapshot import ClaimService
 from evenshare_core.fairness.gpu_time import ClaimSums, deserved, received
 from evenshare_core.policies.evenshare.promises import PROMISE_IDS
+from evenshare_core.policies.evenshare.restarts import RESTART_IDS
 
 MEMORY_IDS = Fields(
-    {"mark": None, "claims": Each(Row((IdKind.TENANT,))), "promises": Each(PROMISE_IDS)}
+    {
+        "mark": None,
+        "claims": Each(Row((IdKind.TENANT,))),
+        "promises": Each(PROMISE_IDS),
+        "restarts": Each(RESTART_IDS),
+    }
 )
+# The parts that a memory has only if they have rows.
+PARTS = ("promises", "restarts")
 
 MARKS = 64
 # exp(-1 / 64), rounded down to 32 fractional bits.
@@ -119,7 +127,7 @@ class DecayedSums:
         )
 
     def _load(self, memory: dict[str, Any]) -> None:
-        self._memory, self._seen = without_promises(memory), {}
+        self._memory, self._seen = without_parts(memory), {}
         self._mark = memory["mark"] if memory else -1
         claims = memory["claims"] if memory else ()
         self._rows = {(row[0], row[1]): DecayedClaim(*row) for row in claims}
@@ -176,13 +184,14 @@ class DecayedSums:
         )
 
 
-def with_promises(memory: dict[str, Any], rows: list[list[Any]]) -> dict[str, Any]:
-    """Return the memory with rows of promises; without rows, the memory itself."""
-    return {**memory, "promises": rows} if rows else memory
+def with_parts(memory: dict[str, Any], *rows: list[list[Any]]) -> dict[str, Any]:
+    """Return the memory with rows of the other parts; without rows, the memory itself."""
+    parts = {name: of_part for name, of_part in zip(PARTS, rows, strict=True) if of_part}
+    return {**memory, **parts} if parts else memory
 
 
-def without_promises(memory: dict[str, Any]) -> dict[str, Any]:
-    """Return the memory of the sums; without promises, the memory itself."""
-    if "promises" not in memory:
+def without_parts(memory: dict[str, Any]) -> dict[str, Any]:
+    """Return the memory of the sums; without other parts, the memory itself."""
+    if memory.keys().isdisjoint(PARTS):
         return memory
-    return {key: value for key, value in memory.items() if key != "promises"}
+    return {key: value for key, value in memory.items() if key not in PARTS}

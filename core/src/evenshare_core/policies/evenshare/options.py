@@ -1,5 +1,6 @@
 """Options of evenshare; rule numbers are those of `policy`."""
 
+from math import ceil
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -8,6 +9,8 @@ from evenshare_core.policies.options import UNIT, Options
 from evenshare_core.units import CREDIT_MICRO, ONE_MILLI, SECOND_US
 
 TIGHT_RUNTIME_S = 60
+# The time that a restart counts: snapshots have no measured restart times of all jobs.
+RESTART_US = 60 * SECOND_US
 
 
 class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -86,6 +89,17 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
             " than a node that is ahead of them; not with the tight preset."
         ),
     ] = True
+    restart_budget_percent: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            description="Maximum share of a job's time that restarts may cost if its leases end"
+            " before they expire, with promises; 0: no limit. A restart counts as"
+            f" {RESTART_US // SECOND_US} s. Ends for promised starts do not count.",
+            extra_json_schema={UNIT: "%"},
+        ),
+    ] = 2.0
     gangs_per_round: Annotated[
         int,
         Meta(
@@ -125,6 +139,12 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
     def late_credit_micro(self) -> int:
         """The credit per GPU-hour of a late promised start, in micro-credits; with 0, none."""
         return self.late_credit_milli * CREDIT_MICRO // ONE_MILLI if self.promises else 0
+
+    @property
+    def paid_us(self) -> int:
+        """The time that a job runs for each restart that the budget allows; 0 without a budget."""
+        percent = self.restart_budget_percent if self.promises else 0
+        return ceil(100 * RESTART_US / percent) if percent else 0
 
     @property
     def window_us(self) -> int:

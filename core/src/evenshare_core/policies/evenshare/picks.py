@@ -25,6 +25,7 @@ from evenshare_core.policies.evenshare.queues import (
     KindList,
     Kinds,
 )
+from evenshare_core.policies.evenshare.restarts import restart_rows
 from evenshare_core.policies.evenshare.room import RoomMaker
 from evenshare_core.policies.shared.admission import Refusal
 
@@ -61,6 +62,10 @@ class EvenPicks:
         if backfilling.is_possible:
             self._backfill(backfilling)
         return self.progress
+
+    def restarts(self) -> list[list[int]]:
+        """Return the counted early ends as rows of the policy's memory."""
+        return restart_rows(self.progress.restarts.ends, self._pool.sums.keys())
 
     def _leave_out(self, started: Collection[int]) -> None:
         """Take jobs that rule 4 has started out of the lists of waiting jobs."""

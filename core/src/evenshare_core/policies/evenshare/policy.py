@@ -72,7 +72,7 @@ from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.fairness.guarantee import OWED_PERCENT, Guarantee
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.placement.consolidated import free_capacity_by_type
-from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums, with_promises
+from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums, with_parts
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.progress import (
@@ -159,6 +159,8 @@ LONG_TERM_TEXT = (
     " served first."
 )
 
+OPTIONS_OF_4 = {"promises": False, "restart_budget_percent": 0}  # the defaults of version 4
+
 
 class Evenshare(Policy):
     name = "evenshare"
@@ -184,8 +186,8 @@ class Evenshare(Policy):
     options_type = EvenshareOptions
 
     def options_of(self, snapshot: Snapshot) -> EvenshareOptions:
-        """Return the options of a round; version 4 promised no starts unless an option said so."""
-        before = {"promises": False} if snapshot.policy_version == "4" else {}
+        """Return the options of a round; by default, version 4 had no promises and no budget."""
+        before = OPTIONS_OF_4 if snapshot.policy_version == "4" else {}
         return parse_options(EvenshareOptions, {**before, **snapshot.options})
 
     def decide(self, snapshot: Snapshot) -> Decision:
@@ -206,7 +208,7 @@ class Evenshare(Policy):
             renewals=tuple(renewals),
             ends=tuple(sorted([*ends, *progress.ends], key=lambda end: end.lease)),
             skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], picks, snapshot),
-            memory=with_promises(sums.memory, picks.promised.memory()),
+            memory=with_parts(sums.memory, picks.promised.memory(), picks.restarts()),
             preemptions=tuple(progress.preemptions),
         )
 
@@ -368,6 +370,7 @@ def _pool(
         admission=Admission.of(snapshot),
         round_us=snapshot.round_us,
         promises=read_promises(snapshot.memory),
+        memory=snapshot.memory,
         longest_waiting=lambda claim: _longest_waiting(waiting, claim),
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import End, Grant, Key, Preemption, Renew
@@ -24,6 +24,7 @@ from evenshare_core.policies.evenshare.queues import (
     Kinds,
     TenantStanding,
 )
+from evenshare_core.policies.evenshare.restarts import RestartBudget
 from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.session import NO_KEY
 
@@ -53,9 +54,9 @@ class RoundPool(NamedTuple):
     `queues`: the waiting jobs. `ended`: the jobs whose lease ended, each with the entry that
     `order` gives it. `standing` returns the standing of a claim. `running` returns the leases that
     continue. `gpus`: the schedulable GPUs of each node. `is_waiting` returns whether a queued job
-    still waits; None if all do. `promises`: those of the last round. `longest_waiting` yields
-    (since when, job) for a claim's waiting jobs, the longest waiting first. `may_be_overfull`: some
-    nodes may have fewer GPUs than their leases hold.
+    still waits; None if all do. `promises`: those of the last round, from the policy's `memory`.
+    `longest_waiting` yields (since when, job) for a claim's waiting jobs, the longest waiting
+    first. `may_be_overfull`: some nodes may have fewer GPUs than their leases hold.
     """
 
     at_us: int
@@ -73,6 +74,7 @@ class RoundPool(NamedTuple):
     admission: Admission
     round_us: int
     promises: Sequence[StartPromise]
+    memory: Mapping[str, Any]
     longest_waiting: Callable[[ClaimKey], Iterable[tuple[int, int]]]
     is_waiting: Callable[[int], bool] | None = None
     may_be_overfull: bool = True
@@ -121,6 +123,7 @@ class RoundProgress:
         self.standings = Standings(pool.standing)
         self.free_by_type, self.admission = pool.free_by_type, pool.admission
         self.entries: dict[int, PickEntry] = {}
+        self.restarts = RestartBudget(pool.memory, pool.sums, pool.at_us, options.paid_us)
         self._order = 0
 
     @property
@@ -184,6 +187,8 @@ class RoundProgress:
         entry.state = PickState.PREEMPTING
         row = Preemption(lease.id, lease.job, lease.tenant, rule, job.id, job.tenant, numbers)
         entry.preemptions = (*entry.preemptions, row)
+        if rule is not PreemptionRule.PROMISE:
+            self.restarts.count(lease.job)
         if _why(rule) is EndReason.PREEMPTED:
             self.standings[lease.tenant, lease.gpu_type].kept -= lease.gpus
 

@@ -1,13 +1,14 @@
 """The time until which no round grants anything, after a round that granted nothing.
 
 This assumes that nothing happens: no job is submitted, ends or is cancelled, no lease expires, and
-no node changes. Without estimates, a round's grants then depend on time in five ways:
+no node changes. Without estimates, a round's grants then depend on time in six ways:
 
 | what depends on time | when it may change the grants |
 |---|---|
 | the decayed sums | at the next mark; between marks they are linear |
 | rule 4 (a) | when a tenant whose job it would serve starts to be owed GPU-time |
 | preemptible and movable jobs | when a lease has run for the minimum runtime |
+| the restart budget | when a job has run long enough to pay for a restart |
 | rule 4 (b) | when a job becomes long, so that its lease may end for a new job |
 | rule 6 | when a job becomes long, or a gang comes before it after a long wait |
 
@@ -151,7 +152,7 @@ def _until_victims(
         row = pool.sums[lease.job]
         if row.held != gpus:
             return at_us
-        instant_us = _preemptible_from(lease, least_us)
+        instant_us = max(_preemptible_from(lease, least_us), progress.restarts.pays_from(lease))
         if gangs:
             claim = claims[row.tenant, row.gpu_type]
             overtaken_us = overtaken_from(

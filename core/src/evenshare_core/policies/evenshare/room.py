@@ -12,6 +12,7 @@ from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
 from evenshare_core.policies.evenshare.gangs import GangRoom
+from evenshare_core.policies.evenshare.options import RESTART_US
 from evenshare_core.policies.evenshare.progress import NOTE_OF, RoundProgress
 from evenshare_core.policies.evenshare.queues import LONG_GPU_US, EvenCandidate, remaining_us
 from evenshare_core.policies.shared.preemption import (
@@ -23,11 +24,6 @@ from evenshare_core.policies.shared.preemption import (
     overfull_nodes,
     preemptible,
 )
-from evenshare_core.units import SECOND_US
-
-# Rule 4 (b) with estimates: a lease may end if its job needs more than twice the new job's need
-# plus this restart time.
-RESTART_US = 60 * SECOND_US
 
 
 class RoomMaker:
@@ -284,6 +280,8 @@ class RoomMaker:
         indices: dict[str, LeaseIndex] = {}
         for lease in preemptible(running, pool.at_us, self._options.min_runtime_us):
             if lease.job not in pool.jobs or lease.job in spared or lease.placement[0][0] in over:
+                continue
+            if not self._progress.restarts.may_pay(lease):
                 continue
             index = indices.get(lease.gpu_type)
             if index is None:

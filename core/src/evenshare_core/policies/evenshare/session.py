@@ -7,7 +7,7 @@ from typing import Any
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.evenshare.calm import Calm, calm_of
-from evenshare_core.policies.evenshare.memory import DecayedSums, with_promises
+from evenshare_core.policies.evenshare.memory import DecayedSums, with_parts
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.progress import RoundPool
@@ -26,6 +26,7 @@ from evenshare_core.policies.evenshare.queues import (
     waits_since,
 )
 from evenshare_core.policies.evenshare.quiet import stays_until
+from evenshare_core.policies.evenshare.restarts import read_restarts, restart_rows
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
 from evenshare_core.policies.shared.terms import ends_of
 
@@ -59,19 +60,20 @@ class IncrementalEvenshare:
         claims = () if is_still else view.sums.claims.values()
         memory = self._sums.memory if view.memory is self._memory else view.memory
         self._sums.begin(memory, claims, view.at_us, view.round_us)
-        rows = view.memory.get("promises", [])
-        answer = None if rows else uncontested(view, self._sums.memory)
+        rows, restarts = view.memory.get("promises", []), self._restarts(view)
+        memory = with_parts(self._sums.memory, rows, restarts)
+        answer = None if rows else uncontested(view, memory)
         if answer is not None:
             self._memory = answer.memory
             self._last = self._calm = None
             return answer
         if self._calm is not None and view.is_still and self._calm.only_renews(view):
-            self._memory = with_promises(self._sums.memory, rows)
+            self._memory = memory
             return SessionDecision((), view.due, (), self._memory)
         picks = EvenPicks(self._pool(view, read_promises(view.memory)), self._options)
         progress = picks.run()
         self._last = (picks, view)
-        self._memory = with_promises(self._sums.memory, picks.promised.memory())
+        self._memory = with_parts(self._sums.memory, picks.promised.memory(), picks.restarts())
         grants, renewals = progress.stay(view.due, picks.promised.rows.values())
         self._given = [grant.job for grant in grants]
         renewed = {renewal.lease for renewal in renewals}
@@ -147,11 +149,17 @@ class IncrementalEvenshare:
             admission=view.admission(),
             round_us=view.round_us,
             promises=promises,
+            memory=view.memory,
             longest_waiting=lambda claim: self._longest_waiting(view, claim),
             is_waiting=view.waiting.__contains__,
             may_be_overfull=view.is_limited,
             explains=False,
         )
+
+    def _restarts(self, view: KeptRound) -> list[list[int]]:
+        """Return the counted early ends of the jobs that have not ended, as rows of the memory."""
+        rows = read_restarts(view.memory) if self._options.paid_us else {}
+        return restart_rows(rows, view.sums.jobs.keys()) if rows else []
 
     def _note_waits(self, view: KeptRound) -> None:
         """Insert jobs that started to wait into the lists by waiting time."""

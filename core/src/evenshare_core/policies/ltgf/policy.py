@@ -24,7 +24,8 @@ Departures, each with its test in tests/papers/test_ltgf.py or test_ltgf_propert
   (`TestFastImplementation`). Line 17 applies if the option is off.
 - A tenant with FairTime = 0 sorts as rho = 0 until it has received or been charged GPU-time. After
   that it comes after all others, by GPU-time over quota. Else a tenant without quota would
-  always be first (`TestUndefinedRho`). Jobs with FairTime = 0 sort in the same way, by GPU-time
+  always be first (`TestUndefinedRho`). Tenants without quota follow, the one with the least
+  GPU-time first (`TestWithoutQuota`). Jobs with FairTime = 0 sort in the same way, by GPU-time
   over weight.
 - The first job of the tenant with the lowest rho may be skipped for longer than K leases. Nodes are
   then held back for this job until it fits (`TestBigGangReservation`).
@@ -63,7 +64,12 @@ from evenshare_core.policies.ltgf.picks import (
     select,
     skips,
 )
-from evenshare_core.policies.ltgf.queues import TenantClaim, claims, kept_claims
+from evenshare_core.policies.ltgf.queues import (
+    TIED_VERSION,
+    TenantClaim,
+    claims,
+    kept_claims,
+)
 from evenshare_core.policies.ltgf.quiet import CalmQueues, EmptyRound, calm_queues, stays_until
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Private, Traits
@@ -85,7 +91,9 @@ from evenshare_core.policies.shared.terms import ends_of, expired_ends
 
 class Ltgf(Policy):
     name = "ltgf"
-    version = "4"
+    # version 5: tenants without quota are served by the GPU-time that they received
+    version = "5"
+    earlier_versions = frozenset({TIED_VERSION})
     title = "Long-term GPU-time fairness"
     promise = "Over time, each tenant receives its fair share of GPU-time."
     suits = "Tenants with quotas whose jobs should run until their leases end."
@@ -161,6 +169,7 @@ class Ltgf(Policy):
         after = Reservations.load(replace(snapshot, memory=decision.memory), 1)
         return OrderRule(
             by_quota=options.deserves_quota,
+            is_tied=snapshot.policy_version == TIED_VERSION,
             work_conserving=options.work_conserving,
             spread=options.spread,
             passed_since=before.passed_since,

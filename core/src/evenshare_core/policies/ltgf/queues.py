@@ -42,6 +42,8 @@ class LtgfCandidate(msgspec.Struct, frozen=True, gc=False):
 
 
 _RANK = attrgetter("rank")
+Rank = tuple[float, float, int]  # the rank of a claim
+TIED_VERSION = "4"  # the policy's version in which claims without quota tied
 # (job, sums, lease): a candidate before it is ranked
 Waiting = tuple[Job, JobService, Lease | None]
 
@@ -49,8 +51,8 @@ Waiting = tuple[Job, JobService, Lease | None]
 class TenantClaim:
     """A tenant's claim on one GPU type in this round: its sums and its queue."""
 
-    __slots__ = ("_sums", "alloc", "classes", "fair", "gpu_type", "next", "queue", "quota",
-                 "tenant")  # fmt: skip # a table
+    __slots__ = ("_sums", "alloc", "classes", "fair", "gpu_type", "is_tied", "next", "queue",
+                 "quota", "tenant")  # fmt: skip # a table
 
     def __init__(
         self, row: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False
@@ -65,6 +67,7 @@ class TenantClaim:
         self.alloc, self.fair = windowed(row, at_us, by_quota=by_quota)  # line 2 of Algorithm 1
         self.classes: Classes = {}
         self._sums = row if isinstance(row, ClaimSums) else None
+        self.is_tied = False  # whether GPU-time received without quota does not count
         self.queue: list[LtgfCandidate] = []
         self.next = 0
 
@@ -72,19 +75,21 @@ class TenantClaim:
         """Return rho by (12), or None if the tenant deserves nothing yet."""
         return rho_of(self.alloc, self.fair)
 
-    def rank(self) -> tuple[float, float]:
+    def rank(self) -> Rank:
         """Return the rank by rho; the lowest is served first.
 
         A claim whose rho is undefined is first until it receives GPU-time. After that it is last,
-        by GPU-time over quota.
+        by GPU-time over quota. Claims without quota follow, by GPU-time.
         """
         if self.fair:
-            return self.alloc / self.fair, 0.0
+            return self.alloc / self.fair, 0.0, 0
         if not self.alloc:
-            return 0.0, 0.0
-        return inf, self.alloc / self.quota if self.quota else inf
+            return 0.0, 0.0, 0
+        if self.quota:
+            return inf, self.alloc / self.quota, 0
+        return inf, inf, 0 if self.is_tied else self.alloc
 
-    def entry(self, index: int) -> tuple[float, float, int, int, int]:
+    def entry(self, index: int) -> tuple[float, float, int, int, int, int]:
         """Return the claim's heap entry.
 
         On a tie, the claim whose next job was submitted earlier is first.
@@ -133,6 +138,8 @@ def claims(snapshot: Snapshot, options: LtgfOptions) -> list[TenantClaim]:
     for key, of_claim in classes.items():
         by_key[key].classes = of_claim
     queue_up(_candidates(snapshot), by_key, at_us, options, capacity_by_type(snapshot.nodes))
+    for claim in by_key.values():
+        claim.is_tied = snapshot.policy_version == TIED_VERSION
     return [by_key[key] for key in sorted(by_key)]
 
 
