@@ -367,6 +367,7 @@ def _pool(
         round_us=snapshot.round_us,
         promises=read_promises(snapshot.memory),
         longest_waiting=lambda claim: _longest_waiting(waiting, claim),
+        spares_owed=snapshot.policy_version != "4",
     )
 
 

@@ -55,7 +55,8 @@ class RoundPool(NamedTuple):
     continue. `gpus`: the schedulable GPUs of each node. `is_waiting` returns whether a queued job
     still waits; None if all do. `promises`: those of the last round. `longest_waiting` yields
     (since when, job) for a claim's waiting jobs, the longest waiting first. `may_be_overfull`: some
-    nodes may have fewer GPUs than their leases hold.
+    nodes may have fewer GPUs than their leases hold. `spares_owed`: promises take the GPUs of
+    tenants with a higher key first.
     """
 
     at_us: int
@@ -77,6 +78,7 @@ class RoundPool(NamedTuple):
     is_waiting: Callable[[int], bool] | None = None
     may_be_overfull: bool = True
     explains: bool = True
+    spares_owed: bool = True
 
 
 class Standings(dict[ClaimKey, TenantStanding]):
