@@ -232,7 +232,7 @@ def most_missing_s(case: Case, start: dict[int, Sums]) -> float:
 class TestEqualGangs:
     @pytest.mark.parametrize(("seeds", "run_s"), [((0, 3), RUN_S)])
     def test_give_whole_share(self, seeds: tuple[int, ...], run_s: int) -> None:
-        """What a waiting tenant lacks does not grow with time."""
+        """The GPU-time that a waiting tenant lacks does not grow with time."""
         deserved_s, most_s = 0.0, 0.0
         for seed in seeds:
             case, start = equal_gangs(seed), dict[int, Sums]()
