@@ -452,5 +452,7 @@ class TestEarlierVersion:
         assert POLICY.options_of(before).promises
         assert POLICY.options_of(made).paid_us
         assert not POLICY.options_of(before).paid_us
+        assert not POLICY.decides_again(before)
+        assert POLICY.decides_again(replace(before, options={}))
         assert POLICY.decides_as("4")
         assert not POLICY.decides_as("3")

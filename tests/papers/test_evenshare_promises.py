@@ -71,6 +71,21 @@ def promise(number: int, gpus: int, in_s: int, **parts: Part) -> Promise:
 class TestNewPromise:
     """Rule 4 (d)."""
 
+    @pytest.mark.parametrize(
+        ("version", "nodes", "node", "due_s"),
+        [("5", (1, 2), 2, 300), ("5", (1,), 1, 100), ("4", (1, 2), 1, 100)],
+    )
+    def test_spares_leases_of_tenants_that_are_owed_as_much(
+        self, version: str, nodes: tuple[int, ...], node: int, due_s: int
+    ) -> None:
+        """The lease of its own tenant ends first, but counts last; not so in version 4."""
+        leases = [until(running(2, 1, 8), 100), until(running(3, 2, 8, tenant=2), 300)]
+        jobs = [job(1, 8), job(2, 8), job(3, 8, tenant=2)]
+        made = round_of(jobs[: 1 + len(nodes)], leases[: len(nodes)], nodes=dict.fromkeys(nodes, 8))
+        row = promised(decide_round(replace(made, policy_version=version)))[1]
+        assert row.placement == ((node, 8),)
+        assert row.due_us == AT_US + due_s * SECOND_US
+
     def test_counts_free_gpus_now_and_leases_at_their_expiry(self) -> None:
         """Job 3 expires after 200 s; job 4, which is on the node too, is not needed."""
         leases = [

@@ -275,7 +275,7 @@ def early_ends(view: RoundView) -> Iterator[str]:
         pinning = [
             promise
             for promise in view.before.values()
-            if any(lease.id in part.pins for part in promise.parts)
+            if any(lease.id in part.pins for part in promise.parts) and not view.lost_node(promise)
         ]
         if row.rule in WITHOUT_PROMISES:
             left = view.waiting.keys() - view.grants.keys()

@@ -13,6 +13,18 @@ from typing import NamedTuple
 from evenshare_core.domain.cluster import Placement
 from tests.simulation.promise_round import Promise
 
+# The first two are those that an adversary once found in a prototype.
+FAULTS = {
+    "rest_at_due": "a pinned lease's other GPUs count at T of the promise that pins it",
+    "inherited_twice": "two promises behind a dropped one inherit the same GPUs",
+    "renewed_whole": "a pinned lease is renewed for a whole term",
+    "lent_whole": "a job on held GPUs gets a whole term",
+    "head_first": "the job with the least GPU-time is the candidate, not the longest waiting one",
+    "pinned_twice": "a lease's GPUs may be pinned by several promises",
+    "held_shown": "held GPUs are not hidden from other jobs",
+    "over_quota": "a tenant's promises may exceed its quota",
+}
+
 
 @dataclass
 class DraftPart:

@@ -5,14 +5,13 @@ rules are as simple as possible. Jobs of the owed tenant with the least key come
 with the least GPU-time. No lease ends before its expiry, no job moves, and nothing is fast. The
 pool has one GPU type, no notice and no limits.
 
-Each of `FAULTS` can be planted. The first two are those that an adversary once found in a
-prototype.
+Each of `promise_draft.FAULTS` can be planted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Decision, End, Grant, Key, Renew, Skip, TermLength
@@ -39,17 +38,6 @@ from tests.simulation.promise_draft import (
     part_of,
 )
 from tests.simulation.promise_round import promises_of
-
-FAULTS = {
-    "rest_at_due": "a pinned lease's other GPUs count at T of the promise that pins it",
-    "inherited_twice": "two promises behind a dropped one inherit the same GPUs",
-    "renewed_whole": "a pinned lease is renewed for a whole term",
-    "lent_whole": "a job on held GPUs gets a whole term",
-    "head_first": "the job with the least GPU-time is the candidate, not the longest waiting one",
-    "pinned_twice": "a lease's GPUs may be pinned by several promises",
-    "held_shown": "held GPUs are not hidden from other jobs",
-    "over_quota": "a tenant's promises may exceed its quota",
-}
 
 
 class RoundDraft:
@@ -205,29 +193,41 @@ class RoundDraft:
         return own + job.gpus <= max(self.claims[job.tenant].quota, job.gpus)
 
     def _promise(self, job: Job) -> None:
-        """Promise the earliest place, or start the job if it is free now."""
-        left, chosen = job.gpus, list[Offer]()
-        rest = {node: size for node, size in self.sizes.items() if size}
-        while left:
-            wanted = {node: left for node, size in rest.items() if size >= left} or rest
-            offers = [self._offer(node, gpus) for node, gpus in wanted.items()]
-            best = min(offer for offer in offers if offer is not None)
-            chosen.append(best)
-            left -= wanted[best.node]
-            del rest[best.node]
+        """Promise the earliest place, or start the job if it is free now; see `_offers`."""
+        most = self.key(job.tenant)
+        spared = {row.tenant for row in self.claims.values() if self.key(row.tenant) <= most}
+        chosen = self._offers(job, spared) or self._offers(job)
         due_us = max(offer.due_us for offer in chosen)
-        draft = Draft(job.id, job.gpus, due_us, self.at_us, {})
-        for offer in chosen:
-            draft.parts[offer.node] = part_of(offer)
+        parts = {offer.node: part_of(offer) for offer in chosen}
+        draft = Draft(job.id, job.gpus, due_us, self.at_us, parts)
         if due_us > self.at_us:
             self.drafts.append(draft)
             return
         self._end(one.lease for offer in chosen for one in offer.sources if one.lease)
         self._grant(job, draft.placement)
 
-    def _offer(self, node: int, gpus: int) -> Offer | None:
+    def _offers(self, job: Job, spared: Collection[int] = ()) -> list[Offer]:
+        """Return the best offers, without GPUs that are promised, or leased to `spared` tenants."""
+        left, chosen = job.gpus, list[Offer]()
+        rest = {node: size for node, size in self.sizes.items() if size}
+        while left:
+            wanted = {node: left for node, size in rest.items() if size >= left} or rest
+            offers = [self._offer(node, gpus, spared) for node, gpus in wanted.items()]
+            best = min((offer for offer in offers if offer is not None), default=None)
+            if best is None:
+                return []
+            chosen.append(best)
+            left -= wanted[best.node]
+            del rest[best.node]
+        return chosen
+
+    def _offer(self, node: int, gpus: int, spared: Collection[int]) -> Offer | None:
         """Return a node's offer, of promised GPUs only if the others do not suffice."""
         free = list(self._unpromised(node))
+        if spared:
+            kept = {key for key, lease in self.leases.items() if lease.tenant in spared}
+            left = [one for one in free if not one.job and one.lease not in kept]
+            return offer_of(node, gpus, left, self.at_us)
         return offer_of(node, gpus, free, self.at_us) or offer_of(
             node, gpus, [*free, *self._promised(node)], self.at_us
         )

@@ -163,6 +163,15 @@ GOOD: dict[str, dict[str, Any]] = {
         "nodes": {**SIZES, 1: 0},
         "sizes": SIZES,
     },
+    "node is lost, and a lease on the other node ends": {
+        "before": [LARGE],
+        "after": [],
+        "jobs": [*JOBS, job(6, 12)],
+        "leases": LEASES[1:],
+        "nodes": {**SIZES, 1: 0},
+        "sizes": SIZES,
+        **ended_for(12, 3, PreemptionRule.PAYS),
+    },
 }
 
 

@@ -87,7 +87,7 @@ def replay_stored_round(round_: Round, follower: Follower | None = None) -> Repl
         policy = policy_named(snapshot.policy)
     except UnknownPolicyError as error:
         raise MissingPolicyError(str(error)) from None
-    same = policy.decides_as(snapshot.policy_version)
+    same = policy.decides_again(snapshot)
     again = sha256_hex(canonical_bytes(decide_round(snapshot)))
     return Replay(
         round_.snapshot_sha256,

@@ -122,8 +122,12 @@ class Policy(ABC):
     promised: frozenset[Property] = frozenset()
 
     def decides_as(self, version: str) -> bool:
-        """Return whether rounds of this version of the policy are decided to the same bytes."""
+        """Return whether this version's rounds are decided to the same bytes, or nearly all are."""
         return version == self.version or version in self.earlier_versions
+
+    def decides_again(self, snapshot: Snapshot) -> bool:
+        """Return whether this round, of any version, is decided to the same bytes."""
+        return self.decides_as(snapshot.policy_version)
 
     def options_of(self, snapshot: Snapshot) -> Options:
         """Return the options of a round, with the defaults of the version that decided it.

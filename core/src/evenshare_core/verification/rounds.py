@@ -349,7 +349,7 @@ def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) ->
     policy = registry.policy(snapshot.policy)
     there, _, solver_there = snapshot.policy_version.partition(_SOLVED_BY)
     here, _, solver_here = policy.version.partition(_SOLVED_BY)
-    if here != there and not policy.decides_as(snapshot.policy_version):
+    if here != there and not policy.decides_again(snapshot):
         others[snapshot.policy] = f"{there} there, {here} here"
     elif solver_here != solver_there:
         others["highspy"] = f"{solver_there} there, {solver_here} here"

@@ -190,6 +190,11 @@ class Evenshare(Policy):
         before = OPTIONS_OF_4 if snapshot.policy_version == "4" else {}
         return parse_options(EvenshareOptions, {**before, **snapshot.options})
 
+    def decides_again(self, snapshot: Snapshot) -> bool:
+        """Return whether a round gives the same bytes; promises of version 4 had other places."""
+        has_old_places = snapshot.policy_version == "4" and self.options_of(snapshot).promises
+        return super().decides_again(snapshot) and not has_old_places
+
     def decide(self, snapshot: Snapshot) -> Decision:
         options = self.options_of(snapshot)
         sums = DecayedSums(options.window_us)

@@ -2,7 +2,8 @@
 
 Per node, GPUs become available now, at the expiry of a lease, or one lease after an older promise.
 Leases and free GPUs count only as far as no promise counts them. GPUs of older promises count only
-if a node has too few others.
+if a node has too few others. Leases of tenants that are owed as much as the job's tenant, or more,
+count only if no node has enough others.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -33,11 +34,29 @@ class PromisedPlace(NamedTuple):
     parts: dict[int, PromisedPart]
 
 
-def best_place(gpus: int, nodes: Mapping[int, NodeSources]) -> PromisedPlace | None:
+def best_place(
+    gpus: int, nodes: Mapping[int, NodeSources], last: Collection[int] = ()
+) -> PromisedPlace | None:
     """Return the place with the least time, then the least waste, then the lowest node id.
 
+    GPUs of older promises, and of the leases of jobs in `last`, count only if there is no other
+    place. Return None if the nodes have too few GPUs.
+    """
+    if last:
+        others = {
+            node: NodeSources(row.size, [one for one in row.own if one[2] not in last], [])
+            for node, row in nodes.items()
+        }
+        place = _best_place(gpus, others)
+        if place is not None:
+            return place
+    return _best_place(gpus, nodes)
+
+
+def _best_place(gpus: int, nodes: Mapping[int, NodeSources]) -> PromisedPlace | None:
+    """Return the best place.
+
     A gang that is larger than every node takes whole nodes one by one, and the rest on one more.
-    Return None if the nodes have too few GPUs.
     """
     due_us, waste, parts = 0, 0, dict[int, PromisedPart]()
     left = gpus

@@ -11,7 +11,8 @@ c. *Hide.* Rules 1 to 3 do not see held GPUs. Rules 4 (b) and 5 end no pinned le
 d. *Make.* Tenants whose key is below 1 follow, the lowest key first. The candidate of a tenant is
    the job that has waited longest since its submission or its last lease. It waited in the round
    before. It starts now if it fits. If not, it is promised the place that is free first
-   (`promise_places`), unless the promised GPUs of its tenant would exceed max(Q, d).
+   (`promise_places`), unless the promised GPUs of its tenant would exceed max(Q, d). Leases of
+   tenants with the same key or a lower one count only if the others do not suffice.
 
 e. *Backfill.* After all other rules, waiting jobs use held GPUs in the order of rule 2, if the
    promise is due after the minimum runtime. They become pins. For a promised job it must be due
@@ -35,6 +36,8 @@ from evenshare_core.policies.evenshare.promises import (
     StartPromise,
     bequeath,
     gpus_on,
+    kept_gpus,
+    owed_as_much,
     pinned_gpus,
     promise_rows,
     settle,
@@ -210,8 +213,9 @@ class PromisedStarts:
         """
         progress, pool = self._progress, self._pool
         job, free = pool.jobs[row.job], progress.free_by_type[row.gpu_type]
+        others = [other for other in self.rows.values() if other is not row]
         missing = {
-            node: part.gpus - free.available.free[node] + self._kept_for_others(row, node)
+            node: part.gpus - free.available.free[node] + kept_gpus(others, node, self._due)
             for node, part in row.parts.items()
         }
         victims = self._victims(row, missing)
@@ -303,16 +307,6 @@ class PromisedStarts:
                 left = {node: left[node] + gives[pin][node] for node in left}
         return [self._leases[pin] for pin in victims]
 
-    def _kept_for_others(self, row: StartPromise, node: int) -> int:
-        """Return the free GPUs, and those of due leases, that other promises keep on a node."""
-        parts = [
-            other.parts[node]
-            for other in self.rows.values()
-            if other is not row and node in other.parts
-        ]
-        due = sum(gpus for part in parts for pin, gpus in part.pins.items() if pin in self._due)
-        return due + sum(part.held for part in parts)
-
     def _may_end(self, leases: list[Lease]) -> bool:
         """Return whether the round may end these leases, and has not ended one of them yet."""
         at_us, least_us = self._pool.at_us, self._progress.options.min_runtime_us
@@ -380,7 +374,9 @@ class PromisedStarts:
             progress.give(job, gpu_type, placement, PROMISED)
             self.started.add(job.id)
             return
-        place = best_place(job.gpus, self._sources(free))
+        leases = [*self._leases.values(), *self._due.values()]
+        last = self.started | owed_as_much(claim, leases, self._key)
+        place = best_place(job.gpus, self._sources(free), last)
         self.is_open = True  # the tenant's next job may follow, or the place is free again
         if place is not None:
             row = StartPromise(job.id, gpu_type, job.gpus, place.due_us, pool.at_us, place.parts)

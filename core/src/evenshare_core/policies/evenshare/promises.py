@@ -10,7 +10,7 @@ The sum of the three does not change until the promise ends, so the GPUs are fre
 Promises are part of the policy's memory, as plain JSON rows.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -128,6 +128,23 @@ def settle(promises: Iterable[StartPromise], pool: PoolState) -> dict[int, Start
 def gpus_on(lease: Lease | None, node: int) -> int:
     """Return the GPUs of a lease on a node, or 0 if there is no lease."""
     return 0 if lease is None else sum(gpus for name, gpus in lease.placement if name == node)
+
+
+def kept_gpus(rows: Iterable[StartPromise], node: int, due: Container[int]) -> int:
+    """Return the GPUs that promises keep on a node: free ones, and those of jobs in `due`."""
+    parts = [row.parts[node] for row in rows if node in row.parts]
+    pinned = sum(gpus for part in parts for job, gpus in part.pins.items() if job in due)
+    return pinned + sum(part.held for part in parts)
+
+
+def owed_as_much(
+    claim: tuple[int, str], leases: Iterable[Lease], key: Callable[[tuple[int, str]], float]
+) -> set[int]:
+    """Return the jobs of tenants with the same `key` as a claim or a lower one, by their leases."""
+    here = [lease for lease in leases if lease.gpu_type == claim[1]]
+    keys = {tenant: key((tenant, claim[1])) for tenant in {lease.tenant for lease in here}}
+    most = key(claim)
+    return {lease.job for lease in here if keys[lease.tenant] <= most}
 
 
 def pinned_gpus(rows: Iterable[StartPromise]) -> dict[tuple[int, int], int]:
