@@ -22,6 +22,7 @@ from portal.common.starts import start_text
 from portal.common.submit_links import submit_links
 from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge
 from portal.overview.text.deadlines import dated_context
+from portal.overview.text.others import others_context
 from portal.overview.text.week import DAYS, week_context
 from scheduling.engine.executors.base import executor_traits
 from scheduling.selectors.deadlines.planned_jobs import list_dated_jobs
@@ -32,6 +33,7 @@ from scheduling.selectors.pools.lines import PoolFacts, pool_names_of_tenant, po
 from scheduling.selectors.pools.throughput import tenant_throughput
 from scheduling.selectors.rounds.histories import claim_history
 from scheduling.selectors.tenants import dashboard as read
+from scheduling.selectors.tenants.others_shares import SharesCompared, compare_shares
 from scheduling.selectors.tenants.pools import pool_uses
 from scheduling.selectors.tenants.week import read_served_days
 from scheduling.selectors.visibility import read_visibility
@@ -64,6 +66,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             )
             context["budget"] = budget_notice(tenant.pk, pool.book, clock.now.pool_at)
             context |= _week(tenant, pool, clock.now.pool_at)
+            context |= others_context(_compared(tenant, board, pool))
         starts_url = reverse("starts", args=[pool.name])
         context |= board_context(board)
         context |= submit_links(access(request), tenant, pool.name)
@@ -89,6 +92,13 @@ def _week(tenant: Tenant, pool: PoolFacts, at: datetime) -> dict[str, Any]:
     simulates = executor_traits(pool.executor).simulates
     cost = read_tenant_cost(pool.id, tenant.pk, since=since, simulates=simulates)
     return week_context(read_served_days(pool.id, tenant.pk, since=since, at=at), cost)
+
+
+def _compared(tenant: Tenant, board: Board, pool: PoolFacts) -> SharesCompared | None:
+    """Return the tenant's throughput with other shares, if the policy gives shares of GPU types."""
+    if board.last is None or not board.moments or not traits(pool.policy).trades_types:
+        return None
+    return compare_shares(pool.id, board.last.number, tenant.pk, board.visibility)
 
 
 def _jobs_url(tenant: Tenant, pool: str, state: str = "") -> str:
