@@ -68,5 +68,5 @@ class TestTexts:
 
     def test_trades_change_work_by_percent(self) -> None:
         context = others_context(SharesCompared(1, (), QuotaWork(10.0, 12.5)))
-        assert context["traded_gain"] == 25
+        assert context["traded_title"] == "Trades make its quota do 25.0 % more work"
         assert others_context(None)["traded"] is None

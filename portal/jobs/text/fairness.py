@@ -7,7 +7,7 @@ from evenshare_core.fairness.rho import standing
 from portal.charts.figures import gpu_hours, plural, ratio, thousands
 from portal.charts.notes import LineItem
 from portal.common.clocks import Clocks
-from portal.jobs.text.losses import WorkLoss
+from portal.jobs.text.losses import SIMULATED, WorkLoss
 from scheduling.models import Job
 from scheduling.selectors.jobs.fairness import JobRho
 from scheduling.selectors.jobs.preemption_costs import TAKEN, PreemptionCost
@@ -36,7 +36,7 @@ def fairness_context(
         "cost": cost if cost.preemptions or cost.moves else None,
         "cost_title": _cost_title(cost),
         "cost_lines": _cost_lines(job, cost, lost),
-        "restart_why": "" if cost.restart_gpu_s is not None else _why_unknown(job),
+        "restart_text": _restart_text(job, cost),
     }
 
 
@@ -70,7 +70,7 @@ def _cost_lines(job: Job, cost: PreemptionCost, losses: Iterable[WorkLoss]) -> t
     lost = "" if cost.restart_gpu_s is None else f"{gpu_hours(cost.restart_gpu_s, 2)} GPU-h"
     return (
         LineItem("with notice, before the expiry", thousands(cost.early)),
-        LineItem("starts after that", thousands(cost.restarts)),
+        LineItem("restarts", thousands(cost.restarts)),
         LineItem("lost in restarts", lost or NOT_KNOWN),
         LineItem(*_work_lost(job, cost, losses)),
     )
@@ -89,7 +89,12 @@ def _work_lost(job: Job, cost: PreemptionCost, losses: Iterable[WorkLoss]) -> tu
     return label, f"{gpu_hours(sum(known) * job.gpus, 2)} GPU-h"
 
 
-def _why_unknown(job: Job) -> str:
+def _restart_text(job: Job, cost: PreemptionCost) -> str:
+    """Return how the GPU-time of restarts is computed, or why it is not known."""
+    if cost.work_lost_gpu_s is not None:
+        return f"{SIMULATED}, and resumes at once."
+    if cost.restart_gpu_s is not None:
+        return "Lost in restarts: the measured time to suspend and resume, on all its GPUs."
     if job.profile_id is None:
         return "The job has no job type, so its time to resume is not measured."
     return "No job of its type has reported a resumption yet."

@@ -28,6 +28,7 @@ class WorkLoss(NamedTuple):
 
 
 NO_LOSS = WorkLoss("", None)
+SIMULATED = "A simulated job loses no work"
 
 
 class _Resumed(NamedTuple):
@@ -46,7 +47,7 @@ def work_losses(story: JobStory) -> dict[int, WorkLoss]:
     job = story.job
     cut = {hold.lease.pk for hold in preempted(story)}
     if executor_traits(job.pool.executor).simulates:
-        return dict.fromkeys(cut, WorkLoss("A simulated job loses no work", 0.0))
+        return dict.fromkeys(cut, WorkLoss(SIMULATED, 0.0))
     started = [hold for hold in story.holds if hold.lease.started_at is not None]
     pairs = [pair for pair in pairwise(started) if pair[0].lease.pk in cut][-LOOKED_UP:]
     # A lease between two preemptions belongs to both; read its output once.

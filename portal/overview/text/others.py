@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from evenshare_core.fairness.others_shares import QuotaWork
 from portal.charts.figures import thousands
 from portal.charts.tenants import TenantBadge
 from portal.common.tenant_badges import badge_of
@@ -39,8 +40,17 @@ def others_context(compared: SharesCompared | None) -> dict[str, Any]:
         "others_title": _title(rows),
         "others_round": compared.number if compared else None,
         "traded": work,
-        "traded_gain": 100 * (work.traded / work.without - 1) if work and work.without else None,
+        "traded_title": _traded_title(work) if work else "",
     }
+
+
+def _traded_title(work: QuotaWork) -> str:
+    """Return "Trades make its quota do 4.6 % more work"."""
+    if not work.without:
+        return "Trades give it quota that its jobs can use"
+    percent = round(100 * (work.traded / work.without - 1), 1)
+    more = "more" if percent >= 0 else "less"
+    return f"Trades make its quota do {thousands(abs(percent), 1)} % {more} work"
 
 
 def _row(one: JobTypeShares) -> OwnRow:

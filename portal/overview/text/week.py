@@ -36,7 +36,8 @@ def week_context(days: Mapping[date, ServedJobs], cost: PreemptionCost) -> dict[
 
 def _title(sums: ServedJobs) -> str:
     """Return "45 jobs ended in the last 7 days, 2 of them with a sharing loss"."""
-    ended = f"{plural(sums.jobs, 'job')} ended in the last {DAYS} days"
+    jobs = plural(sums.jobs, "job") if sums.jobs else "No job"
+    ended = f"{jobs} ended in the last {DAYS} days"
     if sums.due:
         return f"{ended}, {sums.missed} of {plural(sums.due, 'deadline')} missed"
     if sums.compared:
