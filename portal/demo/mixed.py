@@ -1,4 +1,6 @@
-"""The demo's third pool, `mixed`: three GPU generations; some jobs gain much from the newest.
+"""The demo's pools `mixed` and `trades`: some jobs gain much from the newest of three GPU types.
+
+Both have the same GPUs, tenants and trace. In `trades`, tenants exchange GPU types (Gandiva_fair).
 
 GPU numbers have the proportions of the cluster of Gandiva_fair 5.4 (64 K80, 24 P100, 12 V100),
 halved. The models' speeds are published ones (portal/demo/data/README.md).
@@ -18,13 +20,12 @@ from scheduling.services.pool_creation import open_pool
 from tenants.models import Tenant
 from tenants.services.tenants import create_tenant, quotas_from_weights
 
-NAME = "mixed"
 BEGIN = datetime(2020, 4, 27, 8, tzinfo=UTC)
 SCALE, ROUND_S = 60, 10
 # The papers give only ratios, so an iteration is defined as one second of work on the slowest type.
 ITERATION_US = SECOND_US
-# Policies in order of preference; the pool uses the first one that is installed.
-PREFERRED = ("oef", "ltgf")
+# Policies in order of preference, by pool, which uses the first one that is installed.
+PREFERRED = {"mixed": ("oef", "ltgf"), "trades": ("gandiva_fair", "ltgf")}
 
 
 class DemoGpuType(NamedTuple):
@@ -44,19 +45,19 @@ GPU_TYPES = (
 )
 
 
-def seed_mixed() -> bool:
-    """Make the pool `mixed`, shared by five tenants of the demo; return whether it was made."""
+def seed_mixed(name: str) -> bool:
+    """Make a pool of `PREFERRED`, shared by five tenants; return whether it was made."""
     slugs = [f"vc-{team.tenant}" for team in TEAMS]
     tenants = {row.slug: row for row in Tenant.objects.filter(slug__in=slugs)}
-    if Pool.objects.filter(name=NAME).exists() or len(tenants) != len(slugs):
+    if Pool.objects.filter(name=name).exists() or len(tenants) != len(slugs):
         return False
     Book.objects.get_or_create(
-        slug=NAME, defaults={"currency": "mixed credit", "clock_domain": Book.ClockDomain.SCALED}
+        slug=name, defaults={"currency": f"{name} credit", "clock_domain": Book.ClockDomain.SCALED}
     )
     pool = Pool.objects.create(
-        name=NAME,
-        book=NAME,
-        policy=next(name for name in PREFERRED if name in POLICIES),
+        name=name,
+        book=name,
+        policy=next(one for one in PREFERRED[name] if one in POLICIES),
         round_s=ROUND_S,
         lease_s=1800,
         # Under policies that serve tenants in turns, a turn may last only one round.
@@ -72,7 +73,7 @@ def seed_mixed() -> bool:
             name=tenant.name,
             initials=tenant.initials,
             swatch=tenant.swatch,
-            book=NAME,
+            book=name,
         )
         weights[tenant.pk] = team.quota
         _profiles(pool, tenant, team.models)

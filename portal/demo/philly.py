@@ -10,6 +10,7 @@ from portal.demo.data import DATA
 from portal.demo.deadlines import seed_deadlines
 from portal.demo.local import seed_local
 from portal.demo.market import revoke_when_due, seed_market
+from portal.demo.mixed import PREFERRED as MIXED
 from portal.demo.mixed import seed_mixed
 from portal.demo.names import readable_name
 from portal.demo.slurm_pool import seed_slurm, submit_when_due
@@ -77,7 +78,7 @@ def _seed_others() -> bool:
     return any(
         [
             seed_local(),
-            seed_mixed(),
+            *map(seed_mixed, MIXED),
             seed_market(),
             seed_deadlines(),
             seed_slurm(settings.DEMO_SLURM_CONF),

@@ -9,6 +9,7 @@ from scheduling.api import (
     answers,
     bundles,
     chain,
+    fairness,
     jobs,
     losses,
     nodes,
@@ -30,7 +31,7 @@ register_converter(api.Anything, "anything")
 # Modules of views, which declare their URLs.
 VIEWS = addressed(
     [
-        *(answers, bundles, chain, jobs, losses, nodes, overdue, pools, profiles, quotas),
+        *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
         *(rounds, sharing, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),

@@ -20,6 +20,7 @@ from evenshare_core.fairness.certificate import plain
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.engine.answers import write_answers
 from scheduling.engine.clock import wall_now
+from scheduling.engine.ended import write_ended
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.grants import write_grants
@@ -89,6 +90,7 @@ def apply_round(plan: RoundPlan) -> Round:
         _write_reasons(write)
         write_plans(write)
         write_answers(write)
+        write_ended(write)
         write_reserved(write)
         _record_prices(write)
         round_ = _record_round(write, granted=granted, renewed=renewed, ended=ended)

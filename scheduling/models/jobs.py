@@ -117,6 +117,16 @@ class Job(models.Model):
     backoff_until = models.DateTimeField(
         null=True, blank=True, help_text="Earliest start of the job, in pool time."
     )
+    received_gpu_us = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        help_text="GPU-time held, in micro-GPU-seconds; null until a round has counted its end.",
+    )
+    deserved_gpu_us = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        help_text="Its part of the tenant's fair share until its end, in micro-GPU-seconds.",
+    )
     progress = models.JSONField(null=True, blank=True, help_text="Progress that the job reports.")
     profiling_s = models.PositiveIntegerField(
         default=0,

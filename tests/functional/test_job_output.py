@@ -12,7 +12,7 @@ import pytest
 from evenshare_core.domain.reasons import EndReason
 from portal.common.access import about
 from portal.jobs.text.failure import LINES, exit_meaning
-from portal.jobs.text.losses import HEAD_BYTES, TAIL_BYTES, loss_texts
+from portal.jobs.text.losses import HEAD_BYTES, TAIL_BYTES, work_losses
 from portal.jobs.text.output import LINE_CHARACTERS, TAIL_LINES, output_lines, reported
 from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
 from scheduling.models import Job, Lease
@@ -105,29 +105,32 @@ def story_of(place: Town, job: Job, *ends: EndReason) -> JobStory:
 
 class TestPreemptionLoss:
     @pytest.mark.parametrize(
-        ("first", "second", "said"),
+        ("first", "second", "loss"),
         [
             (
                 b"step 900 of 2474\nstep 1800 of 2474\n",
                 b"resumed at step 1763 of 2474\n",
-                "Resumed at step 1,763 of 2,474: about 12 s of work lost, 37 steps repeated",
+                (
+                    "Resumed at step 1,763 of 2,474: about 12 s of work lost, 37 steps repeated",
+                    pytest.approx(600 * 37 / 1800),
+                ),
             ),
             (
                 b"step 1800 of 2474\n",
                 b"resumed at step 1800 of 2474\n",
-                "Resumed at step 1,800 of 2,474: no work was lost",
+                ("Resumed at step 1,800 of 2,474: no work was lost", 0.0),
             ),
-            (b"\xff", b"resumed at step 5 of 9", "Resumed at step 5 of 9"),
-            (b"step 5 of 9", b"anything", ""),
-            (HOSTILE, HOSTILE, ""),
+            (b"\xff", b"resumed at step 5 of 9", ("Resumed at step 5 of 9", None)),
+            (b"step 5 of 9", b"anything", None),
+            (HOSTILE, HOSTILE, None),
         ],
     )
     def test_is_computed_from_outputs_of_both_leases(
-        self, place: Town, tmp_path: Path, first: bytes, second: bytes, said: str
+        self, place: Town, tmp_path: Path, first: bytes, second: bytes, loss: Any
     ) -> None:
         job = wrote(place, tmp_path, second, job=wrote(place, tmp_path, first), lease=2)
         story = story_of(place, job, EndReason.NOT_RENEWED, EndReason.FINISHED)
-        assert loss_texts(story) == ({1: said} if said else {})
+        assert work_losses(story) == ({1: loss} if loss else {})
 
     def test_reads_each_output_of_preempted_leases_once(
         self, place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,7 +146,7 @@ class TestPreemptionLoss:
 
         monkeypatch.setattr("portal.jobs.text.losses.read_log", read)
         ends = (EndReason.NOT_RENEWED, EndReason.DRAINED, EndReason.FAILED, EndReason.FINISHED)
-        assert list(loss_texts(story_of(place, job, *ends))) == [1, 2]
+        assert list(work_losses(story_of(place, job, *ends))) == [1, 2]
         heads = [(lease, 0, HEAD_BYTES) for lease in (1, 2, 3)]
         assert sorted(asked) == sorted([*heads, *((n, -TAIL_BYTES, TAIL_BYTES) for n in (1, 2))])
 

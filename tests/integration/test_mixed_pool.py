@@ -19,7 +19,7 @@ from portal.demo.mixed import BEGIN, GPU_TYPES
 from portal.demo.mixed_trace import COLUMNS, CYCLE_H, TEAMS, mixed_rows
 from portal.demo.philly import seed_demo
 from scheduling.engine.rounds import RoundOutcome
-from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, TraceFeed
+from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Profile, Round, TraceFeed
 from scheduling.requests.pools import LENGTHS
 from scheduling.selectors.pools.throughput import read_throughput
 from scheduling.selectors.rounds.replay import replay_stored_round
@@ -121,6 +121,16 @@ class TestDemoFeed:
         # Jobs that arrive now must not get times from before the pause of the trace.
         assert late.exists()
         assert all(job.submitted_at >= lab.at - timedelta(seconds=ROUND_S) for job in late)
+
+
+class TestTradesPool:
+    @pytest.mark.skipif("gandiva_fair" not in POLICIES, reason="it needs the policy gandiva_fair")
+    def test_trades_within_minutes(self, pool: Pool) -> None:
+        trades = Pool.objects.get(name="trades")
+        assert trades.policy == "gandiva_fair"
+        lab_of(trades).rounds(2, every_s=ROUND_S)
+        assert LeaseEvent.objects.filter(pool=trades, kind="traded").exists()
+        assert not LeaseEvent.objects.filter(pool=pool, kind="traded").exists()
 
 
 class TestMeasuring:

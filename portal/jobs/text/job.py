@@ -19,6 +19,7 @@ from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segmen
 from portal.common.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
 from scheduling.selectors.jobs.phases import STARTING, phase_of
+from scheduling.selectors.jobs.preemption_costs import EARLY, TAKEN
 from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import ReasonText, rule_text, wait_kind, why
 from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
@@ -34,18 +35,10 @@ STATE_BADGES: dict[str, StateBadge] = {
     State.CANCELLED: StateBadge("ended", "Cancelled"),
 }
 IN_QUARANTINE = StateBadge("waiting", "In quarantine")
-# Ends of a lease that the job did not cause.
-ASKED_BACK = frozenset(
-    {
-        *("preempted", "moved", "not_renewed", "node_lost", "drained", "price_above_max"),
-        *("price_above_value", "budget", "lost"),
-    }
-)
-
-# Ends before the lease's expiry, with notice.
-EARLY = frozenset({"preempted", "moved"})
 # Ends that do not count as preemptions, each with its label.
 NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back"}
+# Ends of a lease that the job did not cause.
+ASKED_BACK = frozenset({*TAKEN, *NO_PREEMPTION})
 
 WORDED_CUTS = 3
 

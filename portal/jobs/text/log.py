@@ -19,6 +19,7 @@ from portal.common.clocks import Clocks
 from portal.common.preemptions import notice_text, numbers_note
 from portal.jobs.text.charges import PLACES
 from portal.jobs.text.job import ASKED_BACK, NO_PREEMPTION, moves_of, where
+from portal.jobs.text.losses import NO_LOSS, WorkLoss
 from scheduling.models import Lease, LeaseEvent, Pool
 from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import ReasonText, ending_text, rule_text
@@ -56,15 +57,15 @@ class LogLine:
 def job_log(
     story: JobStory,
     clocks: Clocks,
-    losses: Mapping[int, str] = MappingProxyType({}),
+    losses: Mapping[int, WorkLoss] = MappingProxyType({}),
     early: Mapping[int, PreemptionRow] = MappingProxyType({}),
     made_way: Sequence[PreemptionRow] = (),
 ) -> list[LogLine]:
     """Return the lines, newest first; equal renewals are one line.
 
-    `losses`: the costs of ends of leases, by lease (`portal.jobs.text.losses.loss_texts`). `early`:
-    preemptions before the expiry, by lease (`preemptions_among`). `made_way`: such preemptions for
-    this job, oldest first (`preemptions_for`).
+    `losses`: the costs of ends of leases, by lease (`portal.jobs.text.losses.work_losses`).
+    `early`: preemptions before the expiry, by lease (`preemptions_among`). `made_way`: such
+    preemptions for this job, oldest first (`preemptions_for`).
     """
     holds = {hold.lease.pk: hold for hold in story.holds}
     moves = moves_of(story)
@@ -96,7 +97,7 @@ def job_log(
             moves.get(key),
             key in arrived,
             later.get(key),
-            losses.get(key, ""),
+            losses.get(key, NO_LOSS).text,
             early.get(key),
             _length_text(story.job.pool, hold, event.term),
         )

@@ -20,6 +20,17 @@ HEAD_BYTES, TAIL_BYTES = 4096, 16384
 LOOKED_UP = 4  # number of preemptions whose outputs are read, newest first
 
 
+class WorkLoss(NamedTuple):
+    """The cost of a preemption: a text, and the seconds of repeated work; None if unknown."""
+
+    text: str
+    lost_s: float | None
+
+
+NO_LOSS = WorkLoss("", None)
+SIMULATED = "A simulated job loses no work"
+
+
 class _Resumed(NamedTuple):
     """The first step in a lease's output, and the total."""
 
@@ -27,7 +38,7 @@ class _Resumed(NamedTuple):
     total: int
 
 
-def loss_texts(story: JobStory) -> dict[int, str]:
+def work_losses(story: JobStory) -> dict[int, WorkLoss]:
     """Return the cost of preemptions, by the lease that ended.
 
     A simulated job loses no work. For other jobs, only the last few preemptions have a cost. The
@@ -36,33 +47,34 @@ def loss_texts(story: JobStory) -> dict[int, str]:
     job = story.job
     cut = {hold.lease.pk for hold in preempted(story)}
     if executor_traits(job.pool.executor).simulates:
-        return dict.fromkeys(cut, "A simulated job loses no work")
+        return dict.fromkeys(cut, WorkLoss(SIMULATED, 0.0))
     started = [hold for hold in story.holds if hold.lease.started_at is not None]
     pairs = [pair for pair in pairwise(started) if pair[0].lease.pk in cut][-LOOKED_UP:]
     # A lease between two preemptions belongs to both; read its output once.
     looked_up = {hold.lease.pk: hold for pair in pairs for hold in pair}
     begins = {pk: _resumed(job, hold) for pk, hold in looked_up.items()}
-    texts = {}
+    losses = {}
     for before, after in pairs:
         begin = begins[after.lease.pk]
         if begin is not None:
-            texts[before.lease.pk] = _lost(job, before, begins[before.lease.pk], begin)
-    return texts
+            losses[before.lease.pk] = _lost(job, before, begins[before.lease.pk], begin)
+    return losses
 
 
-def _lost(job: Job, hold: LeaseView, began: _Resumed | None, after: _Resumed) -> str:
+def _lost(job: Job, hold: LeaseView, began: _Resumed | None, after: _Resumed) -> WorkLoss:
     of = f" of {thousands(after.total)}" if after.total else ""
     text = f"Resumed at step {thousands(after.step)}{of}"
     last = _last_step(job, hold)
     if last is None or hold.lease.ended_at is None or hold.lease.started_at is None:
-        return text
+        return WorkLoss(text, None)
     again = last - after.step
     if again <= 0:
-        return f"{text}: no work was lost"
+        return WorkLoss(f"{text}: no work was lost", 0.0)
     done = last - (began.step if began else 0)
     held_s = (hold.lease.ended_at - hold.lease.started_at).total_seconds()
     lost_s = held_s * again / done if done > 0 else held_s
-    return f"{text}: about {duration(round(lost_s))} of work lost, {plural(again, 'step')} repeated"
+    lost = f"about {duration(round(lost_s))} of work lost, {plural(again, 'step')} repeated"
+    return WorkLoss(f"{text}: {lost}", lost_s)
 
 
 def _resumed(job: Job, hold: LeaseView) -> _Resumed | None:

@@ -1,6 +1,7 @@
 """A tenant's jobs, and a job's page."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -25,20 +26,24 @@ from portal.jobs.text.charges import charge_rows
 from portal.jobs.text.deadline import deadline_context
 from portal.jobs.text.estimates import declared_apart, estimate_text
 from portal.jobs.text.failure import failure_context
+from portal.jobs.text.fairness import fairness_context
 from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
-from portal.jobs.text.losses import loss_texts
+from portal.jobs.text.losses import WorkLoss, work_losses
 from portal.jobs.text.metric import metric_context
 from portal.jobs.text.output import output_context
 from portal.jobs.text.start import queues_text, start_context
 from portal.jobs.text.usage import usage_context
+from scheduling.engine.executors.base import executor_traits
 from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineStory
 from scheduling.selectors.deadlines.plans import read_plan
 from scheduling.selectors.jobs import tenant_jobs as read
 from scheduling.selectors.jobs.estimates import read_estimate
+from scheduling.selectors.jobs.fairness import read_job_rho
 from scheduling.selectors.jobs.lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.jobs.phases import phase_named
+from scheduling.selectors.jobs.preemption_costs import read_job_cost
 from scheduling.selectors.jobs.preemptions import preemptions_among, preemptions_for
 from scheduling.selectors.jobs.queue_order import (
     QueueKey,
@@ -237,7 +242,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     shown = rows[-CHARGE_ROWS:]
     leases = [hold.lease for hold in story.holds]
     early = preemptions_among(story.events, leases, visibility)
-    log = job_log(story, clock, loss_texts(story), early, preemptions_for(job, visibility))
+    losses = work_losses(story)
+    log = job_log(story, clock, losses, early, preemptions_for(job, visibility))
     context = job_context(story, clock, posted, early)
     estimate = read_estimate(job) if job.is_active else None
     context |= {
@@ -271,6 +277,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **answer_context(story, clock),
         **metric_context(job),
         **usage_context(job, leases, clock),
+        **_fairness_context(story, losses, clock),
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):
@@ -279,6 +286,14 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         order = read_queue_order(pool.id)
         context |= {"queued": start_context(job.pk, order, start, clock, calibration_url)}
     return context
+
+
+def _fairness_context(
+    story: read.JobStory, losses: Mapping[int, WorkLoss], clock: Clocks
+) -> dict[str, Any]:
+    job = story.job
+    cost = read_job_cost(job, simulates=executor_traits(job.pool.executor).simulates)
+    return fairness_context(story, read_job_rho(job), cost, losses, clock)
 
 
 def _plan_context(job: Job, clock: Clocks) -> dict[str, Any]:

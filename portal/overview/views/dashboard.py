@@ -1,5 +1,6 @@
 """A tenant's dashboard: quota, use, fair share, credits, the queue with reasons, and jobs."""
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,14 +22,20 @@ from portal.common.starts import start_text
 from portal.common.submit_links import submit_links
 from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge
 from portal.overview.text.deadlines import dated_context
+from portal.overview.text.others import others_context
+from portal.overview.text.week import DAYS, week_context
+from scheduling.engine.executors.base import executor_traits
 from scheduling.selectors.deadlines.planned_jobs import list_dated_jobs
+from scheduling.selectors.jobs.preemption_costs import read_tenant_cost
 from scheduling.selectors.jobs.start_estimates import first_start
 from scheduling.selectors.pools.executors import silent_pools
 from scheduling.selectors.pools.lines import PoolFacts, pool_names_of_tenant, pools_named
 from scheduling.selectors.pools.throughput import tenant_throughput
 from scheduling.selectors.rounds.histories import claim_history
 from scheduling.selectors.tenants import dashboard as read
+from scheduling.selectors.tenants.others_shares import SharesCompared, compare_shares
 from scheduling.selectors.tenants.pools import pool_uses
+from scheduling.selectors.tenants.week import read_served_days
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
@@ -58,6 +65,8 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
                 pool.id, tenant.pk, at=clock.now.pool_at, limit=DATED
             )
             context["budget"] = budget_notice(tenant.pk, pool.book, clock.now.pool_at)
+            context |= _week(tenant, pool, clock.now.pool_at)
+            context |= others_context(_compared(tenant, board, pool))
         starts_url = reverse("starts", args=[pool.name])
         context |= board_context(board)
         context |= submit_links(access(request), tenant, pool.name)
@@ -75,6 +84,21 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             " renews it or gives the GPUs to tenants further below their fair share.",
         }
     return render(request, "overview/dashboard.html", context)
+
+
+def _week(tenant: Tenant, pool: PoolFacts, at: datetime) -> dict[str, Any]:
+    """Return the tenant's ended jobs and preemptions in the days up to `at`."""
+    since = at - DAYS * DAY
+    simulates = executor_traits(pool.executor).simulates
+    cost = read_tenant_cost(pool.id, tenant.pk, since=since, simulates=simulates)
+    return week_context(read_served_days(pool.id, tenant.pk, since=since, at=at), cost)
+
+
+def _compared(tenant: Tenant, board: Board, pool: PoolFacts) -> SharesCompared | None:
+    """Return the tenant's throughput with other shares, if the policy gives shares of GPU types."""
+    if board.last is None or not board.moments or not traits(pool.policy).trades_types:
+        return None
+    return compare_shares(pool.id, board.last.number, tenant.pk, board.visibility)
 
 
 def _jobs_url(tenant: Tenant, pool: str, state: str = "") -> str:

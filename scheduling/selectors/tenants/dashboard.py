@@ -155,7 +155,7 @@ def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]
     row = round_.filter(pool_id=pool_id, number=number).first()
     if row is None:
         return []
-    own = [skip for skip in _skips(_Kept(row)) if skip.tenant == tenant_id]
+    own = [skip for skip in _skips(DecidedRound(row)) if skip.tenant == tenant_id]
     is_too_large = any(skip.reason == Reason.TOO_LARGE for skip in own)
     sizes = read_sizes([pool_id])[pool_id] if is_too_large else {}
     waiting = [
@@ -173,7 +173,7 @@ def _why(skip: SkipTotals, sizes: Sizes) -> ReasonText:
     return why_too_large(skip.numbers["needed"], named & set(sizes), sizes, skip.numbers)
 
 
-class _Kept:
+class DecidedRound:
     """A round as a cache key: equal if the bytes of the decision are equal."""
 
     def __init__(self, round_: Round) -> None:
@@ -184,7 +184,8 @@ class _Kept:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, _Kept) and self.round.decision_sha256 == other.round.decision_sha256
+            isinstance(other, DecidedRound)
+            and self.round.decision_sha256 == other.round.decision_sha256
         )
 
 
@@ -199,7 +200,7 @@ class SkipTotals(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _skips(kept: _Kept) -> tuple[SkipTotals, ...]:
+def _skips(kept: DecidedRound) -> tuple[SkipTotals, ...]:
     """Return the skips of a decision, without their lists of jobs.
 
     It is cached because every open dashboard requests the same round, and decoding a round with

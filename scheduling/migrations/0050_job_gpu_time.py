@@ -1,0 +1,30 @@
+"""Add the GPU-time that a job received and deserved until its end; unknown for earlier ends."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = (("scheduling", "0049_unread_columns"),)
+
+    operations = (
+        migrations.AddField(
+            "job",
+            "received_gpu_us",
+            models.PositiveBigIntegerField(
+                null=True,
+                blank=True,
+                help_text="GPU-time held, in micro-GPU-seconds; null until a round has counted its"
+                " end.",
+            ),
+        ),
+        migrations.AddField(
+            "job",
+            "deserved_gpu_us",
+            models.PositiveBigIntegerField(
+                null=True,
+                blank=True,
+                help_text="Its part of the tenant's fair share until its end, in"
+                " micro-GPU-seconds.",
+            ),
+        ),
+    )

@@ -1,0 +1,134 @@
+"""A tenant's ended jobs by day of pool time: slowdown, sharing loss, and deadlines with points.
+
+Slowdown is the time from submission to end over the time on GPUs. A job has a sharing loss if its
+rho at its end was below `LOSS_BELOW`. Simulations (docs/metrics.md) use work instead of time on
+GPUs: cold starts do not count as received.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import date, datetime
+
+from django.db.models import Q
+
+from evenshare_core.simulation.figures import LOSS_BELOW
+from scheduling.models import Job
+from scheduling.selectors.deadlines.answers import DeadlineStanding, read_standings
+from scheduling.selectors.deadlines.instants import deadline_steps_of
+from tenants.sql import fetch_rows
+
+# The maximum numbers of jobs that are read, the newest ends and the newest jobs with deadlines.
+ENDED_MAX, DATED_MAX = 2000, 500
+
+
+@dataclass(slots=True)
+class ServedJobs:
+    """Sums over jobs that ended in a period.
+
+    `jobs` ran and ended, and `slowdowns` is the sum of their slowdowns. `compared` of them have a
+    rho, which is below `LOSS_BELOW` for `losses`. `due` jobs met or missed their deadlines:
+    `missed` all, for `points` of at most `most` (millionths of a point).
+    """
+
+    jobs: int = 0
+    slowdowns: float = 0.0
+    compared: int = 0
+    losses: int = 0
+    due: int = 0
+    missed: int = 0
+    points: int = 0
+    most: int = 0
+
+    def add(self, other: "ServedJobs") -> None:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+    @property
+    def slowdown(self) -> float | None:
+        """The mean slowdown; None without jobs."""
+        return self.slowdowns / self.jobs if self.jobs else None
+
+    @property
+    def loss_share(self) -> float | None:
+        """The share of jobs with a sharing loss; None if no job has a rho."""
+        return self.losses / self.compared if self.compared else None
+
+    @property
+    def miss_share(self) -> float | None:
+        """The share of missed deadlines; None if no deadline was due."""
+        return self.missed / self.due if self.due else None
+
+    @property
+    def reward_share(self) -> float | None:
+        """Points over the most points possible; None if no deadline was due."""
+        return self.points / self.most if self.most else None
+
+
+_ENDED = """
+SELECT (e.ended_at AT TIME ZONE 'UTC')::date, count(*),
+       sum(extract(epoch FROM e.ended_at - e.submitted_at) / h.held_s)::float,
+       count(*) FILTER (WHERE e.deserved_gpu_us > 0),
+       count(*) FILTER (WHERE e.deserved_gpu_us > 0
+                        AND e.received_gpu_us < %(below)s * e.deserved_gpu_us)
+FROM (
+    SELECT id, submitted_at, ended_at, received_gpu_us, deserved_gpu_us FROM scheduling_job
+    WHERE pool_id = %(pool)s AND tenant_id = %(tenant)s AND ended_at >= %(since)s
+          AND state IN ('succeeded', 'failed') AND profiling_s = 0
+    ORDER BY ended_at DESC LIMIT %(limit)s
+) e
+CROSS JOIN LATERAL (
+    SELECT extract(epoch FROM sum(ended_at - started_at)) AS held_s FROM scheduling_lease
+    WHERE job_id = e.id AND started_at IS NOT NULL AND ended_at IS NOT NULL
+) h
+WHERE h.held_s > 0
+GROUP BY 1
+"""
+
+
+def read_served_days(
+    pool_id: int, tenant_id: int, *, since: datetime, at: datetime
+) -> dict[date, ServedJobs]:
+    """Return a tenant's ended jobs in a pool by day of pool time, oldest first, up to `at`.
+
+    Only the newest `ENDED_MAX` ends and `DATED_MAX` jobs with deadlines are read. At most three
+    queries.
+    """
+    days: dict[date, ServedJobs] = {}
+    given = {"pool": pool_id, "tenant": tenant_id, "since": since, "limit": ENDED_MAX}
+    for day, *sums in fetch_rows(_ENDED, {**given, "below": LOSS_BELOW}):
+        days[day] = ServedJobs(*sums)
+    for day, due in _deadlines(pool_id, tenant_id, since, at):
+        days.setdefault(day, ServedJobs()).add(due)
+    return dict(sorted(days.items()))
+
+
+def total(days: Iterable[ServedJobs]) -> ServedJobs:
+    """Return the sums over several days."""
+    all_days = ServedJobs()
+    for day in days:
+        all_days.add(day)
+    return all_days
+
+
+def _deadlines(
+    pool_id: int, tenant_id: int, since: datetime, at: datetime
+) -> Iterable[tuple[date, ServedJobs]]:
+    """Yield each job that met or missed its deadlines, with the day on which this was clear."""
+    over = Q(ended_at__gte=since) | Q(
+        state__in=Job.ACTIVE_STATES, deadline_at__gte=since, deadline_at__lt=at
+    )
+    jobs = Job.objects.filter(
+        over, pool_id=pool_id, tenant_id=tenant_id, deadline_at__isnull=False, profiling_s=0
+    ).exclude(state=Job.State.CANCELLED)
+    rows = list(jobs.order_by("-id")[:DATED_MAX])
+    stories = read_standings(rows, {pool_id: at})
+    for job in rows:
+        story = stories.get(job.pk)
+        if story is None:
+            continue
+        most = deadline_steps_of(job)[0].reward_micro
+        if story.standing is DeadlineStanding.MET and job.ended_at is not None:
+            points = story.reward_micro
+            yield job.ended_at.date(), ServedJobs(due=1, points=points, most=most)
+        elif story.standing is DeadlineStanding.MISSED and story.by >= since:
+            yield story.by.date(), ServedJobs(due=1, missed=1, most=most)
