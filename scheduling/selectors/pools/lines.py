@@ -24,7 +24,8 @@ SELECT p.id, p.name, p.policy, p.round_s, p.lease_s,
         FROM scheduling_node n JOIN scheduling_gputype t ON t.id = n.gpu_type_id
         WHERE n.pool_id = p.id),
        p.options::text, p.grace_s,
-       coalesce(r.summary->'reasons' ? 'promised', false)
+       coalesce(r.summary->'reasons' ? 'promised', false),
+       p.executor
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
 JOIN scheduling_poolfence f ON f.pool_id = p.id
@@ -64,6 +65,7 @@ class PoolFacts:
     options: str = "{}"
     grace_s: int = 0
     has_promises: bool = False
+    executor: str = ""
 
     @property
     def policy_options(self) -> Options | None:
