@@ -144,6 +144,9 @@ class Chronus(Policy):
     also_reads = frozenset({Private.DEADLINES, Private.ESTIMATES})
     options_type = ChronusOptions
 
+    def model_text(self, options: Options) -> str:  # noqa: ARG002 - always the same
+        return "Chronus: leases on whole cells with the largest reward of deadlines"
+
     def decide(self, snapshot: Snapshot) -> Decision:
         planned = LeasePlan(snapshot)
         picks = ChronusPicks(snapshot, planned)

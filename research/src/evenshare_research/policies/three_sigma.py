@@ -138,6 +138,9 @@ class ThreeSigma(Policy):
     also_reads = frozenset({Private.DEADLINES, Private.ESTIMATES})
     options_type = ThreeSigmaOptions
 
+    def model_text(self, options: Options) -> str:  # noqa: ARG002 - always the same
+        return "3Sigma: starts with the largest expected reward"
+
     def decide(self, snapshot: Snapshot) -> Decision:
         planned = _PlannedRound(snapshot)
         return replace(decide_in_order(snapshot, planned.rule), solve=planned.solve)

@@ -85,6 +85,9 @@ class UniSched(Policy):
         multiple = options.lease_multiple if isinstance(options, UniSchedOptions) else 1
         return HORIZON * multiple * lease_us
 
+    def model_text(self, options: Options) -> str:  # noqa: ARG002 - always the same
+        return "UniSched's Selector: leases with the largest reward of deadlines"
+
     def decide(self, snapshot: Snapshot) -> Decision:
         return _UniSchedRound(snapshot).decision()
 
