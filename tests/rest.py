@@ -75,6 +75,9 @@ TESTS = {
     "functional/test_cli.py": (
         "TestJobCommands::test_job_preempted_with_notice_produces_same_output",
     ),
+    "functional/test_example_policy.py": (
+        "TestLiveRound::test_is_verified_by_tenant_with_the_package",
+    ),
     "functional/test_verify_live.py": (
         "TestDatabaseOwner",
         "TestTenant::test_heads_of_two_tenants_agree",

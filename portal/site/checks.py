@@ -26,7 +26,7 @@ from django.db import DatabaseError, OperationalError, connections
 from evenshare_core.policies.registry import FAULTS
 from portal.embedded.folders import DEMO_KEY_MARK
 from portal.site.lanes import RESERVED
-from scheduling.engine.executors.base import executor_traits
+from scheduling.engine.executors.base import executor_faults, executor_traits
 
 KEY_LENGTH = 32
 # Second levels below which anyone may register a name in many countries: `.co.uk` is as wide as
@@ -81,9 +81,10 @@ def can_migrate(databases: Sequence[str] | None = None, **_: Any) -> list[Error]
 
 
 @register()
-def policies_load(**_: Any) -> list[CheckWarning]:
-    """Warn of policies in installed packages that cannot be used."""
-    return [CheckWarning(text, id="portal.W001") for text in FAULTS.values()]
+def packages_load(**_: Any) -> list[CheckWarning]:
+    """Warn of policies and executors in installed packages that cannot be used."""
+    faults = (*FAULTS.values(), *executor_faults())
+    return [CheckWarning(text, id="portal.W001") for text in faults]
 
 
 def settings_problems(having: Any) -> Iterator[str]:

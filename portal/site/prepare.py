@@ -38,7 +38,7 @@ def main() -> None:
     migrate()
     collect_static()
     after_migrate()
-    for line in pools_without_policy():
+    for line in pools_without_rounds():
         print(line)
     for line in (*demo_logins(), *cluster_steps()):
         print(LOGINS_MARK + line)
@@ -93,16 +93,16 @@ def collect_static() -> None:
     collect()
 
 
-def pools_without_policy() -> list[str]:
-    """Return the pools without rounds because no package provides their policy."""
-    from evenshare_core.policies.registry import missing_text
+def pools_without_rounds() -> list[str]:
+    """Return the pools whose policy or executor no package provides."""
+    from scheduling.engine.installed import missing_part
     from scheduling.models import Pool
 
-    pools = Pool.objects.using("owner").order_by("name").values_list("name", "policy")
+    pools = Pool.objects.using("owner").order_by("name").values_list("name", "policy", "executor")
     return [
         f"pool {name}: no round is decided: {why}"
-        for name, policy in pools
-        if (why := missing_text(policy))
+        for name, policy, executor in pools
+        if (why := missing_part(policy, executor))
     ]
 
 

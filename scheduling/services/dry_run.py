@@ -19,10 +19,11 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.utilities import stated_utility
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
 from evenshare_core.policies.policy import PricedStart
-from evenshare_core.policies.registry import POLICIES, missing_text
+from evenshare_core.policies.registry import POLICIES
 from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import Clocks, PoolNow
+from scheduling.engine.installed import missing_part
 from scheduling.models import Round
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.jobs.reasons import why, written
@@ -104,7 +105,7 @@ def dry_run_job(
     """
     began_s = timer()
     answer, request, offer = _dry_run(tenant, spec, now)
-    if offer is not None and (absent := missing_text(offer.policy)):
+    if offer is not None and (absent := missing_part(offer.policy, offer.executor)):
         return replace(answer, detail=f"No round of this pool is decided: {absent}.")
     if request is None or offer is None or not (looks_ahead or request.deadline):
         return answer

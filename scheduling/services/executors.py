@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from evenshare_core.domain.plurals import plural
-from scheduling.engine.executors.base import ExecutorTraits, executor_traits
+from scheduling.engine.executors.base import (
+    ExecutorTraits,
+    executor_traits,
+    missing_executor,
+)
 from scheduling.engine.executors.pool_options import FIELD, check_options
 from scheduling.models import ExecutorHealth, Lease, Pool
 from scheduling.selectors.operate.losses import name_of
@@ -95,11 +99,13 @@ def change_executor_options(
 
     Raises:
         InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: they
-            changed after the actor saw them.
+            changed after the actor saw them, or the executor is missing.
         PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
+        if missing := missing_executor(pool.executor):
+            raise invalid(FIELD, f"{missing}.", code=CONFLICT)
         traits, errors = executor_traits(pool.executor), FieldErrors()
         check_options(traits.options_type, options, errors)
         if not same_cluster:

@@ -127,6 +127,8 @@ class TestRoundPage:
         read_ = words(page)
         assert f"by policy oef {round_.policy_version}" in read_
         assert "Program solved by fast: optimal" in read_
+        assert "Program OEF (10): the largest total throughput without envy Program" in read_
+        assert "Solved, decided and checked in" in read_
         assert "Shares trade one GPU type for another" in read_
         assert "fair share now" not in read_
         assert "Tenant Quota Demand Fair share Own Borrows Holds" in read_

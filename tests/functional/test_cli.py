@@ -48,13 +48,14 @@ class Person:
     home: Path
     url: str
     running: list[subprocess.Popen[str]] = field(default_factory=list)
+    packages: tuple[Path, ...] = (ROOT / "client" / "src", ROOT / "core" / "src")
 
     def start(self, *words: str, given: str = "") -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "evenshare", *words],
             env={
                 "PATH": os.environ["PATH"],
-                "PYTHONPATH": f"{ROOT / 'client' / 'src'}:{ROOT / 'core' / 'src'}",
+                "PYTHONPATH": os.pathsep.join(map(str, self.packages)),
                 "HOME": str(self.home),
                 "EVENSHARE_URL": self.url,
             },

@@ -61,7 +61,7 @@ class TestRoundPage:
 class TestUpgradePreparation:
     def test_lists_pools_with_missing_policy(self, lab: Cluster) -> None:
         line = f"pool {lab.pool.name}: no round is decided: {WHY}"
-        assert line in prepare.pools_without_policy()
+        assert line in prepare.pools_without_rounds()
 
 
 class TestDryRun:

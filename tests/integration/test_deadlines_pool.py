@@ -126,6 +126,11 @@ class TestFourMinutesOfDemo:
         causes = {row.cause for _, _, decided in story for row in decided.answers}
         assert {"demand", "capacity"} <= causes
 
+    def test_solve_all_programs_by_ortools(self, story: Story) -> None:
+        solves = [decided.solve for _, _, decided in story if decided.solve is not None]
+        assert len(solves) > len(story) // 2
+        assert {solve.backend for solve in solves} == {"ortools"}
+
     def test_replay_byte_for_byte_with_sound_books(self, story: Story) -> None:
         for round_, _, _ in story:
             assert replay_stored_round(round_).same

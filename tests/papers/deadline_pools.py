@@ -9,6 +9,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.snapshot import SCHEMA_VERSION, Snapshot
 from evenshare_core.policies.base import decide_round, queue_order
+from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import REWARD_MICRO, SECOND_US
 from tests.unit.core.snapshots import job, snapshot
 
@@ -39,7 +40,10 @@ def asked(policy: str, *rows: tuple[int, int | None, tuple[int, ...]], **fields:
     )
     return snapshot(
         jobs, policy=policy, deadlines=deadlines,
-        **{"nodes": {1: 4}, "at_us": NOW_US, "schema": SCHEMA_VERSION, **fields},
+        **{
+            "nodes": {1: 4}, "at_us": NOW_US, "schema": SCHEMA_VERSION,
+            "policy_version": POLICIES[policy].version, **fields,
+        },
     )  # fmt: skip
 
 

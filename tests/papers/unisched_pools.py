@@ -16,6 +16,7 @@ from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.unisched.policy import POLICY as UNISCHED
 from evenshare_core.units import MINUTE_US, REWARD_MICRO
 from tests.unit.core.snapshots import AT_US, snapshot
 
@@ -41,7 +42,7 @@ def asked(
     fields: dict[str, Any] = {
         "nodes": {1: 8, 2: 8, 3: 8},
         "policy": "unisched",
-        "policy_version": "1",
+        "policy_version": UNISCHED.version,
         "schema": 8,
         "lease_us": SLOT,
         "round_us": MINUTE_US,

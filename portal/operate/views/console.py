@@ -12,11 +12,11 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from evenshare_core.policies.registry import missing_text
 from portal.charts.page import NavItem
 from portal.common.access import about, access, signed_in
 from portal.common.clocks import pool_now, shows_the_wall
 from portal.site.request_id import request_id_of
+from scheduling.engine.installed import missing_part
 from scheduling.models import Pool
 from scheduling.selectors.pools.lines import (
     PoolFacts,
@@ -141,7 +141,7 @@ def page(
     ]
     beneath, clock, missing = [], None, ""
     if isinstance(pool, PoolFacts):
-        missing = missing_text(pool.policy)
+        missing = missing_part(pool.policy, pool.executor)
         clock = pool_now(pool)
         beneath = [NavItem(k, text, reverse(to, args=[pool.name])) for k, text, to in POOL_PAGES]
     return render(
@@ -157,7 +157,7 @@ def page(
             "pool_nav": beneath,
             "pool_clock": clock if clock and not shows_the_wall(clock) else None,
             "pool_key": key,
-            "missing_policy": missing,
+            "missing_part": missing,
         },
         status=status,
     )

@@ -7,12 +7,13 @@ and `missing` handle failures.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
+from importlib.metadata import EntryPoint
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from django.conf import settings
 
+from evenshare_core.entry_points import EntryGroup
 from evenshare_core.estimation.evaluations import MetricPoint
 from scheduling.engine.executors.pool_options import NoOptions
 
@@ -127,7 +128,7 @@ class Report:
 class ExecutorTraits(NamedTuple):
     """Properties of an executor, so that other code need not know its name.
 
-    An unknown executor has the defaults. `simulates`: no process runs; a job lasts as long as it
+    A missing executor has the defaults. `simulates`: no process runs; a job lasts as long as it
     declares, and may come from a trace. `keeps_output`: the output of programs is in the portal's
     data folder. `reports_usage`: so is a record of the use of CPUs, memory and GPUs
     (docs/executors.md). `runs_as_portal`: jobs have the rights of the portal's user.
@@ -189,32 +190,50 @@ class Executor(Protocol):
         """Drop the records of ended processes, once their end is stored."""
 
 
+GROUP = EntryGroup("evenshare.executors", "executor", "the portal")
 # Executors are imported on use, because they need Django's tables and this module does not.
 EXECUTORS = {
-    "virtual": "scheduling.engine.executors.virtual:VirtualExecutor",
-    "local": "scheduling.engine.executors.local:LocalExecutor",
-    "slurm": "scheduling.engine.executors.slurm.executor:SlurmExecutor",
+    name: EntryPoint(name, f"scheduling.engine.executors.{value}", GROUP.name)
+    for name, value in (
+        ("virtual", "virtual:VirtualExecutor"),
+        ("local", "local:LocalExecutor"),
+        ("slurm", "slurm.executor:SlurmExecutor"),
+    )
 }
+# Reasons why executors that other packages declare are skipped, by name.
+FAULTS: dict[str, str]
+CALLS = ("launch", "stop", "extend", "list", "forget")
 
 
 def executor_for(name: str) -> Executor:
     """Return the executor of a pool by its name.
 
     Raises:
-        ExecutorError: the name is unknown, or the executor is not for production.
+        ExecutorError: the executor is missing, or not for production.
     """
-    if name not in EXECUTORS:
-        raise ExecutorError(
-            f"executor {name!r} is unknown; known executors are {', '.join(EXECUTORS)}"
-        )
-    if settings.PRODUCTION and executor_traits(name).runs_as_portal:
+    executor = _class_of(name)
+    if settings.PRODUCTION and executor.traits.runs_as_portal:
         raise ExecutorError(f"executor {name!r} runs jobs as the portal's user: not in production")
-    return _class_of(name)()
+    return executor()
+
+
+def missing_executor(name: str) -> str:
+    """Return why an executor is missing or does not load, or "" if it can be used."""
+    try:
+        _class_of(name)
+    except ExecutorError as error:
+        return str(error)
+    return ""
+
+
+def executor_faults() -> list[str]:
+    """Return why executors of other packages cannot be used; imports all executors."""
+    return [*FAULTS.values(), *filter(None, map(missing_executor, EXECUTORS))]
 
 
 def executor_traits(name: str) -> ExecutorTraits:
-    """Return the traits of a pool's executor; an unknown executor has the default traits."""
-    return _class_of(name).traits if name in EXECUTORS else ExecutorTraits()
+    """Return the traits of a pool's executor; a missing executor has the default traits."""
+    return ExecutorTraits() if missing_executor(name) else _class_of(name).traits
 
 
 def simulating_executors() -> list[str]:
@@ -223,9 +242,32 @@ def simulating_executors() -> list[str]:
 
 
 def _class_of(name: str) -> type[Executor]:
-    module, _, attribute = EXECUTORS[name].partition(":")
-    executor: type[Executor] = getattr(import_module(module), attribute)
+    """Return an executor's class. Faults are not cached: a file may be back at the next call.
+
+    Raises:
+        ExecutorError: no executor has this name, or its package is faulty.
+    """
+    entry = EXECUTORS.get(name)
+    if entry is None:
+        unknown = f"executor {name!r} is not installed; installed are {', '.join(EXECUTORS)}"
+        raise ExecutorError(FAULTS.get(name, unknown))
+    try:
+        return _load(entry)
+    except (Exception, SystemExit) as error:
+        raise ExecutorError(GROUP.not_loaded(entry, error)) from error
+
+
+def _load(entry: EntryPoint) -> type[Executor]:
+    executor: type[Executor] = entry.load()
+    if not isinstance(getattr(executor, "traits", None), ExecutorTraits):
+        raise TypeError(f"{entry.value} has no ExecutorTraits")
+    if lacks := [call for call in CALLS if not callable(getattr(executor, call, None))]:
+        raise TypeError(f"{entry.value} has no {', '.join(lacks)}")
     return executor
+
+
+_entries, FAULTS = GROUP.read(EXECUTORS.keys())
+EXECUTORS.update(_entries)
 
 
 def token_job(token: str) -> int:

@@ -12,6 +12,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.policies.job_reasons import Turns, group_numbers, turns_of
+from evenshare_core.policies.registry import model_text
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
 from scheduling.selectors.deadlines.round_answers import RoundAnswers, round_answers
@@ -75,7 +76,9 @@ class ShareSums:
 class RoundDecision(Answer, frozen=True):
     """The stored decision; sums, counts and `largest_free` include rows that you may not see.
 
-    `again`: whether its certificate is the same when computed again, see `certificate_same`.
+    `solve`: the solver's result, and `model`: its program. `has_ideals`: the program divides types
+    of GPUs. `again`: whether its certificate is the same when computed again, see
+    `certificate_same`.
     """
 
     grants: Hidden[tuple[PickRow, ...]]
@@ -96,6 +99,8 @@ class RoundDecision(Answer, frozen=True):
     smallest_gang: Hidden[int | None]
     size: Hidden[int]
     solve: Hidden[Solve | None]
+    model: Hidden[str]
+    has_ideals: Hidden[bool]
     again: Hidden[bool | None]
 
 
@@ -231,6 +236,8 @@ class _RowReader:
             smallest_gang=self._smallest_gang(),
             size=size,
             solve=decision.solve,
+            model=model_text(self.snapshot.policy, self.snapshot.options),
+            has_ideals=bool(decision.ideals),
             again=certificate_same(self.round, self.snapshot, decision),
         )
 

@@ -18,7 +18,7 @@ from evenshare_core.fairness.certificate import Property, Verdict
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import certify_round, decide_round
 from evenshare_core.policies.installed import BROUGHT_BY, GROUP, read_policies
-from tests.outside_policy import SMALLEST, install_policy
+from tests.outside_package import SMALLEST, install_policy
 
 HERE = Path(__file__).resolve().parents[3]
 
@@ -129,7 +129,7 @@ class TestFaultyPackage:
 class TestResearchPolicies:
     def test_providing_package_matches_its_entry_points(self) -> None:
         project = tomllib.loads((HERE / "research" / "pyproject.toml").read_text())["project"]
-        declared = project["entry-points"][GROUP]
+        declared = project["entry-points"][GROUP.name]
         assert dict.fromkeys(declared, project["name"]) == BROUGHT_BY
 
     def test_error_names_package_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,4 +145,4 @@ class TestResearchPolicies:
 class TestEnvironment:
     def test_all_installed_policies_load(self) -> None:
         assert registry.FAULTS == {}
-        assert {entry.name for entry in entry_points(group=GROUP)} <= registry.POLICIES.keys()
+        assert {entry.name for entry in entry_points(group=GROUP.name)} <= registry.POLICIES.keys()

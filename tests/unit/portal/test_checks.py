@@ -6,6 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,11 +15,12 @@ from django.core.checks import Tags, run_checks
 
 from evenshare_core.policies import registry
 from portal.site.checks import (
-    policies_load,
+    packages_load,
     refuse_unsafe,
     settings_problems,
 )
 from portal.site.environment import SettingError
+from scheduling.engine.executors import base
 from tests.tools import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -340,7 +342,14 @@ def test_url_checks_pass() -> None:
 
 def test_policy_that_fails_to_load_is_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.FAULTS, "toy", "policy 'toy' of acme 1.2 does not load: why")
-    assert [warning.msg for warning in policies_load()] == list(registry.FAULTS.values())
+    assert [warning.msg for warning in packages_load()] == list(registry.FAULTS.values())
+
+
+def test_executor_that_fails_to_load_is_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("ray", "nowhere_at_all:RayExecutor", base.GROUP.name)
+    monkeypatch.setitem(base.EXECUTORS, "ray", entry)
+    (warning,) = packages_load()
+    assert "'ray' of nowhere_at_all:RayExecutor does not load: ModuleNotFound" in warning.msg
 
 
 def test_no_findings_refuse_nothing() -> None:

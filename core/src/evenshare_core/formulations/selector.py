@@ -34,15 +34,19 @@ def select(
     iterations: int = ITERATIONS,
     effort: int = EFFORT,
     first: Collection[int] = (),
+    former: bool = False,
 ) -> SelectorPlan:
     """Return a feasible plan of one cycle, with a bound that no plan exceeds.
 
-    - `last`: the plan of the previous cycle, which warm-starts the solver. If the solver reaches
-      its limit before the optimum, the leases of `last` are kept if they fit, and only the rest
-      is planned. A plan under which a job loses its reward of `last` is used only if it earns more.
-    - `iterations`: the limit of the solver, in steps of the simplex method; 0 solves nothing.
+    - `last`: the plan of the previous cycle, whose prices select the solver's first rows. If the
+      solver reaches its limit before the optimum, the leases of `last` are kept if they fit, and
+      only the rest is planned. A plan under which a job loses its reward of `last` is used only if
+      it earns more.
+    - `iterations`: the limit of each linear program, in steps of the simplex method; 0 solves
+      nothing.
     - `effort`: the limit of the search that improves a plan below its bound.
     - `first`: jobs that may take slot 0 from jobs with more work left (`shortest_now`).
+    - `former`: solve by HiGHS, as former versions of policies did.
 
     The same input gives the same plan.
 
@@ -53,10 +57,10 @@ def select(
     if iterations < 0:
         raise ValueError("iterations: must be at least 0")
     program = compact_program(problem)
-    relaxed = relax(program, last.prices if last else (), iterations=iterations)
+    relaxed = relax(program, last.prices if last else (), iterations=iterations, former=former)
     prices = relaxed.prices
     bound = program.bound_micro(prices)
-    best = _best(program, relaxed, last, effort)
+    best = _best(program, relaxed, last, effort, former=former)
     if last is not None:
         best = _as_promised(program, best, _kept(program, last.jobs), relaxed)
     shortest = sorted(
@@ -76,7 +80,12 @@ def select(
 
 
 def _best(
-    program: CompactProgram, relaxed: RelaxedPlan, last: SelectorPlan | None, effort: int
+    program: CompactProgram,
+    relaxed: RelaxedPlan,
+    last: SelectorPlan | None,
+    effort: int,
+    *,
+    former: bool,
 ) -> SlotReservations:
     values = program.priced(relaxed.prices)
     shares = relaxed.shares
@@ -104,7 +113,7 @@ def _best(
     ):
         return best
     exact = SlotReservations(program)
-    for number, slots in choose_slots(program, nodes=effort // EFFORT_OF_NODE).items():
+    for number, slots in choose_slots(program, effort // EFFORT_OF_NODE, former=former).items():
         exact.reserve(number, slots)
     return max(best, exact, key=lambda one: one.reward_micro)
 

@@ -1,8 +1,8 @@
-"""The linear relaxation of the compact program by HiGHS, with lazy rows.
+"""The linear relaxation of the compact program by OR-Tools' GLOP, with lazy rows.
 
-Only a few of the hundreds of rows bind. So the program starts with some rows; those that its
-solution violates are added, and each solve is warm-started. It ends when no row is violated, or at
-its limit of work. Any duals prove a bound, so an early end only makes the bound less tight.
+Only a few of the hundreds of rows bind. So the program starts with some rows, and those that its
+solution violates are added. It ends when no row is violated, or at its limit of work. Any duals
+prove a bound, so an early end only makes the bound less tight.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from evenshare_core.deadlines.compact import PRICE_SCALE, CompactProgram
 from evenshare_core.formulations.lp import ConstraintRows, LinearProgram
+from evenshare_core.formulations.ortools_programs import GlopProgram
 from evenshare_core.formulations.problems import SolverError
 from evenshare_core.units import REWARD_MICRO
 
@@ -21,7 +22,7 @@ FIRST_HORIZONS = 6
 # points that the largest column costs, so that smaller ones win ties
 TIE = 1e-5
 VIOLATED = 1e-7  # a row violated by less than this fraction of its capacity counts as met
-ITERATIONS = 20_000  # simplex iterations of all solves together
+ITERATIONS = 20_000  # simplex iterations of each solve
 
 
 @dataclass(frozen=True)
@@ -41,27 +42,29 @@ def relax(
     first: tuple[tuple[int, int], ...] = (),
     *,
     iterations: int = ITERATIONS,
+    former: bool = False,
 ) -> RelaxedPlan:
     """Solve the linear relaxation; start with the rows of `first`, the prices of an earlier plan.
 
-    `iterations` limits the simplex steps of all solves together. At the limit, the last solution is
-    returned.
+    `iterations` limits the simplex steps of each solve, and is 0 to solve nothing. At the limit,
+    the last solution is returned. `former`: solve by HiGHS with a warm start, as former versions of
+    policies did, with a limit for all solves together.
     """
     active = _first_rows(program, first)
     shares = np.zeros(len(program.columns))
     prices: tuple[tuple[int, int], ...] = ()
-    if not program.columns:
-        return RelaxedPlan(shares, prices, is_complete=True)
+    if not program.columns or (iterations == 0 and not former):
+        return RelaxedPlan(shares, prices, is_complete=not program.columns)
     usage = {row: program.usage(program.rows[row]) for row in range(len(program.rows))}
-    jobs, linear = _linear(program, usage, active)
+    jobs, linear = _linear(program, usage, active, FormerProgram if former else GlopProgram)
     left = iterations
     for _ in range(SOLVES):
-        linear.option("simplex_iteration_limit", left)
+        linear.limit(left)
         try:
             shares, duals = linear.solve()
         except SolverError:
             return RelaxedPlan(shares, prices, is_complete=False)
-        left -= max(1, linear.highs.getInfo().simplex_iteration_count)
+        left -= linear.counted_steps()
         prices = _prices(active, duals[jobs:])
         excess = [
             (float((use * shares).sum()) - program.rows[row].units) / (1 + program.rows[row].units)
@@ -92,9 +95,23 @@ def _first_rows(program: CompactProgram, first: tuple[tuple[int, int], ...]) -> 
     return sorted(chosen)
 
 
+class FormerProgram(LinearProgram):
+    """The program in HiGHS."""
+
+    def limit(self, steps: int) -> None:
+        self.option("simplex_iteration_limit", steps)
+
+    def counted_steps(self) -> int:
+        """Return the steps of the last solve that count towards the limit of all solves."""
+        return max(1, self.highs.getInfo().simplex_iteration_count)
+
+
 def _linear(
-    program: CompactProgram, usage: dict[int, NDArray[np.int64]], active: list[int]
-) -> tuple[int, LinearProgram]:
+    program: CompactProgram,
+    usage: dict[int, NDArray[np.int64]],
+    active: list[int],
+    solver: type[FormerProgram | GlopProgram],
+) -> tuple[int, FormerProgram | GlopProgram]:
     """Return the number of job rows (one column per job at most), and the program."""
     rows = ConstraintRows()
     order = np.argsort(program.jobs, kind="stable")
@@ -106,7 +123,7 @@ def _linear(
     upper = np.ones(len(program.columns))
     sizes = np.array([column.gpu_leases for column in program.columns], dtype=np.float64)
     rewards = program.rewards / REWARD_MICRO - TIE * sizes / max(1.0, sizes.max())
-    return len(numbers), LinearProgram(rewards, upper, rows)
+    return len(numbers), solver(rewards, upper, rows)
 
 
 def _add(

@@ -1,4 +1,4 @@
-"""UniSched's Selector as 0-1 programs, by HiGHS: one thread, a fixed seed."""
+"""UniSched's Selector as a 0-1 program: by CP-SAT, or by HiGHS (one thread, a fixed seed)."""
 
 import highspy
 import numpy as np
@@ -8,9 +8,11 @@ from evenshare_core.deadlines.compact import CompactProgram
 from evenshare_core.deadlines.model import Counts
 from evenshare_core.fairness.solver import SilentHighs
 from evenshare_core.formulations.lp import ConstraintRows
+from evenshare_core.formulations.ortools_programs import choose_whole
 from evenshare_core.formulations.problems import Array, SolverError
 from evenshare_core.units import REWARD_MICRO
 
+NODES_OF_WORK = 200  # nodes of HiGHS for which CP-SAT has a unit of work, about a second
 OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
@@ -70,17 +72,21 @@ def solve_whole(
     return taken, float(info.mip_dual_bound), is_optimal
 
 
-def choose_slots(program: CompactProgram, *, nodes: int) -> dict[int, list[int]]:
-    """Return slots by column: the paper's program with a variable per slot, within `nodes` nodes.
+def choose_slots(program: CompactProgram, nodes: int, *, former: bool) -> dict[int, list[int]]:
+    """Return slots by column: the paper's program with a variable per slot.
 
-    Dominated options are left out. A best-effort lease has slot 0.
+    Dominated options are left out. A best-effort lease has slot 0. `nodes` limits the work. CP-SAT
+    solves the program, or, if `former`, HiGHS within this number of nodes.
     """
     built = _SlotProgram(program)
     for job in np.unique(program.jobs):
         built.add_job(np.flatnonzero(program.jobs == job).tolist())
     built.close()
-    rewards = np.array(built.rewards) / REWARD_MICRO
-    best, _, _ = solve_whole(rewards, built.rows, nodes=nodes)
+    rewards = np.array(built.rewards, dtype=np.float64)
+    if former:
+        best, _, _ = solve_whole(rewards / REWARD_MICRO, built.rows, nodes=nodes)
+    else:
+        best, _, _ = choose_whole(rewards, built.rows, work=nodes / NODES_OF_WORK)
     if best is None:
         return {}
     slots: dict[int, list[int]] = {

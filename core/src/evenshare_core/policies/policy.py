@@ -140,6 +140,10 @@ class Policy(ABC):
         """Return `option: why` for an option that needs a package that is not installed, or ""."""
         return ""
 
+    def model_text(self, options: Options) -> str:  # noqa: ARG002 - for policies with several
+        """Return the name of the program that rounds solve, for pages, or "" without a program."""
+        return ""
+
     @abstractmethod
     def decide(self, snapshot: Snapshot) -> Decision:
         """Fill `grants`, `renewals`, `ends`, `skips` and `memory`; `decide_round` adds the rest.

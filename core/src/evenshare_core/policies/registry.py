@@ -114,6 +114,17 @@ def quota_promise(name: str, raw: dict[str, Any], lengths: PoolLengths) -> Quota
     return policy(name).quota_promise(options(name, raw), lengths)
 
 
+def model_text(name: str, raw: dict[str, Any]) -> str:
+    """Return the program that a policy's rounds solve, or "" if it cannot be read or solves none.
+
+    The policy of a stored round may have been removed since, or have other options.
+    """
+    try:
+        return policy(name).model_text(options(name, raw))
+    except (UnknownPolicyError, OptionError):
+        return ""
+
+
 def promised_starts(
     name: str, version: str, memory: Mapping[str, Any]
 ) -> tuple[PromisedStart, ...]:

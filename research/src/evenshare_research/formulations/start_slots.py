@@ -6,8 +6,8 @@ and takes at most one. In each slot, the expected use of all starts stays within
     max  sum_jo  E[U_jo] x_jo      s.t.  sum_o x_jo <= 1,   sum_jo P(runs in t) k_j x_jo <= C_t
 
 Utilities and uses are whole numbers. Two greedy plans are made first, and the better one is kept.
-If every job gets its best option in this plan, it is optimal, and no program is solved. HiGHS is
-limited by the number of nodes of its search, not by time.
+If every job gets its best option in this plan, it is optimal, and no program is solved. CP-SAT of
+OR-Tools is limited by its work, not by time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenshare_core.formulations.lp import ConstraintRows
+from evenshare_core.formulations.ortools_programs import choose_whole
 from evenshare_core.formulations.selector_whole import solve_whole
 
-NODES = 200  # the maximum number of nodes that a search may visit
+WORK = 2.0  # the maximum work of a search, in about seconds
+NODES = 200  # the maximum number of nodes that a search of HiGHS may visit
 Slots = NDArray[np.int64]
 
 
@@ -54,13 +56,14 @@ class StartPlan:
 
 
 def plan_starts(
-    jobs: Sequence[StartJob], free: Mapping[str, Slots], *, exact_jobs: int
+    jobs: Sequence[StartJob], free: Mapping[str, Slots], *, exact_jobs: int, former: bool = False
 ) -> StartPlan:
     """Return a plan of starts.
 
     There are two greedy plans: by the given order of jobs, and by utility per use. `free`: by GPU
     type, parts of GPUs in each slot. If there are at most `exact_jobs` jobs, the program is solved
-    within `NODES` nodes. If there are more, the better greedy plan is returned with its bound.
+    within `WORK`. If there are more, the better greedy plan is returned with its bound. `former`:
+    HiGHS solves the program within `NODES` nodes, as in the policy's first version.
 
     Raises:
         SolverError: the solver refuses a value.
@@ -71,7 +74,7 @@ def plan_starts(
         return StartPlan(greedy.starts, greedy.utility, bound)
     if len(jobs) > exact_jobs:
         return StartPlan(greedy.starts, greedy.utility, bound, f"more than {exact_jobs} jobs")
-    return _solved(jobs, free, greedy, bound)
+    return _solved(jobs, free, greedy, bound, former=former)
 
 
 class _Taken:
@@ -130,7 +133,7 @@ class _Column:
 
 
 def _solved(
-    jobs: Sequence[StartJob], free: Mapping[str, Slots], greedy: _Taken, most: int
+    jobs: Sequence[StartJob], free: Mapping[str, Slots], greedy: _Taken, most: int, *, former: bool
 ) -> StartPlan:
     columns = [
         _Column(job, gpu_type, slot)
@@ -138,9 +141,15 @@ def _solved(
         for gpu_type in job.gpu_types
         for slot in np.flatnonzero(job.utilities > 0).tolist()
     ]
-    scale = max(int(job.utilities.max(initial=1)) for job in jobs)
-    rewards = np.array([int(one.job.utilities[one.slot]) / scale for one in columns])
-    chosen, above, is_optimal = solve_whole(rewards, _rows(columns, free), nodes=NODES)
+    rows, utilities = _rows(columns, free), [int(one.job.utilities[one.slot]) for one in columns]
+    scale, limit = 1, "limit of work"
+    if former:
+        scale, limit = max(int(job.utilities.max(initial=1)) for job in jobs), f"{NODES} nodes"
+        rewards = np.array([utility / scale for utility in utilities])
+        chosen, above, is_optimal = solve_whole(rewards, rows, nodes=NODES)
+    else:
+        rewards = np.array(utilities, dtype=np.float64)
+        chosen, above, is_optimal = choose_whole(rewards, rows, work=WORK)
     bound = min(most, ceil(above * scale))
     exact = _Taken(free)
     taken = [] if chosen is None else np.flatnonzero(chosen).tolist()
@@ -149,7 +158,7 @@ def _solved(
     best = exact if exact.utility > greedy.utility else greedy
     if is_optimal:
         return StartPlan(best.starts, best.utility, best.utility)
-    return StartPlan(best.starts, best.utility, max(bound, best.utility), f"{NODES} nodes")
+    return StartPlan(best.starts, best.utility, max(bound, best.utility), limit)
 
 
 def _rows(columns: Sequence[_Column], free: Mapping[str, Slots]) -> ConstraintRows:

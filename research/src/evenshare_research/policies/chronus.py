@@ -125,7 +125,7 @@ class ChronusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 class Chronus(Policy):
     name = "chronus"
-    version = "1"
+    version = "2"  # version 2: OR-Tools solves the program
     title = "Leases planned for deadlines"
     promise = "Leases go to jobs that a plan ends in time; other jobs get the rest."
     suits = "Deadlines with leases of minutes; jobs need estimates."
@@ -143,6 +143,9 @@ class Chronus(Policy):
     traits = Traits(needs_estimates=True, preempts=True)
     also_reads = frozenset({Private.DEADLINES, Private.ESTIMATES})
     options_type = ChronusOptions
+
+    def model_text(self, options: Options) -> str:  # noqa: ARG002 - always the same
+        return "Chronus: leases on whole cells with the largest reward of deadlines"
 
     def decide(self, snapshot: Snapshot) -> Decision:
         planned = LeasePlan(snapshot)
@@ -165,6 +168,7 @@ class LeasePlan:
     def __init__(self, snapshot: Snapshot) -> None:
         self._options = parse_options(ChronusOptions, snapshot.options)
         self._snapshot, self._at_us = snapshot, snapshot.at_us
+        self._is_former = snapshot.policy_version == "1"  # solved by HiGHS
         self._jobs = {job.id: job for job in snapshot.jobs}
         self._sums = {row.job: row for row in snapshot.service.jobs}
         self._estimates = {row.id: row for row in snapshot.estimates}
@@ -200,10 +204,11 @@ class LeasePlan:
         reward = sum(plan.reward_micro for plan in self._solves)
         bound = sum(plan.bound_micro for plan in self._solves)
         points = reward / REWARD_MICRO
+        solver = "selector" if self._is_former else "ortools"
         if reward == bound:
-            return Solve("selector", "optimal", points)
+            return Solve(solver, "optimal", points)
         below = f"at most {(bound - reward) / bound:.2%} below the best plan"
-        return Solve("selector", "feasible", points, below)
+        return Solve(solver, "feasible", points, below)
 
     def _order(self, one: QueuedJob) -> tuple[int, int, int, int]:
         job_id = one.job.id
@@ -226,7 +231,7 @@ class LeasePlan:
         cells = [free_cells(row.values()) for row in free]
         horizon = self._options.horizon_leases
         problem = SelectorProblem(jobs, cells, horizon=horizon, slots=1)
-        plan = select(problem)
+        plan = select(problem, former=self._is_former)
         self._solves.append(plan)
         held = {one.job.id: dict(one.lease.placement) for one in rows if one.lease is not None}
         placed = picks_now(problem, plan, free[0], held)

@@ -117,7 +117,7 @@ class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_onl
 
 class ThreeSigma(Policy):
     name = "three_sigma"
-    version = "1"
+    version = "2"  # version 2: OR-Tools solves the program
     title = "Starts planned over distributions"
     promise = (
         "Jobs with deadlines start where the expected reward is highest; other jobs make way as"
@@ -137,6 +137,9 @@ class ThreeSigma(Policy):
     traits = Traits(needs_estimates=True, preempts=True)
     also_reads = frozenset({Private.DEADLINES, Private.ESTIMATES})
     options_type = ThreeSigmaOptions
+
+    def model_text(self, options: Options) -> str:  # noqa: ARG002 - always the same
+        return "3Sigma: starts with the largest expected reward"
 
     def decide(self, snapshot: Snapshot) -> Decision:
         planned = _PlannedRound(snapshot)
@@ -166,10 +169,12 @@ class _PlannedRound:
         self._useful = {job.id for job in options if job.utilities.max(initial=0) > 0}
         useful = [job for job in options if job.id in self._useful]
         self._plan = StartPlan({}, 0, 0)
+        self.solve: Solve | None = None
         if useful:
             exact = self._options.exact_jobs
-            self._plan = plan_starts(useful, self._free(), exact_jobs=exact)
-        self.solve = _solve_of(self._plan) if useful else None
+            former = snapshot.policy_version == "1"  # solved by HiGHS
+            self._plan = plan_starts(useful, self._free(), exact_jobs=exact, former=former)
+            self.solve = _solve_of(self._plan, "start_slots" if former else "ortools")
 
     @property
     def rule(self) -> QueueRule:
@@ -267,15 +272,14 @@ class _PlannedRound:
         return {name: np.maximum(row, 0) for name, row in free.items()}
 
 
-def _solve_of(plan: StartPlan) -> Solve:
+def _solve_of(plan: StartPlan, solver: str) -> Solve:
     """Return the solver's result of a plan. Its utility is in points."""
     points = plan.utility / (PARTS * REWARD_MICRO)
     if not plan.limit:
-        return Solve("start_slots", "optimal", points)
+        return Solve(solver, "optimal", points)
     below = (plan.bound - plan.utility) / plan.bound
-    return Solve(
-        "start_slots", "feasible", points, f"at most {below:.2%} below the best plan: {plan.limit}"
-    )
+    below_text = f"at most {below:.2%} below the best plan: {plan.limit}"
+    return Solve(solver, "feasible", points, below_text)
 
 
 POLICY = ThreeSigma()

@@ -65,6 +65,15 @@ from evenshare_core.units import GPU_MICRO
 VERSION = f"5 highs {version('highspy')}"
 
 
+MODEL_TEXTS = {
+    ShareRule.COOPERATIVE: "OEF (10): the largest total throughput without envy",
+    ShareRule.NONCOOPERATIVE: "OEF (9): equal throughputs by weight",
+    ShareRule.MAX_MIN: "equal split",
+    ShareRule.GAVEL: "Gavel: the lowest normalised throughput as high as possible",
+    ShareRule.MAX_EFFICIENCY: "OEF (4): the largest total throughput",
+}
+
+
 class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options that every sharing policy has."""
 
@@ -142,6 +151,10 @@ class SharingPolicy(Policy):
         """Return why the solver cannot be used, or "" if it can."""
         assert isinstance(options, SharingOptions)  # noqa: S101 - narrows; of `options_type`
         return missing_backend(options.backend)
+
+    def model_text(self, options: Options) -> str:
+        assert isinstance(options, SharingOptions)  # noqa: S101 - narrows; of `options_type`
+        return MODEL_TEXTS[self.rule(options)]
 
     def ideals(self, snapshot: Snapshot, options: Options) -> tuple[Ideal, ...]:
         """Return the shares before rounding, by solving the program again."""

@@ -71,8 +71,8 @@ class UniSchedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
         Meta(
             ge=0,
             le=COUNT_MAX,
-            description="Maximum solver steps per GPU type. At the limit the best plan so far is"
-            " used, with its gap.",
+            description="Maximum steps of each linear program in OR-Tools (GLOP). At the limit"
+            " the best plan so far is used, with its gap.",
             extra_json_schema={UNIT: "steps"},
         ),
     ] = 20_000

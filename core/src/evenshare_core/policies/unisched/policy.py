@@ -62,7 +62,7 @@ DEADLINE, PROFILER, BEST_EFFORT = "deadline", "profiler", "best_effort"
 
 class UniSched(Policy):
     name = "unisched"
-    version = "3"  # version 3: the memory contains no hash of ids (ADR 0195)
+    version = "4"  # version 4: OR-Tools solves the programs
     title = "Deadlines and best effort"
     promise = "Each job with a deadline gets an answer at once: planned in time, or the obstacle."
     suits = "Jobs with and without deadlines, with known or estimated durations."
@@ -84,6 +84,9 @@ class UniSched(Policy):
     def deadline_horizon_us(self, options: Options, lease_us: int) -> int:
         multiple = options.lease_multiple if isinstance(options, UniSchedOptions) else 1
         return HORIZON * multiple * lease_us
+
+    def model_text(self, options: Options) -> str:  # noqa: ARG002 - always the same
+        return "UniSched's Selector: leases with the largest reward of deadlines"
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return _UniSchedRound(snapshot).decision()
@@ -284,7 +287,8 @@ def _solve(solved: SolvedRound | None) -> Solve | None:
     gap_milli = max(round(plan.gap * ONE_MILLI) for plan in plans)
     status = "solved" if all(plan.is_complete for plan in plans) else "iteration limit"
     points = sum(plan.reward_micro for plan in plans) / REWARD_MICRO
-    return Solve("highs", f"{status}, gap {gap_milli / 10:g} %", points)
+    solver = "highs" if solved.pool.is_former else "ortools"
+    return Solve(solver, f"{status}, gap {gap_milli / 10:g} %", points)
 
 
 POLICY = UniSched()

@@ -20,6 +20,9 @@ from evenshare_core.units import ONE_MILLI, SECOND_US
 MOST_SLOTS = 12_096
 
 
+FORMER = frozenset("123")  # versions whose rounds HiGHS solved
+
+
 @dataclass(eq=False)
 class DeadlinePool:
     """The inputs of a round. `kept`: by job, the leases that continue or are renewed first."""
@@ -55,6 +58,11 @@ class DeadlinePool:
                 self.kept[lease.job] = lease
             elif lease.job in self.jobs:
                 self.ended[lease.job] = lease
+
+    @property
+    def is_former(self) -> bool:
+        """Return whether a former version decided the round, with HiGHS."""
+        return self.snapshot.policy_version in FORMER
 
     def _goes_on(self, lease: Lease) -> bool:
         """Return whether the lease is a term of an SLO lease that continues, on GPUs that exist."""

@@ -175,8 +175,9 @@ class SolvedRound:
         last = SelectorPlan(self._last(rows), 0, 0)
         unsure = {row.id for row in rows if self._is_unsure(row.id)}
         plan = select(
-            problem, last, iterations=pool.options.iterations, effort=ROUND_EFFORT, first=unsure
-        )
+            problem, last, iterations=pool.options.iterations, effort=ROUND_EFFORT, first=unsure,
+            former=pool.is_former,
+        )  # fmt: skip # rows of what belongs together
         made_plan = TypePlan(gpu_type, problem, plan, dict(plan.jobs))
         self._keep_quotas(made_plan)
         self._keep_later(made_plan)

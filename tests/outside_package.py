@@ -1,4 +1,4 @@
-"""External packages with policies, installed into a folder."""
+"""External packages with policies or executors, installed into a folder."""
 
 from __future__ import annotations
 
@@ -18,8 +18,16 @@ def install_policy(
     """Install a distribution with one module and entry point, by default the toy policy."""
     module = package.replace("-", "_")
     (folder / f"{module}.py").write_text(SMALLEST.read_text() if code is None else code)
-    about = folder / f"{module}-1.2.dist-info"
+    _declare(folder, package, f"[evenshare.policies]\n{name} = {module}:{attribute}\n")
+
+
+def install_executor(folder: Path, *, name: str, value: str, package: str = "acme-engine") -> None:
+    """Install a distribution with one entry point, an executor in an importable module."""
+    _declare(folder, package, f"[evenshare.executors]\n{name} = {value}\n")
+
+
+def _declare(folder: Path, package: str, points: str) -> None:
+    about = folder / f"{package.replace('-', '_')}-1.2.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
-    points = f"[evenshare.policies]\n{name} = {module}:{attribute}\n"
     (about / "entry_points.txt").write_text(points)
