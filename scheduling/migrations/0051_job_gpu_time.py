@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0049_unread_columns"),)
+    dependencies = (("scheduling", "0050_late_starts"),)
 
     operations = (
         migrations.AddField(
