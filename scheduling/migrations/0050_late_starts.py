@@ -1,4 +1,4 @@
-"""Two kinds of events: starts that are promised for a credit, and late starts."""
+"""Three kinds of events: promised starts with a credit, late starts, and ended promises."""
 
 from django.db import migrations, models
 
@@ -16,7 +16,7 @@ from tenants.shapes import (
 
 KINDS = (
     "entitled", "granted", "started", "renewed", "stop_asked", "ended", "priced", "traded",
-    "contradicted", "promised", "late_start",
+    "contradicted", "promised", "late_start", "promise_ended",
 )  # fmt: skip
 PROMISE: dict[str, JsonShape] = {"gpu_type": TEXT, "gpus": WholeNumber(1), "rate": AMOUNT}
 SHAPES = ByWord(
@@ -30,6 +30,7 @@ SHAPES = ByWord(
             until_us=WholeNumber(),
             started=Typed(("boolean",)),
         ),
+        "promise_ended": WithFields(due_us=WholeNumber(), lost_node=Typed(("boolean",))),
     },
 )
 

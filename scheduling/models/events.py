@@ -43,6 +43,8 @@ class LeaseEvent(models.Model):
     - `late_start`: the job of such a promise started late, or stopped waiting late (no lease).
       {"gpu_type", "gpus", "rate", "promised_round", "latest_us", "until_us",
       "started": bool}
+    - `promise_ended`: a round ends a promise although the job still waits (no lease).
+      {"due_us", "lost_node": bool}
     """
 
     class Kind(models.TextChoices):
@@ -57,6 +59,7 @@ class LeaseEvent(models.Model):
         CONTRADICTED = "contradicted"
         PROMISED = "promised"
         LATE_START = "late_start"
+        PROMISE_ENDED = "promise_ended"
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="events")
     number = models.BigIntegerField()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from portal.site.metrics import DatabaseCollector
-from scheduling.models import Job, Lease, Node, Round
+from scheduling.models import Job, Lease, LeaseEvent, Node, Round
 from scheduling.selectors.rounds.promised_starts import pinned_until
 from scheduling.services.dry_run import dry_run_job
 from tests.factories import BEGIN, cluster
@@ -92,6 +92,15 @@ class TestPromisedJob:
         assert job.reason_code not in ("", "promised")
         assert api(there, "neighbour", f"jobs/{job.uid}")["starts_by"] is None
         assert "at the latest" not in text(there.get("neighbour", f"/jobs/{job.uid}/"))
+
+    def test_log_states_lost_node(self, there: Stage) -> None:
+        Node.objects.filter(pk=pinned_lease().placement[0][0]).update(state="drained")
+        there.lab.round(after_s=10)
+        page = text(there.get("neighbour", f"/jobs/{gang().uid}/"))
+        lost = "no longer holds, because a node of its place was lost"
+        assert f"Promise ended: the start by 00:15:00 {lost}." in page
+        (event,) = LeaseEvent.objects.filter(kind="promise_ended")
+        assert (event.job_id, event.data["lost_node"]) == (gang().pk, True)
 
     def test_dry_run_states_latest_start(self, there: Stage) -> None:
         cancel_gang(there)

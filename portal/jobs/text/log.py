@@ -80,8 +80,8 @@ def job_log(
         if isinstance(event, PreemptionRow):
             lines.append(_made_way(event, clocks))
             continue
-        if event.kind == Kind.LATE_START:
-            lines.append(_late_start(event, clocks))
+        if event.kind in _PROMISE_WRITERS:
+            lines.append(_PROMISE_WRITERS[event.kind](event, clocks))
             continue
         hold = holds.get(event.lease_id) if event.lease_id else None
         write = _WRITERS.get(event.kind)
@@ -135,6 +135,17 @@ def _late_start(event: LeaseEvent, clocks: Clocks) -> LogLine:
         f" start. The operator pays {credits_text(to_credits(credit), 6)} credits."
     )
     return LogLine(clocks.instant(event.at), "bad", "Late:", text, event.round)
+
+
+def _promise_ended(event: LeaseEvent, clocks: Clocks) -> LogLine:
+    why = "no longer holds"
+    if event.data["lost_node"]:
+        why += ", because a node of its place was lost"
+    text = f"the start by {from_us(event.data['due_us']):%H:%M:%S} {why}."
+    return LogLine(clocks.instant(event.at), "bad", "Promise ended:", text, event.round)
+
+
+_PROMISE_WRITERS = {Kind.LATE_START: _late_start, Kind.PROMISE_ENDED: _promise_ended}
 
 
 def _made_way(view: PreemptionRow, clocks: Clocks) -> LogLine:

@@ -88,6 +88,20 @@ def new_promises(
     return [row for row in after if (row.job, row.made_us) not in old]
 
 
+def excused_promises(
+    before: Iterable[PromisedStart],
+    after: Iterable[PromisedStart],
+    snapshot: Snapshot,
+    decision: Decision,
+) -> list[PromisedStart]:
+    """Return the promises that a round ended although their job still waits."""
+    granted = {grant.job for grant in decision.grants}
+    held = {lease.job for lease in snapshot.leases}
+    waiting = {job.id for job in snapshot.jobs} - held - granted
+    new = {(row.job, row.made_us) for row in after}
+    return [row for row in before if row.job in waiting and (row.job, row.made_us) not in new]
+
+
 def late_starts(
     before: Iterable[PromisedStart], snapshot: Snapshot, decision: Decision
 ) -> list[LateStart]:
@@ -151,6 +165,6 @@ def count_promises(
         made=len(new_promises(before, after)),
         kept=len(started & promised - overdue),
         late=len(late),
-        excused=sum(job in waiting - started for job, _ in old - new)
+        excused=len(excused_promises(before, after, snapshot, decision))
         + len(overdue - {row.job for row in late}),
     )
