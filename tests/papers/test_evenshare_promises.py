@@ -71,18 +71,15 @@ def promise(number: int, gpus: int, in_s: int, **parts: Part) -> Promise:
 class TestNewPromise:
     """Rule 4 (d)."""
 
-    @pytest.mark.parametrize(
-        ("version", "nodes", "node", "due_s"),
-        [("5", (1, 2), 2, 300), ("5", (1,), 1, 100), ("4", (1, 2), 1, 100)],
-    )
+    @pytest.mark.parametrize(("nodes", "node", "due_s"), [((1, 2), 2, 300), ((1,), 1, 100)])
     def test_spares_leases_of_tenants_that_are_owed_as_much(
-        self, version: str, nodes: tuple[int, ...], node: int, due_s: int
+        self, nodes: tuple[int, ...], node: int, due_s: int
     ) -> None:
-        """The lease of its own tenant ends first, but counts last; not so in version 4."""
+        """The lease of its own tenant ends first, but counts last."""
         leases = [until(running(2, 1, 8), 100), until(running(3, 2, 8, tenant=2), 300)]
         jobs = [job(1, 8), job(2, 8), job(3, 8, tenant=2)]
         made = round_of(jobs[: 1 + len(nodes)], leases[: len(nodes)], nodes=dict.fromkeys(nodes, 8))
-        row = promised(decide_round(replace(made, policy_version=version)))[1]
+        row = promised(decide_round(made))[1]
         assert row.placement == ((node, 8),)
         assert row.due_us == AT_US + due_s * SECOND_US
 
@@ -307,6 +304,20 @@ class TestStart:
         decision = decide_round(asked)
         assert not decision.grants
         assert promised(decision)[3].parts == {1: Part(0, {2: 4})}
+
+    def test_leaves_rest_of_ended_lease_unused(self) -> None:
+        """Rule 4 (b) ends no lease on that node, because a GPU there is free."""
+        leases = [
+            until(running(2, 1, 4, tenant=2), 500),
+            until(running(3, 1, 2, tenant=2), 0),
+            until(running(4, 1, 2, tenant=2), 500),
+        ]
+        jobs = [job(1, 5), *(job(row.job, row.gpus, tenant=2) for row in leases)]
+        due = promise(1, 5, 0, n1=Part(0, {2: 3, 3: 2}))
+        made = round_of([*jobs, job(5, 1, tenant=2)], leases, [due], attained={4: 9_000})
+        decision = decide_round(made)
+        assert [grant.job for grant in decision.grants] == [1]
+        assert [row.job for row in decision.preemptions] == [2]
 
 
 class TestHeldGpus:

@@ -22,7 +22,6 @@ A promise becomes due earlier if its GPUs are known to be free earlier, but neve
 """
 
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 
 from evenshare_core.domain.decision import Grant
 from evenshare_core.domain.jobs import Job
@@ -45,8 +44,6 @@ from evenshare_core.policies.evenshare.promises import (
 from evenshare_core.policies.evenshare.queues import ClaimKey
 from evenshare_core.policies.shared.admission import Refusal
 from evenshare_core.policies.shared.preemption import overfull_nodes
-
-NO_FREE: Mapping[int, int] = MappingProxyType({})
 
 
 class PromisedStarts:
@@ -71,12 +68,13 @@ class PromisedStarts:
         self._leases: dict[int, Lease] = {}  # all others, by job
         self._refused: set[int] = set()  # jobs whose promise a limit ended in this round
         self._taken: set[int] = set()  # jobs whose lease ended for a promised job
+        self._beside: set[int] = set()  # jobs on nodes with unassigned GPUs (`_free_rest`)
         self._overfull: Collection[int] = ()  # nodes with fewer GPUs than their leases hold
 
     def spared(self) -> set[int]:
-        """Return the jobs whose leases are pinned, or ended for a promise in this round."""
+        """Return the jobs whose leases rules 4 (b) and 5 leave alone."""
         parts = [part for row in self.rows.values() for part in row.parts.values()]
-        return {job for part in parts for job in part.pins} | self._taken
+        return {job for part in parts for job in part.pins} | self._taken | self._beside
 
     @property
     def next_us(self) -> int | None:
@@ -180,7 +178,7 @@ class PromisedStarts:
         """Return the GPUs that no lease holds, for the nodes that hold no more than they have."""
         free = self._progress.free_by_type.get(gpu_type)
         if free is None or not self._overfull:
-            return NO_FREE if free is None else free.unheld.free
+            return {} if free is None else free.unheld.free
         rows = free.unheld.free.items()
         return {node: gpus for node, gpus in rows if node not in self._overfull}
 
@@ -267,7 +265,10 @@ class PromisedStarts:
             missing[node] = missing.get(node, 0) - used
             for part in others if is_final else ():
                 part.held += part.pins.pop(lease.job, 0)
-            free.put(((node, gpus - used - (pinned if is_final else 0)),))
+            rest = gpus - used - (pinned if is_final else 0)
+            free.put(((node, rest),))
+            if rest:
+                self._beside |= {key for key, one in self._leases.items() if gpus_on(one, node)}
 
     def _is_refused(self, row: StartPromise, victims: list[Lease]) -> bool:
         """Return whether a limit refuses the job, once the leases of `victims` have ended."""
