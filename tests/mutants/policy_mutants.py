@@ -16,7 +16,7 @@ LTGF_TESTS = "tests/papers/test_ltgf.py"
 GUARANTEE_TESTS = "tests/unit/core/test_guarantee.py::TestBrokenGuarantee"
 ROUND_TESTS = "tests/unit/core/test_decide_round.py"
 ADMISSION_TESTS = "tests/unit/core/test_admission.py"
-RULE_6_TESTS = "tests/papers/test_evenshare.py::TestRule6LargeGangs"
+OVERTAKE_TESTS = "tests/papers/test_evenshare.py::TestGangsThatOvertake"
 GANG_TESTS = "tests/simulation/test_large_gangs.py::TestLargeGangs"
 TURN_TESTS = "tests/papers/test_gandiva_fair.py"
 GANDIVA_ROUNDS = "tests/papers/test_gandiva_fair_rounds.py"
@@ -121,34 +121,34 @@ POLICY_MUTANTS = (
         "price >= job.max_price_micro",
         ADMISSION_TESTS,
     ),
-    # Gangs over several nodes: rule 6 of evenshare
+    # Gangs that overtake, over several nodes, under evenshare
     pure(
         "a_gang_overtakes_jobs_that_received_little",
         EVEN_GANGS,
         "if not only_long or attained >= LONG_GPU_US:",
         "if not only_long or attained >= 0:",
-        f"{RULE_6_TESTS}::test_spares_jobs_that_received_little",
+        f"{OVERTAKE_TESTS}::test_spares_jobs_that_received_little",
     ),
     pure(
         "gang_overtakes_jobs_ahead_of_it",
         EVEN_GANGS,
         "if node in by_node and (before is None or before < self._rank(row[1])):",
         "if node in by_node:",
-        f"{RULE_6_TESTS}::test_long_gang_waits_until_ahead_in_order",
+        f"{OVERTAKE_TESTS}::test_long_gang_waits_until_ahead_in_order",
     ),
     pure(
         "gang_takes_deserved_gpus_of_others",
         EVEN_GANGS,
         "if before is None or tenant != one.job.tenant:",
         "if before is None:",
-        f"{RULE_6_TESTS}::test_spares_tenants_that_would_fall_below_share",
+        f"{OVERTAKE_TESTS}::test_spares_tenants_that_would_fall_below_share",
     ),
     pure(
         "rest_of_gang_nodes_is_given_to_others",
         EVEN_GANGS,
         "if left:",
         "if not left:",
-        f"{RULE_6_TESTS}::test_leftover_gpus_of_cleared_node_stay_idle",
+        f"{OVERTAKE_TESTS}::test_leftover_gpus_of_cleared_node_stay_idle",
     ),
     pure(
         "a_round_in_which_a_gang_overtakes_is_skipped",
@@ -163,14 +163,14 @@ POLICY_MUTANTS = (
         SEVERAL_NODES,
         "key = (-part.gpus, len(part.cleared.victims), part.taken - part.gpus, node)",
         "key = (-part.gpus, 0, part.taken - part.gpus, node)",
-        f"{RULE_6_TESTS}::test_picks_nodes_with_most_gpus_and_fewest_leases",
+        f"{OVERTAKE_TESTS}::test_picks_nodes_with_most_gpus_and_fewest_leases",
     ),
     pure(
         "spare_gpus_of_tenant_count_on_each_node",
         SEVERAL_NODES,
         "left_of[lease.tenant] = limit - lease.gpus",
         "left_of[lease.tenant] = limit",
-        f"{RULE_6_TESTS}::test_spares_tenants_that_would_fall_below_share",
+        f"{OVERTAKE_TESTS}::test_spares_tenants_that_would_fall_below_share",
     ),
     # Turns, tickets, homes and trades of gandiva_fair
     pure(

@@ -166,7 +166,7 @@ class TestJobWithoutUsableType:
         assert [skip.jobs for skip in decision.skips] == [(1,)]
 
 
-class TestRule4Guarantee:
+class TestGuarantee:
     def asked(self, sums: tuple[int, int], ran_s: int = 400, **options: Any) -> Decision:
         """Decide a round: tenant 2 has all 8 GPUs in two leases, tenant 1 requests its quota, 4."""
         jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2)]
@@ -236,7 +236,7 @@ class TestRule4Guarantee:
         assert withdrawn == [(5,)]
 
 
-class TestRule4Payback:
+class TestRule5Payback:
     def asked(self, attained: dict[int, int], **options: Any) -> Decision:
         """Decide a round of one tenant: job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
         estimates = {1: 100, 2: 1_000, 3: 800}
@@ -264,7 +264,7 @@ class TestRule4Payback:
         assert not self.asked({2: 680, 3: 480}, estimates="given").preemptions
 
 
-class TestRule5Defragmentation:
+class TestRule6Defragmentation:
     JOBS = (job(1, 2), job(2, 1), job(3, 2), job(4, 4))
     LEASES = (running(1, 1, 2), running(2, 1, 1), running(3, 2, 2))
 
@@ -288,7 +288,7 @@ class TestRule5Defragmentation:
         assert not decide_round(pool(jobs, leases, nodes={1: 5, 2: 5, 3: 3})).preemptions
 
 
-class TestRule6LargeGangs:
+class TestGangsThatOvertake:
     """A gang of 8 on nodes of 4, each with a lease of 4 of tenant 2, which holds 12."""
 
     JOBS = (job(1, 8), job(2, 4, tenant=2), job(3, 4, tenant=2), job(4, 4, tenant=2))

@@ -93,7 +93,7 @@ class TestLargeGangs:
 
     @pytest.mark.parametrize("estimates", ["none", "given"])
     def test_preempt_unexpired_leases(self, estimates: str) -> None:
-        """This shows that the runs of the previous test use rule 6."""
+        """This shows that gangs overtake in the runs of the previous test."""
         options = {**ALONE, "estimates": estimates}
         ended = [row.reason for row in played(0, options, 3600)[0].books.leases]
         assert ended.count(EndReason.PREEMPTED.value) > 5

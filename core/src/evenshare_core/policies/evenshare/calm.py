@@ -104,7 +104,7 @@ def calm_of(
 
 
 def _may_get_room(options: EvenshareOptions, waiting: Iterable[Kind], free: FreeCapacity) -> bool:
-    """Return whether rule 4 (b), 5 or 6 could give GPUs to one of these kinds."""
+    """Return whether rule 5 or 6, or overtaking, could give GPUs to one of these kinds."""
     size, may_pay = free.available.size, options.pays and not options.is_tight
     return any(
         size < kind[0] <= free.capacity

@@ -1,4 +1,4 @@
-"""Room for a gang that is larger than a node: rule 4 (a) over several nodes, and rule 6."""
+"""Room for a gang that is larger than a node, by two rules of the first edition."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class GangRoom:
         index: Callable[[str], LeaseIndex],
         clear: Callable[[EvenCandidate, str, ClearedNode, PreemptionRule, dict[str, int]], None],
     ) -> None:
-        """Use the functions of `RoomMaker` that rule 4 on one node uses too."""
+        """Use the functions of `RoomMaker` that rules for one node use too."""
         self._progress, self._options = progress, progress.options
         self._owed, self._index, self._clear = owed, index, clear
         self._ranks: dict[int, Rank] = {}
@@ -60,7 +60,7 @@ class GangRoom:
     def _search(
         self, one: EvenCandidate, gpu_type: str, free: FreeCapacity, before: Rank | None
     ) -> list[NodePart] | None:
-        """Search for nodes to clear: by rule 6 for a gang of rank `before`, else by rule 4 (a)."""
+        """Search for nodes to clear, by the guarantee or, if `before` is its rank, by overtaking."""
         by_node = self._index(gpu_type).by_node
         spare: dict[int, int | None] = {}
         leases: dict[int, list[Ranked]] = {}
@@ -130,7 +130,7 @@ class GangRoom:
         return job_received(self._progress.pool.sums[lease.job], self._progress.pool.at_us)
 
 
-# ---- when rule 6 can next end a lease ----
+# ---- when a lease can next end for a gang that overtakes ----
 
 # Sums are rounded to whole numbers in each round, so true rates may be slightly higher.
 MORE, LEAST_RATE = 1.01, 1e-4
@@ -147,7 +147,7 @@ class Gang(NamedTuple):
 def waiting_gangs(
     progress: RoundProgress, key: ClaimKey, kinds: Kinds, claim: ClaimSums
 ) -> Iterator[Gang]:
-    """Yield the claim's gangs that still wait and for which rule 6 may end leases."""
+    """Yield the claim's gangs that still wait and may overtake."""
     free, order = progress.free_by_type[key[1]], progress.pool.order
     if not progress.options.may_overtake:
         return
@@ -166,7 +166,7 @@ def overtaken_from(
     progress: RoundProgress, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
     may_lose: bool,
 ) -> int | None:  # fmt: skip # rows of what belongs together
-    """Return a time before which rule 6 cannot start to end the lease for a gang; None if never.
+    """Return a time before which no gang that overtakes can end the lease; None if never.
 
     `free_us`: the time from which the lease may be preempted. `claim`: its tenant's claim.
     `may_lose`: whether the tenant keeps min(D, Q) without the lease. While nothing happens, ranks

@@ -1,4 +1,4 @@
-"""The picks of a round: rules 1 to 3, and rules 4 to 6 to make room for a job that does not fit."""
+"""The picks of a round: rules 1 to 3, and room by rules 5 and 6 for a job that does not fit."""
 
 from collections import Counter
 from collections.abc import Collection

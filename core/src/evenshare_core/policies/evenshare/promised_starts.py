@@ -6,7 +6,7 @@ a. *End.* A promise ends when its job does not wait any more, or when a node of 
 b. *Start.* A promised job starts as soon as its nodes have its GPUs free, or in leases that come
    due. When it is due, leases that still run on its GPUs end, with notice.
 
-c. *Hide.* Rules 1 to 3 do not see held GPUs. Rules 4 (b) and 5 end no pinned lease.
+c. *Hide.* Rules 1 to 3 do not see held GPUs. Rules 5 and 6 end no pinned lease.
 
 d. *Make.* Tenants whose key is below 1 follow, the lowest key first. The candidate of a tenant is
    the job that has waited longest since its submission or its last lease. It waited in the round

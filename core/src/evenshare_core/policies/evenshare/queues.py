@@ -25,7 +25,7 @@ HEAD_START_US = 300 * SECOND_US
 # Rule 2 with estimates: the least remaining part of an estimate, and the bonus of a renewal.
 # UNKNOWN_US is the assumed need of a job without an estimate that never ran.
 LEAST, RENEWAL_US, UNKNOWN_US = 0.05, 90 * SECOND_US, 1290 * SECOND_US
-# Rules 2 and 4 (b) without estimates: a job that has attained this much GPU-time is long.
+# Rules 2 and 5 without estimates: a job that has attained this much GPU-time is long.
 LONG_GPU_US = 2700 * SECOND_US
 
 ClaimKey = tuple[int, str]  # (tenant, GPU type)
@@ -93,7 +93,7 @@ class TenantStanding:
         return self.held / self.share if self.share else inf
 
     def is_owed(self) -> bool:
-        """Return whether the tenant received less than 95 % of what it deserves (rule 4 (a))."""
+        """Return whether the tenant received less than 95 % of what it deserves (the guarantee)."""
         return 20 * self.received < 19 * self.deserved or not self.deserved
 
 

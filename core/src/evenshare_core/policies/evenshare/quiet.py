@@ -6,11 +6,11 @@ no node changes. Without estimates, a round's grants then depend on time in six 
 | what depends on time | when it may change the grants |
 |---|---|
 | the decayed sums | at the next mark; between marks they are linear |
-| rule 4 (a) | when a tenant whose job it would serve starts to be owed GPU-time |
+| guarantee | when a tenant whose job it would serve starts to be owed GPU-time |
 | preemptible and movable jobs | when a lease has run for the minimum runtime |
 | the restart budget | when a job has run long enough to pay for a restart |
-| rule 4 (b) | when a job becomes long, so that its lease may end for a new job |
-| rule 6 | when a job becomes long, or a gang comes before it after a long wait |
+| rule 5 | when a job becomes long, so that its lease may end for a new job |
+| gangs that overtake | when a job becomes long, or a gang comes before it after a long wait |
 
 The order in which jobs are tried changes with the tenants' keys, and for long jobs with their lag.
 This makes no difference: while nothing is granted, each job is tried on the same free GPUs. If a
@@ -43,8 +43,8 @@ from evenshare_core.policies.evenshare.queues import (
 class _Rules(NamedTuple):
     """The rules that could make room for a waiting job.
 
-    `guarantee`, `defragment`: the GPU types to which rule 4 (a) or rule 5 applies. `pays`: tenants
-    with new jobs, by type. `gangs`: gangs that wait for rule 6, by type.
+    `guarantee`, `defragment`: the GPU types to which the guarantee or rule 6 applies. `pays`:
+    tenants with new jobs, by type. `gangs`: gangs that may overtake, by type.
     """
 
     guarantee: set[str]
@@ -110,7 +110,7 @@ def has_choice_of_types(progress: RoundProgress) -> bool:
 
 
 def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
-    """Return when rule 4 (a) first owes a tenant GPUs (`TenantStanding.is_owed`); None if never."""
+    """Return when the guarantee first owes a tenant GPUs (`is_owed`); None if never."""
     falls = 19 * mine.share - 20 * claim.held
     if falls <= 0:
         return None
@@ -170,7 +170,7 @@ def _from_when(
     """Return when a lease on one node could first end or move for a waiting job, or None if never.
 
     `instant_us`: when the lease may be preempted. `by_age`: whether it may end from then on.
-    `pays`: whether rule 4 (b) may end it once its job is long.
+    `pays`: whether rule 5 may end it once its job is long.
     """
     if not by_age or instant_us <= at_us:
         if not pays:

@@ -1,4 +1,4 @@
-"""Room for a job that does not fit: rule 5 moves small jobs, rule 4 ends leases.
+"""Room for a job that does not fit: rule 6 moves small jobs, rule 5 and the guarantee end leases.
 
 For gangs over several nodes, see `gangs`.
 """
@@ -34,7 +34,7 @@ class RoomMaker:
         self._progress, self._options, self._spared = progress, progress.options, spared
         self._indices: dict[str, LeaseIndex] | None = None
         self._gangs = self._moves = 0
-        # The smallest gang for which a rule failed, by (rule, type). For rule 4 (b), the key also
+        # The smallest gang for which a rule failed, by (rule, type). For rule 5, the key also
         # has the tenant.
         self._failed: dict[tuple[object, ...], int] = {}
         self._searches: dict[tuple[str, int, int, float], VictimSearch] = {}
@@ -66,7 +66,7 @@ class RoomMaker:
         is_new = one.lease is None and not sums.alloc_gpu_us and not sums.held
         return is_new and self._options.pays and not self._options.is_tight
 
-    # Rule 4 (a), the guarantee.
+    # The guarantee, of the first edition.
 
     def _guarantee(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         job = one.job
@@ -95,7 +95,7 @@ class RoomMaker:
             "deserved_gpu_us": mine.deserved,
         }
 
-    # Rule 4 (b), preemption that pays.
+    # Rule 5, preemption that pays.
 
     def _pays(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         job = one.job
@@ -157,7 +157,7 @@ class RoomMaker:
 
         return VictimRule(gpus, spare, self._rank, most_gpus, above)
 
-    # Rule 5, defragmentation.
+    # Rule 6, defragmentation.
 
     def _defragment(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         job, options = one.job, self._options
@@ -207,7 +207,7 @@ class RoomMaker:
         admission.hold_again(lease)
         return refusal is None
 
-    # Common to rules 4 and 5.
+    # Common to these rules.
 
     def _take(
         self, one: EvenCandidate, gpu_type: str, cleared: ClearedNode, rule: PreemptionRule,
