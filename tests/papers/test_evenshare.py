@@ -166,7 +166,7 @@ class TestJobWithoutUsableType:
         assert [skip.jobs for skip in decision.skips] == [(1,)]
 
 
-class TestGuarantee:
+class TestGuaranteeOnOneNode:
     def asked(self, sums: tuple[int, int], ran_s: int = 400, **options: Any) -> Decision:
         """Decide a round: tenant 2 has all 8 GPUs in two leases, tenant 1 requests its quota, 4."""
         jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2)]

@@ -60,7 +60,7 @@ class GangRoom:
     def _search(
         self, one: EvenCandidate, gpu_type: str, free: FreeCapacity, before: Rank | None
     ) -> list[NodePart] | None:
-        """Search for nodes to clear, by the guarantee or, if `before` is its rank, by overtaking."""
+        """Search for nodes to clear by the guarantee or, with the rank `before`, by overtaking."""
         by_node = self._index(gpu_type).by_node
         spare: dict[int, int | None] = {}
         leases: dict[int, list[Ranked]] = {}
