@@ -128,7 +128,7 @@ class TestWheel:
         path = tmp_path / "snapshot.json"
         path.write_bytes(canonical_bytes(MIXED))
         drawn = ("simulate", "--synthetic", "9,2,1", "--nodes", "1", "--policy", "oef")
-        for backend in ("ortools", "pyomo"):
+        for backend in ("pyomo",):
             option = ("--option", f"backend={backend}")
             for arguments in (
                 (*SHARES, *option),
