@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from evenshare_core.formulations import oef_columns
 from evenshare_core.formulations.oef_columns import FewColumns, Optimum
+from evenshare_core.formulations.oef_fast import Fast
 from evenshare_core.formulations.oef_highs import Highs
 from evenshare_core.formulations.oef_prices import CLOSEST, near_columns
 from evenshare_core.formulations.problems import Array, ShareProblem, ShareRule, SolverError
@@ -158,11 +159,21 @@ class TestOptimum:
 
 class TestColumns:
     def test_are_few(self) -> None:
-        program = first_program(random_problem(1, 1000, 10))
+        program = first_program(random_problem(2, 1000, 10))
         assert program is not None
         columns = FewColumns(program)
-        assert columns.chosen.any(axis=1).all()
-        assert columns.chosen.sum() < 1200
+        first = columns.chosen.copy()
+        assert first.any(axis=1).all()
+        assert first.sum() < 1200
+        columns.solve("ortools")
+        assert (columns.chosen == first).all(), "the prices were guessed well"
+
+    def test_are_few_if_speeds_hardly_differ(self) -> None:
+        chance = np.random.default_rng(1)
+        speedups = 1 + 1e-3 * chance.random((300, 10))
+        program = first_program(ShareProblem(speedups, np.full(10, 30.0)))
+        assert program is not None
+        assert FewColumns(program).chosen.sum() < 1.5 * 300
 
     def test_are_added_until_no_reduced_cost_is_negative(
         self, monkeypatch: pytest.MonkeyPatch
@@ -218,6 +229,16 @@ class TestBytes:
             )  # fmt: skip
             digests.add(done.stdout)
         assert len(digests) == 1
+
+    def test_do_not_depend_on_program_before(self) -> None:
+        """One backend solves a larger program first."""
+        first, second = (first_program(random_problem(s, 20 + s, 4)) for s in (2, 1))
+        assert first is not None
+        assert second is not None
+        backend = Fast()
+        backend.levels(first)
+        found, fresh = backend.levels(second), Fast().levels(second)
+        assert found.shares.tobytes() == fresh.shares.tobytes()
 
 
 class TestFailure:
