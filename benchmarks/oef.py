@@ -3,7 +3,8 @@
 Both sides solve the same instance in the same run; cvxpy gets matrices instead of single rows, and
 uses ECOS. Figures are CPU time of this process, for building, solving and checking. For (10), ECOS
 runs with up to 100 tenants; `python -m benchmarks.oef --patient` also runs it with 300, which takes
-minutes.
+minutes. General (9) is also solved by HiGHS called directly, as before version 6 of the policies.
+With caps, (9) is many programs, one after the other, so only HiGHS is compared.
 """
 
 import statistics
@@ -22,8 +23,10 @@ TYPES = 10
 CASES = (
     (ShareRule.NONCOOPERATIVE, "ordered", 1000, 15, True, "50x"),
     (ShareRule.NONCOOPERATIVE, "ordered", 3000, 15, True, ""),
-    (ShareRule.NONCOOPERATIVE, "general", 300, 9, True, ""),
-    (ShareRule.NONCOOPERATIVE, "general", 3000, 3, True, ""),
+    (ShareRule.NONCOOPERATIVE, "general", 300, 15, True, ""),
+    (ShareRule.NONCOOPERATIVE, "general", 1000, 15, True, "5x"),
+    (ShareRule.NONCOOPERATIVE, "general", 3000, 15, True, "5x"),
+    (ShareRule.NONCOOPERATIVE, "capped", 40, 5, False, ""),
     (ShareRule.COOPERATIVE, "ordered", 20, 9, True, ""),
     (ShareRule.COOPERATIVE, "ordered", 100, 9, True, "100x"),
     (ShareRule.COOPERATIVE, "general", 100, 9, True, "25x"),
@@ -35,7 +38,10 @@ CASES = (
 
 
 def instance(kind: str, tenants: int) -> ShareProblem:
-    """Draw speedups over ten types; the number of GPUs equals the number of tenants."""
+    """Draw speedups over ten types; the number of GPUs equals the number of tenants.
+
+    If `capped`, a third of the tenants can use 0.2 to 0.8 GPUs.
+    """
     chance = np.random.default_rng(1)
     if kind == "ordered":
         # Ratios of neighbouring types rise from one tenant to the next.
@@ -44,8 +50,11 @@ def instance(kind: str, tenants: int) -> ShareProblem:
     else:
         faster = 1 + np.cumsum(chance.uniform(0, 1, (tenants, TYPES - 1)), axis=1)
     capacity = chance.integers(tenants // 2, 2 * tenants, TYPES).astype(float)
+    few = np.where(np.arange(tenants) % 3, np.inf, chance.uniform(0.2, 0.8, tenants))
     return ShareProblem(
-        np.hstack([np.ones((tenants, 1)), faster]), capacity * tenants / capacity.sum()
+        np.hstack([np.ones((tenants, 1)), faster]),
+        capacity * tenants / capacity.sum(),
+        caps=few if kind == "capped" else None,
     )
 
 
@@ -78,10 +87,20 @@ def cpu_s(call: Callable[[], object], runs: int) -> float:
     return statistics.median(taken)
 
 
+def by_highs(problem: ShareProblem, rule: ShareRule, total: float, ours: float) -> str:
+    """Solve with HiGHS called directly; return its time, and the ratio to ours."""
+    direct: list[ShareSolution] = []
+    theirs = cpu_s(lambda: direct.append(solve_shares(problem, rule, former=True)), 1)
+    if direct[0].fallback or abs(direct[0].total / total - 1) > 1e-6:
+        raise SystemExit(f"direct HiGHS differs: {direct[0].total} and {total}")
+    return f"  direct HiGHS {theirs * 1000:9.1f} ms  {theirs / ours:6.1f}x"
+
+
 def main() -> None:
     print(f"{TYPES} GPU types, CPU time; totals of both agree to 1e-5")
-    # The first call loads HiGHS, so it is not measured.
-    solve_shares(instance("general", 5), ShareRule.COOPERATIVE)
+    # The first calls load HiGHS and OR-Tools, so they are not measured.
+    for rule in (ShareRule.COOPERATIVE, ShareRule.NONCOOPERATIVE):
+        solve_shares(instance("general", 20), rule)
     for rule, kind, tenants, runs, asked, goal in CASES:
         problem = instance(kind, tenants)
         solutions: list[ShareSolution] = []
@@ -95,6 +114,8 @@ def main() -> None:
             if abs(totals[0] / solutions[0].total - 1) > 1e-5:
                 raise SystemExit(f"totals differ: {totals[0]} and {solutions[0].total}")
             line += f"  cvxpy + ECOS {theirs * 1000:9.1f} ms  {theirs / ours:6.0f}x"
+        if rule is ShareRule.NONCOOPERATIVE and kind != "ordered":
+            line += by_highs(problem, rule, solutions[0].total, ours)
         print(line + (f"  (goal {goal})" if goal else ""), flush=True)
 
 

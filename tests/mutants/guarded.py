@@ -44,8 +44,8 @@ class Guarded:
 
 
 FORMULATIONS = (
-    *("baselines_lp", "lp", "oef_cooperative", "oef_fast", "oef_highs", "problems", "programs"),
-    *("shares", "ties"),
+    *("baselines_lp", "lp", "oef_columns", "oef_cooperative", "oef_fast", "oef_highs"),
+    *("oef_prices", "problems", "programs", "shares", "ties"),
 )
 GUARDED = (
     Guarded(
@@ -147,6 +147,7 @@ GUARDED = (
         tuple(f"{CORE}/formulations/{name}.py" for name in FORMULATIONS),
         (
             "tests/unit/core/test_shares.py",
+            "tests/unit/core/test_oef_columns.py",
             "tests/unit/core/test_envy_rows.py",
             "tests/unit/core/test_ties.py",
             "tests/papers/test_oef.py",

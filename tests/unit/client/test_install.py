@@ -156,7 +156,10 @@ class TestVerifyExtra:
         # Copy the library's dependencies from this environment, but neither the client nor the
         # library.
         [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
-        for name in ("msgspec", "numpy", "highspy", "cryptography", "cffi", "_cffi_backend"):
+        for name in (
+            *("msgspec", "numpy", "highspy", "ortools"),
+            *("cryptography", "cffi", "_cffi_backend"),
+        ):
             for path in Path(sysconfig.get_path("purelib")).glob(f"{name}[.-]*"):
                 (packages / path.name).symlink_to(path)
             path = Path(sysconfig.get_path("purelib")) / name

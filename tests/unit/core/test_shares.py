@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenshare_core.formulations import oef_cooperative, oef_highs, shares
+from evenshare_core.formulations import oef_cooperative, oef_fast, oef_highs, shares
 from evenshare_core.formulations.problems import (
     Array,
     ShareError,
@@ -90,7 +90,8 @@ class TestFormulations:
         """With more tenants than `SMALL`, a sample of them is solved first."""
         asked = problem(3, tenants=100, types=4)
         fast, full = (solve_shares(asked, rule, name) for name in ("fast", "highs"))
-        assert (fast.backend, full.backend) == ("fast", "highs")
+        by = {ShareRule.COOPERATIVE: "fast", ShareRule.NONCOOPERATIVE: "ortools"}
+        assert (fast.backend, full.backend) == (by[rule], "highs")
         np.testing.assert_allclose(fast.throughputs, full.throughputs, rtol=1e-6)
 
     def test_price_equals_gain_of_additional_gpu(self) -> None:
@@ -248,7 +249,8 @@ class TestFailingBackend:
     def test_falls_back_to_equal_split_if_highs_fails(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(oef_highs.Highs, "levels", self.failing)
+        for solver in (oef_highs.Highs, oef_fast.Fast):
+            monkeypatch.setattr(solver, "levels", self.failing)
         asked = problem(2)
         found = solve_shares(asked, ShareRule.NONCOOPERATIVE)
         assert (found.backend, found.status, found.prices) == ("equal split", "fallback", None)
@@ -288,9 +290,9 @@ class TestExtremeSpeeds:
             [0.1644227011577322, 91.67626455627605, 523.2829587815764],
             [24.050173504360664, 1.3025650642598188, 0.01261740540932919],
         )
-        found = solve_shares(asked, ShareRule.GAVEL)
+        found = solve_shares(asked, ShareRule.GAVEL, "highs")
         checked = solve_shares(asked, ShareRule.GAVEL, "ortools")
-        assert (found.backend, found.fallback) == ("fast", "")
+        assert (found.backend, found.fallback) == ("highs", "")
         np.testing.assert_allclose(found.throughputs, checked.throughputs, rtol=1e-5)
 
     @pytest.mark.parametrize("rule", [ShareRule.NONCOOPERATIVE, ShareRule.GAVEL])

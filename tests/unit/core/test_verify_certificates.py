@@ -101,7 +101,7 @@ class TestCertificate:
         pool = StagedPool(staged_rounds(6, policy="oef"))
         row = pool.rounds[4]
         own, _, _ = row.snapshot.policy_version.partition(" highs ")
-        version = f"{own} highs 9.9"
+        version = f"{own} highs 9.9 glop 9.99"
         for failure, broken in (("", True), ("UnsolvedError", False)):
             snapshot = replace(row.snapshot, policy_version=version)
             assert row.certificate is not None

@@ -181,11 +181,33 @@ class TestOtherVersion:
     ) -> None:
         self.moved(programs, 1e-9, objective=-0.5)
         programs.seal()
-        own, _, solver = programs.rounds[4].snapshot.policy_version.partition(" highs ")
-        monkeypatch.setattr(type(registry.POLICIES["oef"]), "version", f"{own} highs 9.9")
+        _, _, highs, _, glop = programs.rounds[4].snapshot.policy_version.split(" ")
+        there = programs.rounds[4].snapshot.policy_version
+        here = there.replace(highs, "9.9").replace(glop, "9.99")
+        monkeypatch.setattr(type(registry.POLICIES["oef"]), "version", here)
         finding = verified(programs)[4]
-        assert f"{PLAN}highspy {solver} there, 9.9 here" in gaps(finding)[Gap.VERSION]
+        # OR-Tools did not solve the round.
+        assert f"{PLAN}highspy {highs} there, 9.9 here" in gaps(finding)[Gap.VERSION]
         assert any("plan: the objective is" in line for line in wrong([finding])[5])
+
+    def test_other_ortools_excuses_only_rounds_that_it_solved(
+        self, programs: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.moved(programs, 1e-9)
+        there = programs.rounds[4].snapshot.policy_version
+        glop = there.rpartition(" ")[2]
+        here = there.replace(glop, "9.99")
+        monkeypatch.setattr(type(registry.POLICIES["oef"]), "version", here)
+        programs.seal()
+        assert RoundCheck.PLAN not in verified(programs)[4].recomputed
+        row = programs.rounds[4]
+        assert row.decision.solve is not None
+        solve = replace(row.decision.solve, backend="ortools")
+        decision = replace(row.decision, solve=solve)
+        programs.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+        programs.seal()
+        finding = verified(programs)[4]
+        assert f"{PLAN}ortools {glop} there, 9.99 here" in gaps(finding)[Gap.VERSION]
 
     def test_unknown_policy_is_not_proven_and_names_package(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch

@@ -3,9 +3,11 @@
 - Levels, OEF (9) and `gavel`: `northwest`, by prefix sums. It needs tenants that can run on
   all types, no caps, and ordered ratios: `w_l,j+1 / w_lj` must not fall in l for any j. The
   order is tested first, because the method is wrong otherwise.
-- Other levels: the program of `evenshare_core.formulations.oef_highs`, by interior point
-  with crossover.
-- (10): `evenshare_core.formulations.oef_cooperative`.
+- Other levels: `evenshare_core.formulations.oef_columns`, a model of few columns for OR-Tools.
+- (10): `evenshare_core.formulations.oef_cooperative`, by HiGHS.
+
+`Former` is the method of version 5 of the sharing policies, so that its rounds replay to the same
+bytes. It solves other levels by HiGHS's interior point method with crossover.
 """
 
 from bisect import bisect_right
@@ -14,16 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenshare_core.formulations import oef_cooperative
+from evenshare_core.formulations.oef_columns import FewColumns
 from evenshare_core.formulations.oef_highs import Highs
 from evenshare_core.formulations.problems import Array, SolverError
 from evenshare_core.formulations.programs import EnvyFree, Levels, SolverResult
 
+ORTOOLS = "ortools"  # the backend that `Fast` names if OR-Tools found the shares
 HALVINGS = 200  # maximum number of steps of the bisection: more than the bits of a double
 DUST = 1e-12  # smaller parts of a tenant are rounding errors
 
 
-class Fast(Highs):
-    """Prefix sums for levels, lazy envy rows, and the full HiGHS programs if neither applies."""
+class Former(Highs):
+    """Prefix sums for levels, lazy envy rows, and the full HiGHS program for other levels."""
 
     name = "fast"
 
@@ -32,7 +36,7 @@ class Fast(Highs):
         if not program.held.any() and np.isinf(program.caps).all() and program.speedups.all():
             order = ordered(program.speedups)
         if order is None:
-            return super().levels(program)
+            return self.other_levels(program)
         shares, prices = northwest(program.speedups[order], program.capacity, program.rates[order])
         unsorted = np.empty_like(shares)
         unsorted[order] = shares
@@ -40,6 +44,10 @@ class Fast(Highs):
         # Every level row binds, and its price is the cost of a unit of the tenant's work.
         level_prices = (prices / program.speedups).min(axis=1)
         return SolverResult(unsorted, prices, none, level_prices, self.name)
+
+    def other_levels(self, program: Levels) -> SolverResult:
+        """Solve `Levels` if prefix sums do not apply."""
+        return super().levels(program)
 
     def envy_free(self, program: EnvyFree) -> SolverResult:
         """Solve `EnvyFree` by lazy rows."""
@@ -63,6 +71,25 @@ class Fast(Highs):
             answer.level_prices,
             self.name,
         )
+
+
+class Fast(Former):
+    """As `Former`, and few columns in OR-Tools for other levels."""
+
+    def __init__(self) -> None:
+        self.columns: FewColumns | None = None
+
+    def other_levels(self, program: Levels) -> SolverResult:
+        """Solve `Levels`, from the columns of the program before if only held tenants differ.
+
+        A backend is made for one solution (`evenshare_core.formulations.shares`), so these columns
+        depend on nothing but the problem.
+        """
+        before = self.columns
+        if before is not None and before.program.speedups is not program.speedups:
+            before = None
+        self.columns = FewColumns(program, before)
+        return self.columns.solve(ORTOOLS)
 
 
 def ordered(speedups: Array) -> NDArray[np.int64] | None:

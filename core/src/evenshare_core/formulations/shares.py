@@ -26,7 +26,7 @@ Source: OEF (Middleware 2024), 4.2 and 4.3; Gavel (OSDI 2020), 4.1, as in its co
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -44,14 +44,15 @@ from evenshare_core.formulations.problems import (
 )
 from evenshare_core.formulations.programs import Backend, Efficiency, EnvyFree, Levels, SolverResult
 
-# Module and class of each backend. They are imported at first use, so that a round loads only
-# HiGHS.
+# Module and class of each backend, imported at first use.
 BACKENDS = {
     "fast": ("evenshare_core.formulations.oef_fast", "Fast"),
     "highs": ("evenshare_core.formulations.oef_highs", "Highs"),
     "ortools": ("evenshare_core.formulations.oef_ortools", "OrTools"),
     "pyomo": ("evenshare_core.formulations.oef_pyomo", "Pyomo"),
 }
+# The methods of rounds that former versions of policies decided; each replays to the same bytes.
+FORMER = {**BACKENDS, "fast": ("evenshare_core.formulations.oef_fast", "Former")}
 NOT_INSTALLED = "is not installed: pip install 'evenshare-core[solvers]'"
 SAFE = "highs"  # the backend that is tried after one that found no optimum
 BINDS = 1e-7  # a row binds if its dual is larger; the program is scaled to values of about 1
@@ -104,12 +105,13 @@ class Classes:
 
 
 def solve_shares(
-    problem: ShareProblem, rule: ShareRule | str, backend: str = "fast"
+    problem: ShareProblem, rule: ShareRule | str, backend: str = "fast", *, former: bool = False
 ) -> ShareSolution:
     """Return the shares of a rule; deterministic, see the module for ties and caps.
 
-    If a backend finds no optimum, `highs` is tried, then the equal split is used. The solution
-    records this in `backend`, `status` and `fallback`.
+    `former`: by the method of `FORMER`. With `fast`, the solution's `backend` is `ortools` if
+    OR-Tools found the shares. If a backend finds no optimum, `highs` is tried, then the equal split
+    is used. The solution records this in `backend`, `status` and `fallback`.
 
     Raises:
         ShareError: there is no such rule or backend, or its packages are not installed.
@@ -126,7 +128,7 @@ def solve_shares(
     reasons: list[str] = []
     for name in dict.fromkeys((backend, SAFE)):
         try:
-            answer = SOLVE[chosen](classes, _load(name))
+            answer = SOLVE[chosen](classes, _load(name, FORMER if former else BACKENDS))
             _believe(classes, answer)
         except SolverError as error:
             reasons.append(f"{name}: {error}")
@@ -156,8 +158,8 @@ def _rule(rule: ShareRule | str) -> ShareRule:
         raise ShareError("rule", f"{rule!r} is none of {', '.join(ShareRule)}") from None
 
 
-def _load(name: str) -> Backend:
-    module, class_name = BACKENDS[name]
+def _load(name: str, backends: Mapping[str, tuple[str, str]] = BACKENDS) -> Backend:
+    module, class_name = backends[name]
     try:
         loaded: Backend = getattr(import_module(module), class_name)()
     except ImportError as error:

@@ -44,8 +44,8 @@ from evenshare_core.verification.verdict import Gap, ProofProblem, ProofVerdict,
 # Packages whose versions may change the result of a policy with a program.
 ORTOOLS = "ortools"
 SOLVERS = ("highspy", "numpy", ORTOOLS)
-# Policies with a program include its solver in their version: "4 highs 1.15.1".
-_SOLVED_BY = " highs "
+# Policies with a program include its solvers in their version: "6 highs 1.15.1 glop 9.15.6755".
+_SOLVED_BY, _AND_BY = " highs ", " glop "
 NOBODY = OwnNames({}, {})
 PLAN_ALONE = "its decision was not recomputed; only its plan was checked"
 NO_KEY = "the portal gave no key of yours for its day, so no row was compared with your jobs"
@@ -347,20 +347,30 @@ def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) ->
     snapshot, others = disclosed.snapshot, dict[str, str]()
     # Bundles of an unknown policy were rejected earlier.
     policy = registry.policy(snapshot.policy)
-    there, _, solver_there = snapshot.policy_version.partition(_SOLVED_BY)
-    here, _, solver_here = policy.version.partition(_SOLVED_BY)
+    solve = disclosed.decision.solve
+    # A round that OR-Tools did not solve does not depend on its version.
+    solvers = SOLVERS if solve is not None and solve.backend == ORTOOLS else SOLVERS[:-1]
+    there, solvers_there = _parts(snapshot.policy_version)
+    here, solvers_here = _parts(policy.version)
     if here != there and not policy.decides_again(snapshot):
         others[snapshot.policy] = f"{there} there, {here} here"
-    elif solver_here != solver_there:
-        others["highspy"] = f"{solver_there} there, {solver_here} here"
-    solve = disclosed.decision.solve
+    for name in solvers if here == there else ():
+        if solvers_here.get(name) != solvers_there.get(name):
+            versions = (solvers_there.get(name) or "none", solvers_here.get(name) or "none")
+            others[name] = "{} there, {} here".format(*versions)
     if solve is not None:
-        # OR-Tools decides only if it is the chosen backend; otherwise it just checks programs.
-        for name in SOLVERS if solve.backend == ORTOOLS else SOLVERS[:-1]:
+        for name in solvers:
             there, here = disclosed.versions.get(name, ""), version_here(name)
             if there and there != here:
                 others[name] = f"{there} there, {here or 'none'} here"
     return others
+
+
+def _parts(policy_version: str) -> tuple[str, dict[str, str]]:
+    """Return a policy's own version, and the versions of its solvers by package."""
+    own, _, solvers = policy_version.partition(_SOLVED_BY)
+    highs, _, glop = solvers.partition(_AND_BY)
+    return own, {"highspy": highs, ORTOOLS: glop}
 
 
 def _versions_text(others: Mapping[str, str]) -> str:

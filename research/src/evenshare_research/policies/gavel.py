@@ -40,8 +40,6 @@ from evenshare_core.policies.sharing.base import SharingPolicy
 class Gavel(SharingPolicy):
     name = "gavel"
     title = "Gavel"
-    # version 2: the equal split is as published, without caps
-    version = f"{SharingPolicy.version}, 2"
     promise = "The tenant that gains least over an equal split gains as much as possible."
     suits = "Mixed GPU types, for the tenant that gains least; to compare with oef."
     promised = frozenset({Property.SHARING_INCENTIVE})

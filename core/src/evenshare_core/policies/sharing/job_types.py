@@ -235,8 +235,8 @@ class SolvedShares(NamedTuple):
 class RoundProgram:
     """The program of a round: its identity, and the job types that have weight and can run.
 
-    `keys`: the job types, in order. `key`: a hash of all other inputs, without ids, so that the
-    memory does not depend on ids (ADR 0195).
+    `former`: solved by the method of former versions. `keys`: the job types, in order. `key`: a
+    hash of all other inputs, without ids, so that the memory does not depend on ids (ADR 0195).
     """
 
     def __init__(
@@ -245,8 +245,11 @@ class RoundProgram:
         types: Sequence[GpuTypeCapacity],
         rule: ShareRule,
         backend: str,
+        *,
+        former: bool = False,
     ) -> None:
         self._rule, self._backend, self._types = rule, backend, types
+        self._former = former
         self._job_types = [one for one in job_types if one.weight and one.most]
         everything = sum(capacity.gpus for capacity in types)
         self._caps = [one.most if one.most < everything else None for one in self._job_types]
@@ -272,6 +275,7 @@ class RoundProgram:
             ),
             self._rule,
             self._backend,
+            former=self._former,
         )
         micro = quantised(solution.shares.tolist(), [capacity.gpus for capacity in self._types])
         return SolvedShares(
