@@ -19,6 +19,7 @@ RECORDED = [
     ("oef", EQUAL_GAINS, "5 highs 1.15.1", "4809af48ded80f43"),
     ("oef", {}, "5 highs 1.15.1", "6348b744d6b6fe94"),
     ("gavel", {}, "5 highs 1.15.1, 2", "faf9e4a53e3a4ee3"),
+    ("max_efficiency", {}, "5 highs 1.15.1", "d0cecd5c32557548"),
 ]
 
 
@@ -34,9 +35,12 @@ class TestFormerVersion:
     ) -> None:
         assert sha256_hex(canonical_bytes(decided(name, options, version)))[:16] == sha256
 
-    def test_is_solved_by_highs_and_present_version_by_ortools(self) -> None:
-        former = decided("oef", EQUAL_GAINS, "5 highs 1.15.1").solve
-        present = decided("oef", EQUAL_GAINS, policy("oef").version).solve
+    @pytest.mark.parametrize(("name", "options"), [("oef", EQUAL_GAINS), ("max_efficiency", {})])
+    def test_is_solved_by_highs_and_present_version_by_ortools(
+        self, name: str, options: dict[str, Any]
+    ) -> None:
+        former = decided(name, options, "5 highs 1.15.1").solve
+        present = decided(name, options, policy(name).version).solve
         assert former is not None
         assert present is not None
         assert (former.backend, present.backend) == ("fast", "ortools")

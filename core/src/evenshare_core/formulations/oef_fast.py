@@ -5,6 +5,7 @@
   order is tested first, because the method is wrong otherwise.
 - Other levels: `evenshare_core.formulations.oef_columns`, a model of few columns for OR-Tools.
 - (10): `evenshare_core.formulations.oef_cooperative`, by HiGHS.
+- (4) with caps: the full program by GLOP, in half to four fifths of HiGHS's time.
 
 `Former` is the method of version 5 of the sharing policies, so that its rounds replay to the same
 bytes. It solves other levels by HiGHS's interior point method with crossover.
@@ -16,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenshare_core.formulations import oef_cooperative
+from evenshare_core.formulations.lp import ITERATIONS
 from evenshare_core.formulations.oef_columns import FewColumns
-from evenshare_core.formulations.oef_highs import Highs
+from evenshare_core.formulations.oef_highs import Highs, bounds, uppers
+from evenshare_core.formulations.ortools_programs import GlopProgram
 from evenshare_core.formulations.problems import Array, SolverError
-from evenshare_core.formulations.programs import EnvyFree, Levels, SolverResult
+from evenshare_core.formulations.programs import Efficiency, EnvyFree, Levels, SolverResult
 
 ORTOOLS = "ortools"  # the backend that `Fast` names if OR-Tools found the shares
 HALVINGS = 200  # maximum number of steps of the bisection: more than the bits of a double
@@ -74,7 +77,7 @@ class Former(Highs):
 
 
 class Fast(Former):
-    """As `Former`, and few columns in OR-Tools for other levels."""
+    """As `Former`, and OR-Tools for other levels and for the largest total."""
 
     def __init__(self) -> None:
         self.columns: FewColumns | None = None
@@ -90,6 +93,13 @@ class Fast(Former):
             before = None
         self.columns = FewColumns(program, before)
         return self.columns.solve(ORTOOLS)
+
+    def efficiency(self, program: Efficiency) -> SolverResult:
+        """Solve `Efficiency` by GLOP."""
+        rows = bounds(program.speedups, program.capacity, program.caps)
+        model = GlopProgram(program.speedups.ravel(), uppers(program.speedups), rows)
+        model.limit(ITERATIONS)
+        return self.result_of_rows(program, *model.solve(), ORTOOLS)
 
 
 def ordered(speedups: Array) -> NDArray[np.int64] | None:

@@ -55,22 +55,25 @@ class Highs:
         values = min_max(
             model, values, program.speedups, 1 / program.weights, complete=lambda _: True
         )
-        return self._of_rows(program, values, duals)
+        return self.result_of_rows(program, values, duals, self.name)
 
     def efficiency(self, program: Efficiency) -> SolverResult:
         rows = bounds(program.speedups, program.capacity, program.caps)
         model = LinearProgram(program.speedups.ravel(), uppers(program.speedups), rows)
         values, duals = model.solve()
-        return self._of_rows(program, values, duals)
+        return self.result_of_rows(program, values, duals, self.name)
 
-    def _of_rows(self, program: EnvyFree | Efficiency, values: Array, duals: Array) -> SolverResult:
+    def result_of_rows(
+        self, program: EnvyFree | Efficiency, values: Array, duals: Array, name: str
+    ) -> SolverResult:
+        """Return the optimum of a program without levels, which the backend `name` found."""
         tenants, types = program.speedups.shape
         return SolverResult(
             shares=clean(values.reshape(tenants, types), program.capacity),
             prices=duals[:types],
             cap_prices=cap_prices(duals[types:], program.caps),
             level_prices=np.zeros(tenants),
-            backend=self.name,
+            backend=name,
         )
 
 
