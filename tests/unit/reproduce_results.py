@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evenshare_research.reproduce.model import Part
+from evenshare_research.reproduce.oef import RULES
 from evenshare_research.reproduce.runs import KeptRun
 
 
@@ -42,7 +43,7 @@ def turns_result(arguments: dict[str, Any], _: int) -> dict[str, Any]:
 
 
 def _totals(arguments: dict[str, Any], _: int) -> list[dict[str, float]]:
-    rules = ("cooperative", "noncooperative", "max_min", "gavel", "max_efficiency", "gandiva_fair")
+    rules = (*RULES, "gandiva_fair")
     return [dict.fromkeys(rules, 10.0 + seed) for seed in range(arguments["seeds"])]
 
 

@@ -21,11 +21,13 @@ from evenshare_research.reproduce import (
     venus,
 )
 from evenshare_research.reproduce.model import Claim, ClaimVerdict
+from evenshare_research.reproduce.verdicts import Estimate, gain_verdict
 
 from .reproduce_results import made_up, philly_result
 
 YES, PARTLY = ClaimVerdict.REPRODUCED, ClaimVerdict.IN_DIRECTION
 NO, UNTESTABLE = ClaimVerdict.NOT_REPRODUCED, ClaimVerdict.NOT_TESTABLE
+MORE = ClaimVerdict.MORE
 
 
 def of(claims: list[Claim], text: str) -> Claim:
@@ -254,14 +256,31 @@ class TestGandivaFair:
 
 class TestOef:
     @pytest.mark.parametrize(
-        ("gain", "verdict"), [(0.2, YES), (0.16, YES), (0.14, PARTLY), (0.01, NO), (-0.2, NO)]
+        ("gains", "verdict"),
+        [
+            ((0.2, 0.2), YES),
+            ((0.16, 0.16), YES),
+            ((0.1, 0.17), PARTLY),
+            ((0.1, 0.21), YES),
+            ((0.14, 0.14), PARTLY),
+            ((0.01, 0.01), NO),
+            ((-0.02, 0.2), NO),
+            ((0.26, 0.26), MORE),
+        ],
     )
-    def test_gain_verdict_depends_on_size(self, gain: float, verdict: ClaimVerdict) -> None:
-        assert oef.gain_verdict(gain, 0.2) is verdict
+    def test_gain_verdict_depends_on_size_and_noise(
+        self, gains: tuple[float, ...], verdict: ClaimVerdict
+    ) -> None:
+        assert gain_verdict(Estimate.of_seeds(gains), 0.2) is verdict
 
     @pytest.mark.parametrize(
         ("cooperative", "noncooperative", "most", "verdicts"),
-        [(12, 10, 13, (YES, YES)), (10.5, 9.6, 13, (PARTLY, YES)), (10, 9, 11, (NO, NO))],
+        [
+            (12, 10, 13, (YES, YES, YES, YES)),
+            (10.5, 9.6, 13, (PARTLY, PARTLY, YES, YES)),
+            (10, 9, 11, (NO, NO, NO, NO)),
+            (13, 11, 13, (MORE, MORE, MORE, MORE)),
+        ],
     )
     def test_estimate_verdicts(
         self,
@@ -270,21 +289,24 @@ class TestOef:
         most: float,
         verdicts: tuple[ClaimVerdict, ...],
     ) -> None:
-        row = {"cooperative": cooperative, "noncooperative": noncooperative, "gavel": 10.0,
-               "gandiva_fair": 9.9, "max_min": 9.0, "max_efficiency": most}  # fmt: skip
+        row = {"cooperative": cooperative, "noncooperative": noncooperative, "gavel": 20.0,
+               oef.GAVEL_RULE: 10.0, "gandiva_fair": 10.0, "max_efficiency": most}  # fmt: skip
         claims = oef.estimate_claims([row, row], "made up")
         assert tuple(claim.verdict for claim in claims) == verdicts
         assert ("no shares could" in claims[0].why) == (most == 11)
 
-    @pytest.mark.parametrize(("deviation", "verdict"), [(0.03, YES), (0.05, PARTLY), (0.12, NO)])
+    @pytest.mark.parametrize(
+        ("deviation", "verdict"), [(0.03, YES), (0.05, PARTLY), (0.12, NO), (0.02, MORE)]
+    )
     def test_error_verdict(self, deviation: float, verdict: ClaimVerdict) -> None:
         assert oef.error_claim([deviation, deviation], "made up").verdict is verdict
 
-    def test_actual_claims_mark_untestable_ones(self) -> None:
+    def test_actual_claims_have_row_per_rival(self) -> None:
         totals = {name: [10.0, 10.0] for name, _, _ in oef.POLICIES}
         totals[oef.COOPERATIVE] = [13.0, 13.0]
-        claims = oef.actual_claims(totals)
-        assert [claim.verdict for claim in claims] == [YES, NO, UNTESTABLE, UNTESTABLE]
+        totals[oef.GANDIVA] = [9.0, 9.0]
+        claims = oef.actual_claims(totals, "made up")
+        assert [claim.verdict for claim in claims] == [YES, MORE, NO, YES]
 
     def test_jct_verdicts(self) -> None:
         jcts = {name: [100.0, 200.0] for name, _, _ in oef.POLICIES}
@@ -293,8 +315,10 @@ class TestOef:
         assert over_gandiva.verdict is over_gavel.verdict is PARTLY
         jcts[oef.GAVEL] = [90.0, 190.0]
         assert oef.jct_claims(jcts)[1].verdict is NO
-        jcts[oef.GANDIVA] = [120.0, 240.0]
+        jcts[oef.GANDIVA] = [112.0, 224.0]
         assert oef.jct_claims(jcts)[0].verdict is YES
+        jcts[oef.GANDIVA] = [130.0, 260.0]
+        assert oef.jct_claims(jcts)[0].verdict is MORE
 
     @pytest.mark.parametrize("source", list(oef.SOURCES))
     def test_speeds_are_seeded_and_sorted(self, source: str) -> None:
@@ -308,6 +332,7 @@ class TestOef:
         """No rule exceeds the largest total, and no envy-free rule falls below the equal split."""
         for row in mixed.estimates(source="gavel", tenants=6, seeds=3):
             assert max(row.values()) == row["max_efficiency"]
+            assert row[oef.GAVEL_RULE] < row["gavel"]
             assert row["cooperative"] >= row["max_min"]
             assert row["gandiva_fair"] >= row["max_min"]
 
@@ -328,7 +353,7 @@ class TestOef:
     @pytest.mark.parametrize(("policy", "options"), [one[1:] for one in oef.POLICIES])
     def test_steady_state_and_daily_runs_work(self, policy: str, options: dict[str, Any]) -> None:
         given: dict[str, Any] = {"policy": policy, "options": options, "seed": 1}
-        got = mixed.steady(**given, source="gavel", tenants=4, hours=2)
+        got = mixed.steady(**given, source="gavel", tenants=4, hours=2, gangs=(1, 1, 2, 4))
         most = mixed.estimates(source="gavel", tenants=4, seeds=1)[0]["max_efficiency"]
         assert 0 < got["throughput"] <= most
         days = mixed.days(**given, source="gavel", tenants=4, each=2, hours=3)

@@ -147,18 +147,33 @@ class SharingPolicy(Policy):
         """Return the shares before rounding, by solving the program again."""
         assert isinstance(options, SharingOptions)  # noqa: S101 - narrows; of `options_type`
         types, job_types = read_job_types(snapshot, by_starvation=False)
-        shares = RoundProgram(job_types, types, self.rule(options), options.backend).solve()
+        shares = self.program_of(snapshot, options, job_types, types).solve()
         return _with_ideals(job_types, types, shares)
 
     def decide(self, snapshot: Snapshot) -> Decision:
         options = parse_options(self.options_type, snapshot.options)
-        return decide_shares(snapshot, options, self.rule(options))
+        types, job_types = read_job_types(snapshot, by_starvation=options.job_order == "starvation")
+        program = self.program_of(snapshot, options, job_types, types)
+        return _decide_shares(snapshot, options, types, job_types, program)
+
+    def program_of(
+        self,
+        snapshot: Snapshot,  # noqa: ARG002 - its version may decide
+        options: SharingOptions,
+        job_types: list[JobType],
+        types: list[GpuTypeCapacity],
+    ) -> RoundProgram:
+        """Return the program of a round."""
+        return RoundProgram(job_types, types, self.rule(options), options.backend)
 
 
-def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) -> Decision:
-    """Decide one round by the rule."""
-    types, job_types = read_job_types(snapshot, by_starvation=options.job_order == "starvation")
-    program = RoundProgram(job_types, types, rule, options.backend)
+def _decide_shares(
+    snapshot: Snapshot,
+    options: SharingOptions,
+    types: list[GpuTypeCapacity],
+    job_types: list[JobType],
+    program: RoundProgram,
+) -> Decision:
     shares = stored_shares(snapshot.memory, program) or program.solve()
     ideals = _with_ideals(job_types, types, shares)
     read_deviations(snapshot, job_types)
