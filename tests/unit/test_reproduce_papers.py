@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from evenshare_core.units import HOUR_US
+from evenshare_core.policies.gandiva_fair.trading import Trader, new_trades
+from evenshare_core.units import GPU_MICRO, HOUR_US
 from evenshare_research.reproduce import (
     gandiva_fair,
     ltgf,
@@ -201,21 +202,32 @@ class TestGandivaFair:
         assert why == "four has 6.00 GPUs, its fair share is 7.20"
 
     @pytest.mark.parametrize(
-        ("gains", "faster", "nobody"),
+        ("gains", "verdicts"),
         [
-            ((0.3, 0.0, 0.0, 0.3), YES, YES),
-            ((0.12, 0.0, 0.0, 0.6), PARTLY, YES),
-            ((0.0, 0.0, 0.05, 0.6), NO, YES),
-            ((0.3, -0.1, 0.0, 0.3), YES, NO),
+            ((0.3, 0.0, 0.0, 0.3), (YES, YES, YES)),
+            ((0.12, 0.0, 0.0, 0.6), (PARTLY, MORE, YES)),
+            ((0.0, 0.0, 0.05, 0.35), (NO, YES, YES)),
+            ((0.3, -0.1, 0.0, 0.3), (YES, YES, NO)),
         ],
     )
     def test_trade_verdicts(
-        self, gains: tuple[float, ...], faster: ClaimVerdict, nobody: ClaimVerdict
+        self, gains: tuple[float, ...], verdicts: tuple[ClaimVerdict, ...]
     ) -> None:
-        on = {tenant: 1 + gain for tenant, gain in enumerate(gains, 1)}
-        thirty, slower = gandiva_fair.trade_claims(dict.fromkeys(on, 1.0), on)
-        assert (thirty.verdict, slower.verdict) == (faster, nobody)
-        assert slower.why == ("" if nobody is YES else "user 2 is 10 % slower")
+        claims = gandiva_fair.trade_claims(
+            {tenant: Estimate.exact(gain) for tenant, gain in enumerate(gains, 1)}
+        )
+        assert tuple(claim.verdict for claim in claims) == verdicts
+        assert claims[2].why == ("" if verdicts[2] is YES else "user 2 is 10 % slower")
+
+    def test_second_price_is_that_of_figure_9(self) -> None:
+        """The users' speeds give the price at which user 1 bought V100s at 15:11."""
+        traders = [
+            Trader(tenant, speeds, dict.fromkeys(speeds, GPU_MICRO), 99 * GPU_MICRO)
+            for tenant, speeds in gandiva_fair.SPEEDS.items()
+        ]
+        trades = new_trades(traders, [], gandiva_fair.TYPES, 0)
+        (price,) = [t.rate_micro for t in trades if (t.bought_type, t.sold_type) == ("v100", "k80")]
+        assert price == 1_940_000
 
     def test_idle_gpus_and_kept_trades_are_named(self) -> None:
         (part,) = [part for part in gandiva_fair.PARTS if part.name == "gandiva_fair-types"]
