@@ -22,9 +22,9 @@ from evenshare_research.reproduce import (
     venus,
 )
 from evenshare_research.reproduce.model import Claim, ClaimVerdict
-from evenshare_research.reproduce.verdicts import Estimate, gain_verdict
+from evenshare_research.reproduce.verdicts import NoisyFigure, gain_verdict
 
-from .reproduce_results import made_up, philly_result
+from .reproduce_results import RESAMPLED, made_up, philly_result
 
 YES, PARTLY = ClaimVerdict.REPRODUCED, ClaimVerdict.IN_DIRECTION
 NO, UNTESTABLE = ClaimVerdict.NOT_REPRODUCED, ClaimVerdict.NOT_TESTABLE
@@ -41,17 +41,14 @@ class TestLtgf:
 
     def rows(self, **figures: float) -> dict[str, dict[str, Any]]:
         """Return figures of 10 for each policy; `ltgf` and the published ones may have others."""
-        fields = ("sharing_loss_jobs", "tenant_unfair_intervals", "slowdown", "jct_s")
-        rows: dict[str, dict[str, Any]] = {
-            name: philly_result({}, 1) | dict.fromkeys(fields, 10.0) for name in self.NAMES
-        }
+        rows = {name: philly_result({}, 1, **dict.fromkeys(RESAMPLED, 10.0)) for name in self.NAMES}
         for name, key in ((ltgf.LTGF, "ours"), (ltgf.PAPERS, "published")):
-            rows[name] |= dict.fromkeys(fields, figures[key])
+            rows[name] = philly_result({}, 1, **dict.fromkeys(RESAMPLED, figures[key]))
         return rows
 
     @pytest.mark.parametrize(
         ("ours", "published", "verdict"),
-        [(9, 9, YES), (11, 9, YES), (9, 11, PARTLY), (11, 11, NO), (10, 10, NO)],
+        [(9, 9, YES), (11, 9, YES), (9, 11, PARTLY), (11, 11, NO), (11, 10, PARTLY)],
     )
     def test_fairness_verdict_depends_on_both_forms(
         self, ours: float, published: float, verdict: ClaimVerdict
@@ -65,49 +62,36 @@ class TestLtgf:
 
     def test_names_better_rival(self) -> None:
         rows = self.rows(ours=9, published=9)
-        rows["`hived`"]["slowdown"] = 8.0
+        rows["`hived`"] = philly_result({}, 1, **dict.fromkeys(RESAMPLED, 10.0) | {"slowdown": 8.0})
         claims = ltgf.fairness_claims(rows, rows[ltgf.LTGF])
         assert of(claims, "The mean slowdown is the lowest").verdict is NO
         assert of(claims, "The mean slowdown is the lowest").why == "not below `hived`"
         assert of(claims, "The mean JCT is the lowest").verdict is YES
 
-    @pytest.mark.parametrize(
-        ("first", "second", "verdict"),
-        [(9, 9, YES), (11, 11, NO), (9, 11, PARTLY), (11, 9, PARTLY)],
-    )
-    def test_verdict_combines_both_slices(
-        self, first: int, second: int, verdict: ClaimVerdict
-    ) -> None:
-        one, other = (
-            ltgf.fairness_claims(rows, rows[ltgf.LTGF])
-            for rows in (
-                self.rows(ours=first, published=first),
-                self.rows(ours=second, published=second),
-            )
-        )
-        both = [ltgf.on_both(*pair) for pair in zip(one, other, strict=True)]
-        assert of(both, "The mean JCT is the lowest").verdict is verdict
-        assert of(both, "Venus").verdict is UNTESTABLE
-        assert of(both, "Venus").ours == "-"
-        if first != second:
-            claim = of(both, "The mean JCT is the lowest")
-            assert claim.why.startswith("12-01: " if first > second else "11-17: ")
-            assert "; 11-17: " in claim.ours
+    def test_rival_within_noise_leaves_verdict_open(self) -> None:
+        """The rival is 5 % behind on average, but ahead in some of the resamples."""
+        rows = self.rows(ours=9, published=9)
+        rows["`hived`"]["jct_s"] = 9.45
+        rows["`hived`"]["resampled"]["jct_s"] = [8.0, 11.0]
+        claim = of(ltgf.fairness_claims(rows, rows[ltgf.LTGF]), "The mean JCT is the lowest")
+        assert claim.verdict is PARTLY
+        assert claim.why == "as published, within the noise of `hived`"
 
     @pytest.mark.parametrize(
-        ("cost", "verdict"), [(0.0, YES), (0.008, YES), (0.015, YES), (0.02, NO), (-0.01, NO)]
+        ("cost", "verdict"),
+        [(0.0, MORE), (0.004, MORE), (0.008, YES), (0.009, YES), (0.012, PARTLY), (0.02, NO)],
     )
     def test_lease_cost_verdict(self, cost: float, verdict: ClaimVerdict) -> None:
         rows = self.rows(ours=1 + cost, published=1)
-        claims = ltgf.fairness_claims(rows, {"jct_s": 1.0})
+        claims = ltgf.fairness_claims(rows, philly_result({}, 1, jct_s=1.0))
         assert of(claims, "Leases of 900 s").verdict is verdict
 
     @pytest.mark.parametrize(
-        ("best", "verdict"), [(1200, YES), (900, YES), (600, PARTLY), (300, NO), (3600, NO)]
+        ("best", "verdict"), [(1200, YES), (900, PARTLY), (600, PARTLY), (300, NO), (3600, NO)]
     )
     def test_best_lease_length_verdict(self, best: int, verdict: ClaimVerdict) -> None:
         rows = {
-            lease_s: philly_result({}, 1) | {"jct_s": 100.0 + abs(lease_s - best)}
+            lease_s: philly_result({}, 1, jct_s=100.0 + abs(lease_s - best))
             for lease_s in ltgf.LEASES_S
         }
         assert of(ltgf.lease_claims(rows), "Mean JCT").verdict is verdict
@@ -120,23 +104,28 @@ class TestLtgf:
         self, losses: tuple[int, ...], verdict: ClaimVerdict
     ) -> None:
         rows = {
-            lease_s: philly_result({}, 1) | {"sharing_loss_jobs": loss / 100}
+            lease_s: philly_result({}, 1, sharing_loss_jobs=loss / 100)
             for lease_s, loss in zip(ltgf.LEASES_S, losses, strict=True)
         }
         assert of(ltgf.lease_claims(rows), "less fair").verdict is verdict
 
-    @pytest.mark.parametrize(("behind", "verdict"), [(0, YES), (1, PARTLY), (2, NO), (4, NO)])
-    def test_size_verdict_counts_every_size(self, behind: int, verdict: ClaimVerdict) -> None:
+    @pytest.mark.parametrize(
+        ("others", "verdict"),
+        [((), YES), ((5,), PARTLY), ((6,), PARTLY), ((6, 6), NO), ((5, 5, 5, 5), NO)],
+    )
+    def test_size_verdict_counts_every_size(
+        self, others: tuple[int, ...], verdict: ClaimVerdict
+    ) -> None:
+        """`ltgf` has 4 where `tiresias_l` has 5, except at the first sizes."""
+        steps = [*others, *[4] * (len(ltgf.SIZES) - len(others))]
         rows = {
-            (nodes, name): philly_result({}, 5 if name == ltgf.TIRESIAS else 4)
-            for nodes in ltgf.SIZES
+            (nodes, name): philly_result({}, 5 if name == ltgf.TIRESIAS else step)
+            for nodes, step in zip(ltgf.SIZES, steps, strict=True)
             for name in ltgf.BOTH
         }
-        for nodes in ltgf.SIZES[:behind]:
-            rows[nodes, ltgf.LTGF] = philly_result({}, 5)
         for claim in ltgf.size_claims(rows):
             assert claim.verdict is verdict
-            assert all(f"{nodes}" in claim.why for nodes in ltgf.SIZES[:behind])
+            assert all(f"{nodes}" in claim.why for nodes in ltgf.SIZES[: len(others)])
 
     def test_settings_without_effect_are_not_reproduced(self) -> None:
         plain, better = philly_result({}, 5), philly_result({}, 4)
@@ -176,7 +165,7 @@ class TestVenusQuotas:
         figures = venus.run(day=venus.DAY, tenants=2, hours=1, seed=3, policy="ltgf", options={})
         assert figures["jobs"] > 0
         claims = part.judge(dict.fromkeys(part.runs, figures)).claims
-        assert [claim.verdict for claim in claims] == [NO] * len(claims)
+        assert [claim.verdict for claim in claims] == [PARTLY] * len(claims)
 
 
 class TestGandivaFair:
@@ -214,7 +203,7 @@ class TestGandivaFair:
         self, gains: tuple[float, ...], verdicts: tuple[ClaimVerdict, ...]
     ) -> None:
         claims = gandiva_fair.trade_claims(
-            {tenant: Estimate.exact(gain) for tenant, gain in enumerate(gains, 1)}
+            {tenant: NoisyFigure.exact(gain) for tenant, gain in enumerate(gains, 1)}
         )
         assert tuple(claim.verdict for claim in claims) == verdicts
         assert claims[2].why == ("" if verdicts[2] is YES else "user 2 is 10 % slower")
@@ -283,7 +272,7 @@ class TestOef:
     def test_gain_verdict_depends_on_size_and_noise(
         self, gains: tuple[float, ...], verdict: ClaimVerdict
     ) -> None:
-        assert gain_verdict(Estimate.of_seeds(gains), 0.2) is verdict
+        assert gain_verdict(NoisyFigure.of_seeds(gains), 0.2) is verdict
 
     @pytest.mark.parametrize(
         ("cooperative", "noncooperative", "most", "verdicts"),

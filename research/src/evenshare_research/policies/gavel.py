@@ -17,14 +17,14 @@ are constraints, and are not part of X_equal:
 - A job type gets at most the GPUs that its jobs can use.
 - Option `time_fractions` (default): the time fractions of a job sum to at most 1, as in Gavel's
   program and in expression (3) of OEF. Both papers have one job per row. So a job type counts as
-  one job: it gets at most the GPUs of its largest gang, and step 5 of a round offers the rest.
+  one job, and gets at most the GPUs of its largest gang. Step 5 of a round offers the rest.
 
 Departures, each with its test:
 
 - Gavel turns X into time fractions and serves jobs by priority. Here, shares become leases as in
   every sharing policy (tests/papers/test_oef_rounds.py).
-- Without `time_fractions`, a job type represents all its jobs: its cap is the sum of their caps,
-  where Gavel has one per job (tests/papers/test_gavel.py::TestCap).
+- Without `time_fractions`, a job type represents all its jobs. Its cap is the sum of their caps;
+  Gavel has one per job (tests/papers/test_gavel.py::TestCap).
 
 A job type limited by its cap is raised with the fastest GPUs that it can use, at the cost of the
 others. So the sharing incentive is promised only for rounds in which no cap binds.

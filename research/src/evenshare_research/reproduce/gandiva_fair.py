@@ -20,7 +20,7 @@ from evenshare_research.reproduce.runs import KeptRun
 from evenshare_research.reproduce.shown import curve, listed, number
 from evenshare_research.reproduce.turn_figures import least_use, mean_gpus, progress
 from evenshare_research.reproduce.turns import turns
-from evenshare_research.reproduce.verdicts import Estimate, gain_verdict, why_not
+from evenshare_research.reproduce.verdicts import NoisyFigure, gain_verdict, why_not
 
 SOURCE = (
     "S. Chaudhary et al., Balancing Efficiency and Fairness in Heterogeneous GPU Clusters for Deep"
@@ -102,7 +102,7 @@ def _hetero(second_v100: int, *, trading: bool) -> KeptRun:
     label = f"5.{5 if trading else 4}, three types, trading {'on' if trading else 'off'}"
     return turns(
         f"{label}, users 2 and 3 at {second_v100 / 1000} on V100",
-        8,
+        5 if second_v100 == SECOND_PRICES[0] else 2,
         sizes={"k80": [4] * 16, "p100": [4] * 6, "v100": [4] * 3},
         kinds=[(1, 150, 1), (2, 150, 2), (3, 150, 4), (4, 150, 1)],
         quanta=LASTS if second_v100 == SECOND_PRICES[0] else LEAVES,
@@ -238,7 +238,7 @@ def _types(results: Results) -> Findings:
         turns_of = [
             mean_gpus(off, *window, by_type=True) for window in windows_between(since, until)
         ]
-        bands = [Estimate.of_seeds([turn[key] for turn in turns_of]) for key in keys]
+        bands = [NoisyFigure.of_seeds([turn[key] for turn in turns_of]) for key in keys]
         verdict, why = shares_verdict(
             ours,
             list(fair) * len(tenants),
@@ -266,6 +266,12 @@ def _types(results: Results) -> Findings:
         ),
         *(_of_type(name, on) for name in TYPES),
     ]
+    table, note = _by_price(results)
+    return Findings(claims, [table], charts, [note])
+
+
+def _by_price(results: Results) -> tuple[ReportTable, str]:
+    """Return the gains by the V100 speedup of users 2 and 3, as a table and in words."""
     gains = {
         second: trade_gains(results[without], results[trading], speeds_of(second))
         for second, (without, trading) in _HETERO.items()
@@ -286,19 +292,19 @@ def _types(results: Results) -> Findings:
         " for users 2 and 3 too, the second price of a V100 is its whole value to user 1. Then user"
         " 1 gains nothing. The paper does not measure jobs of 2 and 4 GPUs."
     )
-    return Findings(claims, [table], charts, [note])
+    return table, note
 
 
 def trade_gains(
     off: Mapping[str, Any], on: Mapping[str, Any], speeds: Mapping[int, Mapping[str, int]]
-) -> dict[int, Estimate]:
+) -> dict[int, NoisyFigure]:
     """Return users' gains by trading, before user 1 leaves. The noise is over windows of quanta."""
     pairs = [
         [progress(result, speeds, *window) for result in (on, off)]
         for window in windows_between(SETTLED, LEAVES)
     ]
     return {
-        tenant: Estimate.of_ratio([(after[tenant], before[tenant]) for after, before in pairs])
+        tenant: NoisyFigure.of_ratio([(after[tenant], before[tenant]) for after, before in pairs])
         for tenant in speeds
     }
 
@@ -308,7 +314,7 @@ def windows_between(since: int, until: int) -> list[tuple[int, int]]:
     return [(start, min(start + WINDOW, until)) for start in range(since, until, WINDOW)]
 
 
-def trade_claims(gains: Mapping[int, Estimate]) -> list[Claim]:
+def trade_claims(gains: Mapping[int, NoisyFigure]) -> list[Claim]:
     """Return the claims of 5.5 from the users' gains by trading."""
     claims = []
     for tenant in (1, 4):

@@ -79,7 +79,7 @@ def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
 def estimates_run(source: str, tenants: int, seeds: int) -> KeptRun:
     """Return a run of every rule's total throughput on the speedups of each of `seeds` seeds."""
     return KeptRun.of(
-        f"{__name__}:estimates", f"shares of {tenants} tenants, speeds of {source}", 5,
+        f"{__name__}:estimates", f"shares of {tenants} tenants, speeds of {source}", 1,
         source=source, tenants=tenants, seeds=seeds,
     )  # fmt: skip # rows of what belongs together
 
@@ -126,7 +126,7 @@ def trading_total(rows: Sequence[Sequence[float]]) -> float:
 def errors_run(source: str, tenants: int, errors: Sequence[float]) -> KeptRun:
     """Return a run that compares throughput with the throughput that wrong profiles predict."""
     return KeptRun.of(
-        f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 2,
+        f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 1,
         source=source, tenants=tenants, errors=list(errors),
     )  # fmt: skip # rows of what belongs together
 
@@ -164,7 +164,7 @@ def steady_run(
     """Return a run of twenty tenants that always have jobs of the given gangs, for a day."""
     sizes = ", ".join(map(str, gangs))
     return KeptRun.of(
-        f"{__name__}:steady", f"20 tenants for a day, gangs {sizes}, seed {seed}: {name}", 2,
+        f"{__name__}:steady", f"20 tenants for a day, gangs {sizes}, seed {seed}: {name}", 1,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=20, hours=24,
         gangs=list(gangs),
     )  # fmt: skip # rows of what belongs together
@@ -195,7 +195,7 @@ def steady(
 def days_run(policy: str, options: Mapping[str, Any], seed: int, name: str) -> KeptRun:
     """Return a run of fifty tenants with twenty jobs each, arriving within three days."""
     return KeptRun.of(
-        f"{__name__}:days", f"50 tenants in three days, seed {seed}: {name}", 8,
+        f"{__name__}:days", f"50 tenants in three days, seed {seed}: {name}", 5,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=50, each=20,
         hours=72,
     )  # fmt: skip # rows of what belongs together

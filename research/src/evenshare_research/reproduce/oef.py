@@ -27,7 +27,7 @@ from evenshare_research.reproduce.model import (
 )
 from evenshare_research.reproduce.shown import bars, curve, dotted, number, percent, signed
 from evenshare_research.reproduce.verdicts import (
-    Estimate,
+    NoisyFigure,
     between,
     gain_verdict,
     why_not,
@@ -80,9 +80,9 @@ TENANTS, SHARE_SEEDS = 20, 20
 _ESTIMATES = {source: estimates_run(source, TENANTS, SHARE_SEEDS) for source in SOURCES}
 
 
-def over(rows: Sequence[Mapping[str, float]], rule: str, rival: str) -> Estimate:
+def over(rows: Sequence[Mapping[str, float]], rule: str, rival: str) -> NoisyFigure:
     """Return the relative gain of a rule's total over a rival's, with its noise over the seeds."""
-    return Estimate.of_seeds([row[rule] / row[rival] - 1 for row in rows])
+    return NoisyFigure.of_seeds([row[rule] / row[rival] - 1 for row in rows])
 
 
 def _estimated(results: Results) -> Findings:
@@ -183,7 +183,7 @@ def _errors(results: Results) -> Findings:
 
 def error_claim(deviations: Sequence[float], said: str) -> Claim:
     """Return the claim of 6.4.2 from deviations by seed. Profiles are wrong by up to 20 %."""
-    got = Estimate.of_seeds(deviations)
+    got = NoisyFigure.of_seeds(deviations)
     return Claim(
         "6.4.2",
         f"Profiles wrong by 20 % cost about 3 % of the expected throughput ({said})",
@@ -235,10 +235,10 @@ def _actual(results: Results) -> Findings:
     return Findings([*claims, *UNTESTABLE], tables, charts)
 
 
-def gain_of(totals: Totals, name: str, rival: str) -> Estimate:
+def gain_of(totals: Totals, name: str, rival: str) -> NoisyFigure:
     """Return the relative gain over a rival, with its noise over the seeds."""
     pairs = zip(totals[name], totals[rival], strict=True)
-    return Estimate.of_seeds([mine / its - 1 for mine, its in pairs])
+    return NoisyFigure.of_seeds([mine / its - 1 for mine, its in pairs])
 
 
 def actual_claims(totals: Totals, said: str) -> list[Claim]:

@@ -1,13 +1,13 @@
 """Verdicts on claims, computed from figures and their noise.
 
 The noise of a figure is a band: the central 95 % of its values in resamples. Resamples are drawn
-with replacement, from seeds if a run is repeated with several seeds, or from the jobs and hours of
-a single run (`evenshare_research.reproduce.resamples`).
+with replacement from the seeds, if there are several. Otherwise they are drawn from the jobs and
+hours of a single run (`evenshare_research.reproduce.resamples`).
 """
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ NEAR = (0.75, 1.25)
 LEAST_GAIN = 0.01  # a smaller gain is none
 
 
-class Estimate(NamedTuple):
+class NoisyFigure(NamedTuple):
     """A figure with its noise: it lies between `low` and `high` in 95 % of the resamples."""
 
     value: float
@@ -28,17 +28,17 @@ class Estimate(NamedTuple):
     high: float
 
     @classmethod
-    def exact(cls, value: float) -> "Estimate":
+    def exact(cls, value: float) -> "NoisyFigure":
         return cls(value, value, value)
 
     @classmethod
-    def of_seeds(cls, values: Sequence[float]) -> "Estimate":
+    def of_seeds(cls, values: Sequence[float]) -> "NoisyFigure":
         """Return the mean of a figure over seeds."""
         drawn = np.random.default_rng(SEED).integers(len(values), size=(RESAMPLES, len(values)))
         return cls.of_resamples(fmean(values), np.asarray(values)[drawn].mean(axis=1).tolist())
 
     @classmethod
-    def of_ratio(cls, pairs: Sequence[tuple[float, float]]) -> "Estimate":
+    def of_ratio(cls, pairs: Sequence[tuple[float, float]]) -> "NoisyFigure":
         """Return the relative gain of the sum of the first values over that of the second."""
         rows = np.asarray(pairs)
         drawn = np.random.default_rng(SEED).integers(len(rows), size=(RESAMPLES, len(rows)))
@@ -48,14 +48,14 @@ class Estimate(NamedTuple):
         )
 
     @classmethod
-    def of_resamples(cls, value: float, resampled: Sequence[float]) -> "Estimate":
+    def of_resamples(cls, value: float, resampled: Sequence[float]) -> "NoisyFigure":
         low, high = np.percentile(resampled, [OUTSIDE, 100 - OUTSIDE])
         return cls(value, float(low), float(high))
 
     @property
-    def negative(self) -> "Estimate":
+    def negative(self) -> "NoisyFigure":
         """For figures of which lower is better."""
-        return Estimate(-self.value, -self.high, -self.low)
+        return NoisyFigure(-self.value, -self.high, -self.low)
 
     def shown(self) -> str:
         """Format 0.173, from 0.152 to 0.19, as "+17.3 % (15.2 to 19.0)"."""
@@ -64,7 +64,7 @@ class Estimate(NamedTuple):
 
 
 def between(
-    got: Estimate, least: float, most: float, *, none: float = 0.0, nothing: float = LEAST_GAIN
+    got: NoisyFigure, least: float, most: float, *, none: float = 0.0, nothing: float = LEAST_GAIN
 ) -> ClaimVerdict:
     """Return the verdict on a figure of which the paper has values from `least` to `most`.
 
@@ -80,12 +80,12 @@ def between(
     return ClaimVerdict.MORE if got.value > most else ClaimVerdict.IN_DIRECTION
 
 
-def gain_verdict(got: Estimate, paper: float) -> ClaimVerdict:
+def gain_verdict(got: NoisyFigure, paper: float) -> ClaimVerdict:
     """Return the verdict on a relative gain, for example 0.2 for 20 %."""
     return between(got, paper, paper)
 
 
-def times_verdict(got: Estimate, least: float, most: float) -> ClaimVerdict:
+def times_verdict(got: NoisyFigure, least: float, most: float) -> ClaimVerdict:
     """Return the verdict on a factor, of which the paper has values from `least` to `most`.
 
     If the factor is far above `most`, the baseline is weak here: `MORE`.
@@ -93,14 +93,14 @@ def times_verdict(got: Estimate, least: float, most: float) -> ClaimVerdict:
     return between(got, least, most, none=1, nothing=1 + LEAST_GAIN)
 
 
-def within(got: Estimate, least: float, most: float) -> ClaimVerdict:
+def within(got: NoisyFigure, least: float, most: float) -> ClaimVerdict:
     """Return whether a figure lies between two bounds, up to the noise. Larger is better."""
     if got.high < least:
         return ClaimVerdict.NOT_REPRODUCED
     return ClaimVerdict.MORE if got.low > most else ClaimVerdict.REPRODUCED
 
 
-def why_not(verdict: ClaimVerdict, got: Estimate, paper: str) -> str:
+def why_not(verdict: ClaimVerdict, got: NoisyFigure, paper: str) -> str:
     """Return the reason of the verdict on a gain; empty if it is reproduced."""
     small = "below 1 %, which counts as none" if got.low > 0 else "no more than the noise"
     return {
@@ -124,11 +124,36 @@ class Ranking(NamedTuple):
             return ClaimVerdict.NOT_REPRODUCED
         return ClaimVerdict.IN_DIRECTION if self.within else ClaimVerdict.REPRODUCED
 
+    @property
+    def why(self) -> str:
+        """Return which rivals ours is not below; empty if it is below all of them."""
+        said = (("not below", self.ahead), ("within the noise of", self.within))
+        return "; ".join(f"{text} {', '.join(names)}" for text, names in said if names)
 
-def ranked(rivals: Mapping[str, Estimate]) -> Ranking:
+
+def ranked(rivals: Mapping[str, NoisyFigure]) -> Ranking:
     """Return the ranking. `rivals`: a rival's figure minus ours; lower figures are better."""
     return Ranking(
         tuple(name for name, got in rivals.items() if got.high < 0),
         tuple(name for name, got in rivals.items() if got.low <= 0 <= got.high),
         tuple(name for name, got in rivals.items() if got.low > 0),
+    )
+
+
+def difference(theirs: Mapping[str, Any], ours: Mapping[str, Any], field: str) -> NoisyFigure:
+    """Return a figure of one run minus that of another, with its noise.
+
+    Both runs have the same jobs, and so the same resamples.
+    """
+    pairs = zip(theirs["resampled"][field], ours["resampled"][field], strict=True)
+    return NoisyFigure.of_resamples(
+        theirs[field] - ours[field], [their - our for their, our in pairs]
+    )
+
+
+def relative(theirs: Mapping[str, Any], ours: Mapping[str, Any], field: str) -> NoisyFigure:
+    """Return a figure of one run over that of another, minus 1, with its noise."""
+    pairs = zip(theirs["resampled"][field], ours["resampled"][field], strict=True)
+    return NoisyFigure.of_resamples(
+        theirs[field] / ours[field] - 1, [their / our - 1 for their, our in pairs]
     )
