@@ -25,7 +25,7 @@ P = Property
 SHARING: dict[str, tuple[str, dict[str, Any], set[Property]]] = {
     "cooperative": ("oef", {}, {P.ENVY_FREE, P.SHARING_INCENTIVE}),
     "noncooperative": ("oef", {"environment": "noncooperative"}, {P.EQUAL_THROUGHPUT}),
-    "gavel": ("gavel", {}, {P.SHARING_INCENTIVE}),
+    "gavel": ("gavel", {"time_fractions": False}, {P.SHARING_INCENTIVE}),
     "max_min": ("max_min", {}, {P.SHARING_INCENTIVE}),
     "max_efficiency": ("max_efficiency", {}, {P.PARETO}),
 }

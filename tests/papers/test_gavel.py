@@ -6,22 +6,27 @@ differ, but are unique in the instances computed by hand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scipy.optimize import linprog
 
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.fairness.certificate import Property, Verdict
 from evenshare_core.fairness.properties import sharing_incentive
 from evenshare_core.formulations.problems import Array, ShareProblem
 from evenshare_core.formulations.shares import solve_shares
-from evenshare_core.policies.base import certify_round
-from tests.papers.mixed_pool import cluster, profile, queue, rounds
+from evenshare_core.policies.base import certify_round, decide_round, round_ideals
+from evenshare_core.policies.sharing.base import FORMER
+from tests.papers.mixed_pool import TYPES, cluster, profile, queue, rounds
 from tests.unit.core.certificates import line
 
 F = Fraction
@@ -195,6 +200,64 @@ class TestCap:
         np.testing.assert_allclose(self.throughputs(11.0), self.throughputs(INF), rtol=RTOL)
 
 
+class TestTimeFractions:
+    """In a round, a job type is one of Gavel's jobs, as in expression (3) of OEF."""
+
+    OFF: Mapping[str, Any] = {"time_fractions": False}
+
+    def first_round(
+        self, gang: int = 3, speeds: Sequence[int] = (2000, 3000, 4000), **options: Any
+    ) -> tuple[Snapshot, Decision]:
+        """Decide a round with nine jobs of each of three tenants on three GPUs of each type."""
+        profiles = [profile(tenant, tenant, 1000, speed) for tenant, speed in enumerate(speeds, 1)]
+        pool = cluster([[3], [3]], dict.fromkeys((1, 2, 3), 1), profiles)
+        jobs = [
+            job
+            for tenant in (1, 2, 3)
+            for job in queue(tenant, 9, gpus=gang, profile=tenant, first=100 * tenant)
+        ]
+        snapshot, decision, _ = next(rounds(pool, jobs, 1, "gavel", options=options))
+        return snapshot, decision
+
+    @staticmethod
+    def shares(decision: Decision) -> list[float]:
+        """Return the first tenant's shares of the two types, per GPU of each type."""
+        mine = {row.gpu_type: row.gpus / 3 for row in decision.ideals if row.tenant == 1}
+        return [mine.get(name, 0) for name in TYPES[:2]]
+
+    def test_sum_to_at_most_one(self) -> None:
+        """Three GPUs of each type and gangs of three are expression (3) times three."""
+        assert self.shares(self.first_round()[1]) == pytest.approx([10 / 11, 1 / 11], abs=2e-6)
+
+    def test_can_be_switched_off(self) -> None:
+        found = self.shares(self.first_round(**self.OFF)[1])
+        assert found == pytest.approx([1, 0.051020], abs=2e-6)
+
+    def test_leave_no_gpu_idle(self) -> None:
+        """The program hands out 3 of 6 GPUs; the round offers the others to waiting jobs."""
+        _, decision = self.first_round(1)
+        assert sum(row.gpus for row in decision.ideals) == pytest.approx(3, abs=1e-5)
+        assert len(decision.grants) == 6
+
+    def test_were_unknown_to_version_5(self) -> None:
+        snapshot, _ = self.first_round()
+        old = replace(snapshot, policy_version=f"{FORMER}1.15.1, 2")
+        off = replace(old, options=dict(self.OFF))
+        assert canonical_bytes(decide_round(old)) == canonical_bytes(decide_round(off))
+        assert round_ideals(old) == round_ideals(off)
+
+    @pytest.mark.parametrize(
+        ("speeds", "verdict"),
+        [((2000, 3000, 4000), Verdict.NOT_PROMISED), ((2000, 2000, 2000), Verdict.HOLDS)],
+    )
+    def test_promise_ends_where_they_bind(self, speeds: Sequence[int], verdict: Verdict) -> None:
+        """Tenants of equal speeds have a third of each type, less than a gang."""
+        snapshot, decision = self.first_round(speeds=speeds)
+        found = certify_round(snapshot, decision)
+        assert found.violated == ()
+        assert line(found, Property.SHARING_INCENTIVE).verdict is verdict
+
+
 class TestRound:
     @pytest.mark.parametrize(("jobs", "verdict"), [(1, Verdict.NOT_PROMISED), (9, Verdict.HOLDS)])
     def test_promises_sharing_incentive_unless_cap_binds(self, jobs: int, verdict: Verdict) -> None:
@@ -202,6 +265,7 @@ class TestRound:
         profiles = [profile(1, 1, 1000, 2000), profile(2, 2, 1000, 4000)]
         pool = cluster([[4], [4]], {1: 2, 2: 2}, profiles)
         queues = [*queue(1, jobs, profile=1), *queue(2, 9, profile=2, first=100)]
-        snapshot, decision, _ = next(rounds(pool, queues, 1, "gavel"))
+        options = {"time_fractions": False}
+        snapshot, decision, _ = next(rounds(pool, queues, 1, "gavel", options=options))
         found = certify_round(snapshot, decision)
         assert line(found, Property.SHARING_INCENTIVE).verdict is verdict

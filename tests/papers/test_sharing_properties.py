@@ -65,6 +65,8 @@ def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
     }
     if name == "oef":
         options["environment"] = draw(st.sampled_from(["cooperative", "noncooperative"]))
+    if name == "gavel":
+        options["time_fractions"] = draw(st.booleans())
     snapshot = mixed(
         draw(st.integers(0, 10**6)),
         nodes=draw(st.integers(1, 9)),

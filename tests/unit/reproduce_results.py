@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evenshare_research.reproduce.model import Part
+from evenshare_research.reproduce.oef import RULES
 from evenshare_research.reproduce.runs import KeptRun
 
 
@@ -18,19 +19,27 @@ def made_up(part: Part) -> dict[KeptRun, Any]:
     }
 
 
-def philly_result(_: dict[str, Any], step: int) -> dict[str, Any]:
-    """Return a result in the form of `philly.run` and `venus.run`."""
+RESAMPLED = ("sharing_loss_jobs", "slowdown", "jct_s", "tenant_unfair_intervals")
+
+
+def philly_result(_: dict[str, Any], step: int, **figures: float) -> dict[str, Any]:
+    """Return a result in the form of `philly.run` and `venus.run`.
+
+    In the resamples, all figures are 1 % lower or 1 % higher.
+    """
     curve = [step / 100 * quantile for quantile in range(101)]
     shares = dict.fromkeys(
         ("sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit",
          "tenant_daily_deficit", "late_vs_fair_reference", "gpu_utilisation", "waste"),
         step / 1000,
     )  # fmt: skip
-    return {
+    row: dict[str, Any] = {
         "nodes": 60, "jobs": 100, "preemptions": step, "deadline_miss_rate": None, **shares,
         "slowdown": 1 + step / 1000, "slowdown_p99": 2.0, "jct_s": 9000.0 + step,
         "rho_quantiles": curve, "slowdown_quantiles": curve, "queue_s_by_gang": {"1": 1.0},
+        **figures,
     }  # fmt: skip
+    return row | {"resampled": {name: [row[name] * 0.99, row[name] * 1.01] for name in RESAMPLED}}
 
 
 def turns_result(arguments: dict[str, Any], _: int) -> dict[str, Any]:
@@ -42,7 +51,7 @@ def turns_result(arguments: dict[str, Any], _: int) -> dict[str, Any]:
 
 
 def _totals(arguments: dict[str, Any], _: int) -> list[dict[str, float]]:
-    rules = ("cooperative", "noncooperative", "max_min", "gavel", "max_efficiency", "gandiva_fair")
+    rules = (*RULES, "gandiva_fair")
     return [dict.fromkeys(rules, 10.0 + seed) for seed in range(arguments["seeds"])]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -193,6 +194,13 @@ class TestDocuments:
         assert len(verdicts) == text.count("| *")
         assert f"Of {len(verdicts)} claims:" in text
 
+    def test_link_every_experiment_with_claims(self) -> None:
+        texts = written()
+        for name, text in texts.items():
+            for title, part in written_parts(text).items():
+                if part.verdicts:
+                    assert f"[{title}]({name}#" in texts["README.md"]
+
     def test_reject_claim_without_verdict(self) -> None:
         text = "## One\n\n*Run*: x\n\n| section | claim | paper | here | verdict |\n|---|\n| 1 |\n"
         with pytest.raises(ValueError, match="a claim without a verdict"):
@@ -218,6 +226,27 @@ class TestSkippedParts:
     def test_all_five_papers_have_claims(self) -> None:
         sources = {part.source for part in command.PARTS if part.judge(made_up(part)).claims}
         assert len(sources) == 5
+
+
+class TestVerdicts:
+    """A verdict is computed. Only that a claim cannot be tested is written down."""
+
+    def test_are_not_constants(self) -> None:
+        sources = {
+            Path(str(import_module(part.judge.__module__).__file__)) for part in command.PARTS
+        }
+        assert len(sources) >= 5
+        calls = [
+            call
+            for path in sources
+            for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in {"Claim", "Claim.of"}
+        ]
+        given = [*(one for call in calls for one in call.args)]
+        given += [keyword.value for call in calls for keyword in call.keywords]
+        typed = {ast.unparse(one) for one in given}
+        constants = {f"ClaimVerdict.{one.name}" for one in ClaimVerdict} | {"True", "False"}
+        assert typed & constants == {"ClaimVerdict.NOT_TESTABLE"}
 
 
 HOSTILE = "</script><b>&|"

@@ -1,5 +1,14 @@
 """Runs on three GPU types with 8 GPUs each, as in OEF's evaluation: shares of programs, and jobs.
 
+| here | from the paper |
+|---|---|
+| 8 GPUs of each of three types, four per node, rounds of 5 minutes | 6.1.1 |
+| jobs of a tenant take turns, the longest-starved first | 6.1.3 |
+| throughput in GPUs of the slowest type | 6.1.4 |
+| `gavel`: a tenant's time fractions sum to at most 1 | 2.4, expression (3): 0.91 + 0.09 |
+| 20 tenants with jobs of one type each | 6.3.1 |
+| 50 tenants with 20 jobs of one type each, three days | 6.3.2 |
+
 Only two speeds of OEF's jobs on its GPUs are public. Here, a tenant's job type has the speeds of a
 model that Gavel measured on K80, P100 and V100. Or its speeds are drawn between the two public
 ones.
@@ -29,6 +38,8 @@ from evenshare_core.units import GPU_MICRO, HOUR_US, MINUTE_US, ONE_MILLI, SECON
 from evenshare_research.reproduce.philly import COLD_US, LOAD
 from evenshare_research.reproduce.runs import TWO_DAYS, KeptRun
 
+# ending of a rule's name if a tenant holds at most one GPU at a time
+ONE_GPU = ", one GPU at a time"
 TYPES = ("type 1", "type 2", "type 3")  # the slowest first
 GPUS, NODE_GPUS = 8, 4  # GPUs of each type, GPUs of a node
 ROUND_US = 5 * MINUTE_US
@@ -68,7 +79,7 @@ def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
 def estimates_run(source: str, tenants: int, seeds: int) -> KeptRun:
     """Return a run of every rule's total throughput on the speedups of each of `seeds` seeds."""
     return KeptRun.of(
-        f"{__name__}:estimates", f"shares of {tenants} tenants, speeds of {source}", 5,
+        f"{__name__}:estimates", f"shares of {tenants} tenants, speeds of {source}", 1,
         source=source, tenants=tenants, seeds=seeds,
     )  # fmt: skip # rows of what belongs together
 
@@ -78,8 +89,14 @@ def estimates(*, source: str, tenants: int, seeds: int) -> list[dict[str, float]
     totals = []
     for seed in range(1, seeds + 1):
         rows = rows_of(source, tenants, seed)
-        problem = ShareProblem(np.array(rows), np.full(len(TYPES), float(GPUS)))
+        speedups, capacity = np.array(rows), np.full(len(TYPES), float(GPUS))
+        one_gpu = ShareProblem(speedups, capacity, caps=np.ones(tenants))
+        problem = ShareProblem(speedups, capacity)
         by_rule = {rule.value: solve_shares(problem, rule).total for rule in ShareRule}
+        by_rule |= {
+            f"{rule.value}{ONE_GPU}": solve_shares(one_gpu, rule).total
+            for rule in (ShareRule.GAVEL, ShareRule.COOPERATIVE)
+        }
         totals.append(by_rule | {"gandiva_fair": trading_total(rows)})
     return totals
 
@@ -109,7 +126,7 @@ def trading_total(rows: Sequence[Sequence[float]]) -> float:
 def errors_run(source: str, tenants: int, errors: Sequence[float]) -> KeptRun:
     """Return a run that compares throughput with the throughput that wrong profiles predict."""
     return KeptRun.of(
-        f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 2,
+        f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 1,
         source=source, tenants=tenants, errors=list(errors),
     )  # fmt: skip # rows of what belongs together
 
@@ -141,22 +158,33 @@ def profile_errors(
 # ---- jobs ----
 
 
-def steady_run(policy: str, options: Mapping[str, Any], seed: int, name: str) -> KeptRun:
-    """Return a run of twenty tenants that always have jobs, for a day."""
+def steady_run(
+    policy: str, options: Mapping[str, Any], seed: int, name: str, gangs: Sequence[int]
+) -> KeptRun:
+    """Return a run of twenty tenants that always have jobs of the given gangs, for a day."""
+    sizes = ", ".join(map(str, gangs))
     return KeptRun.of(
-        f"{__name__}:steady", f"20 tenants for a day, seed {seed}: {name}", 2,
+        f"{__name__}:steady", f"20 tenants for a day, gangs {sizes}, seed {seed}: {name}", 1,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=20, hours=24,
+        gangs=list(gangs),
     )  # fmt: skip # rows of what belongs together
 
 
 def steady(
-    *, policy: str, options: Mapping[str, Any], seed: int, source: str, tenants: int, hours: int
+    *,
+    policy: str,
+    options: Mapping[str, Any],
+    seed: int,
+    source: str,
+    tenants: int,
+    hours: int,
+    gangs: Sequence[int],
 ) -> dict[str, float]:
     """Return the throughput of all leases in GPUs of the slowest type, not counting cold starts."""
     jobs = [
         SimJob(0, tenant, gang, 0, 10**6 * HOUR_US, profile=tenant)
         for tenant in range(1, tenants + 1)
-        for gang in (1, 1, 2, 4)
+        for gang in gangs
     ]
     numbered = tuple(replace(job, id=index) for index, job in enumerate(jobs, start=1))
     cluster = _cluster(rows_of(source, tenants, seed))
@@ -167,7 +195,7 @@ def steady(
 def days_run(policy: str, options: Mapping[str, Any], seed: int, name: str) -> KeptRun:
     """Return a run of fifty tenants with twenty jobs each, arriving within three days."""
     return KeptRun.of(
-        f"{__name__}:days", f"50 tenants in three days, seed {seed}: {name}", 8,
+        f"{__name__}:days", f"50 tenants in three days, seed {seed}: {name}", 5,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=50, each=20,
         hours=72,
     )  # fmt: skip # rows of what belongs together

@@ -17,6 +17,7 @@ class ClaimVerdict(Enum):
 
     REPRODUCED = "reproduced"
     IN_DIRECTION = "in direction"
+    MORE = "more than claimed"
     NOT_REPRODUCED = "not reproduced"
     NOT_TESTABLE = "not testable with public data"
 

@@ -14,6 +14,7 @@ from evenshare_research.reproduce.model import (
 from evenshare_research.reproduce.oef import SOURCE
 from evenshare_research.reproduce.properties import CASES, FOUR, TOLERANCE, four_run, proofs_run
 from evenshare_research.reproduce.shown import bars, listed, number, signed
+from evenshare_research.reproduce.verdicts import NoisyFigure, gain_verdict
 
 _FOUR, _PROOFS = four_run(), proofs_run()
 
@@ -53,7 +54,7 @@ def four_claims(four: Mapping[str, Any]) -> list[Claim]:
             "A tenant that overstates lowers the total by around 10 %",
             "-10 %",
             _by_lie(total),
-            verdict_of(lost <= -0.075, in_direction=lost < -0.01),
+            gain_verdict(NoisyFigure.exact(-lost), 0.1),
             "the paper does not state by how much the user overstates",
         ),
         Claim.of(

@@ -20,6 +20,7 @@ from evenshare_core.simulation.workloads import (
     read_workload,
 )
 from evenshare_core.units import HOUR_US, SECOND_US
+from evenshare_research.reproduce.resamples import resampled
 from evenshare_research.reproduce.runs import DATA, KeptRun
 
 NODE_GPUS = 8
@@ -151,6 +152,7 @@ def figures_row(figures: Figures, nodes: int) -> dict[str, Any]:
         "rho_quantiles": _quantiles(rhos),
         "slowdown_quantiles": _quantiles(slowdowns),
         "queue_s_by_gang": {str(gang): sum(q) / len(q) for gang, q in sorted(by_gang.items())},
+        "resampled": resampled(figures),
     }
 
 

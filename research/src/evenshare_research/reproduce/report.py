@@ -3,13 +3,20 @@
 import html
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from evenshare_research.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportTable
 from evenshare_research.reproduce.runs import ROOT, minutes
-from evenshare_research.reproduce.written import CLAIM_HEAD, MEASURED, WrittenPart, written_parts
+from evenshare_research.reproduce.written import (
+    CLAIM_HEAD,
+    MEASURED,
+    PlacedVerdict,
+    WrittenPart,
+    written_parts,
+)
 
 FOLDER = ROOT / "docs" / "reproduce"
 # The text before this mark is written by hand.
@@ -19,7 +26,7 @@ PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
 VERDICTS = tuple(ClaimVerdict)
 # Parts with their findings, or None if a part was not run.
 Done = Sequence[tuple[Part, Findings | None]]
-Verdicts = Mapping[str, tuple[ClaimVerdict, ...] | None]  # the verdicts of claims, by part
+Verdicts = Mapping[str, tuple[PlacedVerdict, ...] | None]  # the verdicts of claims, by part
 NOT_RUN = "not run here"
 
 
@@ -34,8 +41,8 @@ def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> d
     verdicts = {part.name: _verdicts(part, findings, known) for part, findings in done}
     texts = {SUMMARY: [before.get(SUMMARY, "").partition(MARK)[0] + MARK]}
     if any(verdicts.values()):
-        table = _markdown_table(_linked_sums(done, verdicts))
-        texts[SUMMARY] += [f"{_sums_text(verdicts)}\n", table]
+        tables = [_linked_sums(done, verdicts), _places(done, verdicts)]
+        texts[SUMMARY] += [f"{_sums_text(verdicts)}\n", *map(_markdown_table, tables)]
     ran: dict[tuple[str, str], str] = {}  # the title under which a run was first described
     for part, findings in done:
         name = document_name(part)
@@ -89,10 +96,10 @@ def _section(findings: Findings, measured: str, ran: str) -> list[str]:
 
 def _verdicts(
     part: Part, findings: Findings | None, before: Mapping[str, WrittenPart]
-) -> tuple[ClaimVerdict, ...] | None:
+) -> tuple[PlacedVerdict, ...] | None:
     """Return the verdicts of a part's claims, or None if they are unknown."""
     if findings is not None:
-        return tuple(claim.verdict for claim in findings.claims)
+        return tuple(PlacedVerdict(claim.place, claim.verdict) for claim in findings.claims)
     return before[part.title].verdicts if part.title in before else None
 
 
@@ -104,7 +111,7 @@ def _not_run(part: Part) -> str:
 
 
 def _sums_text(verdicts: Verdicts) -> str:
-    given = [verdict for some in verdicts.values() for verdict in some or ()]
+    given = [one.verdict for some in verdicts.values() for one in some or ()]
     said = [f"{count} {one.value}" for one in VERDICTS if (count := given.count(one))]
     return f"Of {len(given)} claims: {', '.join(said)}."
 
@@ -117,7 +124,7 @@ def _sums(done: Done, verdicts: Verdicts) -> ReportTable:
             papers.setdefault(part.source, []).append(part.name)
     rows = []
     for source, names in papers.items():
-        given = [verdict for name in names for verdict in verdicts[name] or ()]
+        given = [one.verdict for name in names for one in verdicts[name] or ()]
         missing = ", ".join(f"`{name}`" for name in names if verdicts[name] is None)
         rows.append([source, *(str(given.count(verdict)) for verdict in VERDICTS), missing])
     return ReportTable("", ["paper", *(one.value for one in VERDICTS), NOT_RUN], rows)
@@ -128,6 +135,31 @@ def _linked_sums(done: Done, verdicts: Verdicts) -> ReportTable:
     sums = _sums(done, verdicts)
     rows = [[f"{row[0]} ([{names[row[0]]}]({names[row[0]]}))", *row[1:]] for row in sums.rows]
     return ReportTable("", sums.head, rows)
+
+
+def _places(done: Done, verdicts: Verdicts) -> ReportTable:
+    """Return the sections of the papers by experiment and verdict, with a link per experiment."""
+    rows = []
+    for part, _ in done:
+        given = verdicts[part.name]
+        if not given:
+            continue
+        link = f"[{part.title}]({document_name(part)}#{_anchor(part.title)})"
+        cells = []
+        for verdict in VERDICTS:
+            counts = Counter(one.place for one in given if one.verdict is verdict)
+            cells.append(", ".join(_times(place, count) for place, count in counts.items()))
+        rows.append([link, *cells])
+    return ReportTable("", ["sections of the paper", *(one.value for one in VERDICTS)], rows)
+
+
+def _times(place: str, count: int) -> str:
+    return place if count == 1 else f"{place} ({count}x)"
+
+
+def _anchor(title: str) -> str:
+    """Return a heading's anchor on GitHub."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def _claim_row(claim: Claim) -> list[str]:
@@ -158,7 +190,7 @@ h1, h2, h3 { line-height: 1.2 } h2 { margin-top: 3rem; border-top: 1px solid var
 .wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums;
   margin: 1rem 0 } th, td { text-align: left; padding: .3rem .7rem; vertical-align: top;
   border-bottom: 1px solid var(--line) } th { font-weight: 600 }
-.reproduced { color: var(--good) } .in-direction { color: var(--mid) }
+.reproduced { color: var(--good) } .in-direction, .more-than-claimed { color: var(--mid) }
 .not-reproduced { color: var(--bad) } .chart { height: 22rem }
 """
 SCRIPT = """

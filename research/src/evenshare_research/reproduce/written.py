@@ -12,6 +12,13 @@ _RAN, _NOT_RUN = "*Run*: ", "*Not run* "
 _VERDICT = re.compile(r"\| \*([a-z ]+)\*(?:: (?:[^|]|\\\|)*)? \|$")
 
 
+class PlacedVerdict(NamedTuple):
+    """The verdict on a claim, and the section of the paper that makes the claim."""
+
+    place: str
+    verdict: ClaimVerdict
+
+
 class WrittenPart(NamedTuple):
     """A part's existing section without its heading, and the verdicts of its claims.
 
@@ -20,7 +27,7 @@ class WrittenPart(NamedTuple):
     """
 
     text: str
-    verdicts: tuple[ClaimVerdict, ...] | None
+    verdicts: tuple[PlacedVerdict, ...] | None
 
 
 def written_parts(document: str) -> Mapping[str, WrittenPart]:
@@ -36,7 +43,7 @@ def written_parts(document: str) -> Mapping[str, WrittenPart]:
     return parts
 
 
-def _verdicts(section: str) -> tuple[ClaimVerdict, ...]:
+def _verdicts(section: str) -> tuple[PlacedVerdict, ...]:
     head = "| " + " | ".join(CLAIM_HEAD) + " |"
     lines = iter(section.split("\n"))
     if head not in lines:
@@ -49,5 +56,6 @@ def _verdicts(section: str) -> tuple[ClaimVerdict, ...]:
         match = _VERDICT.search(line)
         if match is None:
             raise ValueError(f"docs/reproduce: a claim without a verdict: {line[:80]}")
-        verdicts.append(ClaimVerdict(match[1]))
+        place = line.split("|")[1].strip()
+        verdicts.append(PlacedVerdict(place, ClaimVerdict(match[1])))
     return tuple(verdicts)

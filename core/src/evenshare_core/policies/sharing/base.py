@@ -23,8 +23,9 @@ All orders end in (tenant, profile) for job types and (submitted, id) for jobs.
 Source: OEF (Middleware 2024), 4.2.4 and 4.3.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -167,18 +168,52 @@ class SharingPolicy(Policy):
         """Return the shares before rounding, by solving the program again."""
         assert isinstance(options, SharingOptions)  # noqa: S101 - narrows; of `options_type`
         types, job_types = read_job_types(snapshot, by_starvation=False)
-        program = _program(snapshot, options, self.rule(options), job_types, types)
+        program = self._program(snapshot, options, job_types, types)
         return _with_ideals(job_types, types, program.solve())
 
     def decide(self, snapshot: Snapshot) -> Decision:
         options = parse_options(self.options_type, snapshot.options)
-        return decide_shares(snapshot, options, self.rule(options))
+        types, job_types = read_job_types(snapshot, by_starvation=options.job_order == "starvation")
+        program = self._program(snapshot, options, job_types, types)
+        return _decide_shares(snapshot, options, types, job_types, program)
+
+    def most_gpus(
+        self,
+        snapshot: Snapshot,  # noqa: ARG002 - its version may decide
+        options: SharingOptions,  # noqa: ARG002 - for policies with other limits
+    ) -> Callable[[JobType], int]:
+        """Return the function that gives the most GPUs that a job type may get."""
+        return attrgetter("most")
+
+    def _program(
+        self,
+        snapshot: Snapshot,
+        options: SharingOptions,
+        job_types: list[JobType],
+        types: list[GpuTypeCapacity],
+    ) -> RoundProgram:
+        return RoundProgram(
+            job_types,
+            types,
+            self.rule(options),
+            options.backend,
+            former=is_former(snapshot),
+            most=self.most_gpus(snapshot, options),
+        )
 
 
-def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) -> Decision:
-    """Decide one round by the rule."""
-    types, job_types = read_job_types(snapshot, by_starvation=options.job_order == "starvation")
-    program = _program(snapshot, options, rule, job_types, types)
+def is_former(snapshot: Snapshot) -> bool:
+    """Return whether version 5 decided the round."""
+    return snapshot.policy_version.startswith(FORMER)
+
+
+def _decide_shares(
+    snapshot: Snapshot,
+    options: SharingOptions,
+    types: list[GpuTypeCapacity],
+    job_types: list[JobType],
+    program: RoundProgram,
+) -> Decision:
     shares = stored_shares(snapshot.memory, program) or program.solve()
     ideals = _with_ideals(job_types, types, shares)
     read_deviations(snapshot, job_types)
@@ -205,17 +240,6 @@ def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) 
         ideals=ideals,
         solve=shares.solve,
     )
-
-
-def _program(
-    snapshot: Snapshot,
-    options: SharingOptions,
-    rule: ShareRule,
-    job_types: list[JobType],
-    types: list[GpuTypeCapacity],
-) -> RoundProgram:
-    former = snapshot.policy_version.startswith(FORMER)
-    return RoundProgram(job_types, types, rule, options.backend, former=former)
 
 
 def _round(job_types: list[JobType], types: list[GpuTypeCapacity], lease_us: int) -> None:

@@ -15,10 +15,10 @@ Source: OEF (Middleware 2024), 4.2.4: each job type of a tenant is a virtual ten
   out, so that arrivals in a long queue do not change the program.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -237,6 +237,7 @@ class RoundProgram:
 
     `former`: solved by the method of former versions. `keys`: the job types, in order. `key`: a
     hash of all other inputs, without ids, so that the memory does not depend on ids (ADR 0195).
+    `most`: returns the most GPUs that a job type may get.
     """
 
     def __init__(
@@ -247,12 +248,13 @@ class RoundProgram:
         backend: str,
         *,
         former: bool = False,
+        most: Callable[[JobType], int] = attrgetter("most"),
     ) -> None:
         self._rule, self._backend, self._types = rule, backend, types
         self._former = former
         self._job_types = [one for one in job_types if one.weight and one.most]
         everything = sum(capacity.gpus for capacity in types)
-        self._caps = [one.most if one.most < everything else None for one in self._job_types]
+        self._caps = [cap if (cap := most(one)) < everything else None for one in self._job_types]
         identities = [
             [*one.weight.as_integer_ratio(), one.base, one.speeds, cap]
             for one, cap in zip(self._job_types, self._caps, strict=True)
