@@ -70,7 +70,7 @@ ALIKE = 0.01  # by how much noise may change a miss rate
 POINTS_LESS = 0.052  # by how much the miss rate is below that of Chronus
 PROFILING_WAIT_S = 840
 
-T_95 = {3: 4.30, 5: 2.78, 10: 2.26}  # Student's t by the number of seeds
+T_95 = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 10: 2.26}  # Student's t by the number of seeds
 
 Noise = tuple[int, int]
 Row = Mapping[str, Any]
@@ -261,9 +261,11 @@ def speed_claim(rows: Rows) -> Claim:
         "VI-B",
         "A plan for the next leases is ready in time",
         "under 10 s",
-        f"{number(slowest, 2)} s in the slowest round",
+        f"{number(slowest, 2)} s of wall time in the slowest round",
         verdict_of(False, in_direction=slowest < 10),
-        f"these are {NODES} nodes, the paper's 96 or more" if slowest < 10 else "too slow",
+        f"these are {NODES} nodes, the paper's 96 or more"
+        if slowest < 10
+        else "too slow, or the cores were busy",
     )
 
 
