@@ -37,21 +37,21 @@ SOURCE = (
 )
 RAN = (
     "14 tenants own servers of 2 and 8 GPUs, each with a parameter server (PS). By 5.1, a"
-    " tenant's share is that of its virtual cluster: servers are dealt in proportion to the nodes"
-    " of Philly's clusters (`research/data/philly_vc_nodes.csv`). Three clusters without known"
-    " nodes, with 15 of the trace's jobs, get a server each. Jobs are drawn as in 5.1, with the"
-    " arrivals of 48 hours of Philly. A slot is an hour. Results are means of"
+    " tenant's share is that of its virtual cluster: servers are dealt in proportion to the"
+    " nodes of Philly's clusters (`research/data/philly_vc_nodes.csv`). Three clusters without"
+    " known nodes, with 15 of the trace's jobs, get a server each. Jobs are drawn as in 5.1,"
+    " with the arrivals of 48 hours of Philly. A slot is an hour. Results are means of"
     f" {len(SEEDS)} seeds. Astraea runs in the library's slots (docs/market-paper.md), in two"
-    " modes. `geometric` has lambda = 1. With the lambda of Lemma 1, 13 or more for these jobs, f"
-    " falls to 0 before the first job starts. `fixed` schedules one batch per day. theta is 2, its"
-    " minimum, which earns more than theta by the paper's rule. BatchSche is the same scheduler, run for each tenant on its own"
-    " servers only. `gandiva_fair` and `hived` are this repository's policies in its simulator,"
-    " on the same servers and quotas. Their gangs have the GPUs that the trace requests, by 5.1:"
-    ' "the number of GPUs requested by jobs is regarded as their demand for workers". Astraea and'
-    " BatchSche choose the number of workers (algorithm 3). A gang on several servers has the"
-    " speed of equation (1). These policies have leases of two days, but no PSs, prices or cold"
-    " starts. They never reject a job. Revenue is f(completion - arrival), or 0 if this is"
-    " negative."
+    " modes. `geometric` has lambda = 1. With the lambda of Lemma 1, 13 or more for these jobs,"
+    " f falls to 0 before the first job starts. `fixed` schedules one batch per day. theta is"
+    " 2, its minimum, which earns more than theta by the paper's rule. BatchSche is the same"
+    " scheduler, run for each tenant on its own servers only. `gandiva_fair` and `hived` are"
+    " this repository's policies in its simulator, on the same servers and quotas. Their gangs"
+    ' have the GPUs that the trace requests, by 5.1: "the number of GPUs requested by jobs is'
+    ' regarded as their demand for workers". Astraea and BatchSche choose the number of workers'
+    " (algorithm 3). A gang on several servers has the speed of equation (1). These policies"
+    " have leases of two days, but no PSs, prices or cold starts. They never reject a job."
+    " Revenue is f(completion - arrival), or 0 if this is negative."
 )
 FEW, SMALL = (40, 100), (60, 60)
 LEAST, MOST = 0.75, 1.25  # parts of the paper's gain that count as the same
