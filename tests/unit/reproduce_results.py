@@ -93,8 +93,12 @@ def _astraea(_: dict[str, Any], step: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _gangs(_: dict[str, Any], step: int) -> dict[str, Any]:
-    row = {"revenue": 10_000.0 - step, "makespan": 700.0, "alpha": [0.0, 2.0]}
+def _gangs(arguments: dict[str, Any], step: int) -> dict[str, Any]:
+    revenue = {"gandiva_fair": 13_700.0, "hived": 12_300.0}[arguments["policy"]] - step
+    row = {
+        "revenue": revenue, "without_floor": 9_000.0, "hours": 200.0, "makespan": 700.0,
+        "alpha": [0.0, 2.0],
+    }  # fmt: skip
     return {"linear": row, "convex": row}
 
 
@@ -104,7 +108,8 @@ def _best_plans(_: dict[str, Any], step: int) -> dict[str, float]:
 
 def _deadlines(_: dict[str, Any], step: int) -> dict[str, Any]:
     return {
-        "jobs": 1000, "gpu_hours": 9000.0, "density": 1.4, "deadline_miss_rate": step / 1000,
+        "jobs": 1000, "gpu_hours": 9000.0, "density": 1.4, "least_miss_rate": 0.0,
+        "deadline_miss_rate": step / 1000,
         "deadline_reward_rate": 1 - step / 1000, "strict_miss_rate": step / 1000,
         "soft_miss_rate": None, "best_effort_jct_s": 9000.0 + step, "slo_suspensions": 2.0,
         "jct_s": 9000.0 + step, "preemptions": step, "rounds": 100, "slowest_round_s": 0.1,

@@ -1,9 +1,28 @@
-"""Runs of policies on days of Chronus' workloads with deadlines, and their figures."""
+"""Runs of policies on days of Chronus' workloads with deadlines, and their figures.
 
+Each seed draws a workload as UniSched's IV-B does. The jobs, their times and their classes are
+those of Chronus' files, whose own deadlines are far later (1.1 to 4.95 times the duration).
+
+| IV-B | here |
+|---|---|
+| a deadline of 1.1 to 2 times the duration | `FIRST_DEADLINE`, uniform |
+| soft deadlines at 1.1, 1.2, 1.5 times the first, worth 80, 50, 20 | `SOFT_STEPS` |
+| 20 % of the jobs stop by a metric | `METRIC_SHARE`; names that would tell which are not public |
+| the best metric, or 99 % of it, as target | equally likely |
+| iterations saved: up to 22 %, or 31 % (II-A, figure 1) | `SAVED`, uniform |
+| the iteration estimator is wrong by 10 % half-way (VI-A) | uniform up to `FIT_ERROR`, mean 10 % |
+
+A job that stops by a metric runs for the trace's duration, as in IV-B. Its user states the larger
+maximal number of iterations. A policy with `knows` "fit" has the iteration estimator; with
+"maximum" it plans with the maximum.
+"""
+
+import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace
+from math import isqrt
 from statistics import fmean
 from typing import Any
 
@@ -20,79 +39,134 @@ from evenshare_core.simulation.workloads import (
     noisy_estimates,
     read_workload,
 )
-from evenshare_core.units import HOUR_US, MINUTE_US, SECOND_US
+from evenshare_core.units import HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
 from evenshare_research.reproduce.philly import COLD_US, NODE_GPUS
 from evenshare_research.reproduce.runs import DATA, KeptRun
 
 TRACE = DATA / "chronus.csv.gz"
 WORKLOADS = ("SLO", "MIX1", "MIX2")
-# The data has a quarter of the jobs, which run on a quarter of the 96 nodes, in the first days of
-# the week.
-NODES, DAYS = 24, 3
-DAY_US = 24 * HOUR_US
+# The data has a quarter of the jobs. A seed draws one of every `STRATUM` jobs of similar GPU-time.
+# Jobs longer than a day are left out. They are one in twenty, but have four fifths of the GPU-time.
+# Such a job would fill a small cluster for weeks. `NODES` give the others a density of about 1.
+# Gangs that these nodes cannot hold are left out too.
+DAYS, STRATUM, NODES = 1, 2, 4
+FIRST_DEADLINE = (1.1, 2.0)
+SOFT_STEPS = ((1.0, 100), (1.1, 80), (1.2, 50), (1.5, 20))
+METRIC_SHARE, SAVED, FIT_ERROR = 0.2, (0.22, 0.31), 0.2
+FIT_ERROR_MILLI = isqrt(round(FIT_ERROR * ONE_MILLI) ** 2 // 3)  # the standard error
+FIT, MAXIMUM = "fit", "maximum"
+DAY_US = LONGEST_US = 24 * HOUR_US
 SLOT_US = 5 * MINUTE_US  # length of a round and of a lease
 SPREAD_MILLI = 900
 SEED = 1
-# The paper's profiling runs. They are compared with profiling on reserved GPUs: 2 of 96 nodes.
+# The paper's profiling runs. They are compared with profiling on reserved GPUs: 2 of 96 nodes,
+# but enough for one run.
 PROFILED_GPUS, PROFILED_US = 2, 5 * MINUTE_US
-STATIC_GPUS = 2 * NODES * NODE_GPUS // 96
-# Approximate CPU seconds of a run by policy; 10 for others.
-ABOUT_S = {"unisched": 150, "chronus": 20}
+STATIC_GPUS = max(PROFILED_GPUS, 2 * NODES * NODE_GPUS // 96)
+# Approximate CPU seconds of a run by policy; 1 for others.
+ABOUT_S = {"unisched": 10, "chronus": 4, "three_sigma": 2}
 
 
 def deadline_run(
     workload: str,
     policy: str,
     *,
+    seed: int,
+    knows: str = MAXIMUM,
     options: dict[str, Any] | None = None,
     noise_percent: int = 0,
-    seed: int = SEED,
     profiling: bool = False,
 ) -> KeptRun:
-    """Return a run whose estimates are wrong by up to `noise_percent`, drawn with `seed`.
+    """Return a run on the workload of a seed, with estimates wrong by up to `noise_percent`.
 
     With `profiling`, each job is submitted with a profiling run.
     """
-    more = f", estimates wrong by up to {noise_percent} %, seed {seed}" if noise_percent else ""
+    more = f", seed {seed}"
+    more += f", estimates wrong by up to {noise_percent} %" if noise_percent else ""
     more += "".join(f", {name} {value}" for name, value in (options or {}).items())
     more += ", with profiling runs" if profiling else ""
     return KeptRun.of(
         f"{__name__}:run",
         f"{workload}: {policy}{more}",
-        ABOUT_S.get(policy, 10),
+        ABOUT_S.get(policy, 1),
         workload=workload,
         policy=policy,
+        seed=seed,
+        knows=knows,
         options=options or {},
         noise_percent=noise_percent,
-        seed=seed,
         profiling=profiling,
     )
 
 
-def chronus(workload: str) -> Workload:
-    """Return the jobs of one of `WORKLOADS` submitted in the first `DAYS` of its week."""
+def chronus(workload: str, days: int = DAYS) -> Workload:
+    """Return the jobs of one of `WORKLOADS` submitted in the first days of its week."""
     with TRACE.open("rb") as file:
         week = read_workload(trace_lines(file, chosen=workload)[1])
-    until_us = (week.jobs[0].submitted_us // DAY_US + DAYS) * DAY_US
+    until_us = (week.jobs[0].submitted_us // DAY_US + days) * DAY_US
     jobs = tuple(job for job in week.jobs if job.submitted_us < until_us)
     return replace(week, jobs=jobs)
+
+
+def drawn(week: Workload, seed: int, knows: str) -> Workload:
+    """Return a part of the jobs with deadlines and stopping criteria of a seed, as in IV-B.
+
+    All draws of a job are made whatever `knows` is. So policies with different knowledge have the
+    same jobs.
+    """
+    draw = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
+    fitting = [
+        job for job in week.jobs if job.gpus <= NODES * NODE_GPUS and job.duration_us <= LONGEST_US
+    ]
+    by_size = sorted(fitting, key=lambda job: (job.gpus * job.duration_us, job.id))
+    strata = [by_size[first : first + STRATUM] for first in range(0, len(by_size), STRATUM)]
+    kept = {draw.choice(stratum).id for stratum in strata}
+    jobs: list[SimJob] = []
+    for job in fitting:
+        factor = draw.uniform(*FIRST_DEADLINE)
+        by_metric, saved = draw.random() < METRIC_SHARE, draw.uniform(0, draw.choice(SAVED))
+        error = draw.uniform(-FIT_ERROR, FIT_ERROR)
+        if job.id not in kept:
+            continue
+        made = replace(job, id=len(jobs) + 1, **_deadlines(job, factor))
+        if by_metric:
+            most_us = int(job.duration_us / (1 - saved))
+            if knows == FIT:
+                fit_us = min(most_us, int(job.duration_us * (1 + error)))
+                made = replace(made, estimate_us=fit_us, estimate_error_milli=FIT_ERROR_MILLI)
+            else:
+                made = replace(made, estimate_us=most_us)
+        jobs.append(made)
+    return replace(week, jobs=tuple(jobs))
+
+
+def _deadlines(job: SimJob, factor: float) -> dict[str, Any]:
+    """Return the fields of the deadlines of a job's class; empty for best-effort jobs."""
+    if job.deadline_us is None:
+        return {}
+    steps = SOFT_STEPS if len(job.values) > 1 else SOFT_STEPS[:1]
+    values = tuple(
+        (job.submitted_us + int(job.duration_us * factor * later), value) for later, value in steps
+    )
+    return {"deadline_us": values[0][0], "values": values}
 
 
 def run(
     *,
     workload: str,
     policy: str,
+    seed: int,
+    knows: str,
     options: dict[str, Any],
     noise_percent: int,
-    seed: int = SEED,
     profiling: bool = False,
 ) -> dict[str, Any]:
     """Simulate, and return the figures in seconds and shares.
 
     With `profiling`, also return the longest wait of profiling runs, and what it would be on
-    `STATIC_GPUS` reserved GPUs.
+    reserved GPUs.
     """
-    jobs = chronus(workload)
+    jobs = drawn(chronus(workload), seed, knows)
     if noise_percent:
         jobs = replace(jobs, jobs=noisy_estimates(jobs.jobs, seed, noise_percent / 100))
     size = workload_size(jobs)
@@ -139,7 +213,7 @@ def with_profiling(workload: Workload) -> Workload:
 
 
 def profiling_figures(jobs: Iterable[SimJob], over: Iterable[JobRecord]) -> dict[str, float]:
-    """Return the waits of profiling runs in this run and on nodes reserved for them, in seconds."""
+    """Return the waits of profiling runs in this run and on GPUs reserved for them, in seconds."""
     runs = [job for job in jobs if job.is_profiler]
     starts = {row.job: row.start_us for row in over}
     waits = [(starts[job.id] or 0) - job.submitted_us for job in runs]
@@ -164,11 +238,19 @@ def _static_wait_us(runs: Sequence[SimJob]) -> int:
 
 
 def workload_size(workload: Workload) -> dict[str, float]:
-    """Return the number of jobs, GPU-hours, and the load of the nodes while jobs arrive."""
+    """Return jobs, GPU-hours, the load while jobs arrive, and the miss rate that no policy avoids.
+
+    The last is that of jobs that all start in the first round after their submission.
+    """
+    lost = [
+        job.value_lost(-(-job.submitted_us // SLOT_US) * SLOT_US + job.duration_us)
+        for job in workload.jobs
+        if job.deadline_us is not None
+    ]
     gpu_hours = sum(job.gpus * job.duration_us for job in workload.jobs) / HOUR_US
-    offered = NODES * NODE_GPUS * 24 * DAYS
     return {
         "jobs": len(workload.jobs),
         "gpu_hours": gpu_hours,
-        "density": gpu_hours / offered,
+        "density": gpu_hours / (NODES * NODE_GPUS * 24 * DAYS),
+        "least_miss_rate": fmean(lost) if lost else 0.0,
     }
