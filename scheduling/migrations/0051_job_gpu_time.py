@@ -1,4 +1,7 @@
-"""Add the GPU-time that a job received and deserved until its end; unknown for earlier ends."""
+"""Add the GPU-time that a job received and deserved until its end; unknown for earlier ends.
+
+An index finds the leases of a tenant that ended in the last days.
+"""
 
 from django.db import migrations, models
 
@@ -26,5 +29,8 @@ class Migration(migrations.Migration):
                 help_text="Its part of the tenant's fair share until its end, in"
                 " micro-GPU-seconds.",
             ),
+        ),
+        migrations.AddIndex(
+            "lease", models.Index(fields=["tenant", "ended_at"], name="lease_by_tenant_end")
         ),
     )

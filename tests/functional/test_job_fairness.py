@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from evenshare_core.policies import registry
+from portal.common.clocks import clocks
+from portal.jobs.text.fairness import fairness_context
+from portal.jobs.text.losses import WorkLoss
 from scheduling.models import Job, Lease, Measurement
+from scheduling.selectors.jobs.fairness import UNKNOWN
 from scheduling.selectors.jobs.preemption_costs import read_job_cost, read_tenant_cost
+from scheduling.selectors.jobs.tenant_jobs import job_story
+from scheduling.selectors.pools.lines import pool_facts
 from tenants.answers import time_text
 from tests.functional.page_text import sentences
 from tests.functional.pool_stage import Stage
@@ -120,6 +126,17 @@ class TestPreemptions:
         Lease.objects.filter(pk=second.pk).update(granted_at=first.ended_at)
         cost = read_job_cost(job, simulates=True)
         assert (cost.preemptions, cost.early, cost.moves, cost.restarts) == (0, 0, 1, 1)
+
+    def test_lost_work_is_added_from_outputs_of_preempted_leases(self, there: Stage) -> None:
+        job = resumed(there)
+        facts = pool_facts(job.pool_id)
+        assert facts is not None
+        story = job_story(job)
+        cost = read_job_cost(job, simulates=False)
+        taken, other = (lease.pk for lease in job.leases.order_by("number"))
+        losses = {taken: WorkLoss("", 90.0), other: WorkLoss("", 3600.0)}
+        lines = fairness_context(story, UNKNOWN, cost, losses, clocks(facts))["cost_lines"]
+        assert [line.value for line in lines][-2:] == ["not known", "0.10 GPU-h"]
 
     def test_of_tenant_are_those_since_an_instant(self, there: Stage) -> None:
         job = resumed(there)

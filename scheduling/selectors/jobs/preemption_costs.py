@@ -50,33 +50,35 @@ class _TakenLeases(NamedTuple):
     restarts: int
 
 
-# In a move, the next lease is granted by the round that ends the first one.
+# In a move, the next lease is granted by the round that ends the first one. If a lease ended in the
+# period, its next one ended in the period too, or not yet.
 _SUMS = """
-SELECT j.profile_id, l.gpus, count(*) FILTER (WHERE NOT l.is_move),
+SELECT {profile}, l.gpus, count(*) FILTER (WHERE NOT l.is_move),
        count(*) FILTER (WHERE NOT l.is_move AND l.end_reason = ANY(%(early)s)),
        count(*) FILTER (WHERE l.is_move), count(*) FILTER (WHERE l.is_resumed)
 FROM (
-    SELECT o.job_id, o.gpus, o.end_reason,
-           EXISTS (SELECT FROM scheduling_lease n WHERE n.job_id = o.job_id
-                   AND n.number = o.number + 1 AND n.granted_at <= o.ended_at) AS is_move,
-           EXISTS (SELECT FROM scheduling_lease n WHERE n.job_id = o.job_id
-                   AND n.number > o.number AND n.started_at IS NOT NULL) AS is_resumed
+    SELECT o.job_id, o.gpus, o.end_reason, o.started_at, o.ended_at,
+           coalesce(lead(o.granted_at) OVER later <= o.ended_at, false) AS is_move,
+           coalesce(bool_or(o.started_at IS NOT NULL) OVER (
+               later ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), false) AS is_resumed
     FROM scheduling_lease o
-    WHERE {which} AND o.end_reason = ANY(%(taken)s)
-          AND o.started_at IS NOT NULL AND o.ended_at IS NOT NULL
+    WHERE {which}
+    WINDOW later AS (PARTITION BY o.job_id ORDER BY o.number)
 ) l
-JOIN scheduling_job j ON j.id = l.job_id
-GROUP BY j.profile_id, l.gpus
+{join}
+WHERE l.end_reason = ANY(%(taken)s) AND l.started_at IS NOT NULL AND l.ended_at IS NOT NULL
+GROUP BY 1, 2
 """
-_OF_JOB = _SUMS.format(which="o.job_id = %(job)s")
-_OF_TENANT = _SUMS.format(
-    which="o.pool_id = %(pool)s AND o.tenant_id = %(tenant)s AND o.ended_at >= %(since)s"
+_OF_JOB = "o.job_id = %(job)s"
+_OF_TENANT = (
+    "o.pool_id = %(pool)s AND o.tenant_id = %(tenant)s"
+    " AND (o.ended_at >= %(since)s OR o.ended_at IS NULL)"
 )
 
 
 def read_job_cost(job: Job, *, simulates: bool) -> PreemptionCost:
     """Return the preemptions of a job and their cost; `simulates`: no process runs. Two queries."""
-    return _cost(_taken(_OF_JOB, job=job.pk), simulates=simulates)
+    return _cost(_taken(_OF_JOB, simulates=simulates, job=job.pk), simulates=simulates)
 
 
 def read_tenant_cost(
@@ -86,7 +88,8 @@ def read_tenant_cost(
 
     At most two queries.
     """
-    rows = _taken(_OF_TENANT, pool=pool_id, tenant=tenant_id, since=since)
+    given = {"pool": pool_id, "tenant": tenant_id, "since": since}
+    rows = _taken(_OF_TENANT, simulates=simulates, **given)
     return _cost(rows, simulates=simulates)
 
 
@@ -109,9 +112,13 @@ def read_restart_s(profiles: Iterable[int]) -> dict[int, float]:
     return {profile: sums[profile] / SECOND_US for profile in resumed}
 
 
-def _taken(query: str, **which: object) -> list[_TakenLeases]:
-    given = {**which, "taken": list(TAKEN), "early": list(EARLY)}
-    return [_TakenLeases(*row) for row in fetch_rows(query, given)]
+def _taken(which: str, *, simulates: bool, **given: object) -> list[_TakenLeases]:
+    """Return the leases that a condition selects; without job types if `simulates`."""
+    join = "" if simulates else "JOIN scheduling_job j ON j.id = l.job_id"
+    profile = "NULL::bigint" if simulates else "j.profile_id"
+    query = _SUMS.format(which=which, join=join, profile=profile)
+    rows = fetch_rows(query, {**given, "taken": list(TAKEN), "early": list(EARLY)})
+    return [_TakenLeases(*row) for row in rows]
 
 
 def _cost(rows: list[_TakenLeases], *, simulates: bool) -> PreemptionCost:

@@ -64,23 +64,19 @@ class ServedJobs:
         return self.points / self.most if self.most else None
 
 
+# Received GPU-time over GPUs is the time on GPUs.
 _ENDED = """
-SELECT (e.ended_at AT TIME ZONE 'UTC')::date, count(*),
-       sum(extract(epoch FROM e.ended_at - e.submitted_at) / h.held_s)::float,
-       count(*) FILTER (WHERE e.deserved_gpu_us > 0),
-       count(*) FILTER (WHERE e.deserved_gpu_us > 0
-                        AND e.received_gpu_us < %(below)s * e.deserved_gpu_us)
+SELECT (ended_at AT TIME ZONE 'UTC')::date, count(*),
+       sum(extract(epoch FROM ended_at - submitted_at) * 1e6 * gpus / received_gpu_us)::float,
+       count(*) FILTER (WHERE deserved_gpu_us > 0),
+       count(*) FILTER (WHERE deserved_gpu_us > 0
+                        AND received_gpu_us < %(below)s * deserved_gpu_us)
 FROM (
-    SELECT id, submitted_at, ended_at, received_gpu_us, deserved_gpu_us FROM scheduling_job
+    SELECT submitted_at, ended_at, gpus, received_gpu_us, deserved_gpu_us FROM scheduling_job
     WHERE pool_id = %(pool)s AND tenant_id = %(tenant)s AND ended_at >= %(since)s
-          AND state IN ('succeeded', 'failed') AND profiling_s = 0
+          AND state IN ('succeeded', 'failed') AND profiling_s = 0 AND received_gpu_us > 0
     ORDER BY ended_at DESC LIMIT %(limit)s
 ) e
-CROSS JOIN LATERAL (
-    SELECT extract(epoch FROM sum(ended_at - started_at)) AS held_s FROM scheduling_lease
-    WHERE job_id = e.id AND started_at IS NOT NULL AND ended_at IS NOT NULL
-) h
-WHERE h.held_s > 0
 GROUP BY 1
 """
 
