@@ -231,7 +231,7 @@ class TestBytes:
         assert len(digests) == 1
 
     def test_do_not_depend_on_program_before(self) -> None:
-        """One backend solves a larger program first."""
+        """The backend has solved a larger program before."""
         first, second = (first_program(random_problem(s, 20 + s, 4)) for s in (2, 1))
         assert first is not None
         assert second is not None
