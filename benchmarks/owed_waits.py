@@ -32,13 +32,13 @@ CLIMBED = ("evenshare", "evenshare, promises off", "ltgf", "gandiva_fair", "mark
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "evenshare, promises off": ("evenshare", {"promises": False}),
 }
-BOUNDS = {"evenshare": "B, for the second column"}
+BOUNDS = {"evenshare": "B"}  # of the second column
 UNFAIR = (
     "behind own overload"  # more jobs than the quota, so that the gang waits for its own tenant
 )
 
 
-class Stream(NamedTuple):
+class JobStream(NamedTuple):
     """Jobs of a pool, its rules (the policy is replaced), and the length of the run."""
 
     name: str
@@ -53,12 +53,12 @@ class Waits(NamedTuple):
     first_us: int = 0
 
 
-class Span(NamedTuple):
+class WaitSpan(NamedTuple):
     from_us: int
     until_us: int
 
-    def within(self, other: "Span") -> "Span":
-        return Span(max(self.from_us, other.from_us), min(self.until_us, other.until_us))
+    def within(self, other: "WaitSpan") -> "WaitSpan":
+        return WaitSpan(max(self.from_us, other.from_us), min(self.until_us, other.until_us))
 
     @property
     def length_us(self) -> int:
@@ -68,12 +68,12 @@ class Span(NamedTuple):
 # ---- streams ----
 
 
-def stream_of(name: str, case: Case) -> Stream:
+def stream_of(name: str, case: Case) -> JobStream:
     """Return a case without losses of nodes; policies that need estimates get the durations."""
-    return Stream(name, replace(case, losses=()).state(), case.until_s * SECOND_US)
+    return JobStream(name, replace(case, losses=()).state(), case.until_s * SECOND_US)
 
 
-def gang_streams() -> list[Stream]:
+def gang_streams() -> list[JobStream]:
     """Return the starving gangs on two nodes of 8 GPUs, with fewer rounds than in their test."""
     cases = {
         name: Case((8, 8), quotas, tuple(jobs), GANG_ROUND_S, LEASE_S)
@@ -81,7 +81,7 @@ def gang_streams() -> list[Stream]:
         if name != UNFAIR
     }
     return [
-        Stream(f"gang {name}", case.state(), GANG_S * SECOND_US) for name, case in cases.items()
+        JobStream(f"gang {name}", case.state(), GANG_S * SECOND_US) for name, case in cases.items()
     ]
 
 
@@ -101,20 +101,20 @@ def climbed(label: str, cases: Sequence[Case]) -> Case:
     return best
 
 
-def found_streams() -> list[Stream]:
+def adversary_streams() -> list[JobStream]:
     """Return the random streams, and those that the adversary found."""
     cases = [drawn(random.Random(seed)) for seed in range(DRAWN)]  # noqa: S311 - as above
-    found = [climbed(label, cases) for label in CLIMBED]
+    climbs = [climbed(label, cases) for label in CLIMBED]
     rows = [stream_of(f"drawn {seed}", case) for seed, case in enumerate(cases)]
     return rows + [
-        stream_of(f"against {label}", case) for label, case in zip(CLIMBED, found, strict=True)
+        stream_of(f"against {label}", case) for label, case in zip(CLIMBED, climbs, strict=True)
     ]
 
 
 # ---- waits ----
 
 
-def waits_of(label: str, stream: Stream) -> Waits:
+def waits_of(label: str, stream: JobStream) -> Waits:
     """Run a stream under a policy, and return the longest waits of its owed gangs."""
     policy, options = OPTIONS.get(label, (label, {}))
     start = stream.start
@@ -149,14 +149,14 @@ def longest_waits(state: SimulationState) -> Waits:
                 for time in owed:
                     part = span.within(time)
                     longest = max(longest, part.length_us)
-                    first = max(first, part.within(Span(free_us, span.until_us)).length_us)
+                    first = max(first, part.within(WaitSpan(free_us, span.until_us)).length_us)
     return Waits(longest, first)
 
 
-def held_spans(state: SimulationState, jobs: Iterable[int]) -> dict[int, list[Span]]:
+def held_spans(state: SimulationState, jobs: Iterable[int]) -> dict[int, list[WaitSpan]]:
     """Return the leases of each job, in order of time."""
-    rows = [(row.job, Span(row.start_us, row.end_us)) for row in state.books.leases]
-    rows += [(row.job, Span(row.started_us, state.at_us)) for row in state.leases.values()]
+    rows = [(row.job, WaitSpan(row.start_us, row.end_us)) for row in state.books.leases]
+    rows += [(row.job, WaitSpan(row.started_us, state.at_us)) for row in state.leases.values()]
     return {job: sorted(span for key, span in rows if key == job) for job in jobs}
 
 
@@ -164,18 +164,18 @@ def ends_us(state: SimulationState) -> dict[int, int]:
     return {row.job: row.end_us for row in state.books.jobs}
 
 
-def waits_of_job(state: SimulationState, job: int) -> list[Span]:
+def waits_of_job(state: SimulationState, job: int) -> list[WaitSpan]:
     """Return when a job waits: from its submission and from the end of each lease."""
     from_us, rows = state.sim_jobs[job].submitted_us, []
     end_us = ends_us(state).get(job, state.at_us)
-    for span in (*held_spans(state, (job,))[job], Span(end_us, end_us)):
+    for span in (*held_spans(state, (job,))[job], WaitSpan(end_us, end_us)):
         if span.from_us > from_us:
-            rows.append(Span(from_us, span.from_us))
+            rows.append(WaitSpan(from_us, span.from_us))
         from_us = span.until_us
     return rows
 
 
-def owed_spans(state: SimulationState, tenant: int) -> list[Span]:
+def owed_spans(state: SimulationState, tenant: int) -> list[WaitSpan]:
     """Return when a tenant has received less GPU-time than it deserves since the start."""
     quota = sum(row.gpus for row in state.entitle() if row.tenant == tenant)
     own = {key: job for key, job in state.sim_jobs.items() if job.tenant == tenant}
@@ -186,32 +186,32 @@ def owed_spans(state: SimulationState, tenant: int) -> list[Span]:
         steps.append((ended.get(key, state.at_us), -job.gpus, 0))
         for span in spans:
             steps += [(span.from_us, 0, job.gpus), (span.until_us, 0, -job.gpus)]
-    spans, missing, demand, held, at_us = list[Span](), 0, 0, 0, 0
+    spans, missing, demand, held, at_us = list[WaitSpan](), 0, 0, 0, 0
     for next_us, more_demand, more_held in sorted(steps):
         slope = min(demand, quota) - held
         now = missing + slope * (next_us - at_us)
         if next_us > at_us:
-            spans += _owed(Span(at_us, next_us), missing, now)
+            spans += _owed(WaitSpan(at_us, next_us), missing, now)
         missing, at_us = now, next_us
         demand, held = demand + more_demand, held + more_held
     return joined(spans)
 
 
-def _owed(span: Span, before: int, now: int) -> list[Span]:
+def _owed(span: WaitSpan, before: int, now: int) -> list[WaitSpan]:
     """Return the part of a span in which the missing GPU-time, linear in time, is positive."""
     if max(before, now) <= 0:
         return []
     if min(before, now) >= 0:
         return [span]
     zero_us = span.from_us + span.length_us * abs(before) // (abs(before) + abs(now))
-    return [Span(zero_us, span.until_us) if now > 0 else Span(span.from_us, zero_us)]
+    return [WaitSpan(zero_us, span.until_us) if now > 0 else WaitSpan(span.from_us, zero_us)]
 
 
-def joined(spans: Sequence[Span]) -> list[Span]:
-    rows: list[Span] = []
+def joined(spans: Sequence[WaitSpan]) -> list[WaitSpan]:
+    rows: list[WaitSpan] = []
     for span in spans:
         if rows and rows[-1].until_us == span.from_us:
-            rows[-1] = Span(rows[-1].from_us, span.until_us)
+            rows[-1] = WaitSpan(rows[-1].from_us, span.until_us)
         else:
             rows.append(span)
     return rows
@@ -221,12 +221,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.owed_waits")
     parser.add_argument("names", nargs="*", metavar="POLICY", help="all, or some of them")
     names = parser.parse_args().names or [*OPTIONS, *POLICIES]
-    found, gangs = found_streams(), gang_streams()
-    print(about([*found, *gangs]))
-    print("| policy | owed gang | longest waiting of its tenant | starving gangs | bound |")
+    streams, gangs = adversary_streams(), gang_streams()
+    print(about([*streams, *gangs]))
+    print("| policy | owed gang | longest waiting | starving gangs | bound |")
     print("|---|---|---|---|---|", flush=True)
     for name in names:
-        waits = [waits_of(name, row) for row in found]
+        waits = [waits_of(name, row) for row in streams]
         figures = [
             max(row.longest_us for row in waits),
             max(row.first_us for row in waits),
@@ -236,7 +236,7 @@ def main() -> None:
         print(f"| {name} | {cells} | {BOUNDS.get(name, 'none')} |", flush=True)
 
 
-def about(rows: Sequence[Stream]) -> str:
+def about(rows: Sequence[JobStream]) -> str:
     """Return how many tenants, rounds and how much load the streams have."""
     tenants = [len({job.tenant for job in row.start.sim_jobs.values()}) for row in rows]
     rounds = sum(row.until_us // row.start.rules.round_us for row in rows)

@@ -306,18 +306,13 @@ class TestStart:
         assert promised(decision)[3].parts == {1: Part(0, {2: 4})}
 
     def test_leaves_rest_of_ended_lease_unused(self) -> None:
-        """Rule 4 (b) ends no lease on that node, because a GPU there is free."""
-        leases = [
-            until(running(2, 1, 4, tenant=2), 500),
-            until(running(3, 1, 2, tenant=2), 0),
-            until(running(4, 1, 2, tenant=2), 500),
-        ]
-        jobs = [job(1, 5), *(job(row.job, row.gpus, tenant=2) for row in leases)]
+        """No other lease on that node ends for a new job, because a GPU there is free."""
+        ends = {2: 500, 3: 0, 4: 500}
+        leases = [until(running(n, 1, 4 if n == 2 else 2, tenant=2), ends[n]) for n in ends]
+        jobs = [job(1, 5), job(2, 4, tenant=2), *(job(n, 2, tenant=2) for n in (3, 4))]
         due = promise(1, 5, 0, n1=Part(0, {2: 3, 3: 2}))
         made = round_of([*jobs, job(5, 1, tenant=2)], leases, [due], attained={4: 9_000})
-        decision = decide_round(made)
-        assert [grant.job for grant in decision.grants] == [1]
-        assert [row.job for row in decision.preemptions] == [2]
+        assert [row.job for row in decide_round(made).preemptions] == [2]
 
 
 class TestHeldGpus:

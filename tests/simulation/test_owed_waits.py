@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.owed_waits import Span, Waits, joined, stream_of, waits_of
+from benchmarks.owed_waits import Waits, WaitSpan, joined, stream_of, waits_of
 from evenshare_core.units import SECOND_US
 from tests.simulation.promise_adversary import Case, JobSpec
 
@@ -42,4 +42,7 @@ def test_counts_time_until_missing_gpu_time_is_received() -> None:
 
 
 def test_joins_spans() -> None:
-    assert joined([Span(0, 2), Span(2, 5), Span(6, 7)]) == [Span(0, 5), Span(6, 7)]
+    assert joined([WaitSpan(0, 2), WaitSpan(2, 5), WaitSpan(6, 7)]) == [
+        WaitSpan(0, 5),
+        WaitSpan(6, 7),
+    ]

@@ -72,7 +72,7 @@ class PromisedStarts:
         self._overfull: Collection[int] = ()  # nodes with fewer GPUs than their leases hold
 
     def spared(self) -> set[int]:
-        """Return the jobs whose leases rules 4 (b) and 5 leave alone."""
+        """Return the jobs whose leases rules 5 and 6 may not end."""
         parts = [part for row in self.rows.values() for part in row.parts.values()]
         return {job for part in parts for job in part.pins} | self._taken | self._beside
 
