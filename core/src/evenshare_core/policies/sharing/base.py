@@ -62,7 +62,7 @@ from evenshare_core.units import GPU_MICRO
 
 # The version includes the version of HiGHS: if the optimum is not unique, a different version may
 # return a different optimum. A change of version drops the memory, and with it the last solution.
-VERSION = f"5 highs {version('highspy')}"
+VERSION = f"6 highs {version('highspy')}"
 
 
 class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
