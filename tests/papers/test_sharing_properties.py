@@ -22,6 +22,8 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.registry import policy
+from evenshare_core.policies.sharing.job_types import read_job_types
+from evenshare_core.policies.sharing.picks import SharingPicks
 
 # no time limit per example, because the first solution of a solver takes longer than later ones
 calm = settings(deadline=None)
@@ -184,3 +186,15 @@ def told(name: str) -> str:
     """Return the hash of a decision about a medium-sized pool."""
     snapshot = mixed(5, nodes=12, tenants=5, pending=60, fill=0.8, expired=0.5, limits=True)
     return sha256_hex(canonical_bytes(decide_round(replace(snapshot, policy=name))))
+
+
+@pytest.mark.parametrize(("version", "same"), [("6 highs 1", True), ("5 highs 1", False)])
+def test_price_that_refuses_nothing_makes_no_kind(version: str, same: bool) -> None:
+    """A tenant that recomputes a round may not see such a price. Version 5 replays unchanged."""
+    made = mixed(1, nodes=3, tenants=2, pending=5, fill=0.5, expired=0.0)
+    snapshot = replace(made, policy_version=version)
+    types, (job_type, *_) = read_job_types(snapshot, by_starvation=True)
+    picks = SharingPicks(snapshot, types, spread=False)
+    plain = replace(snapshot.jobs[0], max_price_micro=None)
+    dear = replace(plain, max_price_micro=10**12)
+    assert (picks.kind_of(job_type, plain) == picks.kind_of(job_type, dear)) is same

@@ -64,7 +64,8 @@ from evenshare_core.units import GPU_MICRO
 # The version includes those of HiGHS and of OR-Tools, whose solver is GLOP. If the optimum is
 # not unique, another version of them may return another optimum. A change of version drops the
 # memory, and with it the last solution.
-# version 6: OR-Tools solves (9) and `gavel`, except by prefix sums.
+# version 6: OR-Tools solves (9) and `gavel`, except by prefix sums. A maximum price that refuses no
+# type makes no difference.
 VERSION = f"6 highs {version('highspy')} glop {version('ortools')}"
 FORMER = "5 highs "  # rounds of version 5 are decided by its method
 

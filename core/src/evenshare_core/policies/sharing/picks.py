@@ -1,8 +1,8 @@
 """The picks of a sharing round and their placement: steps 3 to 5 of `policies.sharing.base`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Grant, Key, Renew
@@ -50,13 +50,26 @@ class SharingPicks:
         # jobs that a limit refuses on every type on which they can run
         self.refused: dict[int, Refusal] = {}
         # kinds of jobs that fit on no type, with a limit that explains this
-        self.hopeless: dict[Any, Refusal | None] = {}
+        self.hopeless: dict[Hashable, Refusal | None] = {}
         # ended leases that were renewed or have given up their GPUs
         self._dropped: set[int] = set()
+        self._is_version_5 = snapshot.policy_version.startswith("5 ")
 
     def waits(self, job_id: int) -> bool:
         """Return whether the job got no GPUs although no limit refused it."""
         return job_id not in self.picked and job_id not in self.refused
+
+    def kind_of(self, job_type: JobType, job: Job) -> Hashable:
+        """Return the kind of a job: all jobs of a kind fit on the same types.
+
+        A maximum price that refuses no type makes no difference, because a tenant that recomputes
+        the round may not see it. Version 5 distinguished such jobs.
+        """
+        most_micro = job.max_price_micro
+        if most_micro is not None and not self._is_version_5:
+            may_refuse = self.admission.price_may_refuse(most_micro, job.gpu_types)
+            most_micro = most_micro if may_refuse else None
+        return (job_type.key, job.gpus, job.gpu_types, most_micro)
 
     def refuse(self, job_id: int, refusal: Refusal | None) -> None:
         """Record that a limit refuses a job on every type.
@@ -237,7 +250,7 @@ def _offer_one(job_type: JobType, queue: Iterator[WaitingJob], picks: SharingPic
 
 
 def _offer(job_type: JobType, one: WaitingJob, picks: SharingPicks) -> bool:
-    alike = (job_type.key, one.job.gpus, one.job.gpu_types, one.job.max_price_micro)
+    alike = picks.kind_of(job_type, one.job)
     if one.lease is None and alike in picks.hopeless:
         picks.refuse(one.id, picks.hopeless[alike])
         return False
