@@ -80,8 +80,9 @@ def job_log(
         if isinstance(event, PreemptionRow):
             lines.append(_made_way(event, clocks))
             continue
-        if event.kind in _PROMISE_WRITERS:
-            lines.append(_PROMISE_WRITERS[event.kind](event, clocks))
+        promise_writer = _PROMISE_WRITERS.get(event.kind)
+        if promise_writer is not None:
+            lines.append(promise_writer(event, clocks))
             continue
         hold = holds.get(event.lease_id) if event.lease_id else None
         write = _WRITERS.get(event.kind)
@@ -145,7 +146,10 @@ def _promise_ended(event: LeaseEvent, clocks: Clocks) -> LogLine:
     return LogLine(clocks.instant(event.at), "bad", "Promise ended:", text, event.round)
 
 
-_PROMISE_WRITERS = {Kind.LATE_START: _late_start, Kind.PROMISE_ENDED: _promise_ended}
+_PROMISE_WRITERS: dict[str, Callable[[LeaseEvent, Clocks], LogLine]] = {
+    Kind.LATE_START: _late_start,
+    Kind.PROMISE_ENDED: _promise_ended,
+}
 
 
 def _made_way(view: PreemptionRow, clocks: Clocks) -> LogLine:
