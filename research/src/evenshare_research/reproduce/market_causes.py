@@ -130,9 +130,9 @@ def batch_note(ratios: Mapping[str, float]) -> str:
     return (
         f"Over BatchSche, the ratio is {shown} with servers by the clusters' nodes; the paper has"
         " 1.58x. With servers in proportion to jobs, as here before, no tenant lacked servers, and"
-        " it was 1.07x and 1.05x. Sharing pays where a tenant's load does not match its servers. The"
-        " rest may be the load: the paper shows its numbers of jobs only in a figure. It also had"
-        " the full log of 117,325 jobs, of which 82,247 are used here."
+        " it was 1.07x and 1.05x. Sharing pays where a tenant's load does not match its servers."
+        " The rest may be the load: the paper shows its numbers of jobs only in a figure. It also"
+        " had the full log of 117,325 jobs, of which 82,247 are used here."
     )
 
 
