@@ -25,9 +25,9 @@ from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.fairness.gpu_time import ServiceView, deserved, job_received, received
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.evenshare.options import RESTART_US
 from evenshare_core.policies.evenshare.policy import POLICY
 from evenshare_core.policies.evenshare.queues import LONG_GPU_US, remaining_us
-from evenshare_core.policies.evenshare.room import RESTART_US
 from evenshare_core.policies.registry import options as options_of
 from evenshare_core.policies.shared.preemption import (
     LeaseIndex,

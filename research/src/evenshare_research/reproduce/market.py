@@ -107,10 +107,10 @@ def revenue_claim(
         in_direction=set(verdicts.values()) != {ClaimVerdict.NOT_REPRODUCED},
     )
     behind = [
-        f"{mode}: {text}"
+        f"{mode}: {departure}"
         for mode, ratios in by_mode.items()
         for name in paper
-        if (text := _departure(name, ratios[name], paper[name]))
+        if (departure := _departure(name, ratios[name], paper[name]))
     ]
     shown = "; ".join(f"{mode}: {_listed(ratios)}" for mode, ratios in by_mode.items())
     why = "" if verdict is ClaimVerdict.REPRODUCED else "; ".join(behind)
@@ -124,7 +124,7 @@ def _departure(name: str, ratio: float, paper: float) -> str:
     part = (ratio - 1) / (paper - 1)
     if part < LEAST:
         return f"smaller gain over {name}"
-    return f"{name} is a weak baseline here, no success" if part > MOST else ""
+    return f"{name} is a weak baseline" if part > MOST else ""
 
 
 def _listed(ratios: Mapping[str, float]) -> str:

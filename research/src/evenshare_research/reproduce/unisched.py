@@ -68,8 +68,8 @@ MISS, BEST_EFFORT = "deadline_miss_rate", "best_effort_jct_s"
 ALIKE = 0.01  # by how much noise may change a miss rate
 POINTS_LESS = 0.052  # by how much the miss rate is below that of Chronus
 PROFILING_WAIT_S = 840
-
-T_95 = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 10: 2.26}  # Student's t by the number of seeds
+# Student's t by the number of seeds
+T_95 = dict(enumerate((4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26), start=3))
 
 Noise = tuple[int, int]
 Row = Mapping[str, Any]

@@ -69,7 +69,7 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         int,
         Meta(
             ge=0,
-            le=1_000_000,
+            le=1_000 * ONE_MILLI,
             extra_json_schema={UNIT: "thousandths of a credit"},
             description="Credit to a tenant per GPU-hour by which a promised start is late. It"
             " counts for promises that are made from now on; 0: no credit.",
