@@ -49,7 +49,7 @@ def rows(noise: float = 0.001, **rates: float) -> dict[tuple[str, str], list[Row
         (workload, name): [
             {
                 "deadline_miss_rate": rates.get(name.partition(",")[0], 0.1)
-                + (noise if seed % 2 else -noise) * (name != unisched.OURS),
+                + (noise if seed % 2 else -noise) * (name != unisched_runs.OURS),
                 "best_effort_jct_s": 1000.0,
                 "slo_suspensions": 3.0,
                 "slowest_round_s": 1.0,
