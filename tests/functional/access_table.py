@@ -354,6 +354,7 @@ FINANCE_GETS = {
     "api/v1/jobs/<uuid:uid>/deadline": 404,
     "api/v1/jobs/<uuid:uid>/logs": 404,
     "api/v1/jobs/<uuid:uid>/usage": 404,
+    "api/v1/jobs/<uuid:uid>/fairness": 404,
 }
 # Finance may change these like an operator.
 KEPT = {

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from scheduling.models import Job
+from scheduling.models import Job, Pool
 from tenants.models import ApiToken, Membership
 from tenants.tokens import Scope
 from tests.functional.api_stage import PASSWORD, ApiStage, api_stage
@@ -108,6 +108,7 @@ class TestJob:
         assert Job.objects.get().submitted_by == stage.people["ada"]
 
     def test_shows_lease_and_wait_reason(self, live: ApiStage) -> None:
+        Pool.objects.filter(name=live.pool).update(options={"promises": False})
         uid = live.post("jobs", live.spec(gpus=3)).json()["id"]
         live.cluster.at = Job.objects.get(uid=uid).submitted_at + timedelta(seconds=15)
         live.cluster.submit("bb", 6, 900)

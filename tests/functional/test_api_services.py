@@ -231,7 +231,7 @@ class TestDryRun:
         live.submit("bb", 7, 900)
         live.round()
         answer = self.ask(live)
-        assert (answer.feasible, answer.reason_code) == (True, "no_free_gpus")
+        assert (answer.feasible, answer.reason_code) == (True, "promised")
 
     def test_rejects_more_gpus_than_the_pool_has(self, stage: Cluster) -> None:
         answer = self.ask(stage, gpus=9)

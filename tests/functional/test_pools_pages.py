@@ -227,7 +227,7 @@ class TestPoolPage:
         section = page.split('id="idle-why"')[1].split("</section>")[0]
         counts = [int(text) for text in re.findall(r'class="k">(\d+)<', section)]
         assert sum(counts) == last.summary["waiting"] == 1
-        assert "no free GPUs" in section
+        assert "start promised" in section
         assert f"/rounds/{last.number}/" in section
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
@@ -258,8 +258,8 @@ class TestPoolPage:
                 ]
             )
             counts.append(there.reads("owner", there.url()))
-        # Two of the queries are for jobs with deadlines and for executors that do not answer.
-        assert counts == [24, 24]
+        # Four of them are for promises (two), deadlines, and executors that do not answer.
+        assert counts == [26, 26]
 
     def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:
         Node.objects.bulk_create(
@@ -332,9 +332,9 @@ class TestPoolSums:
         ).types
         assert (kind.gpus, kind.unassigned, kind.out) == (8, None, None)
 
-    def test_need_seven_queries(self, there: Stage, django_assert_num_queries: Any) -> None:
+    def test_need_nine_queries(self, there: Stage, django_assert_num_queries: Any) -> None:
         visibility = read_visibility(there.lab.pool.pk, access("owner"))
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(9):
             pool_overview(there.lab.pool.pk, visibility)
 
     def test_contain_only_own_claims_if_pool_hides_others(self, there: Stage) -> None:

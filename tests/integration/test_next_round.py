@@ -41,7 +41,7 @@ def ask(lab: Cluster, tenant: str, gpus: int, **fields: object) -> DryRun:
 
 @pytest.mark.usefixtures("unhurried")
 def test_dry_run_predicts_preemptions_of_round() -> None:
-    lab = full()
+    lab = full(options={"promises": False})
     answer = ask(lab, "b", 4)
     preview = answer.next_round
     assert preview is not None

@@ -290,8 +290,8 @@ class Round:  # the picks of a round, and the decision that follows from them
             while turn.at < len(turn.queue) and turn.queue[turn.at].id in self.picks:
                 turn.at += 1
             if turn.at < len(turn.queue):
-                rank = (inf, turn.a / turn.quota if turn.quota else inf)
-                rank = (rho(turn.a, turn.f) or 0.0, 0.0) if turn.f or not turn.a else rank
+                rank = (inf, turn.a / turn.quota, 0) if turn.quota else (inf, inf, turn.a)
+                rank = (rho(turn.a, turn.f) or 0.0, 0.0, 0) if turn.f or not turn.a else rank
                 heads.append((*rank, *turn.queue[turn.at].arrival, turn.key))
         return self.turns[min(heads)[-1]] if heads else None
     def take_turns(self):

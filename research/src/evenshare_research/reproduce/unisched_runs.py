@@ -23,7 +23,8 @@ NOISY_POLICIES = (OURS, "chronus", "optimus", GREEDY)
 # The number of a tenant's jobs with deadlines is unlimited, as in the paper.
 OPTIONS: dict[str, dict[str, Any]] = {
     OURS: {"reward_points_per_gpu": 10_000, "lease_multiple": 2},
-    GREEDY: {"estimates": "deadlines"},
+    # Promised starts would go to the jobs that have waited longest.
+    GREEDY: {"estimates": "deadlines", "promises": False},
 }
 
 
