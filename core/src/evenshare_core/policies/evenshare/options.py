@@ -95,8 +95,8 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
             ge=0,
             le=100,
             description="Maximum share of a job's time that restarts may cost if its leases end"
-            " before they expire, with promises; 0: no limit. A restart counts as"
-            f" {RESTART_US // SECOND_US} s. Ends for promised starts do not count.",
+            " for jobs that never ran, with promises; 0: no limit. A restart counts as"
+            f" {RESTART_US // SECOND_US} s. Moves and ends for promised starts do not count.",
             extra_json_schema={UNIT: "%"},
         ),
     ] = 2.0

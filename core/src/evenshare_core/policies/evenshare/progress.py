@@ -187,7 +187,7 @@ class RoundProgress:
         entry.state = PickState.PREEMPTING
         row = Preemption(lease.id, lease.job, lease.tenant, rule, job.id, job.tenant, numbers)
         entry.preemptions = (*entry.preemptions, row)
-        if rule is not PreemptionRule.PROMISE:
+        if rule is PreemptionRule.PAYS:
             self.restarts.count(lease.job)
         if _why(rule) is EndReason.PREEMPTED:
             self.standings[lease.tenant, lease.gpu_type].kept -= lease.gpus

@@ -152,31 +152,32 @@ def _until_victims(
         row = pool.sums[lease.job]
         if row.held != gpus:
             return at_us
-        instant_us = max(_preemptible_from(lease, least_us), progress.restarts.pays_from(lease))
+        instant_us = _preemptible_from(lease, least_us)
         if gangs:
             claim = claims[row.tenant, row.gpu_type]
             overtaken_us = overtaken_from(
                 progress, lease, instant_us, gangs, claim, may_lose=may_lose
             )
             until_us = until_us if overtaken_us is None else min(until_us, overtaken_us)
-        ends_us = _from_when(row, instant_us, at_us, by_age=guarantees or moves, pays=pays)
+        paid_us = progress.restarts.pays_from(lease) if pays else None
+        ends_us = _from_when(row, instant_us, at_us, paid_us, by_age=guarantees or moves)
         until_us = until_us if ends_us is None else min(until_us, ends_us)
     return until_us
 
 
 def _from_when(
-    row: JobService, instant_us: int, at_us: int, *, by_age: bool, pays: bool
+    row: JobService, instant_us: int, at_us: int, paid_us: int | None, *, by_age: bool
 ) -> int | None:
     """Return when a lease on one node could first end or move for a waiting job, or None if never.
 
     `instant_us`: when the lease may be preempted. `by_age`: whether it may end from then on.
-    `pays`: whether rule 5 may end it once its job is long.
+    `paid_us`: from when the restart budget lets rule 5 end it once its job is long, or None.
     """
     if not by_age or instant_us <= at_us:
-        if not pays:
+        if paid_us is None:
             return None
         long_us = row.held_since_us + (LONG_GPU_US - row.alloc_gpu_us) // row.held + 1
-        instant_us = max(instant_us, long_us)
+        instant_us = max(instant_us, long_us, paid_us)
     return instant_us if instant_us > at_us else None
 
 

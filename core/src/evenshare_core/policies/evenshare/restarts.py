@@ -1,10 +1,11 @@
 """The restart budget: how much of a job's time may be lost because its leases end early.
 
-Preemption that pays and defragmentation end leases before they expire, and each such end costs the
-job a restart. With a budget of p percent, all its early ends together cost at most p percent of the
-time that it has run. The policy's memory counts them until the job ends. It also counts an end that
-a limit withdraws after the decision.
+Preemption that pays ends leases before they expire, and each such end costs the job a restart. With
+a budget of p percent, all its early ends together cost at most p percent of the time that it has
+run. The policy's memory counts them until the job ends. It also counts an end that a limit
+withdraws after the decision.
 
+Moves do not count, because other options bound them, and gangs would find no node without them.
 An end for a promised start does not count. The promise is made for a time at or after the lease's
 expiry, and allows the lease to go on until then. So the restart is the one of the expiry.
 """

@@ -281,8 +281,6 @@ class RoomMaker:
         for lease in preemptible(running, pool.at_us, self._options.min_runtime_us):
             if lease.job not in pool.jobs or lease.job in spared or lease.placement[0][0] in over:
                 continue
-            if not self._progress.restarts.may_pay(lease):
-                continue
             index = indices.get(lease.gpu_type)
             if index is None:
                 index = indices[lease.gpu_type] = LeaseIndex()
@@ -292,8 +290,10 @@ class RoomMaker:
     def _rank(self, lease: Lease) -> float:
         """Return a victim's attained GPU-time, or with estimates its remaining work.
 
-        The victim with the most ends first.
+        The victim with the most ends first. Leases beyond the restart budget are no victims.
         """
+        if not self._progress.restarts.may_pay(lease):
+            return float("-inf")
         pool = self._progress.pool
         attained = job_received(pool.sums[lease.job], pool.at_us)
         if self._options.estimates != "given":
