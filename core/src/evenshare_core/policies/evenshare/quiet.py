@@ -171,7 +171,7 @@ def _from_when(
     """Return when a lease on one node could first end or move for a waiting job, or None if never.
 
     `instant_us`: when the lease may be preempted. `by_age`: whether it may end from then on.
-    `paid_us`: from when the restart budget lets rule 5 end it once its job is long, or None.
+    `paid_us`: from when the restart budget allows rule 5 to end it, once its job is long, or None.
     """
     if not by_age or instant_us <= at_us:
         if paid_us is None:
