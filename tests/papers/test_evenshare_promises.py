@@ -360,6 +360,18 @@ class TestHeldGpus:
         assert rows[1].parts == {1: Part(2, {2: 4, 3: 2})}
         assert rows[4].parts == {1: Part(0, {}, {1: 3})}
 
+    def test_jobs_like_a_promised_one_are_backfilled_for_less(self) -> None:
+        """Job 4, like job 3 but without a promise, comes after it in the order."""
+        jobs = [job(1, 8), job(2, 4, tenant=2), job(3, 2), job(4, 2)]
+        leases = [until(running(2, 1, 4, tenant=2), 440)]
+        kept = [
+            promise(1, 8, 440, n1=Part(4, {2: 4})),
+            promise(3, 2, 1340, n1=Part(0, {}, {1: 2})),
+        ]
+        served = dict.fromkeys((1, 2), (20_000, 10_000))
+        decision = decide_round(round_of(jobs, leases, kept, sums=served))
+        assert [row.job for row in decision.grants] == [4]
+
     def test_due_pinned_lease_is_renewed(self) -> None:
         leases = [
             until(running(2, 1, 4, tenant=2, ran_s=900), 0),

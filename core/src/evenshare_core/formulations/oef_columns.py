@@ -6,7 +6,7 @@ out:
 1. Prices are guessed, and each tenant gets the columns near its cheapest one, about 1.1 on average
    (`evenshare_core.formulations.oef_prices`). GLOP solves this program. A tenant with one column
    needs neither a column nor a row: its GPUs are a multiple of t, or constant if it is held.
-2. All reduced costs `p_j + c_l - y_l w_lj` and all caps are checked. FewColumns with a negative
+2. All reduced costs `p_j + c_l - y_l w_lj` and all caps are checked. Columns with a negative
    reduced cost are added, and a row for each cap that is exceeded. The program is solved again
    until there are none. So the result is an optimum of the whole program.
 

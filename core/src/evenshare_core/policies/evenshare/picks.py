@@ -88,8 +88,6 @@ class EvenPicks:
             is_barred, own = had_turn or one.lease is not None, self.promised.rows.get(one.job.id)
             names = () if is_barred else self._allowed(one)[0]
             is_given = any(backfilling.backfill(one.job, name) for name in names)
-            if is_given and own is not None:
-                self.promised.is_open = True  # its tenant may get another promise
             if is_barred or is_given or own is not None:
                 rest.step()
             else:
