@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from billing.metering import meter_pool
 from scheduling.models import Job
 from tests.browser.complaints import complaints_of
 from tests.browser.test_operator import opened
@@ -34,6 +35,7 @@ def busy_town() -> Town:
         for _ in range(6):
             made.submit(tenant=tenant, duration_s=2000)
     made.play(3, every_s=900)
+    meter_pool(made.cluster.pool.pk)  # a posted price has a page once it is metered
     return made
 
 

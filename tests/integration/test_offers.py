@@ -250,10 +250,14 @@ class TestRevoking:
         job.refresh_from_db()
         assert (lab.held(), job.state) == (6, "pending")
 
-    @pytest.mark.parametrize("policy", ["evenshare", "fifo", "ltgf"])
-    def test_returns_gpus_by_promised_round(self, policy: str) -> None:
+    @pytest.mark.parametrize(
+        ("policy", "options"),
+        [("evenshare", {"promises": False}), ("evenshare", {}), ("fifo", {}), ("ltgf", {})],
+    )
+    def test_returns_gpus_by_promised_round(self, policy: str, options: dict[str, Any]) -> None:
         """Lent GPUs return within minutes if guaranteed, otherwise when the last lease ends."""
-        lab = Lab(policy=policy, grace_s=60, lease_s=900, round_s=30)
+        is_guaranteed = "promises" in options
+        lab = Lab(policy=policy, options=options, grace_s=60, lease_s=900, round_s=30)
         lab.set(by_offer=True)
         offer = lab.offer(4)
         for _ in range(4):
@@ -263,8 +267,8 @@ class TestRevoking:
         assert lab.held() == 8
         back = lab.revoke(offer)
         assert back.borrowed == 4
-        assert back.rule is (BackRule.GUARANTEE if policy == "evenshare" else BackRule.LEASE_ENDS)
-        assert back.by < back.unasked_by if policy == "evenshare" else back.by == back.unasked_by
+        assert back.rule is (BackRule.GUARANTEE if is_guaranteed else BackRule.LEASE_ENDS)
+        assert back.by < back.unasked_by if is_guaranteed else back.by == back.unasked_by
         wants = [lab.pool.submit("north", 2, LONG_S) for _ in range(2)]
         while lab.pool.at + timedelta(seconds=30) <= back.by:
             lab.pool.round(after_s=30)

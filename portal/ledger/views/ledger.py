@@ -171,7 +171,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         verify = None
         if row.pool and (row.hour or late):
             # An hour counts at its end.
-            counted = stored.effective_at
+            counted = row.hour + timedelta(hours=1) if row.hour else stored.effective_at
             until = counted + timedelta(hours=1)
             verify = statement_panel(facts, tenant, counted, until, access(request))
     times = clocks(facts)

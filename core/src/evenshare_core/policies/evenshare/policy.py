@@ -172,8 +172,9 @@ class Evenshare(Policy):
         "Tenants with quotas that lend what is idle, run gangs, and need to know when jobs start."
     )
     order_text = (
-        "The tenant furthest below its fair share is served first, then its job with the least"
-        " GPU-time. Long jobs come last, the furthest behind first."
+        "Jobs with a promised start come first. Then the tenant furthest below its fair share is"
+        " served, with its job that has the least GPU-time. Long jobs come last, the furthest"
+        " behind first."
     )
     quota_text = PROMISES_TEXT
     quota_kind = QuotaPromiseKind.GUARANTEED
