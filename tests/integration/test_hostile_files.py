@@ -34,7 +34,7 @@ pytestmark = [
 AT_ONCE = 7
 # About 2,000 files are written in total.
 EXAMPLES = 300
-RUNS = "sleep 6000"
+RUNS = "exec sleep 6000"  # a single process
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 FILES = st.lists(hostile_files(), min_size=AT_ONCE, max_size=AT_ONCE)
@@ -95,6 +95,7 @@ class TestLocalJob:
 
     def check(self, world: LocalWorld, files: list[HostileFile]) -> None:
         neighbour = world.tokens[0] if world.tokens else world.shell(RUNS)
+        eventually(lambda: world.listed()[neighbour].state is ReportState.RUNNING)
         others = set(world.processes())
         before_us = world.now_us()
         tokens = [world.lease("/bin/sh", "-c", UNTIL_ITS_END) for _ in files]
