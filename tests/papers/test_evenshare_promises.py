@@ -18,6 +18,7 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.evenshare.policy import POLICY
 from evenshare_core.policies.evenshare.promises import (
     PromisedPart as Part,
 )
@@ -217,20 +218,37 @@ class TestStart:
         assert [row.job for row in decision.grants] == [1]
         assert [(end.job, end.reason) for end in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
-    def test_takes_other_node_so_that_renewed_job_stays(self) -> None:
-        """Job 2, before job 3 in the order, would move to the node of job 3."""
+    @pytest.mark.parametrize(("is_followed", "node"), [(False, 2), (True, 1)])
+    def test_takes_other_node_so_that_renewed_job_stays(self, is_followed: bool, node: int) -> None:
+        """Job 2, before job 3 in the order, would move to the node of job 3.
+
+        It must do so if another promise counts on job 1 on its node.
+        """
         leases = [
             until(running(2, 1, 4, tenant=2, ran_s=900), 0),
             until(running(3, 2, 4, tenant=2, ran_s=900), 0),
         ]
-        jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2)]
-        kept = promise(1, 4, 0, n1=Part(0, {2: 4}))
-        asked = round_of(jobs, leases, [kept], nodes={1: 4, 2: 4}, attained={2: 100, 3: 200})
+        jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2), job(4, 4)]
+        kept = [promise(1, 4, 0, n1=Part(0, {2: 4})), promise(4, 4, 900, n1=Part(0, {}, {1: 4}))]
+        kept = kept[: 1 + is_followed]
+        served = {1: (20_000, 10_000), 2: (20_000, 10_000)}
+        asked = round_of(
+            jobs[: 3 + is_followed], leases, kept, nodes={1: 4, 2: 4}, sums=served,
+            attained={2: 100, 3: 200, 4: 9_000},
+        )  # fmt: skip # rows of what belongs together
         decision = decide_round(asked)
-        (grant,) = decision.grants
-        assert (grant.job, grant.placement) == (1, ((2, 4),))
-        assert [row.job for row in decision.renewals] == [2]
-        assert [end.job for end in decision.ends] == [3]
+        places = {row.job: row.placement for row in decision.grants}
+        assert places[1] == ((node, 4),)
+        assert [row.job for row in decision.renewals] == ([] if is_followed else [2])
+        assert places.get(2) == (((2, 4),) if is_followed else None)
+
+    def test_promised_job_is_first_in_queue(self) -> None:
+        leases = [until(running(2, 1, 8, tenant=2), 100)]
+        jobs = [job(2, 8, tenant=2), job(3, 1), job(9, 8)]
+        served = dict.fromkeys((1, 2), (20_000, 10_000))
+        kept = promise(9, 8, 100, n1=Part(0, {2: 8}))
+        assert POLICY.queue_order(round_of(jobs, leases, [kept], sums=served)) == (9, 3)
+        assert POLICY.queue_order(round_of(jobs, leases, sums=served)) == (3, 9)
 
     def test_lease_within_minimum_runtime_is_kept(self) -> None:
         leases = [until(running(2, 1, 8, tenant=2, ran_s=200), 500)]
