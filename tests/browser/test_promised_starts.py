@@ -63,8 +63,8 @@ def test_gang_starts_by_the_time_that_its_page_states(
     there.lab.round(after_s=10)
     words = shown(page, job)
     assert "Promise ended: the start by 00:15:00 no longer holds" in words
-    told = latest_start(words)
-    start = datetime.combine(there.lab.at, time.fromisoformat(told), there.lab.at.tzinfo)
+    latest = latest_start(words)
+    start = datetime.combine(there.lab.at, time.fromisoformat(latest), there.lab.at.tzinfo)
     there.lab.round(after_s=(start - there.lab.at).seconds)
     assert "Running" in shown(page, job)
     assert complaints == []

@@ -8,6 +8,7 @@ import pytest
 
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.registry import POLICIES
 from tests.papers.deadline_pools import asked
 
 # The hash of all decisions together, as the former versions made them with HiGHS 1.15.1.
@@ -48,6 +49,7 @@ class TestFormerVersion:
         assert set(solved) == {backend}
         hashes = [sha256_hex(canonical_bytes(row)) for row in decided]
         assert sha256_hex(canonical_bytes(hashes)) == FORMER[policy, version, backend]
+        assert POLICIES[policy].decides_as(version)
 
     @pytest.mark.parametrize("policy", [policy for policy, _, _ in FORMER])
     def test_of_today_is_solved_by_ortools(self, policy: str) -> None:

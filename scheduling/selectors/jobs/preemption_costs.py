@@ -50,8 +50,8 @@ class _TakenLeases(NamedTuple):
     restarts: int
 
 
-# In a move, the next lease is granted by the round that ends the first one. If a lease ended in the
-# period, its next one ended in the period too, or not yet.
+# In a move, the next lease is granted by the round that ends the first one. The next lease of a
+# lease that ended in the period still runs, or ended in the period too.
 _SUMS = """
 SELECT {profile}, l.gpus, count(*) FILTER (WHERE NOT l.is_move),
        count(*) FILTER (WHERE NOT l.is_move AND l.end_reason = ANY(%(early)s)),

@@ -352,9 +352,10 @@ def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) ->
     solvers = SOLVERS if solve is not None and solve.backend == ORTOOLS else SOLVERS[:-1]
     there, solvers_there = _parts(snapshot.policy_version)
     here, solvers_here = _parts(policy.version)
-    if here != there and not policy.decides_again(snapshot):
+    is_same = here == there or policy.decides_again(snapshot)
+    if not is_same:
         others[snapshot.policy] = f"{there} there, {here} here"
-    for name in solvers if here == there else ():
+    for name in solvers if is_same else ():
         if solvers_here.get(name) != solvers_there.get(name):
             versions = (solvers_there.get(name) or "none", solvers_here.get(name) or "none")
             others[name] = "{} there, {} here".format(*versions)
@@ -369,7 +370,7 @@ def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) ->
 def _parts(policy_version: str) -> tuple[str, dict[str, str]]:
     """Return a policy's own version, and the versions of its solvers by package."""
     own, _, solvers = policy_version.partition(_SOLVED_BY)
-    highs, _, glop = solvers.partition(_AND_BY)
+    highs, _, glop = solvers.partition(",")[0].partition(_AND_BY)  # `gavel` had "5 highs 1.15.1, 2"
     return own, {"highspy": highs, ORTOOLS: glop}
 
 

@@ -121,7 +121,7 @@ def find_uncredited(
 
 
 def _settled_us(statement: TenantStatement) -> int:
-    """Return the end of the last hour that the entries show to be settled; 0 if there is none."""
+    """Return when the last hour with settled entries closed, in us; 0 without such an entry."""
     entries = (row for row in statement.entries if row.hour is not None or row.code == CODE)
     return max((row.effective_at for row in entries), default=0)
 

@@ -126,6 +126,7 @@ class ChronusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
 class Chronus(Policy):
     name = "chronus"
     version = "2"  # version 2: OR-Tools solves the program
+    earlier_versions = frozenset({"1"})  # solved by HiGHS
     title = "Leases planned for deadlines"
     promise = "Leases go to jobs that a plan ends in time; other jobs get the rest."
     suits = "Deadlines with leases of minutes; jobs need estimates."
@@ -168,7 +169,7 @@ class LeasePlan:
     def __init__(self, snapshot: Snapshot) -> None:
         self._options = parse_options(ChronusOptions, snapshot.options)
         self._snapshot, self._at_us = snapshot, snapshot.at_us
-        self._is_former = snapshot.policy_version == "1"  # solved by HiGHS
+        self._is_former = snapshot.policy_version in Chronus.earlier_versions
         self._jobs = {job.id: job for job in snapshot.jobs}
         self._sums = {row.job: row for row in snapshot.service.jobs}
         self._estimates = {row.id: row for row in snapshot.estimates}

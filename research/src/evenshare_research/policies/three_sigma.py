@@ -118,6 +118,7 @@ class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_onl
 class ThreeSigma(Policy):
     name = "three_sigma"
     version = "2"  # version 2: OR-Tools solves the program
+    earlier_versions = frozenset({"1"})  # solved by HiGHS
     title = "Starts planned over distributions"
     promise = (
         "Jobs with deadlines start where the expected reward is highest; other jobs make way as"
@@ -172,7 +173,7 @@ class _PlannedRound:
         self.solve: Solve | None = None
         if useful:
             exact = self._options.exact_jobs
-            former = snapshot.policy_version == "1"  # solved by HiGHS
+            former = snapshot.policy_version in ThreeSigma.earlier_versions
             self._plan = plan_starts(useful, self._free(), exact_jobs=exact, former=former)
             self.solve = _solve_of(self._plan, "start_slots" if former else "ortools")
 

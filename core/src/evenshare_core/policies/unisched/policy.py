@@ -53,7 +53,7 @@ from evenshare_core.policies.shared.terms import expired_ends
 from evenshare_core.policies.unisched.answers import AnswerBook, missed
 from evenshare_core.policies.unisched.memory import MEMORY_IDS, UniSchedMemory
 from evenshare_core.policies.unisched.options import UniSchedOptions
-from evenshare_core.policies.unisched.pool import DeadlinePool
+from evenshare_core.policies.unisched.pool import FORMER, DeadlinePool
 from evenshare_core.policies.unisched.rounds import SolvedRound
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
@@ -63,6 +63,7 @@ DEADLINE, PROFILER, BEST_EFFORT = "deadline", "profiler", "best_effort"
 class UniSched(Policy):
     name = "unisched"
     version = "4"  # version 4: OR-Tools solves the programs
+    earlier_versions = FORMER
     title = "Deadlines and best effort"
     promise = "Each job with a deadline gets an answer at once: planned in time, or the obstacle."
     suits = "Jobs with and without deadlines, with known or estimated durations."

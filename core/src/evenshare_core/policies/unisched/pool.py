@@ -20,7 +20,7 @@ from evenshare_core.units import ONE_MILLI, SECOND_US
 MOST_SLOTS = 12_096
 
 
-FORMER = frozenset("123")  # versions whose rounds HiGHS solved
+FORMER = frozenset({"3"})  # the version whose rounds HiGHS solved
 
 
 @dataclass(eq=False)
