@@ -42,6 +42,14 @@ class Job(models.Model):
         AT_LEAST = "at_least", "at least"
         AT_MOST = "at_most", "at most"
 
+    class Hold(models.TextChoices):
+        """Why a waiting job may not start; a job may have several holds."""
+
+        TENANT = "tenant", "held by its tenant"
+        OPERATOR = "operator", "held by an operator"
+        DEPENDENCY = "dependency", "waiting for another job"
+        SWEEP = "sweep", "waiting for its turn in the sweep"
+
     ACTIVE_STATES = (State.PENDING, State.RUNNING, State.STOPPING)
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -141,11 +149,35 @@ class Job(models.Model):
         related_name="profiling_runs",
         help_text="Of a profiling run: the job that waits for the result; empty if no job waits.",
     )
+    tags = ArrayField(models.SlugField(max_length=31), default=list, db_default=[], blank=True)
+    priority = models.SmallIntegerField(
+        default=0,
+        db_default=0,
+        help_text="Orders the jobs of one tenant only; higher first.",
+    )
+    holds = ArrayField(
+        models.CharField(max_length=15, choices=Hold.choices),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Why the job may not start yet; empty if it may.",
+    )
+    not_before = models.DateTimeField(
+        null=True, blank=True, help_text="Earliest start that its tenant wishes, in pool time."
+    )
+    eligible_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="When its last hold ended, in pool time; null: it was never held.",
+    )
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
         constraints = [
             models.CheckConstraint(condition=Q(gpus__gte=1), name="job_gpus_at_least_1"),
+            models.CheckConstraint(
+                condition=Q(priority__gte=-100, priority__lte=100), name="job_priority_bounded"
+            ),
             models.CheckConstraint(condition=Q(weight__gte=1), name="job_weight_at_least_1"),
             models.CheckConstraint(
                 condition=Q(max_price__isnull=True) | Q(max_price__gte=0),
