@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evenshare.cli.api import Client
+from evenshare.cli.api import Transport
 
 from .conftest import Run
 from .portal import TOKEN, Portal
@@ -95,7 +95,7 @@ class TestSubmit:
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Client, "get", interrupt)
+        monkeypatch.setattr(Transport, "get", interrupt)
         done = run(*SUBMIT, "--wait", "--", "true")
         assert done.code == 130
         assert (

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .api import ApiError, Client, part
+from .api import ApiError, Transport, part
 from .config import UsageError
 from .deadlines import preview_line, standing_line
 from .job_facts import facts
@@ -32,7 +32,7 @@ LOG_BYTES = 65536
 PREFIX = re.compile(r"[0-9a-f-]{8,36}")
 
 
-def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def submit(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     body = _specification(options)
     if options.dry_run:
         return _dry_run(options, client, screen, body)
@@ -51,7 +51,7 @@ def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     return _wait(options, client, screen, job)
 
 
-def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def listing(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     limit = None if options.all else options.limit
     state = (options.state or "").strip().lower()
     state = STATE_SYNONYMS.get(state, state) or None
@@ -87,13 +87,13 @@ def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> in
     return 0
 
 
-def show(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     job = client.get(f"/jobs/{part(find(client, options.id))}")
     _print(options, screen, job)
     return 0
 
 
-def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def why(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     answer = client.get(f"/jobs/{part(find(client, options.id))}/why")
     if options.output == "json":
         screen.json(answer)
@@ -170,7 +170,7 @@ def _made_way(row: Mapping[str, Any]) -> str:
     )
 
 
-def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def cancel(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     job = client.post(f"/jobs/{part(find(client, options.id))}/cancel", repeatable=True)
     if options.output == "json":
         screen.json(job)
@@ -181,7 +181,7 @@ def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     return 0
 
 
-def logs(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def logs(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     identity = find(client, options.id)
     try:
         return _LogReader(options, client, screen, identity).run()
@@ -199,7 +199,7 @@ def phase(job: Mapping[str, Any]) -> object:
     return job.get("phase") or job["state"]
 
 
-def find(client: Client, text: str) -> str:
+def find(client: Transport, text: str) -> str:
     """Return the id of the job whose id starts with `text`.
 
     A full id is returned unchanged, and so is any text with `--explain`.
@@ -221,7 +221,7 @@ class _LogReader:
     """Prints a log window by window, lease after lease."""
 
     def __init__(
-        self, options: argparse.Namespace, client: Client, screen: Terminal, identity: str
+        self, options: argparse.Namespace, client: Transport, screen: Terminal, identity: str
     ) -> None:
         self._options, self._client, self._screen = options, client, screen
         self._path = f"/jobs/{part(identity)}"
@@ -312,7 +312,7 @@ def _pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _dry_run(
-    options: argparse.Namespace, client: Client, screen: Terminal, body: dict[str, Any]
+    options: argparse.Namespace, client: Transport, screen: Terminal, body: dict[str, Any]
 ) -> int:
     answer = client.post("/jobs/dry-run", body, repeatable=True)
     if options.output == "json":
@@ -334,7 +334,7 @@ def _dry_run(
     return 0 if answer["feasible"] else DID_NOT_SUCCEED
 
 
-def _wait(options: argparse.Namespace, client: Client, screen: Terminal, job: Any) -> int:
+def _wait(options: argparse.Namespace, client: Transport, screen: Terminal, job: Any) -> int:
     identity, seen, asked = str(job["id"]), None, 0
     try:
         while True:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from . import terminal
-from .api import ApiError, Call, Client, ExplainedError, UnreachableError
+from .api import ApiError, Call, ExplainedError, Transport, UnreachableError
 from .config import UsageError, server
 from .parser import parser
 from .terminal import Terminal, inert
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace, screen: Terminal) -> int:
     explain = (lambda call: show_call(screen, call, options.output)) if options.explain else None
     try:
         portal = server(os.environ, getattr(options, "url", None))
-        return int(options.run(options, Client(portal, explain), screen))
+        return int(options.run(options, Transport(portal, explain), screen))
     except ExplainedError:
         return OK
     except UsageError as problem:
