@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from rest_framework.parsers import BaseParser
-from rest_framework.settings import api_settings
+from rest_framework.views import APIView
 
 from scheduling.requests.job_yaml import YamlError, read_yaml
 from tenants.api.problems import Problem
@@ -39,7 +39,7 @@ class YamlParser(BaseParser):
 
 
 # The parsers of views that take a specification.
-SPEC_PARSERS = (*api_settings.DEFAULT_PARSER_CLASSES, YamlParser)
+SPEC_PARSERS: tuple[type[BaseParser], ...] = (*APIView.parser_classes, YamlParser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,5 +90,6 @@ def read_spec(body: dict[str, Any]) -> JobSpec:
 
 
 def _merged(before: object, given: object) -> object:
-    both = isinstance(before, dict) and isinstance(given, dict)
-    return {**before, **given} if both else given
+    if isinstance(before, dict) and isinstance(given, dict):
+        return {**before, **given}
+    return given

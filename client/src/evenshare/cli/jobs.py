@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from .api import ApiError, Transport, part
 from .config import UsageError
 from .deadlines import preview_line, standing_line
 from .job_facts import facts
-from .job_fields import COMMAND, JOB_FIELDS, JobField
+from .specification import specification
 from .terminal import Terminal, inert, inert_lines, named, short, when
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
@@ -33,7 +33,7 @@ PREFIX = re.compile(r"[0-9a-f-]{8,36}")
 
 
 def submit(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    body = _specification(options)
+    body = specification(options)
     if options.dry_run:
         return _dry_run(options, client, screen, body)
     # A key makes the request repeatable: if the response is lost, a retry makes no second job.
@@ -289,28 +289,6 @@ class _LogReader:
         self._idle += 1
 
 
-def _specification(options: argparse.Namespace) -> dict[str, Any]:
-    body = {field.name: _value(options, field) for field in JOB_FIELDS if field.option}
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def _value(options: argparse.Namespace, field: JobField) -> Any:
-    """Return the command line's value of a field, or None if it is not given."""
-    if field.option == COMMAND:
-        return list(options.command)
-    value = getattr(options, field.name)
-    if field.shape == "pairs":
-        value = _pairs(value, field.option)
-    return None if value in ([], {}) else value
-
-
-def _pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
-    for pair in pairs:
-        if "=" not in pair or pair.startswith("="):
-            raise UsageError(f"{option} takes NAME=VALUE, not {pair!r}")
-    return dict(pair.split("=", 1) for pair in pairs)
-
-
 def _dry_run(
     options: argparse.Namespace, client: Transport, screen: Terminal, body: dict[str, Any]
 ) -> int:
@@ -340,7 +318,7 @@ def _wait(options: argparse.Namespace, client: Transport, screen: Terminal, job:
         while True:
             if phase(job) != seen:
                 seen, asked = phase(job), 0
-                screen.note(f"{when(job.get('started_at'))} {inert(seen)}".strip())
+                screen.step(f"{when(job.get('started_at'))} {inert(seen)}".strip())
             if seen in TERMINAL_STATES:
                 break
             client.pause(POLL_S[min(asked, len(POLL_S) - 1)])

@@ -68,7 +68,7 @@ def _job_option(field: JobField) -> Argument:
             help=f"{about}; repeatable",
         )  # fmt: skip # rows of what belongs together
     return option(
-        field.option, dest=field.name, required=field.is_required, metavar=metavar, help=about,
+        field.option, dest=field.name, metavar=metavar, help=about,
         type=positive if field.shape == "whole" else str,
     )  # fmt: skip # rows of what belongs together
 
@@ -134,8 +134,14 @@ COMMANDS = (
     CommandRow(
         "job submit",
         jobs.submit,
-        "submit a job: options -- program argument ...",
+        "submit a job: options -- program argument ..., or -f job.yaml",
         (
+            option(
+                "-f",
+                "--file",
+                metavar="FILE",
+                help="the job as YAML, as the portal copies it; - reads standard input",
+            ),
             *JOB_OPTIONS,
             key("returns the same job"),
             option("--wait", action="store_true", help="wait until the job ends"),
