@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from evenshare import __version__
+from evenshare.errors import ApiError, UnreachableError, refusal
 
 from .config import Server
 
@@ -26,25 +28,6 @@ PASSING = (429, 502, 503, 504)
 LARGEST_BYTES = 32 * 2**20
 PAGE = 100
 PAGES = 100
-
-
-class ApiError(Exception):
-    """A refusal by the server, with its problem+json, or the fields of it that arrived."""
-
-    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
-        super().__init__(f"{status} {problem.get('title', '')}")
-        self.status = status
-        self.problem = problem
-
-    @property
-    def retry_after_s(self) -> float:
-        """Return the server's waiting time before a retry; 0 if it gives none."""
-        after = self.problem.get("retry_after_s")
-        return float(after) if isinstance(after, int) else 0.0
-
-
-class UnreachableError(Exception):
-    """No response arrived, or the response is not from a portal."""
 
 
 class ExplainedError(Exception):
@@ -69,6 +52,7 @@ class Transport:
     server: Server
     explain: Callable[[Call], None] | None = None
     pause: Callable[[float], None] = time.sleep
+    timeout_s: float = TIMEOUT_S
     _opener: urllib.request.OpenerDirector = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,7 +135,8 @@ class Transport:
                     raise
                 wait_s = 0.0
             tried = True
-            self.pause(max(wait_s, pauses.pop(0)))
+            # Clients whose requests failed together must not repeat them together.
+            self.pause(wait_s + pauses.pop(0) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
 
     def _call(
         self,
@@ -178,7 +163,7 @@ class Transport:
             call.url, data=data, headers=dict(call.headers), method=call.method
         )
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+            with self._opener.open(request, timeout=self.timeout_s) as answer:
                 text = answer.read(LARGEST_BYTES + 1)
                 if answer.headers.get("Content-Encoding") == "gzip":
                     text = _unpacked(text)
@@ -241,7 +226,7 @@ def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
     after = refused.headers.get("Retry-After", "")
     if after.isdecimal():
         problem["retry_after_s"] = int(after)
-    raise ApiError(refused.code, problem)
+    raise refusal(refused.code, problem)
 
 
 def part(text: str) -> str:

@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from .api import ApiError, Transport, part
-from .config import UsageError
+from evenshare.errors import ApiError, UsageError
+
+from .api import Transport, part
 from .deadlines import preview_line, standing_line
 from .job_facts import facts
 from .specification import specification

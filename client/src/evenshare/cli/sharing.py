@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from evenshare.errors import UsageError
+
 from .api import Transport, part
-from .config import UsageError
 from .terminal import Terminal, inert, when
 
 MODES = ("RESERVE", "LEND", "LEND_AND_BORROW")
