@@ -28,10 +28,14 @@ def required(row: CommandRow) -> list[str]:
     values = []
     for option in row.options:
         if not option.names[0].startswith("-") and option.settings.get("nargs") != "?":
-            values.append("12345678")
+            choices = option.settings.get("choices")
+            values.append(choices[0] if choices else "12345678")
         elif option.settings.get("required"):
             values += [option.names[0], "1"]
     return values
+
+
+LOCAL = {"completion"}  # without a call
 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
@@ -39,6 +43,8 @@ class TestEveryCommand:
     def test_explains_its_call_and_sends_nothing(
         self, row: CommandRow, run: Run, portal: Portal
     ) -> None:
+        if row.name in LOCAL:
+            return
         done = run(*row.name.split(), "--explain", *required(row), *MORE.get(row.name, ()))
         assert (done.code, portal.seen) == (0, []), done.err
         assert done.out.startswith("curl -sS")

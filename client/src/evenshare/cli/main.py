@@ -45,7 +45,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     at = argv.index("--") if "--" in argv else len(argv)
     top = parser()
     options = top.parse_args(argv[:at])
-    options.command = argv[at + 1 :]
+    options.top, options.command = top, argv[at + 1 :]
     if at < len(argv) and not options.takes_command:
         top.error("only `job submit` takes a program after --")
     return options

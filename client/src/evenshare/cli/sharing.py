@@ -58,7 +58,7 @@ def offer_create(options: argparse.Namespace, client: Transport, screen: Termina
 
 
 def offer_revoke(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    path = f"{_path('offers', options)}/{part(options.id)}"
+    path = f"{_path('offers', options)}/{part(options.offer)}"
     offer = client.call("DELETE", path, repeatable=True)
     if options.output == "json":
         screen.json(offer)

@@ -10,7 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import commands, contribution, credit, jobs, login, pools, sharing, statement, usage, verify
+from . import (
+    commands,
+    completion,
+    contribution,
+    credit,
+    jobs,
+    login,
+    pools,
+    sharing,
+    statement,
+    usage,
+    verify,
+)
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 
@@ -195,7 +207,7 @@ COMMANDS = (
         "pool show",
         pools.pool_show,
         "show a pool's policy, clock, GPUs and nodes",
-        (option("name", metavar="POOL"),),
+        (option("pool", metavar="POOL"),),
     ),
     CommandRow(
         "quota",
@@ -257,7 +269,7 @@ COMMANDS = (
         "offer revoke",
         sharing.offer_revoke,
         "revoke an offer; repeating is harmless",
-        (option("id", metavar="ID", help="an offer's id"), POOL, TENANT),
+        (option("offer", metavar="ID", help="an offer's id"), POOL, TENANT),
     ),
     CommandRow(
         "sharing show", sharing.show, "show settings in effect, by GPU type", (POOL, TENANT)
@@ -339,5 +351,13 @@ COMMANDS = (
             _limit("the recomputation"),
             *REPORTS,
         ),
+    ),
+    CommandRow(
+        "completion",
+        completion.completion,
+        "print a script that completes commands in a shell",
+        # The scripts call it with `words`, and what was typed after `--`.
+        (option("shell", choices=(*completion.SCRIPTS, completion.ASKED)),),
+        takes_command=True,
     ),
 )
