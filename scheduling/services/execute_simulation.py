@@ -121,7 +121,8 @@ def _compare_lease_lengths(row: Simulation, beat: "_Beat") -> dict[str, Any]:
         )
     except LeaseTuningError as error:
         # The message begins with the option of the command.
-        raise GivenUpError(str(error).removeprefix("--pool: ")) from error
+        failure = str(error).removeprefix("--pool: ")
+        raise GivenUpError(failure[:1].upper() + failure[1:] + ".") from error
     return {**asdict(tuning), "remarks": remarks}
 
 

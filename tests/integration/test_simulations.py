@@ -280,7 +280,7 @@ class TestLeaseLengths:
             actor=operator, pool_id=empty.pool.pk, request=wanted
         )
         assert run(row) == "failed"
-        assert row.error.startswith(f"pool {empty.pool.name} has no job to simulate")
+        assert row.error.startswith(f"Pool {empty.pool.name} has no job to simulate")
 
     def test_is_restricted_to_operators_and_two_per_pool(
         self, lab: Cluster, operator: Actor
