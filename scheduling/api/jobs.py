@@ -87,7 +87,7 @@ class JobList(Listed, SubmittingView):
     def post(self, request: Request) -> Response:
         """Submit a job. With an `Idempotency-Key`, repeating the request is harmless.
 
-        A body of `application/yaml` is the same as JSON with the field `yaml` alone.
+        A body of `application/yaml` is the same as JSON with only the field `yaml`.
         """
         key, read = idempotency_key(request), read_spec(spec_of(request))
         spec = read.values

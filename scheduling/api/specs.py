@@ -17,7 +17,7 @@ TEXT = "yaml"
 
 
 class YamlParser(BaseParser):
-    """Parses a body of `application/yaml` as the field `yaml` alone."""
+    """Parses a body of `application/yaml` as only the field `yaml`."""
 
     media_type = "application/yaml"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import commands, contribution, credit, jobs, login, sharing, statement, usage, verify
+from . import commands, contribution, credit, jobs, login, pools, sharing, statement, usage, verify
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 
@@ -189,6 +189,19 @@ COMMANDS = (
                 help="show use over time, instead of one line per lease",
             ),
         ),
+    ),
+    CommandRow("pool list", pools.pool_list, "list your pools"),
+    CommandRow(
+        "pool show",
+        pools.pool_show,
+        "show a pool's policy, clock, GPUs and nodes",
+        (option("name", metavar="POOL"),),
+    ),
+    CommandRow(
+        "quota",
+        pools.quota,
+        "show quotas: GPUs in use, idle and borrowed",
+        (ANY_POOL, ANY_TENANT),
     ),
     CommandRow("queue", commands.queue, "show a pool's queued jobs in order", (POOL,)),
     # Without a verb it is `price show`.
