@@ -10,6 +10,7 @@ from scheduling.api import (
     bundles,
     chain,
     fairness,
+    job_metrics,
     jobs,
     losses,
     nodes,
@@ -32,7 +33,7 @@ register_converter(api.Anything, "anything")
 VIEWS = addressed(
     [
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
-        *(rounds, sharing, usage, verifications),
+        *(job_metrics, rounds, sharing, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),
     ]

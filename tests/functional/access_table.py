@@ -193,6 +193,8 @@ TABLE: dict[str, Route] = {
     ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
+    "jobs/<uuid:uid>/metrics/": get(TENANT_PAGE).showing("Log.text"),
+    "jobs/<uuid:uid>/metrics.csv": get(TENANT_PAGE).showing("Log.text"),
     "jobs/<uuid:uid>/usage/": get(TENANT_PAGE).showing(),
     "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)).showing(
         "Tenant.slug", "Account.balance"
@@ -348,11 +350,14 @@ FINANCE_GETS = {
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
     "jobs/<uuid:uid>/log/": 404,
+    "jobs/<uuid:uid>/metrics/": 404,
+    "jobs/<uuid:uid>/metrics.csv": 404,
     "jobs/<uuid:uid>/usage/": 404,
     "api/v1/jobs/<uuid:uid>": 404,
     "api/v1/jobs/<uuid:uid>/why": 404,
     "api/v1/jobs/<uuid:uid>/deadline": 404,
     "api/v1/jobs/<uuid:uid>/logs": 404,
+    "api/v1/jobs/<uuid:uid>/metrics": 404,
     "api/v1/jobs/<uuid:uid>/usage": 404,
     "api/v1/jobs/<uuid:uid>/fairness": 404,
 }

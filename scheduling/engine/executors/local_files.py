@@ -3,7 +3,8 @@
 ROOT/<job>/                     the job's folder for all its leases; `lease` is the
                                 current one's number, `progress.json` the job's report,
                                 `iterations.json` the durations of its iterations,
-                                `evaluations.json` the values of its stopping metric
+                                `evaluations.json` the values of its stopping metric,
+                                `metrics.json` the curves of its metrics
 ROOT/<job>/leases/<n>/          one lease: see `scheduling.engine.executors.shim`
 ROOT/active/<token>             names the pool; exists until the lease's end is recorded
 """
@@ -25,6 +26,7 @@ PROGRESS_BYTES = 64 * 1024
 ITERATIONS_BYTES = 4096
 EVALUATIONS_BYTES = 16 * 1024
 USAGE_BYTES = 256 * 1024
+METRICS_BYTES = 2**20
 PROGRESS_DEPTH = 8
 _LARGEST = 2**63
 
@@ -151,6 +153,11 @@ def read_iterations(job_id: int) -> bytes:
 def read_evaluations(job_id: int) -> bytes:
     """Return a job's report of its metric; cut an overlong report one byte above the limit."""
     return _said(job_id, "evaluations.json", EVALUATIONS_BYTES)
+
+
+def read_metrics(job_id: int) -> bytes:
+    """Return the curves of a job's metrics; cut an overlong file one byte above the limit."""
+    return _said(job_id, "metrics.json", METRICS_BYTES)
 
 
 def read_usage(job_id: int, lease_number: int, rank: int) -> bytes:
