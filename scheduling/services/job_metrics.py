@@ -32,6 +32,8 @@ class MetricCurve(Answer, frozen=True):
     name: str
     points: tuple[CurvePoint, ...]
     reported: Annotated[int, about("Number of points in the job's file.")]
+    lowest: float
+    highest: float
 
     @property
     def is_thinned(self) -> bool:
@@ -97,7 +99,8 @@ def _curve(name: str, points: Sequence[MetricPoint], most: int, begin_ms: int) -
         )
         for point in evenly(points, most)
     )
-    return MetricCurve(name, kept, len(points))
+    values = [point.value for point in points]
+    return MetricCurve(name, kept, len(points), min(values), max(values))
 
 
 def _link_row(link: JobLink) -> LinkRow:

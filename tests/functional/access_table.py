@@ -193,6 +193,9 @@ TABLE: dict[str, Route] = {
     ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
+    # without jobs, a form
+    "compare/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
+    "compare.csv": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
     "jobs/<uuid:uid>/metrics/": get(TENANT_PAGE).showing("Log.text"),
     "jobs/<uuid:uid>/metrics.csv": get(TENANT_PAGE).showing("Log.text"),
     "jobs/<uuid:uid>/usage/": get(TENANT_PAGE).showing(),
@@ -377,6 +380,8 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/", get(TENANT_PAGE, "pool={pool}").showing("Job.name")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "from={job}").showing("Job.command")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
+    ("compare/", get(TENANT_PAGE, "job={job}").showing("Job.name", "Job.uid", "Log.text")),
+    ("compare.csv", get(TENANT_PAGE, "job={job}").showing("Job.name", "Job.uid", "Log.text")),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
     ("t/<slug:slug>/sharing/", get(TENANT_PAGE, "pool={pool}").showing("IdleOffer.uid")),
     # Transfers for GPUs lent to the other tenant, and for GPUs that both lent to a third tenant.

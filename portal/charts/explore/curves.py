@@ -32,14 +32,8 @@ def curve_chart(curve: MetricCurve, *, axis: str, key: str, file: str) -> PageCh
     run = RunCurve(curve.name, "", 0, curve)
     last = curve.points[-1]
     title = f"{curve.name} {last.value:.4g} after step {last.step:,}"
-    low = min(curve.points, key=lambda point: point.value)
-    high = max(curve.points, key=lambda point: point.value)
-    text = f"Lowest {_at(low)}, highest {_at(high)}."
+    text = f"Lowest {curve.lowest:.4g}, highest {curve.highest:.4g}."
     return _chart([run], [ONE], axis, PageTexts(key, title, text, file))
-
-
-def _at(point: CurvePoint) -> str:
-    return f"{point.value:.4g} at step {point.step:,}"
 
 
 def compared_chart(
