@@ -2,7 +2,18 @@
 
 from django.urls import URLPattern, path
 
-from portal.jobs.views import actions, compare, curves, job_type, jobs, log, profiles, submit, usage
+from portal.jobs.views import (
+    actions,
+    compare,
+    curves,
+    files,
+    job_type,
+    jobs,
+    log,
+    profiles,
+    submit,
+    usage,
+)
 
 urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/jobs/", jobs.job_list, name="job-list"),
@@ -15,6 +26,8 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<uuid:uid>/", jobs.job_page, name="job"),
     path("jobs/<uuid:uid>/cancel/", actions.cancel, name="job-cancel"),
     path("jobs/<uuid:uid>/log/", log.log_page, name="job-log"),
+    path("jobs/<uuid:uid>/files/", files.file_list, name="job-files"),
+    path("jobs/<uuid:uid>/files/<path:path>", files.file_fetch, name="job-file"),
     path("jobs/<uuid:uid>/metrics/", curves.curves_region, name="job-metrics"),
     path("jobs/<uuid:uid>/metrics.csv", curves.curves_file, name="job-metrics-file"),
     path("jobs/<uuid:uid>/usage/", usage.usage_region, name="job-usage"),

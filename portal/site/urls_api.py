@@ -10,6 +10,7 @@ from scheduling.api import (
     bundles,
     chain,
     fairness,
+    job_files,
     job_metrics,
     jobs,
     losses,
@@ -33,7 +34,7 @@ register_converter(api.Anything, "anything")
 VIEWS = addressed(
     [
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
-        *(job_metrics, rounds, sharing, usage, verifications),
+        *(job_files, job_metrics, rounds, sharing, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),
     ]

@@ -64,7 +64,7 @@ class JobMetrics(Answer, frozen=True, kw_only=True, rename={"is_thinned": "thinn
 
 def reports_metrics(job: Job) -> bool:
     """Return whether jobs of this pool are programs, which can report metrics."""
-    return executor_traits(job.pool.executor).keeps_output
+    return executor_traits(job.pool.executor).keeps_files
 
 
 def job_metrics(job: Job, *, points: int = POINTS, name: str = "") -> JobMetrics:
