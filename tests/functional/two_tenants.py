@@ -7,6 +7,7 @@ amounts are distinguished by their values.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -342,6 +343,8 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         results.mkdir()
         (results / "output.txt").write_text(f"{word}-output")
         (results / f"{word}-output").write_text("")
+        for file in results.iterdir():
+            os.utime(file, (BEGIN.timestamp(), BEGIN.timestamp()))
     jobs.update(progress={f"{word}-metric": 0.5})
     waiting = Job.objects.filter(pool=side.pools[0].pool, tenant=side.tenant, state="pending")
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")

@@ -114,7 +114,7 @@ def read_file(job_id: int, path: str, offset: int, limit: int) -> FileWindow | N
                 data = os.pread(descriptor, length, begin)
     except OSError:
         return None
-    version = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+    version = f"{status.st_mtime_ns:x}-{status.st_size:x}"
     return FileWindow(data, begin, status.st_size, version)
 
 

@@ -10,7 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import commands, contribution, credit, jobs, login, pools, sharing, statement, usage, verify
+from . import (
+    commands,
+    contribution,
+    credit,
+    jobs,
+    login,
+    pools,
+    runs,
+    sharing,
+    statement,
+    usage,
+    verify,
+)
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 
@@ -188,6 +200,28 @@ COMMANDS = (
                 action="store_true",
                 help="show use over time, instead of one line per lease",
             ),
+        ),
+    ),
+    CommandRow(
+        "job metrics",
+        runs.metrics,
+        "show the metrics that its program reports",
+        (
+            JOB,
+            option("--name", help="one metric (default: all)"),
+            option("--points", action="store_true", help="show every point"),
+            option("--csv", action="store_true", help="print every point as CSV"),
+        ),
+    ),
+    CommandRow("job files", runs.files, "list the files that its program wrote", (JOB,)),
+    CommandRow(
+        "job fetch",
+        runs.fetch,
+        "download a file that its program wrote",
+        (
+            JOB,
+            option("path", metavar="PATH", help="as `job files` lists it"),
+            option("--to", metavar="FILE", help="where to store it (default: its name, here)"),
         ),
     ),
     CommandRow("pool list", pools.pool_list, "list your pools"),
