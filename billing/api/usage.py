@@ -71,9 +71,7 @@ class PriceHistory(Listed, SchedulingView):
         before = self.before("prices", facts.id, gpu_type)
         since, until = read_time(self.request, "since"), read_time(self.request, "until")
         with site_scope():
-            if gpu_type not in {one.name for one in type_capacities(facts.id)} and not has_prices(
-                facts.id, gpu_type
-            ):
+            if not has_prices(facts.id, gpu_type):
                 raise not_there()
             points = posted_prices(
                 *(facts.id, gpu_type),
