@@ -9,7 +9,8 @@ from __future__ import annotations
 # By folder, names of files without `test_` and `.py`.
 FILES = {
     "browser": """
-        accessible api_docs certificate_pages charts console_errors dashboard job_usage operator
+        accessible api_docs certificate_pages charts console_errors dashboard job_curves job_usage
+        operator
         pools_pages preemptions rounds_pages verify_pages
     """,
     "functional": """

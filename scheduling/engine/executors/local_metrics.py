@@ -15,6 +15,8 @@ from scheduling.engine.executors.local_files import METRICS_BYTES
 
 VERSION = 1
 MOST_METRICS, MOST_LINKS = 64, 8
+# A larger file would cost a page that compares jobs a second.
+MOST_NAMES, MOST_POINTS = 1000, 50_000
 NAME_MAX, LINK_MAX = 64, 500
 # Larger values are left out: sums and axes of charts stay finite numbers.
 VALUE_MOST = 1e100
@@ -80,6 +82,8 @@ def parse_metrics(text: bytes) -> MetricsFile:
         return MetricsFile(refused="is not as described in docs/jobs.md")
     if said.version != VERSION:
         return MetricsFile(refused=f"is not of version {VERSION}")
+    if len(said.series) > MOST_NAMES or sum(map(len, said.series.values())) > MOST_POINTS:
+        return MetricsFile(refused=f"has more than {MOST_NAMES} names or {MOST_POINTS} points")
     named = sorted(name for name in said.series if NAME.fullmatch(name))[:MOST_METRICS]
     series = {name: points for name in named if (points := _ordered(said.series[name]))}
     links = tuple(islice(filter(None, map(_link, said.links.items())), MOST_LINKS))

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from scheduling.engine.executors.local_files import METRICS_BYTES
-from scheduling.engine.executors.local_metrics import MOST_METRICS, MetricPoint, parse_metrics
+from scheduling.engine.executors.local_metrics import (
+    MOST_METRICS,
+    MOST_NAMES,
+    MOST_POINTS,
+    MetricPoint,
+    parse_metrics,
+)
 from scheduling.services.job_metrics import evenly
 
 
@@ -51,6 +57,12 @@ class TestUnusableFile:
         read = parse_metrics(text)
         assert read.series == {}
         assert read.refused.startswith("is ")
+
+    def test_is_refused_if_it_has_too_many_names_or_points(self) -> None:
+        names = said({str(n): [] for n in range(MOST_NAMES + 1)})
+        points = b'{"version": 1, "series": {"a": [' + b"[1,1]," * MOST_POINTS + b"[2,2]]}}"
+        for text in (names, points):
+            assert parse_metrics(text).refused == "has more than 1000 names or 50000 points"
 
 
 class TestLinks:
