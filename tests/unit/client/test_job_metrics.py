@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evenshare.runtime.metrics import MOST_BYTES, MOST_METRICS, MOST_OF_ONE, MetricLog
+from evenshare.runtime.metrics import MOST_BYTES, MOST_METRICS, MOST_OF_ONE, MetricLog, thinned
 from tests.tools import PATIENCE_S
 
 from .job import Job, preempt
@@ -95,6 +95,12 @@ class TestMetricLog:
         points = said["series"]["loss"]
         assert MOST_OF_ONE // 4 < len(points) <= MOST_OF_ONE
         assert (points[0][0], points[-1][0], said["thinned"]) == (1, 20_000, True)
+
+    def test_thinning_keeps_first_and_newest_point(self) -> None:
+        points = [(step, 0.5, 0) for step in range(7, 1003)]
+        kept = thinned(points, 100)
+        assert 50 <= len(kept) <= 100
+        assert (kept[0], kept[-1]) == (points[0], points[-1])
 
     def test_many_metrics_share_the_file(self, tmp_path: Path) -> None:
         file = tmp_path / "metrics.json"
