@@ -97,6 +97,13 @@ class TestComparedJobs:
         (row,) = table(place, jobs)
         assert row["loss, highest"] == "1.0"
 
+    def test_with_same_name_are_told_apart(self, place: Town, tmp_path: Path) -> None:
+        jobs = runs(place, tmp_path, "1", "2")
+        Job.objects.update(name="same")
+        names = [f"same ({str(job.uid)[:8]})" for job in jobs]
+        assert [row["name"] for row in table(place, jobs)] == names
+        assert [one["name"] for one in drawn(page(place, jobs))["figure"]["data"]] == names
+
     def test_can_be_drawn_over_time(self, place: Town, tmp_path: Path) -> None:
         jobs = runs(place, tmp_path, "0.1", "0.01")
         wrote(tmp_path, jobs[1], {"series": {"loss": curve(3)}})

@@ -130,7 +130,7 @@ class TestReportedMetrics:
 
     def test_job_without_metrics_has_no_section(self, place: Town) -> None:
         job = submitted(place)
-        assert "Over steps" not in page(place, job)
+        assert "Over time" not in page(place, job)
         assert rest(place, job)["metrics"] == []
         Pool.objects.update(executor="virtual")
         assert 'id="curves"' not in page(place, job)

@@ -315,6 +315,8 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         "zeroline": chart.y[0] < 0,
         "title": {"text": chart.unit, "standoff": 6, "font": {"size": 13}},
     }
+    if any(one.digits for one in chart.series):
+        values["exponentformat"] = "e"
     keys: dict[str, Any] = {**line, "showgrid": False, "showline": True, "zeroline": False}
     if chart.is_time:
         keys |= {"type": "date", "hoverformat": "%Y-%m-%d %H:%M:%S", "nticks": 6}

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from portal.charts.explore.chart import Label, PageChart, Series, apart, axis_range, distinct_names
+from portal.charts.explore.chart import Label, PageChart, Series, apart, axis_range
 from portal.charts.explore.looks import Look, line_look
 from scheduling.services.job_metrics import CurvePoint, MetricCurve
 
 STEP, TIME = "step", "time"
-AXES = {STEP: "step", TIME: "time"}
+AXES = {STEP: "steps", TIME: "time"}
 DIGITS = 6
 # Curves with fewer points get a dot at each.
 DOTTED = 40
@@ -19,10 +19,10 @@ UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 class RunCurve(NamedTuple):
-    """A job's curve of a metric; `mark` distinguishes jobs with the same name."""
+    """A job's curve of a metric, by a name that is unique in the chart; `key` stays the same."""
 
     name: str
-    mark: str
+    key: str
     place: int
     curve: MetricCurve
 
@@ -60,20 +60,19 @@ def _chart(
     drawn = [_drawn(run.curve.points, axis) for run in runs]
     longest_s = max((point.elapsed_s or 0.0 for points in drawn for point in points), default=0.0)
     size, unit = next((one for one in UNITS if longest_s >= 2 * one[0]), UNITS[-1])
-    names = distinct_names([(run.name, run.mark) for run in runs])
     series = [
         Series(
-            name,
-            name,
+            run.name,
+            run.name,
             [_key(point, axis, size) for point in points],
             [point.value for point in points],
             look,
             steps=False,
             dots=len(points) < DOTTED,
-            key=run.mark or name,
+            key=run.key,
             digits=DIGITS,
         )
-        for name, run, points, look in zip(names, runs, drawn, looks, strict=True)
+        for run, points, look in zip(runs, drawn, looks, strict=True)
         if points
     ]
     if not series:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from billing.selectors.usage import JobCost
-from portal.charts.explore.chart import PageChart
+from portal.charts.explore.chart import PageChart, distinct_names
 from portal.charts.explore.curves import RunCurve, compared_chart
 from portal.charts.glyphs import StateBadge
 from portal.jobs.text.job import state_badge
@@ -42,6 +42,7 @@ class RunRow:
     """A job of a comparison: its parameters and results in the order of the columns."""
 
     job: Job
+    name: str
     badge: StateBadge
     parameters: tuple[str, ...]
     results: tuple[Result, ...]
@@ -91,15 +92,23 @@ def compare(
     rows = tuple(
         RunRow(
             job=job,
+            name=name,
             badge=state_badge(job.state, is_quarantined=bool(job.quarantine)),
             parameters=tuple(one.values[place] for one in parameters),
             results=tuple(_result(curves.get(name), is_low=name in lows) for name in names),
             gpu_h=costs.get(job.pk, JobCost()).gpu_h,
             charge=costs.get(job.pk, JobCost()).charge,
         )
-        for place, (job, curves) in enumerate(zip(jobs, by_name, strict=True))
+        for place, (job, name, curves) in enumerate(
+            zip(jobs, run_names(jobs), by_name, strict=True)
+        )
     )
     return Comparison(rows, tuple(one.name for one in parameters), tuple(names), lows)
+
+
+def run_names(jobs: Sequence[Job]) -> list[str]:
+    """Return the names of jobs; jobs with the same name also get the start of their id."""
+    return distinct_names([(job.name, str(job.uid)[:MARK]) for job in jobs])
 
 
 def _prefers_low(name: str, jobs: Sequence[Job]) -> bool:
@@ -119,11 +128,11 @@ def compared_charts(
     jobs: Sequence[Job], metrics: Sequence[JobMetrics], names: Sequence[str], *, axis: str
 ) -> list[PageChart]:
     """Return the charts of these metrics, each with the curves of all jobs that report it."""
-    charts = []
+    charts, names_of_runs = [], run_names(jobs)
     for place, name in enumerate(names):
         runs = [
-            RunCurve(job.name, str(job.uid)[:MARK], number, curve)
-            for number, (job, one) in enumerate(zip(jobs, metrics, strict=True))
+            RunCurve(run_name, str(jobs[number].uid), number, curve)
+            for number, (run_name, one) in enumerate(zip(names_of_runs, metrics, strict=True))
             for curve in one.metrics
             if curve.name == name
         ]
@@ -141,7 +150,7 @@ def table_columns(comparison: Comparison) -> dict[str, Any]:
     def result(place: int, which: int) -> Any:
         return lambda row: row.results[place][which]
 
-    columns: dict[str, Any] = {"job": "job.uid", "name": "job.name", "state": "job.state"}
+    columns: dict[str, Any] = {"job": "job.uid", "name": "name", "state": "job.state"}
     for place, name in enumerate(comparison.parameters):
         columns.setdefault(name, parameter(place))
     for place, name in enumerate(comparison.heads):

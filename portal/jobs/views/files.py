@@ -31,6 +31,7 @@ def file_list(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         "listed": listed,
         "files_title": f"The first {count}" if listed.cut else count,
         "window": WINDOW_BYTES,
+        "has_large": any(one.bytes > WINDOW_BYTES for one in listed.files),
         "fetch_command": f"evenshare job fetch {job.uid} PATH",
     }
     response = render(request, "jobs/files.html", context)
