@@ -15,7 +15,7 @@ FILES = {
     """,
     "functional": """
         api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices api_races
-        archived_rounds bent_chain bundle_canaries chain_alerts cli_late_starts cli_statement
+        archived_rounds bent_chain bundle_canaries chain_alerts cli_late_starts cli_reads cli_statement
         counterfactual_pages
         deadline_lists dry_run_pages end_lease executor_alerts executor_options extreme_inputs
         feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
@@ -24,8 +24,8 @@ FILES = {
         measured_speeds_pages metric_pages metrics odd_rows odd_states offers overclaims
         overload packing plurals polls pool_links pool_throughput posted_price_page
         preemption_pages price_board price_file profiles_pages profiling_pages queue_places
-        quota_promises refusals rest_corpus round_answers settings_page simulations_pages
-        start_pages toy_policy trades two_clocks verify_pages
+        quota_promises quota_use refusals rest_corpus round_answers settings_page simulations_pages
+        start_pages submit_yaml toy_policy trades two_clocks verify_pages
     """,
     "integration": """
         archive deadline_preview deadlines_pool forecast_turns forecasts game_day hostile_files
@@ -79,6 +79,11 @@ TESTS = {
     ),
     "functional/test_example_policy.py": (
         "TestLiveRound::test_is_verified_by_tenant_with_the_package",
+    ),
+    "functional/test_sdk.py": (
+        "TestSdk::test_documented_examples_run",
+        "TestSdk::test_lists_by_cursors_and_reads_jobs",
+        "TestSdk::test_raises_errors_by_class",
     ),
     "functional/test_verify_live.py": (
         "TestDatabaseOwner",
