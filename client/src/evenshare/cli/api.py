@@ -5,13 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import time
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from evenshare import __version__
@@ -27,6 +28,7 @@ LONGEST_PAUSE_S = 10.0
 PASSING = (429, 502, 503, 504)
 LARGEST_BYTES = 32 * 2**20
 PAGE = 100
+_RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 PAGES = 100
 
 
@@ -45,6 +47,14 @@ class Call:
     repeatable: bool
 
 
+class Window(NamedTuple):
+    """A part of a file; `version` changes with the file."""
+
+    data: bytes
+    total: int
+    version: str
+
+
 @dataclass
 class Transport:
     """Requests to one server. If `explain` is set, it receives the calls and nothing is sent."""
@@ -54,6 +64,8 @@ class Transport:
     pause: Callable[[float], None] = time.sleep
     timeout_s: float = TIMEOUT_S
     _opener: urllib.request.OpenerDirector = field(init=False)
+    # Of the last response.
+    _headers: Mapping[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._opener = urllib.request.build_opener(_NoRedirect)
@@ -81,6 +93,19 @@ class Transport:
         call = replace(call, headers={**call.headers, "Accept-Encoding": "gzip"})
         data: bytes = self._tried(call, bytes)
         return data
+
+    def window(self, path: str, offset: int) -> Window:
+        """Return a part of a file from `offset`, as long as the server sends at a time.
+
+        Raises ApiError with status 416 if the file ends before `offset`.
+        """
+        call = self._call("GET", path, None, None, repeatable=True)
+        headers = {**call.headers, "Range": f"bytes={offset}-"}
+        data: bytes = self._tried(replace(call, headers=headers), bytes)
+        match = _RANGE.fullmatch(self._headers.get("Content-Range", ""))
+        if match is None or int(match[1]) != offset or not data:
+            raise UnreachableError(f"{self.server.url} did not send the requested part")
+        return Window(data, int(match[2]), self._headers.get("ETag", ""))
 
     def pages(self, path: str, limit: int | None, **query: object) -> Iterator[Any]:
         """Yield at most `limit` items of a list, page by page."""
@@ -165,6 +190,7 @@ class Transport:
         try:
             with self._opener.open(request, timeout=self.timeout_s) as answer:
                 text = answer.read(LARGEST_BYTES + 1)
+                self._headers = answer.headers
                 if answer.headers.get("Content-Encoding") == "gzip":
                     text = _unpacked(text)
         except urllib.error.HTTPError as refused:
