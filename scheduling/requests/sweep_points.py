@@ -40,7 +40,7 @@ class ArraySpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One job of a sweep: the index that its program sees, and its parameters."""
+    """The index that a job of a sweep sees, and its parameters."""
 
     index: int
     parameters: Mapping[str, str]

@@ -187,6 +187,22 @@ JOB_FIELDS = (
         True,
         "Optional note, one line.",
     ),
+    JobField(
+        "after_ok",
+        "--after-ok",
+        "texts",
+        False,
+        False,
+        "Ids of jobs or sweeps that must succeed before it starts; if one fails, it is cancelled.",
+    ),
+    JobField(
+        "after_any",
+        "--after-any",
+        "texts",
+        False,
+        False,
+        "Ids of jobs or sweeps that must end before it starts, with any result.",
+    ),
 )
 LIMITS = {
     "length": "it takes longer, even on an empty pool",

@@ -1,0 +1,234 @@
+"""Submits sweeps, cancels them, and runs their failed jobs again."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from msgspec.structs import replace
+
+from scheduling.engine.bulk import run
+from scheduling.engine.clock import Clocks, PoolNow
+from scheduling.engine.turns import release_due
+from scheduling.models import Job, PoolFence, Sweep
+from scheduling.requests.process import read_command, read_environment
+from scheduling.requests.sweep_points import (
+    ARRAY_HINT,
+    INDEX,
+    SweepPoint,
+    filled_command,
+    parse_array,
+    sweep_points,
+)
+from scheduling.requests.sweeps import SweepRequest
+from scheduling.selectors.pools.offers import pool_offer
+from scheduling.services.job_requests import named_pool, read_completed
+from scheduling.services.submit import BULK, Accepted, Submitter, admit, take_rate
+from scheduling.services.wake import wake_pool_after_commit
+from tenants.idempotency import KeyedRequest, Made, begin_reply
+from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.input.requests import request_fields
+from tenants.models import Tenant, User
+from tenants.scopes import tenant_scope
+
+NAME_MAX = 63
+# A sweep that runs failed jobs again does not wait for others again: its jobs were free already.
+_NOT_AGAIN = ("after_ok", "after_any")
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A job of a new sweep: its place, and what makes it differ from the others."""
+
+    place: int
+    point: SweepPoint
+    request: SweepRequest
+
+
+def submit_sweep(
+    *,
+    tenant: Tenant,
+    user: User | None,
+    spec: Mapping[str, object],
+    now: Clocks,
+    key: str | None = None,
+    source: str = "api",
+) -> Made[Sweep]:
+    """Submit a sweep (`scheduling.requests.sweeps.SweepRequest`) with all its jobs, or nothing.
+
+    Each job is checked and stored as any other. With an idempotency `key`, the same request of the
+    same user returns the first sweep.
+
+    Raises:
+        tenants.rate.RateError, InvalidInputError, PendingLimitError, and those of
+            `tenants.idempotency`: as for `scheduling.services.submit.submit_job`.
+    """
+    take_rate(tenant, BULK)
+    asked = KeyedRequest.of(tenant, user, "sweeps", key, spec)
+    return _submit(Submitter(tenant, user, source, now), spec, asked)
+
+
+def resubmit_failed(
+    *, sweep: Sweep, user: User | None, now: Clocks, key: str | None = None, source: str = "api"
+) -> Made[Sweep]:
+    """Submit a sweep's failed jobs again, as a new sweep with the same limit.
+
+    Raises:
+        InvalidInputError: no job has failed, or the request is not valid any more.
+        tenants.rate.RateError, PendingLimitError, and those of `tenants.idempotency`: as for
+            `submit_sweep`.
+    """
+    take_rate(sweep.tenant, BULK)
+    asked = KeyedRequest.of(sweep.tenant, user, "sweeps/resubmit", key, str(sweep.uid))
+    spec = {name: value for name, value in sweep.spec.items() if name not in _NOT_AGAIN}
+    return _submit(Submitter(sweep.tenant, user, source, now), spec, asked, origin=sweep)
+
+
+def _submit(
+    by: Submitter,
+    spec: Mapping[str, object],
+    asked: KeyedRequest | None,
+    origin: Sweep | None = None,
+) -> Made[Sweep]:
+    with tenant_scope(by.tenant.pk):
+        uid = uuid.uuid4()
+        before = begin_reply(asked, [str(uid)]) if asked else None
+        if before is not None:
+            stored = Sweep.objects.select_related("tenant", "pool", "submitted_by", "origin")
+            return Made(stored.get(uid=before[0], tenant=by.tenant), is_replay=True)
+        offer = pool_offer(named_pool(spec), by.tenant.pk)
+        request = read_completed(SweepRequest, spec, offer)
+        assert offer is not None  # noqa: S101 - else there were errors
+        request = replace(request, name=request.name or f"sweep-{uid.hex[:8]}")
+        at_once, children = _children(request)
+        if origin is not None:
+            failed = _failed_places(origin)
+            children = [child for child in children if child.place in failed]
+        admitted = admit(by, [Accepted(request, offer, "")], jobs_each=len(children))
+        reading = admitted.readings[offer.id]
+        sweep = Sweep(
+            uid=uid, tenant=by.tenant, pool_id=offer.id, name=request.name, submitted_by=by.user,
+            submitted_at=reading.pool_at, created_at=reading.wall, spec=_plain(request),
+            at_once=at_once, origin=origin,
+        )  # fmt: skip # rows of what belongs together
+        sweep.save(force_insert=True)
+        read = [Accepted(child.request, offer, "") for child in children]
+        jobs = [admitted.job(one, uuid.uuid4()) for one in read]
+        for turn, (job, child) in enumerate(zip(jobs, children, strict=True)):
+            job.sweep, job.sweep_index = sweep, child.place
+            job.parameters = _parameters(request, child.point)
+            if at_once is not None and turn >= at_once:
+                job.holds = [*job.holds, Job.Hold.SWEEP.value]
+        admitted.insert(jobs, read)
+    return Made(sweep, is_replay=False)
+
+
+def _children(request: SweepRequest) -> tuple[int | None, list[_Child]]:
+    """Return the limit of a sweep, and its jobs.
+
+    Raises:
+        InvalidInputError: the request makes no jobs, or jobs that cannot be submitted.
+    """
+    errors = FieldErrors()
+    array = parse_array(request.array, errors)
+    if array.at_once and request.at_once not in (None, array.at_once):
+        errors.add("at_once", "differs from the array's %", "Give one of the two.")
+    points = sweep_points(array, request.matrix, errors)
+    if not points and not errors:
+        errors.add("array", "or a matrix is required", ARRAY_HINT, "required")
+    for name in sorted(request.matrix.keys() & request.environment.keys()):
+        errors.add(f"matrix.{name}", "is in the environment too", "Give it once.")
+    errors.raise_any()
+    named_by_index = bool(array.indices) and not request.matrix
+    children = []
+    for place, point in enumerate(points):
+        number = point.index if named_by_index else place
+        children.append(_Child(place, point, _child_request(request, point, number, errors)))
+        if errors:
+            break  # the other jobs have the same errors
+    errors.raise_any()
+    return array.at_once or request.at_once, children
+
+
+def _child_request(
+    request: SweepRequest, point: SweepPoint, number: int, errors: FieldErrors
+) -> SweepRequest:
+    name = f"{request.name}-{number}"
+    if len(name) > NAME_MAX:
+        spare = NAME_MAX - len(f"-{number}")
+        hint = f"At most {spare} characters: its jobs add a number."
+        errors.add("name", "is too long for a sweep", hint, "too_long")
+    command = filled_command(request.command, point, errors)
+    environment = {**request.environment, **point.parameters}
+    if command:
+        read_command({"command": command}, errors)
+    read_environment({"environment": environment}, errors)
+    return replace(request, name=name, command=command, environment=environment)
+
+
+def _parameters(request: SweepRequest, point: SweepPoint) -> dict[str, str]:
+    """Return a job's parameters, and its index if there is an array."""
+    index = {INDEX: str(point.index)} if request.array else {}
+    return {**index, **point.parameters}
+
+
+def _plain(request: SweepRequest) -> dict[str, Any]:
+    """Return a request as JSON, without fields at their defaults."""
+    values = {
+        name: getattr(request, field.attribute)
+        for name, field in request_fields(SweepRequest).items()
+        if getattr(request, field.attribute) != field.default
+    }
+    return {
+        name: format(value, "f") if isinstance(value, Decimal) else value
+        for name, value in values.items()
+    }
+
+
+def _failed_places(sweep: Sweep) -> set[int]:
+    """Return the places of a sweep's failed jobs.
+
+    Raises:
+        InvalidInputError: there are none.
+    """
+    failed = Job.objects.filter(sweep=sweep, state=Job.State.FAILED)
+    places = {place for place in failed.values_list("sweep_index", flat=True) if place is not None}
+    if not places:
+        raise invalid("", "No job of this sweep has failed", code=CONFLICT)
+    return places
+
+
+# A round may have started a job since it was selected, so the state is read again.
+_CANCEL = """
+UPDATE scheduling_job SET cancel_asked_at = %(at)s, version = version + 1,
+    ended_at = CASE WHEN state = 'pending' THEN greatest(%(at)s, submitted_at) ELSE ended_at END,
+    reason_code = CASE WHEN state = 'pending' THEN '' ELSE reason_code END,
+    state = CASE WHEN state = 'pending' THEN 'cancelled' ELSE state END
+WHERE id = ANY(%(jobs)s)
+"""
+
+
+def cancel_sweep(*, sweep: Sweep, now: PoolNow) -> Sweep:
+    """Cancel all jobs of a sweep that have not ended; return it.
+
+    Waiting jobs are cancelled at once, the others as by `scheduling.services.jobs.cancel_job`.
+    Repeating it changes nothing.
+    """
+    with tenant_scope(sweep.tenant_id):
+        # Rounds write many jobs in one statement, in any order. They lock the fence first, so none
+        # runs into these locks half-way.
+        PoolFence.objects.select_for_update().get(pool_id=sweep.pool_id)
+        active = Job.objects.filter(sweep=sweep, state__in=Job.ACTIVE_STATES)
+        rows = active.filter(cancel_asked_at=None).order_by("pk")
+        jobs = list(rows.select_for_update(no_key=True).values_list("pk", flat=True))
+        if jobs:
+            run(_CANCEL, {"at": now.pool_at, "jobs": jobs})
+            release_due(sweep.pool_id, at=now.pool_at, tenant_id=sweep.tenant_id)
+            Sweep.objects.filter(pk=sweep.pk, cancel_asked_at=None).update(
+                cancel_asked_at=now.pool_at
+            )
+        sweep.refresh_from_db(fields=["cancel_asked_at"])
+        if jobs and sweep.pool.on_demand:
+            wake_pool_after_commit(sweep.pool_id)
+    return sweep
