@@ -5,7 +5,7 @@ import uuid
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from evenshare_core.domain.backoff import is_given_up
 from evenshare_core.units import ONE_MILLI
@@ -191,6 +191,16 @@ class Job(models.Model):
             models.CheckConstraint(condition=Q(gpus__gte=1), name="job_gpus_at_least_1"),
             models.CheckConstraint(
                 condition=Q(priority__gte=-100, priority__lte=100), name="job_priority_bounded"
+            ),
+            models.CheckConstraint(
+                condition=Q(holds=[]) | Q(state__in=("pending", "cancelled")),
+                name="job_held_only_while_waiting",
+            ),
+            models.CheckConstraint(
+                condition=Q(not_before__isnull=True)
+                | ~Q(holds=[])
+                | Q(eligible_at__isnull=False, eligible_at__gte=F("not_before")),
+                name="job_arrives_not_before_its_time",
             ),
             models.CheckConstraint(condition=Q(weight__gte=1), name="job_weight_at_least_1"),
             models.CheckConstraint(
