@@ -20,6 +20,7 @@ from scheduling.api.base import (
     spec_of,
 )
 from scheduling.api.render import Money, NoMoney, job_json, jobs_json
+from scheduling.api.specs import SPEC_PARSERS, read_spec
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
@@ -80,14 +81,19 @@ class JobList(Listed, SubmittingView):
         "UsageLine.amount",
     )
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
+    parser_classes = SPEC_PARSERS
 
-    @described("job_submit", schemas.JobRequestBody, schemas.JobRow, 201, *schemas.ONCE)
+    @described("job_submit", schemas.JobSubmission, schemas.JobRow, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
-        """Submit a job. With an `Idempotency-Key`, repeating the request is harmless."""
-        key = idempotency_key(request)
-        spec = spec_of(request)
-        tenant = self.submitting_tenant(body_tenant(spec))
-        made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
+        """Submit a job. With an `Idempotency-Key`, repeating the request is harmless.
+
+        A body of `application/yaml` is the same as JSON with only the field `yaml`.
+        """
+        key, read = idempotency_key(request), read_spec(spec_of(request))
+        spec = read.values
+        with read.located():
+            tenant = self.submitting_tenant(body_tenant(spec))
+            made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
         (shown,) = self.submitted([made.row], [spec], is_replay=made.is_replay)
         headers = {
             "Location": f"{request.path}/{made.row.uid}",
@@ -155,15 +161,17 @@ class JobBulk(SubmittingView):
 
 class JobDryRun(SchedulingView):
     address = "jobs/dry-run"
+    parser_classes = SPEC_PARSERS
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
     money: Money = NoMoney()
 
-    @described("job_dry_run", schemas.JobRequestBody, DryRun)
+    @described("job_dry_run", schemas.JobSubmission, DryRun)
     def post(self, request: Request) -> Response:
         """Return whether a specification could run. Nothing is stored and nothing is promised."""
-        spec = spec_of(request)
-        tenant = self.submitting_tenant(body_tenant(spec))
-        answer = dry_run_job(tenant=tenant, spec=spec, now=read_clock)
+        read = read_spec(spec_of(request))
+        with read.located():
+            tenant = self.submitting_tenant(body_tenant(read.values))
+            answer = dry_run_job(tenant=tenant, spec=read.values, now=read_clock)
         with tenant_scope(tenant.pk):
             currency = self.money.currency(answer.book)
         return Response(plain(replace(answer, currency=currency)))

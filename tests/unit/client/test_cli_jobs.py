@@ -1,11 +1,14 @@
 """Test `evenshare job`, `queue` and `price` against the REST contract."""
 
+import io
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evenshare.cli.api import Client
+from evenshare.cli.api import Transport
+from evenshare.cli.terminal import Terminal
 
 from .conftest import Run
 from .portal import TOKEN, Portal
@@ -77,12 +80,36 @@ class TestSubmit:
         assert "price 1.250000 credits" in done.out
         assert portal.jobs == []
 
+    def test_file_is_sent_as_it_is_with_options_beside_it(
+        self, run: Run, tmp_path: Path, portal: Portal
+    ) -> None:
+        text = "pool: local\ngpus: 2\ncommand: [true]  # é\n"
+        (tmp_path / "job.yaml").write_text(text)
+        submit = ("job", "submit", "-f", str(tmp_path / "job.yaml"), "--gpus", "3", "--explain")
+        bodies = [run(*submit, "-o", "json", *more).json["body"] for more in ((), ("--", "ls"))]
+        assert bodies == [
+            {"yaml": text, "gpus": 3},
+            {"yaml": text, "gpus": 3, "command": ["ls"]},
+        ]
+        assert portal.seen == []
+
+    @pytest.mark.parametrize("data", [None, b"\xff", b"#" * (2**20 + 1)])
+    def test_unreadable_file_is_refused_without_request(
+        self, data: bytes | None, run: Run, tmp_path: Path, portal: Portal
+    ) -> None:
+        if data is not None:
+            (tmp_path / "job.yaml").write_bytes(data)
+        done = run("job", "submit", "-f", str(tmp_path / "job.yaml"))
+        assert (done.code, done.out) == (2, "")
+        assert str(tmp_path / "job.yaml") in done.err
+        assert portal.seen == []
+
     def test_wait_returns_at_end_of_job(self, run: Run, portal: Portal) -> None:
         portal.states = ["pending", "running", "stopping", "pending", "running", "succeeded"]
         done = run(*SUBMIT, "--wait", "--output", "json", "--", "true")
         assert (done.code, done.json["state"]) == (0, "succeeded")
-        told = done.err.splitlines()[1:]
-        assert told == ["pending", "running", "stopping", "pending", "running", "succeeded"]
+        # Without a terminal there is no progress.
+        assert done.err.splitlines() == [f"submitted {portal.jobs[0]['id']}"]
 
     @pytest.mark.parametrize("state", ["failed", "cancelled"])
     def test_wait_exits_with_error_if_job_fails(self, state: str, run: Run, portal: Portal) -> None:
@@ -95,7 +122,7 @@ class TestSubmit:
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Client, "get", interrupt)
+        monkeypatch.setattr(Transport, "get", interrupt)
         done = run(*SUBMIT, "--wait", "--", "true")
         assert done.code == 130
         assert (
@@ -104,13 +131,23 @@ class TestSubmit:
         assert [method for method, *_ in portal.seen] == ["POST"]
 
 
+class TestProgress:
+    @pytest.mark.parametrize("watched", [True, False])
+    def test_is_printed_only_on_terminal(self, watched: bool) -> None:
+        out, err = io.StringIO(), io.StringIO()
+        err.isatty = lambda: watched  # type: ignore[method-assign]  # a terminal
+        Terminal(out, err, {"TERM": "dumb"}).step("running")
+        assert (out.getvalue(), err.getvalue()) == ("", "running\n" if watched else "")
+
+
 class TestExplain:
     def test_shows_request_without_sending_it(self, run: Run, portal: Portal) -> None:
         done = run(*SUBMIT, "--explain", "--", "python", "x.py")
         assert done.code == 0
-        assert done.out.startswith(f"POST {portal.url}/api/v1/jobs\n")
-        assert "Authorization: Bearer <token>\n" in done.out
-        assert "Idempotency-Key: " in done.out
+        assert done.out.startswith("curl -sS -X POST \\\n")
+        assert done.out.endswith(f" \\\n  {portal.url}/api/v1/jobs\n")
+        assert '-H "Authorization: Bearer $EVENSHARE_TOKEN" ' in done.out
+        assert "-H 'Idempotency-Key: " in done.out
         assert '"python"' in done.out
         assert TOKEN not in done.out
         assert portal.seen == []

@@ -63,8 +63,8 @@ class Call:
 
 
 @dataclass
-class Client:
-    """A client of one server. If `explain` is set, it receives the calls and nothing is sent."""
+class Transport:
+    """Requests to one server. If `explain` is set, it receives the calls and nothing is sent."""
 
     server: Server
     explain: Callable[[Call], None] | None = None

@@ -12,12 +12,12 @@ from typing import Any
 
 from evenshare import __version__
 
-from .api import ApiError, Client, UnreachableError, part
+from .api import ApiError, Transport, UnreachableError, part
 from .terminal import Terminal, inert
 
 
 def report(
-    client: Client, screen: Terminal, pool: str, tenants: Iterable[str], said: Mapping[str, Any]
+    client: Transport, screen: Terminal, pool: str, tenants: Iterable[str], said: Mapping[str, Any]
 ) -> None:
     """Send the report for each of the reader's tenants; print a line if that fails."""
     for tenant in tenants:
