@@ -24,7 +24,8 @@ from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
 from scheduling.selectors.deadlines.plans import PlanRow, read_plan
-from scheduling.selectors.jobs.lists import JobListFilter, list_jobs, read_job_wait
+from scheduling.selectors.jobs.list_filters import JobListFilter
+from scheduling.selectors.jobs.lists import list_jobs, read_job_wait
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.jobs.preemptions import (
     PreemptionRow,
