@@ -77,7 +77,8 @@ class JobList(Listed, SubmittingView):
     about = "A page of jobs."
     parameters = (schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT, *PAGE)
     shows = (
-        *("Job.name", "Job.uid", "Job.comment", "Job.progress", "Profile.name"),
+        *("Job.name", "Job.uid", "Job.comment", "Job.tags", "Job.progress"),
+        "Profile.name",
         "UsageLine.amount",
     )
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
@@ -176,7 +177,7 @@ class JobShow(JobView):
     address = "jobs/<uuid:uid>"
     operation = "job_show"
     answer = schemas.JobRow
-    shows = ("Job.name", "Job.comment", "Job.progress", "Profile.name")
+    shows = ("Job.name", "Job.comment", "Job.tags", "Job.progress", "Profile.name")
     money: Money = NoMoney()
 
     def show(self, uid: UUID) -> dict[str, Any]:
