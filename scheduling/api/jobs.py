@@ -25,7 +25,8 @@ from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
 from scheduling.selectors.deadlines.plans import PlanRow, read_plan
-from scheduling.selectors.jobs.lists import JobListFilter, list_jobs, read_job_wait
+from scheduling.selectors.jobs.list_filters import JobListFilter
+from scheduling.selectors.jobs.lists import list_jobs, read_job_wait
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.jobs.preemptions import (
     PreemptionRow,
@@ -77,7 +78,8 @@ class JobList(Listed, SubmittingView):
     about = "A page of jobs."
     parameters = (schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT, *PAGE)
     shows = (
-        *("Job.name", "Job.uid", "Job.comment", "Job.progress", "Profile.name"),
+        *("Job.name", "Job.uid", "Job.comment", "Job.tags", "Job.progress"),
+        "Profile.name",
         "UsageLine.amount",
     )
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
@@ -183,7 +185,7 @@ class JobShow(JobView):
     address = "jobs/<uuid:uid>"
     operation = "job_show"
     answer = schemas.JobRow
-    shows = ("Job.name", "Job.comment", "Job.progress", "Profile.name")
+    shows = ("Job.name", "Job.comment", "Job.tags", "Job.progress", "Profile.name")
     money: Money = NoMoney()
 
     def show(self, uid: UUID) -> dict[str, Any]:

@@ -5,14 +5,18 @@ caller has written the ends already. Jobs that another transaction has locked ar
 next call, so there is no deadlock.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
 
+from scheduling.engine.job_holds import remove_hold
+from scheduling.models import Job
 from tenants.faults import fault_point
 from tenants.sql import fetch_rows
 
+Hold = Job.Hold
 # The longest chain of jobs that one call cancels; the next call goes on.
 CHAIN_MAX = 100
 
@@ -41,23 +45,14 @@ SET state = 'cancelled', ended_at = greatest(%(at)s, submitted_at), reason_code 
 WHERE j.id IN (SELECT job_id FROM hopeless)
 """  # noqa: S608 - no input
 
-_RELEASE = """
-holds = array_remove(j.holds, %(hold)s), version = j.version + 1,
-eligible_at = CASE WHEN array_remove(j.holds, %(hold)s) = '{}'::varchar(15)[]
-    THEN greatest(%(at)s, j.submitted_at) ELSE j.eligible_at END
-"""
-
-_RELEASE_DEPENDENT = f"""
-WITH met AS (
-    SELECT j.id FROM scheduling_job j
-    WHERE {_HELD} AND 'dependency' = ANY(j.holds)
-      AND NOT EXISTS (
-        SELECT FROM scheduling_jobdependency d JOIN scheduling_job n ON n.id = d.needs_id
-        WHERE d.job_id = j.id AND n.state <> 'succeeded'
-          AND NOT (d.condition = 'after_any' AND n.state IN ('failed', 'cancelled')))
-    FOR NO KEY UPDATE OF j SKIP LOCKED
-)
-UPDATE scheduling_job j SET {_RELEASE} FROM met WHERE j.id = met.id
+_LOCK_DEPENDENTS = f"""
+SELECT j.id FROM scheduling_job j
+WHERE {_HELD} AND 'dependency' = ANY(j.holds)
+  AND NOT EXISTS (
+    SELECT FROM scheduling_jobdependency d JOIN scheduling_job n ON n.id = d.needs_id
+    WHERE d.job_id = j.id AND n.state <> 'succeeded'
+      AND NOT (d.condition = 'after_any' AND n.state IN ('failed', 'cancelled')))
+FOR NO KEY UPDATE OF j SKIP LOCKED
 """  # noqa: S608 - no input
 
 # The sweeps with held jobs that have fewer free jobs than they may have.
@@ -74,18 +69,16 @@ ORDER BY s.id FOR NO KEY UPDATE OF s
 """  # noqa: S608 - no input
 
 # A separate statement, so that it sees what the locks have waited for.
-_RELEASE_CHILDREN = f"""
+_LOCK_CHILDREN = f"""
 WITH room AS (
     SELECT s.id, greatest(s.at_once - {_FREE}, 0) AS jobs FROM scheduling_sweep s
     WHERE s.id = ANY(%(sweeps)s)
-), turn AS (
-    SELECT next.id FROM room CROSS JOIN LATERAL (
-        SELECT c.id FROM scheduling_job c
-        WHERE c.sweep_id = room.id AND c.state = 'pending' AND 'sweep' = ANY(c.holds)
-        ORDER BY c.sweep_index LIMIT room.jobs FOR NO KEY UPDATE OF c SKIP LOCKED
-    ) next
 )
-UPDATE scheduling_job j SET {_RELEASE} FROM turn WHERE j.id = turn.id
+SELECT next.id FROM room CROSS JOIN LATERAL (
+    SELECT c.id FROM scheduling_job c
+    WHERE c.sweep_id = room.id AND c.state = 'pending' AND 'sweep' = ANY(c.holds)
+    ORDER BY c.sweep_index LIMIT room.jobs FOR NO KEY UPDATE OF c SKIP LOCKED
+) next
 """  # noqa: S608 - no input
 
 
@@ -104,13 +97,15 @@ def release_due(pool_id: int, *, at: datetime, tenant_id: int | None = None) -> 
             cursor.execute(_CANCEL_HOPELESS, given)
             if not cursor.rowcount:
                 break
-        cursor.execute(_RELEASE_DEPENDENT, {**given, "hold": "dependency"})
-        released = int(cursor.rowcount)
-        cursor.execute(_LOCK_SWEEPS, given)
-        sweeps = [id_ for (id_,) in cursor.fetchall()]
-        if sweeps:
-            cursor.execute(_RELEASE_CHILDREN, {**given, "hold": "sweep", "sweeps": sweeps})
-            released += int(cursor.rowcount)
+    met = _ids(_LOCK_DEPENDENTS, given)
+    released = len(remove_hold(met, Hold.DEPENDENCY, at)) if met else 0
+    sweeps = _ids(_LOCK_SWEEPS, given)
+    next_jobs = _ids(_LOCK_CHILDREN, {"sweeps": sweeps}) if sweeps else []
+    released += len(remove_hold(next_jobs, Hold.SWEEP, at)) if next_jobs else 0
     if released:
         fault_point("turns.before_commit")
     return released
+
+
+def _ids(query: str, given: Mapping[str, Any]) -> list[int]:
+    return [int(id_) for (id_,) in fetch_rows(query, given)]

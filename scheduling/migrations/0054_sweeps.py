@@ -17,7 +17,7 @@ PROTECT = django.db.models.deletion.PROTECT
 
 class Migration(migrations.Migration):
     dependencies = (
-        ("scheduling", "0052_daily_work"),
+        ("scheduling", "0053_job_lists"),
         ("tenants", "0002_squashed_0015_numbers"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     )

@@ -5,7 +5,7 @@ from django.db.models import F, Q
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0052_daily_work"),)
+    dependencies = (("scheduling", "0054_sweeps"),)
 
     operations = (
         migrations.AddConstraint(

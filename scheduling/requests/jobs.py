@@ -16,6 +16,7 @@ from scheduling.requests.job_deadline import (
     read_stop_field,
 )
 from scheduling.requests.job_needs import NEEDS_MAX, read_needs
+from scheduling.requests.job_tags import TAG_MAX, TAGS_MAX, read_tags_field
 from scheduling.requests.job_utility import read_utility_field
 from scheduling.requests.process import (
     ARGUMENT_BYTES,
@@ -259,6 +260,18 @@ class JobRequest(Request, frozen=True, kw_only=True):
             is_shown=True,
         ),
     ] = ""
+    tags: Annotated[
+        tuple[Annotated[str, Meta(max_length=TAG_MAX)], ...],
+        Meta(max_length=TAGS_MAX, description="Words by which you find it in lists."),
+        Input(
+            label="Tags",
+            hint="Words by which you find it in lists, separated by spaces.",
+            example="nightly ablation-3",
+            option="--tag",
+            read=read_tags_field,
+            is_shown=True,
+        ),
+    ] = ()
     comment: Annotated[
         str,
         Meta(max_length=200, description="Optional note, one line."),

@@ -12,6 +12,8 @@ from django.db.models import JSONField
 
 from evenshare_core.deadlines.declared import step_texts
 from evenshare_core.domain.estimates import EstimateSource
+from evenshare_core.domain.held_jobs import first_hold
+from evenshare_core.policies.shared.held_jobs import REASONS
 from evenshare_core.units import SECOND_US
 from scheduling.engine.bulk import document, insert_rows
 from scheduling.engine.clock import Clocks, PoolNow
@@ -147,7 +149,7 @@ class Admitted:
         """Return the job of a request, not stored yet."""
         job = _job(self.by, accepted, self.profiles, self.readings[accepted.offer.id], uid)
         if waits(accepted.request, self.needs):
-            job.holds = [Job.Hold.DEPENDENCY.value]
+            hold_new(job, Job.Hold.DEPENDENCY)
         return job
 
     def insert(self, jobs: Sequence[Job], read: Sequence[Accepted]) -> None:
@@ -156,6 +158,12 @@ class Admitted:
         pairs = zip(jobs, (one.request for one in read), strict=True)
         insert_dependencies(pairs, self.needs)
         _wake({one.offer.id: one.offer for one in read}.values())
+
+
+def hold_new(job: Job, code: Job.Hold) -> None:
+    """Hold a job that is not stored yet."""
+    job.holds = [*job.holds, code.value]
+    job.reason_code = REASONS[first_hold(job.holds)].value
 
 
 def admit(by: Submitter, read: Sequence[Accepted], *, jobs_each: int = 1) -> Admitted:

@@ -24,7 +24,7 @@ from scheduling.requests.sweep_points import (
 from scheduling.requests.sweeps import SweepRequest
 from scheduling.selectors.pools.offers import pool_offer
 from scheduling.services.job_requests import named_pool, read_completed
-from scheduling.services.submit import BULK, Accepted, Submitter, admit, take_rate
+from scheduling.services.submit import BULK, Accepted, Submitter, admit, hold_new, take_rate
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
@@ -119,7 +119,7 @@ def _submit(
             job.sweep, job.sweep_index = sweep, child.place
             job.parameters = _parameters(request, child.point)
             if at_once is not None and turn >= at_once:
-                job.holds = [*job.holds, Job.Hold.SWEEP.value]
+                hold_new(job, Job.Hold.SWEEP)
         admitted.insert(jobs, read)
     return Made(sweep, is_replay=False)
 

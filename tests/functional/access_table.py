@@ -153,7 +153,7 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
     "t/<slug:slug>/jobs/": get(TENANT_PAGE).showing("Job.name", "Job.uid"),
     "jobs/<uuid:uid>/": get(TENANT_PAGE).showing(
-        "Job.command", "Job.comment", "Job.environment", "Profile.name", "Log.text"
+        "Job.command", "Job.comment", "Job.tags", "Job.environment", "Profile.name", "Log.text"
     ),
     "account/tokens/": Route(
         {

@@ -132,6 +132,7 @@ NOT_ITS_OWN = {
     "Job.holds": "codes",
     "Job.gpu_types": "words of the pool",
     "Job.reason_code": "a code",
+    "Job.holds": "codes",
     "Job.utility": "a word and numbers",
     "Job.estimate_source": "a code",
     "Job.job_class": "a code",

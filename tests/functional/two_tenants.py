@@ -282,6 +282,7 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
         "command": [f"{word}-program", f"--{word}-option"],
         "environment": {f"{word.upper()}_VARIABLE": f"{word}-value"},
         "comment": f"{word}-comment",
+        "tags": [f"{word}-tag"],
         "job_class": "soft_slo",
         "deadline": "20h",
         "deadline_steps": ["100:100", "150:20"],

@@ -105,6 +105,7 @@ class TestSubmission:
         sweep = sweep_of(lab, **limit)
         assert sweep.at_once == 3
         assert rows(sweep, "holds") == [[], [], []] + [["sweep"]] * 7
+        assert rows(sweep, "reason_code")[2:4] == ["", "held_for_sweep"]
 
     def test_of_a_thousand_jobs_takes_few_queries(self, lab: Cluster) -> None:
         other = job_of(lab)
@@ -241,7 +242,7 @@ class TestResubmission:
         )  # fmt: skip
         states = ("succeeded", "failed", "cancelled", "failed")
         for place, state in enumerate(states):
-            sweep.jobs.filter(sweep_index=place).update(state=state, ended_at=lab.at)
+            sweep.jobs.filter(sweep_index=place).update(state=state, ended_at=lab.at, holds=[])
         again = resubmit_failed(sweep=sweep, user=None, now=lambda _: lab.now()).row
         assert rows(again, "sweep_index", "name", "command", "parameters", "holds") == [
             (1, "lr-1", ["t", "2"], {"lr": "2"}, []),
@@ -256,7 +257,7 @@ class TestResubmission:
         first = job_of(lab)
         sweep = sweep_of(lab, array="0-1", after_ok=[str(first.uid)])
         end(lab, Job.objects.filter(pk=first.pk))
-        sweep.jobs.update(state="failed", ended_at=lab.at)
+        sweep.jobs.update(state="failed", ended_at=lab.at, holds=[])
         again = resubmit_failed(sweep=sweep, user=None, now=lambda _: lab.now()).row
         assert not JobDependency.objects.filter(job__sweep=again).exists()
 
@@ -295,12 +296,12 @@ class TestDependency:
         first = job_of(lab)
         needs: Any = {field: [str(first.uid)]}
         second = job_of(lab, **needs)
-        assert second.holds == ["dependency"]
+        assert (second.holds, second.reason_code) == (["dependency"], "held_for_job")
         with engine_scope(lab.pool.pk):
             assert release_due(lab.pool.pk, at=lab.at) == 0
         assert end(lab, Job.objects.filter(pk=first.pk), state) == (after == "pending")
         second.refresh_from_db()
-        assert (second.state, second.holds) == (after, holds)
+        assert (second.state, second.holds, second.reason_code) == (after, holds, "")
         assert second.ended_at == (lab.at if after == "cancelled" else None)
         assert second.eligible_at == (lab.at if after == "pending" else None)
         assert JobDependency.objects.get().is_broken is (after == "cancelled")

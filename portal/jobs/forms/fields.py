@@ -57,6 +57,8 @@ _KINDS = {
     Shape.TEXTS: "lines",
     Shape.PAIRS: "lines",
 }
+# Lists that are one line of text.
+_LINES = {"tags": "text"}
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
@@ -110,13 +112,17 @@ def submit_fields(
             hint=hints.get(name, field.hint) if is_simulated else field.hint,
             unit=field.input.unit,
             example=field.input.example,
-            kind="choice" if name in _CHOICES else _KINDS.get(field.shape, "text"),
+            kind="choice" if name in _CHOICES else _kind(name),
             required=field.is_required,
             value=draft[name],
             errors=errors.get(name, ()),
             choices=_choices(name, draft[name]),
         )
     return shown
+
+
+def _kind(name: str) -> str:
+    return _LINES.get(name) or _KINDS.get(_REQUEST[name].shape, "text")
 
 
 def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:

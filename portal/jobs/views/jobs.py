@@ -41,7 +41,8 @@ from scheduling.selectors.deadlines.plans import read_plan
 from scheduling.selectors.jobs import tenant_jobs as read
 from scheduling.selectors.jobs.estimates import read_estimate
 from scheduling.selectors.jobs.fairness import read_job_rho
-from scheduling.selectors.jobs.lists import TEXT_MAX, find_visible_job
+from scheduling.selectors.jobs.list_filters import TEXT_MAX
+from scheduling.selectors.jobs.lists import find_visible_job
 from scheduling.selectors.jobs.phases import phase_named
 from scheduling.selectors.jobs.preemption_costs import read_job_cost
 from scheduling.selectors.jobs.preemptions import preemptions_among, preemptions_for

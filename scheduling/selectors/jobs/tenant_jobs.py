@@ -12,8 +12,8 @@ from evenshare_core.domain.reasons import Reason
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Pool, Round
 from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
 from scheduling.selectors.jobs import queue_order
+from scheduling.selectors.jobs.list_filters import JobListFilter
 from scheduling.selectors.jobs.lists import (
-    JobListFilter,
     among_jobs,
     count_jobs,
     list_jobs,

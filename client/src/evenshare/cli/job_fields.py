@@ -180,6 +180,14 @@ JOB_FIELDS = (
         "The metric that stops it early, such as accuracy>=0.93.",
     ),
     JobField(
+        "tags",
+        "--tag",
+        "texts",
+        False,
+        True,
+        "Words by which you find it in lists.",
+    ),
+    JobField(
         "comment",
         "--comment",
         "text",
