@@ -19,6 +19,7 @@ from scheduling.api import (
     quotas,
     rounds,
     sharing,
+    sweeps,
     usage,
     verifications,
 )
@@ -32,7 +33,7 @@ register_converter(api.Anything, "anything")
 VIEWS = addressed(
     [
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
-        *(rounds, sharing, usage, verifications),
+        *(rounds, sharing, sweeps, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),
     ]

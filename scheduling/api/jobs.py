@@ -23,6 +23,7 @@ from scheduling.api.render import Money, NoMoney, job_json, jobs_json
 from scheduling.api.specs import SPEC_PARSERS, read_spec
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
+from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
 from scheduling.selectors.deadlines.plans import PlanRow, read_plan
 from scheduling.selectors.jobs.list_filters import JobListFilter
@@ -43,7 +44,7 @@ from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
 from scheduling.services.submit import BULK_MAX, submit_job, submit_jobs
 from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 from tenants.api.base import Who
-from tenants.api.problems import bad_field, fields_only, not_there
+from tenants.api.problems import Problem, bad_field, fields_only, not_there
 from tenants.api.resources import PAGE, Listed, Page, described
 from tenants.permissions import Action
 from tenants.scopes import tenant_scope, tenants_scope
@@ -94,6 +95,8 @@ class JobList(Listed, SubmittingView):
         key, read = idempotency_key(request), read_spec(spec_of(request))
         spec = read.values
         with read.located():
+            if is_sweep(spec):
+                raise Problem("is_sweep")
             tenant = self.submitting_tenant(body_tenant(spec))
             made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
         (shown,) = self.submitted([made.row], [spec], is_replay=made.is_replay)

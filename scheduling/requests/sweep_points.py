@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -124,7 +125,7 @@ def read_matrix_field(
 
 def _values(name: str, items: object, errors: FieldErrors) -> tuple[str, ...]:
     if isinstance(items, str):
-        items = [item.strip() for item in items.split(",")]
+        items = split_values(items)
     elif isinstance(items, int | float):
         items = [items]
     if not isinstance(items, list | tuple) or not items:
@@ -143,6 +144,22 @@ def _values(name: str, items: object, errors: FieldErrors) -> tuple[str, ...]:
     if len(set(read)) < len(read):
         errors.add(f"matrix.{name}", "has a value twice", "Write each value once.")
     return read
+
+
+def split_values(text: str) -> list[object]:
+    """Split a text at its commas; a list in JSON can have values with commas."""
+    if text.lstrip()[:1] == "[":
+        with suppress(ValueError):
+            listed = json.loads(text)
+            return listed if isinstance(listed, list) else [text]
+    return [item.strip() for item in text.split(",")]
+
+
+def joined_values(values: Sequence[object]) -> str:
+    """Return the text that `split_values` splits into these values."""
+    text = ",".join(map(str, values))
+    is_plain = split_values(text) == list(values)
+    return text if is_plain else json.dumps(list(values), ensure_ascii=False)
 
 
 def _value(item: object) -> str | None:

@@ -39,8 +39,7 @@ class SweepRequest(JobRequest, frozen=True, kw_only=True):
         dict[str, tuple[Annotated[str, Meta(max_length=VALUE_LETTERS)], ...]],
         Meta(
             max_length=PARAMETERS_MAX,
-            description="Values by parameter, as lr=0.1,0.01: one job for each combination; its"
-            " command may contain {{ lr }}.",
+            description="Values by parameter, as lr=0.1,0.01; its command may contain {{ lr }}.",
         ),
         Input(
             label="Matrix",

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -12,38 +11,20 @@ from scheduling.engine.bulk import run
 from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.engine.turns import release_due
 from scheduling.models import Job, PoolFence, Sweep
-from scheduling.requests.process import read_command, read_environment
-from scheduling.requests.sweep_points import (
-    ARRAY_HINT,
-    INDEX,
-    SweepPoint,
-    filled_command,
-    parse_array,
-    sweep_points,
-)
 from scheduling.requests.sweeps import SweepRequest
 from scheduling.selectors.pools.offers import pool_offer
 from scheduling.services.job_requests import named_pool, read_completed
 from scheduling.services.submit import BULK, Accepted, Submitter, admit, hold_new, take_rate
+from scheduling.services.sweep_jobs import jobs_of_sweep
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
-from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.input.errors import CONFLICT, invalid
 from tenants.input.requests import request_fields
 from tenants.models import Tenant, User
 from tenants.scopes import tenant_scope
 
-NAME_MAX = 63
 # A sweep that runs failed jobs again does not wait for others again: its jobs were free already.
 _NOT_AGAIN = ("after_ok", "after_any")
-
-
-@dataclass(frozen=True, slots=True)
-class _Child:
-    """A job of a new sweep: its place, and what makes it differ from the others."""
-
-    place: int
-    point: SweepPoint
-    request: SweepRequest
 
 
 def submit_sweep(
@@ -101,7 +82,7 @@ def _submit(
         request = read_completed(SweepRequest, spec, offer)
         assert offer is not None  # noqa: S101 - else there were errors
         request = replace(request, name=request.name or f"sweep-{uid.hex[:8]}")
-        at_once, children = _children(request)
+        at_once, children = jobs_of_sweep(request)
         if origin is not None:
             failed = _failed_places(origin)
             children = [child for child in children if child.place in failed]
@@ -117,60 +98,11 @@ def _submit(
         jobs = [admitted.job(one, uuid.uuid4()) for one in read]
         for turn, (job, child) in enumerate(zip(jobs, children, strict=True)):
             job.sweep, job.sweep_index = sweep, child.place
-            job.parameters = _parameters(request, child.point)
+            job.parameters = dict(child.parameters)
             if at_once is not None and turn >= at_once:
                 hold_new(job, Job.Hold.SWEEP)
         admitted.insert(jobs, read)
     return Made(sweep, is_replay=False)
-
-
-def _children(request: SweepRequest) -> tuple[int | None, list[_Child]]:
-    """Return the limit of a sweep, and its jobs.
-
-    Raises:
-        InvalidInputError: the request makes no jobs, or jobs that cannot be submitted.
-    """
-    errors = FieldErrors()
-    array = parse_array(request.array, errors)
-    if array.at_once and request.at_once not in (None, array.at_once):
-        errors.add("at_once", "differs from the array's %", "Give one of the two.")
-    points = sweep_points(array, request.matrix, errors)
-    if not points and not errors:
-        errors.add("array", "or a matrix is required", ARRAY_HINT, "required")
-    for name in sorted(request.matrix.keys() & request.environment.keys()):
-        errors.add(f"matrix.{name}", "is in the environment too", "Give it once.")
-    errors.raise_any()
-    named_by_index = bool(array.indices) and not request.matrix
-    children = []
-    for place, point in enumerate(points):
-        number = point.index if named_by_index else place
-        children.append(_Child(place, point, _child_request(request, point, number, errors)))
-        if errors:
-            break  # the other jobs have the same errors
-    errors.raise_any()
-    return array.at_once or request.at_once, children
-
-
-def _child_request(
-    request: SweepRequest, point: SweepPoint, number: int, errors: FieldErrors
-) -> SweepRequest:
-    name = f"{request.name}-{number}"
-    if len(name) > NAME_MAX:
-        spare = NAME_MAX - len(f"-{number}")
-        hint = f"At most {spare} characters: its jobs add a number."
-        errors.add("name", "is too long for a sweep", hint, "too_long")
-    command = filled_command(request.command, point, errors)
-    environment = {**request.environment, **point.parameters}
-    if command:
-        read_command({"command": command}, errors)
-    read_environment({"environment": environment}, errors)
-    return replace(request, name=name, command=command, environment=environment)
-
-
-def _parameters(request: SweepRequest, point: SweepPoint) -> dict[str, str]:
-    """Return a job's parameters, and its index if there is an array."""
-    index = {INDEX: str(point.index)} if request.array else {}
-    return {**index, **point.parameters}
 
 
 def _plain(request: SweepRequest) -> dict[str, Any]:

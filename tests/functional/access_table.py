@@ -66,6 +66,8 @@ API_JOB = Row(200, 200, 200, 404, 404, 200, 401, 403)
 API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
 # Submission to the owner's tenant by its slug: other users get 400, as for an unknown tenant.
 API_SUBMIT = Row(201, 403, 201, 400, 400, 403, 401, 403)
+# No job of the stage's sweep has failed.
+API_RESUBMIT = Row(409, 403, 409, 404, 404, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
 # A user without another tenant gets 400, because the recipient does not exist.
 API_ASK = Row(403, 403, 400, 400, 400, 403, 401, 403)
@@ -122,6 +124,7 @@ PATHS = {
     "slug": "{slug}",
     "name": "{pool}",
     "uid": "{job}",
+    "sweep": "{sweep}",
     "number": "{round}",
     "transfer": "{transfer}",
     "node": "{node}",
@@ -253,6 +256,9 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
     "api/v1/jobs/dry-run": post(API_DRY_RUN, SPEC),
     "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
+    "api/v1/sweeps": post(API_SUBMIT, {**SPEC, "array": "0-1"}),
+    "api/v1/sweeps/<uuid:sweep>/cancel": post(API_CANCEL),
+    "api/v1/sweeps/<uuid:sweep>/resubmit": post(API_RESUBMIT),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
         {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}
     ),
@@ -349,6 +355,8 @@ FINANCE_GETS = {
     "jobs/<uuid:uid>/": 404,
     "jobs/<uuid:uid>/log/": 404,
     "jobs/<uuid:uid>/usage/": 404,
+    "api/v1/sweeps/<uuid:sweep>": 404,
+    "api/v1/sweeps/<uuid:sweep>/jobs": 404,
     "api/v1/jobs/<uuid:uid>": 404,
     "api/v1/jobs/<uuid:uid>/why": 404,
     "api/v1/jobs/<uuid:uid>/deadline": 404,

@@ -129,7 +129,6 @@ NOT_ITS_OWN = {
     "AuditRecord.before": "of a first declaration: nothing",
     "AuditRecord.after": "speeds, codes, GPUs and prices",
     "Job.source": "a code",
-    "Job.holds": "codes",
     "Job.gpu_types": "words of the pool",
     "Job.reason_code": "a code",
     "Job.holds": "codes",

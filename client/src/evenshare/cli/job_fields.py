@@ -211,6 +211,30 @@ JOB_FIELDS = (
         False,
         "Ids of jobs or sweeps that must end before it starts, with any result.",
     ),
+    JobField(
+        "array",
+        "--array",
+        "text",
+        False,
+        False,
+        "Indices as 0-9, 0-99:10 or 1,4,7: one job for each; %3 at the end runs at most 3 at once.",
+    ),
+    JobField(
+        "matrix",
+        "--matrix",
+        "lists",
+        False,
+        False,
+        "Values by parameter, as lr=0.1,0.01; its command may contain {{ lr }}.",
+    ),
+    JobField(
+        "at_once",
+        "--at-once",
+        "whole",
+        False,
+        False,
+        "How many of its jobs may run at once; all by default.",
+    ),
 )
 LIMITS = {
     "length": "it takes longer, even on an empty pool",

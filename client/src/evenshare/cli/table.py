@@ -10,7 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import commands, contribution, credit, jobs, login, pools, sharing, statement, usage, verify
+from . import (
+    commands,
+    contribution,
+    credit,
+    jobs,
+    login,
+    pools,
+    sharing,
+    statement,
+    sweeps,
+    usage,
+    verify,
+)
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 
@@ -61,8 +73,8 @@ def _job_option(field: JobField) -> Argument:
     if about[1:2].islower():  # keep the case of abbreviations
         about = about[:1].lower() + about[1:]
     metavar = field.option.lstrip("-").replace("-", "_").upper()
-    if field.shape in ("texts", "pairs"):
-        metavar = "K=V" if field.shape == "pairs" else metavar
+    if field.shape in ("texts", "pairs", "lists"):
+        metavar = {"pairs": "K=V", "lists": "K=V,V"}.get(field.shape, metavar)
         return option(
             field.option, dest=field.name, action="append", default=[], metavar=metavar,
             help=f"{about}; repeatable",
@@ -78,6 +90,7 @@ def key(of: str) -> Argument:
 
 
 JOB = option("id", metavar="ID", help="a job's id, or its first 8 characters or more")
+SWEEP = option("id", metavar="ID", help="a sweep's id, or its first 8 characters or more")
 ANY_POOL, ANY_TENANT = option("--pool"), option("--tenant")
 POOL, TENANT = option("--pool", required=True), option("--tenant", required=True)
 PAGES = (
@@ -189,6 +202,24 @@ COMMANDS = (
                 help="show use over time, instead of one line per lease",
             ),
         ),
+    ),
+    CommandRow(
+        "sweep list", sweeps.sweep_list, "list sweeps, newest first", (ANY_POOL, ANY_TENANT, *PAGES)
+    ),
+    CommandRow(
+        "sweep show",
+        sweeps.sweep_show,
+        "show a sweep with its jobs",
+        (SWEEP, option("--state", choices=sweeps.STATES, help="only jobs in this state")),
+    ),
+    CommandRow(
+        "sweep cancel", sweeps.sweep_cancel, "cancel its jobs; repeating is harmless", (SWEEP,)
+    ),
+    CommandRow(
+        "sweep resubmit",
+        sweeps.sweep_resubmit,
+        "submit its failed jobs again, as a new sweep",
+        (SWEEP, key("returns the same sweep")),
     ),
     CommandRow("pool list", pools.pool_list, "list your pools"),
     CommandRow(
