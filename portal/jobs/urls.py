@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path
 
-from portal.jobs.views import actions, job_type, jobs, log, profiles, submit, usage
+from portal.jobs.views import actions, job_type, jobs, log, profiles, submit, sweeps, usage
 
 urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/jobs/", jobs.job_list, name="job-list"),
@@ -10,6 +10,9 @@ urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/jobs/dry-run/", submit.dry_run, name="job-dry-run"),
     path("t/<slug:slug>/profiles/", profiles.profiles, name="profiles"),
     path("t/<slug:slug>/profiles/<slug:profile>/", job_type.job_type, name="profile"),
+    path("sweeps/<uuid:sweep>/", sweeps.sweep_page, name="sweep"),
+    path("sweeps/<uuid:sweep>/cancel/", sweeps.cancel, name="sweep-cancel"),
+    path("sweeps/<uuid:sweep>/resubmit/", sweeps.resubmit, name="sweep-resubmit"),
     path("jobs/<uuid:uid>/", jobs.job_page, name="job"),
     path("jobs/<uuid:uid>/cancel/", actions.cancel, name="job-cancel"),
     path("jobs/<uuid:uid>/log/", log.log_page, name="job-log"),

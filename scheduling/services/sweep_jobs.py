@@ -42,7 +42,7 @@ def read_first_job(raw: object, offer: PoolOffer | None) -> SweepRequest:
 
 
 def jobs_of_sweep(request: SweepRequest) -> tuple[int | None, list[SweepJob]]:
-    """Return how many jobs of a sweep may run at once (None: all), and its jobs.
+    """Return the number of jobs that may run at once, None if all, and the jobs.
 
     Raises:
         InvalidInputError: the request makes no jobs, or jobs that cannot be submitted.

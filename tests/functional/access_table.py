@@ -195,6 +195,9 @@ TABLE: dict[str, Route] = {
         "PriceLimit.max_price", "IdleOffer.floor_price", "IdleOffer.uid"
     ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
+    "sweeps/<uuid:sweep>/": get(TENANT_PAGE).showing("Sweep.name", "Job.name", "Job.parameters"),
+    "sweeps/<uuid:sweep>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
+    "sweeps/<uuid:sweep>/resubmit/": post(Row(302, 403, 302, 404, 404, 403, 302, 302)),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
     "jobs/<uuid:uid>/usage/": get(TENANT_PAGE).showing(),
     "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)).showing(
@@ -353,6 +356,7 @@ FINANCE_GETS = {
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": 404,
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
+    "sweeps/<uuid:sweep>/": 404,
     "jobs/<uuid:uid>/log/": 404,
     "jobs/<uuid:uid>/usage/": 404,
     "api/v1/sweeps/<uuid:sweep>": 404,
@@ -380,6 +384,7 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/", get(TENANT_PAGE, "pool={pool}").showing("Job.name")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "from={job}").showing("Job.command")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
+    ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "sweep={sweep}").showing("Sweep.name")),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
     ("t/<slug:slug>/sharing/", get(TENANT_PAGE, "pool={pool}").showing("IdleOffer.uid")),
     # Transfers for GPUs lent to the other tenant, and for GPUs that both lent to a third tenant.

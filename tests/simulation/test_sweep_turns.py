@@ -86,7 +86,7 @@ class SweepChaos(Chaos):
             assert active.exclude(holds__contains=["sweep"]).count() <= sweep.at_once
 
     def rest(self) -> None:
-        """Run without faults until all jobs have ended by themselves; nobody cancels any."""
+        """Run without faults until all jobs have ended by themselves."""
         self.executor.rate = 0
         self.mend_node()
         for _ in range(10 * REST_ROUNDS):

@@ -31,8 +31,10 @@ from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import WorkLoss, work_losses
 from portal.jobs.text.metric import metric_context
+from portal.jobs.text.needs import needs_context
 from portal.jobs.text.output import output_context
 from portal.jobs.text.start import queues_text, start_context
+from portal.jobs.text.sweeps import SweepPanel, sweep_views
 from portal.jobs.text.usage import usage_context
 from scheduling.engine.executors.base import executor_traits
 from scheduling.models import Job
@@ -54,6 +56,7 @@ from scheduling.selectors.jobs.queue_order import (
 )
 from scheduling.selectors.jobs.reasons import resources_text
 from scheduling.selectors.jobs.start_estimates import read_starts
+from scheduling.selectors.jobs.sweeps import active_sweeps, sweep_rows
 from scheduling.selectors.pools.executors import pools_by_name, silent_pools
 from scheduling.selectors.pools.lines import PoolFacts, pool_facts, pools_named
 from scheduling.selectors.rounds.promised_starts import pinned_until, read_latest_starts
@@ -85,6 +88,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         counts = read.active_counts(tenant.pk)
         matches = read.count_matches(tenant.pk, wanted) if query else 0
         pools = pools_by_name(pools_of(tenant.pk))
+        sweeps = _active_sweeps(tenant.pk, wanted)
     silent = [
         one
         for name, one in pools.items()
@@ -114,6 +118,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "queues_text": queues_text(page.queues),
             "pools": list(pools),
             "silent": silent,
+            "sweeps": sweeps,
             "names_pool": len(pools) > 1,
             "states": {state: _label(state) for state in read.STATES},
             "rows": [
@@ -122,6 +127,13 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "has_deadlines": bool(standings),
         },
     )
+
+
+def _active_sweeps(tenant_id: int, wanted: read.JobFilter) -> list[SweepPanel]:
+    """Return the sweeps above the first page of an unfiltered list."""
+    if wanted.before or wanted.after or wanted.text or wanted.state:
+        return []
+    return sweep_views(sweep_rows(active_sweeps(tenant_id, pool=wanted.pool), ""))
 
 
 def _filter(request: HttpRequest) -> read.JobFilter:
@@ -277,6 +289,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **deadline_context(job, clock),
         **answer_context(story, clock),
         **metric_context(job),
+        **needs_context(job),
         **usage_context(job, leases, clock),
         **_fairness_context(story, losses, clock),
     }

@@ -16,7 +16,7 @@ HELD = "held"
 
 
 class SweepCounts(Answer, frozen=True):
-    """How many jobs of a sweep are in each state; together all of its jobs."""
+    """The numbers of a sweep's jobs by state; together all of its jobs."""
 
     held: Annotated[int, about("Waiting for their turn in the sweep, or for other jobs.")] = 0
     pending: Annotated[int, about("In the queue.")] = 0
@@ -98,6 +98,17 @@ def list_sweeps(
     if before is not None:
         sweeps = sweeps.filter(pk__lt=before)
     return list(sweeps[: limit + 1])
+
+
+def active_sweeps(tenant_id: int, *, pool: str = "", limit: int = 10) -> list[Sweep]:
+    """Return a tenant's newest sweeps that have jobs to run. A single query."""
+    jobs = Job.objects.filter(
+        tenant=tenant_id, state__in=Job.ACTIVE_STATES, sweep__isnull=False
+    ).values("sweep")
+    sweeps = Sweep.objects.filter(tenant=tenant_id, pk__in=jobs)
+    if pool:
+        sweeps = sweeps.filter(pool__name=pool)
+    return list(sweeps.select_related("tenant", "pool", "origin").order_by("-pk")[:limit])
 
 
 def find_visible_sweep(uid: UUID, tenants: Collection[int] | None) -> Sweep | None:
