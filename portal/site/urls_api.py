@@ -10,6 +10,8 @@ from scheduling.api import (
     bundles,
     chain,
     fairness,
+    job_files,
+    job_metrics,
     jobs,
     losses,
     nodes,
@@ -33,7 +35,7 @@ register_converter(api.Anything, "anything")
 VIEWS = addressed(
     [
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
-        *(rounds, sharing, sweeps, usage, verifications),
+        *(job_files, job_metrics, rounds, sharing, sweeps, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),
     ]

@@ -311,22 +311,11 @@ class JobLogs(JobView):
 
     def show(self, uid: UUID) -> LogPage:
         job = self.job(uid)
-        lease = self._number("lease", least=1, most=2**31 - 1)
-        offset = self._number("offset", least=-(2**62), most=2**62) or 0
-        limit = self._number("limit", least=1, most=WINDOW_BYTES) or WINDOW_BYTES
+        lease = self.number("lease", least=1, most=2**31 - 1)
+        offset = self.number("offset", least=-(2**62), most=2**62) or 0
+        limit = self.number("limit", least=1, most=WINDOW_BYTES) or WINDOW_BYTES
         with tenant_scope(job.tenant_id):
             page = log_page(job, lease=lease, offset=offset, limit=limit)
         if page is None:
             raise not_there()
         return page
-
-    def _number(self, name: str, *, least: int, most: int) -> int | None:
-        raw = self.request.query_params.get(name, "")
-        if not raw:
-            return None
-        digits = raw.removeprefix("-")
-        if not digits.isascii() or not digits.isdecimal() or len(digits) > 19:
-            raise bad_field(name, "must be a whole number")
-        if not least <= int(raw) <= most:
-            raise bad_field(name, f"must be from {least} to {most}")
-        return int(raw)

@@ -116,4 +116,4 @@ class TestCopiedYaml:
         made = there.owner.post("/api/v1/jobs", copied.encode(), content_type=YAML)
         assert made.status_code == 201, (copied, made.content)
         again = Job.objects.exclude(pk=job.pk).get()
-        assert job_as_request(again) | {"name": job.name} == job_as_request(job)
+        assert {**job_as_request(again), "name": job.name} == job_as_request(job)

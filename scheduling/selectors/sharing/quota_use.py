@@ -1,4 +1,4 @@
-"""What tenants hold now: GPUs in use within their quotas, and borrowed GPUs."""
+"""Tenants' use of their quotas: GPUs in use within a quota, and borrowed GPUs."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -28,7 +28,7 @@ class QuotaUseRow(Answer, frozen=True, kw_only=True):
 def list_quota_use(
     tenants: Collection[int] | None, times: Mapping[int, datetime]
 ) -> list[QuotaUseRow]:
-    """Return what tenants hold in pools (id -> pool time), by tenant, pool and type. Two queries.
+    """Return tenants' use of pools (id -> pool time), by tenant, pool and type. Two queries.
 
     Rows of all tenants if `tenants` is None.
     """

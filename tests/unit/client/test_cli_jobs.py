@@ -1,14 +1,11 @@
 """Test `evenshare job`, `queue` and `price` against the REST contract."""
 
-import io
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evenshare.cli.api import Transport
-from evenshare.cli.terminal import Terminal
 
 from .conftest import Run
 from .portal import TOKEN, Portal
@@ -80,30 +77,6 @@ class TestSubmit:
         assert "price 1.250000 credits" in done.out
         assert portal.jobs == []
 
-    def test_file_is_sent_as_it_is_with_options_beside_it(
-        self, run: Run, tmp_path: Path, portal: Portal
-    ) -> None:
-        text = "pool: local\ngpus: 2\ncommand: [true]  # é\n"
-        (tmp_path / "job.yaml").write_text(text)
-        submit = ("job", "submit", "-f", str(tmp_path / "job.yaml"), "--gpus", "3", "--explain")
-        bodies = [run(*submit, "-o", "json", *more).json["body"] for more in ((), ("--", "ls"))]
-        assert bodies == [
-            {"yaml": text, "gpus": 3},
-            {"yaml": text, "gpus": 3, "command": ["ls"]},
-        ]
-        assert portal.seen == []
-
-    @pytest.mark.parametrize("data", [None, b"\xff", b"#" * (2**20 + 1)])
-    def test_unreadable_file_is_refused_without_request(
-        self, data: bytes | None, run: Run, tmp_path: Path, portal: Portal
-    ) -> None:
-        if data is not None:
-            (tmp_path / "job.yaml").write_bytes(data)
-        done = run("job", "submit", "-f", str(tmp_path / "job.yaml"))
-        assert (done.code, done.out) == (2, "")
-        assert str(tmp_path / "job.yaml") in done.err
-        assert portal.seen == []
-
     def test_wait_returns_at_end_of_job(self, run: Run, portal: Portal) -> None:
         portal.states = ["pending", "running", "stopping", "pending", "running", "succeeded"]
         done = run(*SUBMIT, "--wait", "--output", "json", "--", "true")
@@ -129,15 +102,6 @@ class TestSubmit:
             f"The job goes on. To end it: evenshare job cancel {portal.jobs[0]['id']}" in done.err
         )
         assert [method for method, *_ in portal.seen] == ["POST"]
-
-
-class TestProgress:
-    @pytest.mark.parametrize("watched", [True, False])
-    def test_is_printed_only_on_terminal(self, watched: bool) -> None:
-        out, err = io.StringIO(), io.StringIO()
-        err.isatty = lambda: watched  # type: ignore[method-assign]  # a terminal
-        Terminal(out, err, {"TERM": "dumb"}).step("running")
-        assert (out.getvalue(), err.getvalue()) == ("", "running\n" if watched else "")
 
 
 class TestExplain:

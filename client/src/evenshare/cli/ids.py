@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from evenshare.errors import UsageError
+
 from .api import Transport
-from .config import UsageError
 
 PREFIX = re.compile(r"[0-9a-f-]{8,36}")
 

@@ -7,8 +7,10 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from evenshare.errors import ApiError
+
 from . import sweeps
-from .api import ApiError, Transport, part
+from .api import Transport, part
 from .deadlines import preview_line, standing_line
 from .ids import find_id
 from .job_facts import facts

@@ -9,8 +9,10 @@ import platform
 import sys
 from dataclasses import replace
 
-from .api import ApiError, Transport
-from .config import Server, UsageError, checked_token, is_private, remember
+from evenshare.errors import ApiError, UsageError
+
+from .api import Transport
+from .config import Server, checked_token, is_private, remember
 from .terminal import Terminal, inert, when
 
 SCOPES = ["jobs:write", "jobs:read", "read"]

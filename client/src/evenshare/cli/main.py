@@ -9,9 +9,11 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
+from evenshare.errors import ApiError, RequestConflictError, UnreachableError, UsageError
+
 from . import terminal
-from .api import ApiError, Call, ExplainedError, Transport, UnreachableError
-from .config import UsageError, server
+from .api import Call, ExplainedError, Transport
+from .config import server
 from .parser import parser
 from .terminal import Terminal, inert
 
@@ -43,7 +45,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     at = argv.index("--") if "--" in argv else len(argv)
     top = parser()
     options = top.parse_args(argv[:at])
-    options.command = argv[at + 1 :]
+    options.top, options.command = top, argv[at + 1 :]
     if at < len(argv) and not options.takes_command:
         top.error("only `job submit` takes a program after --")
     return options
@@ -64,15 +66,9 @@ def _run(options: argparse.Namespace, screen: Terminal) -> int:
         return REFUSED
     except ApiError as refused:
         show_refusal(screen, refused, options.output)
-        return CONFLICT if is_conflict(refused) else REFUSED
+        return CONFLICT if isinstance(refused, RequestConflictError) else REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
-
-
-def is_conflict(refused: ApiError) -> bool:
-    """Return whether the error is a conflict: 409, or 422 for a key used with another body."""
-    code = str(refused.problem.get("reason_code", ""))
-    return refused.status == 409 or (refused.status == 422 and code.startswith("idempotency"))
 
 
 def show_call(screen: Terminal, call: Call, output: str) -> None:

@@ -36,7 +36,7 @@ def pool_list(options: argparse.Namespace, client: Transport, screen: Terminal) 
 
 
 def pool_show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    pool = client.get(f"/pools/{part(options.name)}")
+    pool = client.get(f"/pools/{part(options.pool)}")
     if options.output == "json":
         screen.json(pool)
         return 0

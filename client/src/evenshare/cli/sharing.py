@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from evenshare.errors import UsageError
+
 from .api import Transport, part
-from .config import UsageError
 from .terminal import Terminal, inert, when
 
 MODES = ("RESERVE", "LEND", "LEND_AND_BORROW")
@@ -57,7 +58,7 @@ def offer_create(options: argparse.Namespace, client: Transport, screen: Termina
 
 
 def offer_revoke(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    path = f"{_path('offers', options)}/{part(options.id)}"
+    path = f"{_path('offers', options)}/{part(options.offer)}"
     offer = client.call("DELETE", path, repeatable=True)
     if options.output == "json":
         screen.json(offer)

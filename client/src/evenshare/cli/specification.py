@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .config import UsageError
+from evenshare.errors import UsageError
+
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 STANDARD_INPUT = "-"

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from .api import NO_PORTAL, Transport, UnreachableError, part
-from .config import UsageError
+from evenshare.errors import UnreachableError, UsageError
+
+from .api import NO_PORTAL, Transport, part
 from .terminal import Terminal
 from .verify_files import (
     RECORDS,

@@ -12,11 +12,13 @@ from typing import Any
 
 from . import (
     commands,
+    completion,
     contribution,
     credit,
     jobs,
     login,
     pools,
+    runs,
     sharing,
     statement,
     sweeps,
@@ -204,6 +206,28 @@ COMMANDS = (
         ),
     ),
     CommandRow(
+        "job metrics",
+        runs.metrics,
+        "show the metrics that its program reports",
+        (
+            JOB,
+            option("--name", help="one metric (default: all)"),
+            option("--points", action="store_true", help="show every point"),
+            option("--csv", action="store_true", help="print every point as CSV"),
+        ),
+    ),
+    CommandRow("job files", runs.files, "list the files that its program wrote", (JOB,)),
+    CommandRow(
+        "job fetch",
+        runs.fetch,
+        "download a file that its program wrote",
+        (
+            JOB,
+            option("path", metavar="PATH", help="as `job files` lists it"),
+            option("--to", metavar="FILE", help="where to store it (default: its name, here)"),
+        ),
+    ),
+    CommandRow(
         "sweep list", sweeps.sweep_list, "list sweeps, newest first", (ANY_POOL, ANY_TENANT, *PAGES)
     ),
     CommandRow(
@@ -226,7 +250,7 @@ COMMANDS = (
         "pool show",
         pools.pool_show,
         "show a pool's policy, clock, GPUs and nodes",
-        (option("name", metavar="POOL"),),
+        (option("pool", metavar="POOL"),),
     ),
     CommandRow(
         "quota",
@@ -288,7 +312,7 @@ COMMANDS = (
         "offer revoke",
         sharing.offer_revoke,
         "revoke an offer; repeating is harmless",
-        (option("id", metavar="ID", help="an offer's id"), POOL, TENANT),
+        (option("offer", metavar="ID", help="an offer's id"), POOL, TENANT),
     ),
     CommandRow(
         "sharing show", sharing.show, "show settings in effect, by GPU type", (POOL, TENANT)
@@ -370,5 +394,13 @@ COMMANDS = (
             _limit("the recomputation"),
             *REPORTS,
         ),
+    ),
+    CommandRow(
+        "completion",
+        completion.completion,
+        "print a script that completes commands in a shell",
+        # The scripts call it with `words`, and what was typed after `--`.
+        (option("shell", choices=(*completion.SCRIPTS, completion.ASKED)),),
+        takes_command=True,
     ),
 )

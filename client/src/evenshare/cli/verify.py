@@ -7,8 +7,9 @@ import importlib
 import sys
 from types import ModuleType
 
+from evenshare.errors import UsageError
+
 from .api import Transport
-from .config import UsageError
 from .terminal import Terminal
 
 NEEDS = (3, 11)

@@ -26,8 +26,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .api import NO_PORTAL, PAGE, PAGES, ApiError, Transport, UnreachableError, part
-from .config import UsageError
+from evenshare.errors import ApiError, UnreachableError, UsageError
+
+from .api import NO_PORTAL, PAGE, PAGES, Transport, part
 
 CHAIN, RECORDS, JOBS = "chain.json", "records.json", "jobs.json"
 INCLUSION, CONSISTENCY = "inclusion.json", "consistency.json"

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from evenshare.errors import ApiError, UnreachableError, UsageError
 from evenshare_core.verification.heads import (
     HeadFinding,
     Pin,
@@ -24,8 +25,7 @@ from evenshare_core.verification.heads import (
 )
 from evenshare_core.verification.verdict import EXIT_CODES, ProofProblem, ProofVerdict
 
-from .api import ApiError, Transport, UnreachableError, part
-from .config import UsageError
+from .api import Transport, part
 from .pins import keep, pin_file, stored_pin
 from .terminal import Terminal, inert
 from .verify_files import Files, answers, fetch_chain

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evenshare import __version__
+from evenshare.errors import ApiError, UnreachableError
 
-from .api import ApiError, Transport, UnreachableError, part
+from .api import Transport, part
 from .terminal import Terminal, inert
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
+from evenshare.errors import UnreachableError, UsageError
 from evenshare_core.chain.records import RecordError, RoundRecord, read_record
 from evenshare_core.cli.bounded import in_child
 from evenshare_core.cli.verify_folder import version_here
@@ -25,8 +26,7 @@ from evenshare_core.verification.rounds import RoundFinding
 from evenshare_core.verification.texts import Tally, gap_lines, head_lines, round_line, summary
 from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict, open_gaps
 
-from .api import NO_PORTAL, Transport, UnreachableError
-from .config import UsageError
+from .api import NO_PORTAL, Transport
 from .instants import read_instant
 from .terminal import Terminal, inert
 from .verify_files import (

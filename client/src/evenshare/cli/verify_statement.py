@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from evenshare.errors import ApiError, UsageError
 from evenshare_core.cli.bounded import in_child
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.plurals import plural
@@ -27,8 +28,7 @@ from evenshare_core.verification.verdict import (
     open_gaps,
 )
 
-from .api import ApiError, Transport
-from .config import UsageError
+from .api import Transport
 from .instants import read_instant
 from .statement_files import (
     ASKED,
