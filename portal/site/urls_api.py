@@ -10,6 +10,7 @@ from scheduling.api import (
     bundles,
     chain,
     fairness,
+    job_actions,
     jobs,
     losses,
     nodes,
@@ -31,7 +32,8 @@ register_converter(api.Anything, "anything")
 # Modules of views, which declare their URLs.
 VIEWS = addressed(
     [
-        *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
+        *(answers, bundles, chain, fairness, job_actions, jobs, losses, nodes, overdue, pools),
+        *(profiles, quotas),
         *(rounds, sharing, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),

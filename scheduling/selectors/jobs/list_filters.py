@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from scheduling.models import Job
+from scheduling.requests.job_filters import OLDEST, JobQuery
 
-TEXT_MAX = 80
 ENDED = (Job.State.SUCCEEDED, Job.State.FAILED, Job.State.CANCELLED)
 
 
@@ -59,3 +60,17 @@ class JobListFilter:
         is_of_many = self.tenants is None or len(self.tenants) > 1
         has_states = bool(self.states or self.phases)
         return bool(self.ended_states) and (has_more or (is_of_many and has_states))
+
+
+def list_filter(query: JobQuery, tenants: Collection[int] | None, **more: Any) -> JobListFilter:
+    """Return the filter of a query for these tenants; `more` are further fields."""
+    return JobListFilter(
+        tenants=tenants,
+        text=query.text,
+        since=query.since,
+        until=query.until,
+        exit_code=query.exit_code,
+        tags=query.tags,
+        oldest_first=query.sort == OLDEST,
+        **more,
+    )

@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from scheduling.models import Job, Lease, Pool, Round
 from scheduling.selectors.jobs.ended_jobs import find_ended
-from scheduling.selectors.jobs.list_filters import TEXT_MAX, JobListFilter
+from scheduling.selectors.jobs.list_filters import JobListFilter
 from scheduling.selectors.jobs.phases import STARTING, is_starting
 from scheduling.selectors.jobs.round_reasons import read_reason
 from scheduling.selectors.tenants.dashboard import node_names, term_length
@@ -55,11 +55,11 @@ def _first_ids(wanted: JobListFilter, more: Q, limit: int) -> list[int]:
         rows = _wanted(wanted).filter(more).order_by(wanted.order).values_list("id", flat=True)
         return list(rows[:limit])
     # An index has the order of one tenant's jobs, not of several tenants together.
+    own = (_wanted(replace(wanted, tenants=[one])) for one in wanted.tenants or ())
     first, *others = (
-        _wanted(replace(wanted, tenants=[one])).filter(more).order_by(wanted.order)
-        .values_list("id", flat=True)[:limit]
-        for one in wanted.tenants or ()
-    )  # fmt: skip
+        jobs.filter(more).order_by(wanted.order).values_list("id", flat=True)[:limit]
+        for jobs in own
+    )
     return list(first.union(*others, all=True).order_by(wanted.order)[:limit])
 
 
@@ -68,7 +68,7 @@ def _is_joined(wanted: JobListFilter) -> bool:
 
 
 def _of_list(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    return jobs.select_related("tenant", "pool", "profile")
+    return jobs.select_related("tenant", "pool", "profile", "submitted_by")
 
 
 class QueuedRow(NamedTuple):
@@ -100,7 +100,7 @@ def pools_of(wanted: JobListFilter) -> list[tuple[int, str]]:
 
 def among_jobs(wanted: JobListFilter, pool_id: int) -> QuerySet[Job]:
     """Return the jobs of a pool that match a filter, with their job types."""
-    return _wanted(wanted).filter(pool=pool_id).select_related("pool", "profile")
+    return _wanted(wanted).filter(pool=pool_id).select_related("pool", "profile", "submitted_by")
 
 
 def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
@@ -114,7 +114,7 @@ def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
     if wanted.pool:
         jobs = jobs.filter(pool__name=wanted.pool)
     if wanted.text:
-        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
+        jobs = jobs.filter(name__icontains=wanted.text)
     if wanted.tags:
         jobs = jobs.filter(tags__contains=list(wanted.tags))
     bounds = {
