@@ -2,7 +2,19 @@
 
 from django.urls import URLPattern, path
 
-from portal.jobs.views import actions, job_list, job_type, jobs, log, profiles, submit, usage
+from portal.jobs.views import (
+    actions,
+    compare,
+    curves,
+    files,
+    job_list,
+    job_type,
+    jobs,
+    log,
+    profiles,
+    submit,
+    usage,
+)
 
 urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/jobs/", job_list.job_list, name="job-list"),
@@ -13,8 +25,14 @@ urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/jobs/dry-run/", submit.dry_run, name="job-dry-run"),
     path("t/<slug:slug>/profiles/", profiles.profiles, name="profiles"),
     path("t/<slug:slug>/profiles/<slug:profile>/", job_type.job_type, name="profile"),
+    path("compare/", compare.compare_page, name="compare"),
+    path("compare.csv", compare.compare_file, name="compare-file"),
     path("jobs/<uuid:uid>/", jobs.job_page, name="job"),
     path("jobs/<uuid:uid>/cancel/", actions.cancel, name="job-cancel"),
     path("jobs/<uuid:uid>/log/", log.log_page, name="job-log"),
+    path("jobs/<uuid:uid>/files/", files.file_list, name="job-files"),
+    path("jobs/<uuid:uid>/files/<path:path>", files.file_fetch, name="job-file"),
+    path("jobs/<uuid:uid>/metrics/", curves.curves_region, name="job-metrics"),
+    path("jobs/<uuid:uid>/metrics.csv", curves.curves_file, name="job-metrics-file"),
     path("jobs/<uuid:uid>/usage/", usage.usage_region, name="job-usage"),
 ]

@@ -11,6 +11,8 @@ from scheduling.api import (
     chain,
     fairness,
     job_actions,
+    job_files,
+    job_metrics,
     jobs,
     losses,
     nodes,
@@ -32,9 +34,8 @@ register_converter(api.Anything, "anything")
 # Modules of views, which declare their URLs.
 VIEWS = addressed(
     [
-        *(answers, bundles, chain, fairness, job_actions, jobs, losses, nodes, overdue, pools),
-        *(profiles, quotas),
-        *(rounds, sharing, usage, verifications),
+        *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
+        *(job_actions, job_files, job_metrics, rounds, sharing, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),
     ]

@@ -20,6 +20,7 @@ from scheduling.api.base import (
     spec_of,
 )
 from scheduling.api.render import Money, NoMoney, job_json, jobs_json
+from scheduling.api.specs import SPEC_PARSERS, read_spec
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.requests.job_filters import ME, NEWEST, read_job_query
@@ -89,14 +90,19 @@ class JobList(Listed, SubmittingView):
         "UsageLine.amount",
     )
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
+    parser_classes = SPEC_PARSERS
 
-    @described("job_submit", schemas.JobRequestBody, schemas.JobRow, 201, *schemas.ONCE)
+    @described("job_submit", schemas.JobSubmission, schemas.JobRow, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
-        """Submit a job. With an `Idempotency-Key`, repeating the request is harmless."""
-        key = idempotency_key(request)
-        spec = spec_of(request)
-        tenant = self.submitting_tenant(body_tenant(spec))
-        made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
+        """Submit a job. With an `Idempotency-Key`, repeating the request is harmless.
+
+        A body of `application/yaml` is the same as JSON with only the field `yaml`.
+        """
+        key, read = idempotency_key(request), read_spec(spec_of(request))
+        spec = read.values
+        with read.located():
+            tenant = self.submitting_tenant(body_tenant(spec))
+            made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
         (shown,) = self.submitted([made.row], [spec], is_replay=made.is_replay)
         headers = {
             "Location": f"{request.path}/{made.row.uid}",
@@ -176,15 +182,17 @@ class JobBulk(SubmittingView):
 
 class JobDryRun(SchedulingView):
     address = "jobs/dry-run"
+    parser_classes = SPEC_PARSERS
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
     money: Money = NoMoney()
 
-    @described("job_dry_run", schemas.JobRequestBody, DryRun)
+    @described("job_dry_run", schemas.JobSubmission, DryRun)
     def post(self, request: Request) -> Response:
         """Return whether a specification could run. Nothing is stored and nothing is promised."""
-        spec = spec_of(request)
-        tenant = self.submitting_tenant(body_tenant(spec))
-        answer = dry_run_job(tenant=tenant, spec=spec, now=read_clock)
+        read = read_spec(spec_of(request))
+        with read.located():
+            tenant = self.submitting_tenant(body_tenant(read.values))
+            answer = dry_run_job(tenant=tenant, spec=read.values, now=read_clock)
         with tenant_scope(tenant.pk):
             currency = self.money.currency(answer.book)
         return Response(plain(replace(answer, currency=currency)))
@@ -319,22 +327,11 @@ class JobLogs(JobView):
 
     def show(self, uid: UUID) -> LogPage:
         job = self.job(uid)
-        lease = self._number("lease", least=1, most=2**31 - 1)
-        offset = self._number("offset", least=-(2**62), most=2**62) or 0
-        limit = self._number("limit", least=1, most=WINDOW_BYTES) or WINDOW_BYTES
+        lease = self.number("lease", least=1, most=2**31 - 1)
+        offset = self.number("offset", least=-(2**62), most=2**62) or 0
+        limit = self.number("limit", least=1, most=WINDOW_BYTES) or WINDOW_BYTES
         with tenant_scope(job.tenant_id):
             page = log_page(job, lease=lease, offset=offset, limit=limit)
         if page is None:
             raise not_there()
         return page
-
-    def _number(self, name: str, *, least: int, most: int) -> int | None:
-        raw = self.request.query_params.get(name, "")
-        if not raw:
-            return None
-        digits = raw.removeprefix("-")
-        if not digits.isascii() or not digits.isdecimal() or len(digits) > 19:
-            raise bad_field(name, "must be a whole number")
-        if not least <= int(raw) <= most:
-            raise bad_field(name, f"must be from {least} to {most}")
-        return int(raw)

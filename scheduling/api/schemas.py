@@ -66,6 +66,20 @@ LOG_QUERY = [
 
 
 JobRequestBody = request_serializer(JobRequest)
+JobSubmission = type(
+    "JobSubmission",
+    (JobRequestBody,),
+    {
+        "__doc__": JobRequest.__doc__,
+        "yaml": s.CharField(
+            required=False,
+            help_text=(
+                "The specification as YAML, as the submit page copies it; then no other field is"
+                " required. Fields next to it override its fields."
+            ),
+        ),
+    },
+)
 
 
 class Bulk(s.Serializer[object]):

@@ -131,6 +131,7 @@ PATHS = {
     "profile": "{profile}",
     "offer": "{offer}",
     "rest": "nothing/here",
+    "path": "results/output.txt",
 }
 
 TABLE: dict[str, Route] = {
@@ -202,6 +203,13 @@ TABLE: dict[str, Route] = {
     ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
+    # without jobs, a form
+    "compare/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
+    "compare.csv": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
+    "jobs/<uuid:uid>/files/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
+    "jobs/<uuid:uid>/files/<path:path>": get(TENANT_PAGE).showing("Log.text"),
+    "jobs/<uuid:uid>/metrics/": get(TENANT_PAGE).showing("Log.text"),
+    "jobs/<uuid:uid>/metrics.csv": get(TENANT_PAGE).showing("Log.text"),
     "jobs/<uuid:uid>/usage/": get(TENANT_PAGE).showing(),
     "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)).showing(
         "Tenant.slug", "Account.balance"
@@ -281,6 +289,7 @@ TABLE: dict[str, Route] = {
     "api/v1/chain/<slug:name>/verifications": post(API_VERIFY),
     # The answer names other tenants if the pool shows them, but never shows their texts and ids.
     "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
+    "api/v1/jobs/<uuid:uid>/files/<path:path>": get(API_JOB).showing("Log.text"),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/transfers": post(API_ASK, GIFT),
     # The operator's REST
@@ -361,11 +370,18 @@ FINANCE_GETS = {
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
     "jobs/<uuid:uid>/log/": 404,
+    "jobs/<uuid:uid>/files/": 404,
+    "jobs/<uuid:uid>/files/<path:path>": 404,
+    "jobs/<uuid:uid>/metrics/": 404,
+    "jobs/<uuid:uid>/metrics.csv": 404,
     "jobs/<uuid:uid>/usage/": 404,
     "api/v1/jobs/<uuid:uid>": 404,
     "api/v1/jobs/<uuid:uid>/why": 404,
     "api/v1/jobs/<uuid:uid>/deadline": 404,
     "api/v1/jobs/<uuid:uid>/logs": 404,
+    "api/v1/jobs/<uuid:uid>/files": 404,
+    "api/v1/jobs/<uuid:uid>/files/<path:path>": 404,
+    "api/v1/jobs/<uuid:uid>/metrics": 404,
     "api/v1/jobs/<uuid:uid>/usage": 404,
     "api/v1/jobs/<uuid:uid>/fairness": 404,
 }
@@ -385,6 +401,8 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/", get(TENANT_PAGE, "pool={pool}").showing("Job.name")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "from={job}").showing("Job.command")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
+    ("compare/", get(TENANT_PAGE, "job={job}").showing("Job.name", "Job.uid", "Log.text")),
+    ("compare.csv", get(TENANT_PAGE, "job={job}").showing("Job.name", "Job.uid", "Log.text")),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
     ("t/<slug:slug>/sharing/", get(TENANT_PAGE, "pool={pool}").showing("IdleOffer.uid")),
     # Transfers for GPUs lent to the other tenant, and for GPUs that both lent to a third tenant.

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from billing.metering import log_transfers, meter_pool, settle_pool
 from billing.models import Book, Transfer
+from scheduling.engine.executors.local_files import jobs_root
 from scheduling.models import Job, Pool
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.simulations import request_simulation
@@ -130,10 +131,14 @@ def words_of(made: Stage) -> dict[str, str]:
     """Return values for placeholders of URLs: the tenant's objects, and those of its pool."""
     lab = made.lab
     tenant = lab.tenants["canary-lab"]
+    job = Job.objects.filter(tenant=tenant).order_by("id")[0]
+    results = jobs_root() / str(job.pk) / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "output.txt").write_text("canary-output")
     return {
         "slug": "canary-lab",
         "pool": lab.pool.name,
-        "job": str(Job.objects.filter(tenant=tenant).order_by("id")[0].uid),
+        "job": str(job.uid),
         "token": str(ApiToken.objects.order_by("-id")[0].uid),
         "transfer": str(Transfer.objects.filter(tenant=tenant)[0].pk),
         "simulation": str(made.simulate()),

@@ -6,6 +6,8 @@ amounts are distinguished by their values.
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -339,6 +341,14 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         folder = logs / str(job.pk) / "leases" / "1"
         folder.mkdir(parents=True)
         (folder / "out.log").write_text(f"{word}-output\n")
+        curves = {"version": 1, "series": {f"{word}-output": [[1, 0.5]]}}
+        (folder.parents[1] / "metrics.json").write_text(json.dumps(curves))
+        results = folder.parents[1] / "results"
+        results.mkdir()
+        (results / "output.txt").write_text(f"{word}-output")
+        (results / f"{word}-output").write_text("")
+        for file in results.iterdir():
+            os.utime(file, (BEGIN.timestamp(), BEGIN.timestamp()))
     jobs.update(progress={f"{word}-metric": 0.5})
     waiting = Job.objects.filter(pool=side.pools[0].pool, tenant=side.tenant, state="pending")
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")

@@ -13,15 +13,13 @@ from typing import Any
 
 from evenshare_core.domain.deadlines import DeadlineClass
 from portal.common.forms import Field
+from scheduling.requests.job_yaml import ORDER
 from scheduling.requests.jobs import JobRequest
 from tenants.input.errors import FieldError
 from tenants.input.requests import Shape, request_fields
 
 MOST_CHARACTERS = 256 * 1024
-# The order for readers; the other fields follow in the order of the request.
-_AHEAD = ("name", "tenant", "pool", "gpus", "profile", "gpu_types", "max_price")
 _REQUEST = request_fields(JobRequest)
-ORDER = (*_AHEAD, *(name for name in _REQUEST if name not in _AHEAD))
 # The page's URL already names the tenant.
 TYPED = tuple(name for name in ORDER if name != "tenant")
 # Fields with an input; errors of other fields are shown next to the YAML.

@@ -19,6 +19,7 @@ from portal.common.submit_links import submit_links
 from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.answer import answer_context
 from portal.jobs.text.charges import charge_rows
+from portal.jobs.text.curves import axis_named, curves_context
 from portal.jobs.text.deadline import deadline_context
 from portal.jobs.text.estimates import declared_apart, estimate_text
 from portal.jobs.text.failure import failure_context
@@ -146,6 +147,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **deadline_context(job, clock),
         **answer_context(story, clock),
         **metric_context(job),
+        **curves_context(job, axis_named(request.GET.get("x", ""))),
         **usage_context(job, leases, clock),
         **_fairness_context(story, losses, clock),
     }

@@ -103,6 +103,7 @@ def _spec(
         "EVENSHARE_GRACE_S": f"{grace_s:g}",
         "EVENSHARE_PROGRESS": str(folder / "progress.json"),
         "EVENSHARE_ITERATIONS": str(folder / "iterations.json"),
+        "EVENSHARE_METRICS": str(folder / "metrics.json"),
         # Set only in profiling runs, so that programs can test whether the variable exists.
         **({"EVENSHARE_PROFILING": "1"} if job.profiling_s else {}),
         **_stop_facts(job, folder),

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from .api import ApiError, Client, part
-from .config import UsageError
+from evenshare.errors import ApiError, UsageError
+
+from .api import Transport, part
 from .deadlines import preview_line, standing_line
 from .job_facts import facts
-from .job_fields import COMMAND, JOB_FIELDS, JobField
+from .specification import specification
 from .terminal import Terminal, inert, inert_lines, named, short, when
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
@@ -32,8 +33,8 @@ LOG_BYTES = 65536
 PREFIX = re.compile(r"[0-9a-f-]{8,36}")
 
 
-def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    body = _specification(options)
+def submit(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
+    body = specification(options)
     if options.dry_run:
         return _dry_run(options, client, screen, body)
     # A key makes the request repeatable: if the response is lost, a retry makes no second job.
@@ -51,7 +52,7 @@ def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     return _wait(options, client, screen, job)
 
 
-def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def listing(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     limit = None if options.all else options.limit
     state = (options.state or "").strip().lower()
     state = STATE_SYNONYMS.get(state, state) or None
@@ -87,13 +88,13 @@ def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> in
     return 0
 
 
-def show(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     job = client.get(f"/jobs/{part(find(client, options.id))}")
     _print(options, screen, job)
     return 0
 
 
-def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def why(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     answer = client.get(f"/jobs/{part(find(client, options.id))}/why")
     if options.output == "json":
         screen.json(answer)
@@ -170,7 +171,7 @@ def _made_way(row: Mapping[str, Any]) -> str:
     )
 
 
-def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def cancel(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     job = client.post(f"/jobs/{part(find(client, options.id))}/cancel", repeatable=True)
     if options.output == "json":
         screen.json(job)
@@ -181,7 +182,7 @@ def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     return 0
 
 
-def logs(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def logs(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     identity = find(client, options.id)
     try:
         return _LogReader(options, client, screen, identity).run()
@@ -199,7 +200,7 @@ def phase(job: Mapping[str, Any]) -> object:
     return job.get("phase") or job["state"]
 
 
-def find(client: Client, text: str) -> str:
+def find(client: Transport, text: str) -> str:
     """Return the id of the job whose id starts with `text`.
 
     A full id is returned unchanged, and so is any text with `--explain`.
@@ -221,7 +222,7 @@ class _LogReader:
     """Prints a log window by window, lease after lease."""
 
     def __init__(
-        self, options: argparse.Namespace, client: Client, screen: Terminal, identity: str
+        self, options: argparse.Namespace, client: Transport, screen: Terminal, identity: str
     ) -> None:
         self._options, self._client, self._screen = options, client, screen
         self._path = f"/jobs/{part(identity)}"
@@ -289,30 +290,8 @@ class _LogReader:
         self._idle += 1
 
 
-def _specification(options: argparse.Namespace) -> dict[str, Any]:
-    body = {field.name: _value(options, field) for field in JOB_FIELDS if field.option}
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def _value(options: argparse.Namespace, field: JobField) -> Any:
-    """Return the command line's value of a field, or None if it is not given."""
-    if field.option == COMMAND:
-        return list(options.command)
-    value = getattr(options, field.name)
-    if field.shape == "pairs":
-        value = _pairs(value, field.option)
-    return None if value in ([], {}) else value
-
-
-def _pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
-    for pair in pairs:
-        if "=" not in pair or pair.startswith("="):
-            raise UsageError(f"{option} takes NAME=VALUE, not {pair!r}")
-    return dict(pair.split("=", 1) for pair in pairs)
-
-
 def _dry_run(
-    options: argparse.Namespace, client: Client, screen: Terminal, body: dict[str, Any]
+    options: argparse.Namespace, client: Transport, screen: Terminal, body: dict[str, Any]
 ) -> int:
     answer = client.post("/jobs/dry-run", body, repeatable=True)
     if options.output == "json":
@@ -334,13 +313,13 @@ def _dry_run(
     return 0 if answer["feasible"] else DID_NOT_SUCCEED
 
 
-def _wait(options: argparse.Namespace, client: Client, screen: Terminal, job: Any) -> int:
+def _wait(options: argparse.Namespace, client: Transport, screen: Terminal, job: Any) -> int:
     identity, seen, asked = str(job["id"]), None, 0
     try:
         while True:
             if phase(job) != seen:
                 seen, asked = phase(job), 0
-                screen.note(f"{when(job.get('started_at'))} {inert(seen)}".strip())
+                screen.step(f"{when(job.get('started_at'))} {inert(seen)}".strip())
             if seen in TERMINAL_STATES:
                 break
             client.pause(POLL_S[min(asked, len(POLL_S) - 1)])
