@@ -172,6 +172,11 @@ class Job(models.Model):
         blank=True,
         help_text="When its last hold ended, in pool time; null: it was never held.",
     )
+    place_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Its arrival for rounds, after an exchange within its tenant; null: its own.",
+    )
     version = models.PositiveIntegerField(default=1)
 
     class Meta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -106,3 +107,43 @@ class TestPriority:
     def test_of_ended_job_is_refused(self, stage: ApiStage) -> None:
         job = job_of(stage, state="succeeded")
         assert stage.post(f"jobs/{job.uid}/priority", {"priority": -1}).status_code == 409
+
+
+class TestSubmission:
+    def test_stores_priority_and_earliest_start(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(priority=-7, not_before="2h")).json()
+        job = Job.objects.get(uid=made["id"])
+        assert (made["priority"], made["reason_code"]) == (-7, "not_before")
+        assert job.not_before == job.eligible_at == job.submitted_at + timedelta(hours=2)
+        assert stage.get(f"jobs/{job.uid}/why").json()["words"].startswith("It may start at")
+        assert stage.post(f"jobs/{job.uid}/release").status_code == 409
+
+    def test_stores_held_job_until_release(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(held=True, not_before="30m")).json()
+        assert (made["holds"], made["reason_code"]) == (["tenant"], "held_by_tenant")
+        free = stage.post(f"jobs/{made['id']}/release").json()
+        assert (free["holds"], free["reason_code"]) == ([], "not_before")
+        assert free["eligible_at"] == free["not_before"]
+
+    def test_starts_at_once_if_its_time_is_over(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(not_before="2001-01-01T00:00:00Z")).json()
+        assert (made["not_before"], made["eligible_at"], made["holds"]) == ("", None, [])
+
+    @pytest.mark.parametrize(
+        ("field", "bad"),
+        [
+            ("priority", 1), ("priority", -101), ("priority", "high"),
+            ("not_before", "soon"), ("not_before", "3000d"), ("not_before", 5), ("held", "yes"),
+        ],
+    )  # fmt: skip # a table
+    def test_refuses_wrong_values(self, stage: ApiStage, field: str, bad: object) -> None:
+        refused = stage.post("jobs", stage.spec(**{field: bad}))
+        assert refused.status_code == 400
+        assert [error["field"] for error in refused.json()["errors"]] == [field]
+        assert not Job.objects.exists()
+
+    def test_manager_may_boost_at_submission(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(priority=100), as_="max")
+        assert made.json()["priority"] == 100
+        bulk = stage.post("jobs/bulk", {"jobs": [stage.spec(), stage.spec(priority=2)]})
+        assert [error["field"] for error in bulk.json()["errors"]] == ["jobs[1].priority"]
