@@ -1,6 +1,6 @@
 """Benchmark of a tenant's list of jobs with a million finished jobs: the list, search, each filter.
 
-Run `python -m benchmarks.job_lists [jobs]`. One tenant has nine of ten jobs. Requests are
+Run `python -m benchmarks.job_lists [jobs]`. Of ten jobs, nine are of one tenant. Requests are
 in-process over one connection, as the application's role under row security. For each list it
 prints the 95th percentile of the time and the CPU time of this process.
 """
@@ -52,7 +52,7 @@ FROM generate_series(1, %(jobs)s) n,
 
 
 def filled(jobs: int) -> Any:
-    """Return a stage with so many ended jobs, in two pools and ten tenants."""
+    """Return a stage with this number of ended jobs, in two pools and ten tenants."""
     from tenants.models import Quota, User
     from tests.factories import cluster
     from tests.functional.api_stage import ROLES, ApiStage
@@ -62,10 +62,8 @@ def filled(jobs: int) -> Any:
     stage.person("ada", "t00", ROLES.MANAGER)
     User.objects.bulk_create(User(username=f"user-{i}") for i in range(19))
     second = cluster({}, nodes=1)
-    Quota.objects.create(
-        tenant=lab.tenants["t00"], pool=second.pool, gpu_type=lab.gpu_type, gpus=1,
-        valid_from=lab.at,
-    )  # fmt: skip
+    share = {"tenant": lab.tenants["t00"], "gpu_type": lab.gpu_type, "gpus": 1}
+    Quota.objects.create(**share, pool=second.pool, valid_from=lab.at)
     with plugin.SERVICES.postgres.connect(plugin.SHARED) as superuser:
         superuser.execute("SET session_replication_role = replica")
         superuser.execute(FILL, {"jobs": jobs, "at": lab.at})

@@ -7,6 +7,7 @@ from portal.jobs.views import (
     compare,
     curves,
     files,
+    job_list,
     job_type,
     jobs,
     log,
@@ -17,7 +18,10 @@ from portal.jobs.views import (
 )
 
 urlpatterns: list[URLPattern] = [
-    path("t/<slug:slug>/jobs/", jobs.job_list, name="job-list"),
+    path("t/<slug:slug>/jobs/", job_list.job_list, name="job-list"),
+    path("t/<slug:slug>/jobs/act/", job_list.act, name="job-list-act"),
+    path("t/<slug:slug>/jobs/filters/", job_list.keep_filter, name="job-list-filters"),
+    path("t/<slug:slug>/jobs/columns/", job_list.keep_columns, name="job-list-columns"),
     path("t/<slug:slug>/jobs/new/", submit.job_new, name="job-new"),
     path("t/<slug:slug>/jobs/dry-run/", submit.dry_run, name="job-dry-run"),
     path("t/<slug:slug>/profiles/", profiles.profiles, name="profiles"),

@@ -23,10 +23,11 @@ from scheduling.api.render import Money, NoMoney, job_json, jobs_json
 from scheduling.api.specs import SPEC_PARSERS, read_spec
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
+from scheduling.requests.job_filters import ME, NEWEST, read_job_query
 from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
 from scheduling.selectors.deadlines.plans import PlanRow, read_plan
-from scheduling.selectors.jobs.list_filters import JobListFilter
+from scheduling.selectors.jobs.list_filters import list_filter
 from scheduling.selectors.jobs.lists import list_jobs, read_job_wait
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.jobs.preemptions import (
@@ -46,8 +47,10 @@ from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 from tenants.api.base import Who
 from tenants.api.problems import Problem, bad_field, fields_only, not_there
 from tenants.api.resources import PAGE, Listed, Page, described
+from tenants.input.errors import FieldErrors
 from tenants.permissions import Action
-from tenants.scopes import tenant_scope, tenants_scope
+from tenants.scopes import site_scope, tenant_scope, tenants_scope
+from tenants.selectors.people import person_id_named
 
 READ, WRITE = "jobs:read", "jobs:write"
 
@@ -70,14 +73,18 @@ class SubmittingView(SchedulingView):
 
 
 class JobList(Listed, SubmittingView):
-    """List jobs, newest first."""
+    """List jobs, by default newest first."""
 
     address = "jobs"
     operation = "job_list"
     who = Who.ANYBODY_SIGNED_IN
     row = schemas.JobRow
     about = "A page of jobs."
-    parameters = (schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT, *PAGE)
+    parameters = (
+        *(schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT),
+        *schemas.FILTERS,
+        *PAGE,
+    )
     shows = (
         *("Job.name", "Job.uid", "Job.comment", "Job.tags", "Job.progress"),
         "Profile.name",
@@ -110,18 +117,30 @@ class JobList(Listed, SubmittingView):
         state, phase = _phase_asked(self.request, "state"), _phase_asked(self.request, "phase")
         # A starting job has the state `running`; `starting` exists only as a phase.
         phases_asked = [one for one in (phase, state if state == STARTING else "") if one]
-        tenants, before, limit = self.asked_tenants(), self.before("jobs"), self.limit
-        listing = JobListFilter(
-            tenants=tenants,
+        errors = FieldErrors()
+        query = read_job_query(self.request.query_params, errors)
+        errors.raise_any()
+        tenants, limit = self.asked_tenants(), self.limit
+        listing = list_filter(
+            query,
+            tenants,
             states=[state] if state and state != STARTING else (),
             phases=phases_asked,
             pool=self.param("pool"),
-            before=before,
+            before=self.before("jobs" if query.sort == NEWEST else f"jobs-{query.sort}"),
+            submitter=self._submitter(query.submitter),
         )
         with tenants_scope(listing.tenants):
             jobs, more = list_jobs(listing, limit=limit)
             rows = jobs_json(jobs, self.money, root_of(self.request))
         return Page(rows, [jobs[-1].pk] if more else None)
+
+    def _submitter(self, name: str) -> int | None:
+        """Return the id of the person with this login name; 0 if no person has it."""
+        if not name or name == ME:
+            return self.person.pk if name else None
+        with site_scope():
+            return person_id_named(name)
 
 
 def _phase_asked(request: Request, name: str) -> str:

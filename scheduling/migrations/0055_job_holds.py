@@ -1,4 +1,4 @@
-"""Add the rules of holds: only waiting jobs are held, and no job arrives before its own time."""
+"""Add the rules of holds, and the place that a job gets from another job of its tenant."""
 
 from django.db import migrations, models
 from django.db.models import F, Q
@@ -8,6 +8,15 @@ class Migration(migrations.Migration):
     dependencies = (("scheduling", "0054_sweeps"),)
 
     operations = (
+        migrations.AddField(
+            "job",
+            "place_at",
+            models.DateTimeField(
+                null=True,
+                blank=True,
+                help_text="Its arrival for rounds, after an exchange within its tenant; null: its own.",
+            ),
+        ),
         migrations.AddConstraint(
             "job",
             models.CheckConstraint(

@@ -1,6 +1,7 @@
 """Jobs, and the data that only the virtual executor and the trace feeder read."""
 
 import uuid
+from datetime import datetime
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -8,6 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from evenshare_core.domain.backoff import is_given_up
+from evenshare_core.domain.reasons import Reason
 from evenshare_core.units import ONE_MILLI
 from scheduling.models.cluster import Pool
 from scheduling.models.profiles import Profile
@@ -184,6 +186,11 @@ class Job(models.Model):
     parameters = models.JSONField(
         null=True, blank=True, help_text="Of a sweep's job: its parameters, and an array's index."
     )
+    place_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Its arrival for rounds, after an exchange within its tenant; null: its own.",
+    )
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
@@ -295,6 +302,17 @@ class Job(models.Model):
     def is_given_up(self) -> bool:
         """Whether the job failed because its process was lost too often in a row."""
         return self.state == self.State.FAILED and is_given_up(self.losses)
+
+    @property
+    def arrived_at(self) -> datetime:
+        """When it arrived in the queue: at its submission, or when its last hold ended."""
+        return self.eligible_at or self.submitted_at
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the job waits and may not start yet."""
+        waits = self.state == self.State.PENDING
+        return waits and (bool(self.holds) or self.reason_code == Reason.NOT_BEFORE)
 
     @property
     def is_active(self) -> bool:

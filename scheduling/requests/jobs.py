@@ -16,6 +16,7 @@ from scheduling.requests.job_deadline import (
     read_stop_field,
 )
 from scheduling.requests.job_needs import NEEDS_MAX, read_needs
+from scheduling.requests.job_queue import PRIORITY_MAX, read_held, read_not_before
 from scheduling.requests.job_tags import TAG_MAX, TAGS_MAX, read_tags_field
 from scheduling.requests.job_utility import read_utility_field
 from scheduling.requests.process import (
@@ -272,6 +273,40 @@ class JobRequest(Request, frozen=True, kw_only=True):
             is_shown=True,
         ),
     ] = ()
+    priority: Annotated[
+        int,
+        Meta(
+            ge=-PRIORITY_MAX,
+            le=PRIORITY_MAX,
+            description="Its priority among your tenant's jobs, higher first; above 0 only for"
+            " managers.",
+        ),
+        Input(
+            label="Priority",
+            hint="Orders only your tenant's own jobs. Higher first; above 0 only for managers.",
+            is_shown=True,
+        ),
+    ] = 0
+    not_before: Annotated[
+        str,
+        Meta(
+            max_length=TEXT_MAX,
+            description="When it may start at the earliest: a duration such as 2h30m, or a time"
+            " (pool time).",
+        ),
+        Input(
+            label="Not before",
+            hint="Pool time: a duration from now such as 2h30m, or a time such as"
+            " 2026-12-01T00:00:00Z.",
+            read=read_not_before,
+            is_shown=True,
+        ),
+    ] = ""
+    held: Annotated[
+        bool,
+        Meta(description="true: it waits until it is released."),
+        Input(option="", read=read_held),
+    ] = False
     comment: Annotated[
         str,
         Meta(max_length=200, description="Optional note, one line."),

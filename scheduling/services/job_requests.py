@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from scheduling.engine.executors.base import executor_traits
 from scheduling.requests.job_deadline import check_deadline
+from scheduling.requests.job_queue import check_not_before
 from scheduling.requests.jobs import DURATION_S, JobRequest
 from scheduling.requests.process import COMMAND_HINT
 from scheduling.selectors.pools.offers import PoolOffer
@@ -53,11 +54,12 @@ def read_completed(request: type[R], raw: object, offer: PoolOffer | None) -> R:
 
 
 def deadline_errors(request: JobRequest, at: datetime) -> FieldErrors:
-    """Return the errors of a request's deadline at pool time `at`."""
+    """Return the errors of a request's deadline and earliest start, at pool time `at`."""
     errors = FieldErrors()
     if request.deadline:
         steps = request.deadline_steps
         check_deadline(request.deadline, request.job_class, steps, at, errors)
+    check_not_before(request.not_before, at, errors)
     return errors
 
 

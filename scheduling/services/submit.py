@@ -12,7 +12,7 @@ from django.db.models import JSONField
 
 from evenshare_core.deadlines.declared import step_texts
 from evenshare_core.domain.estimates import EstimateSource
-from evenshare_core.domain.held_jobs import first_hold
+from evenshare_core.domain.held_jobs import HoldCode, first_hold
 from evenshare_core.policies.shared.held_jobs import REASONS
 from evenshare_core.units import SECOND_US
 from scheduling.engine.bulk import document, insert_rows
@@ -20,12 +20,14 @@ from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, Profile
 from scheduling.requests.job_deadline import deadline_at, parsed_steps, parsed_stop
+from scheduling.requests.job_queue import earliest_start
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.jobs.requests import stored_fields
 from scheduling.selectors.pools.offers import PoolOffer, pool_offer
 from scheduling.services.budget_refusals import blocking_books, budget_error
 from scheduling.services.dependencies import Needs, find_needs, insert_dependencies, waits
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
+from scheduling.services.priorities import check_priorities
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import ERRORS_MAX, FieldErrors, InvalidInputError, invalid
@@ -163,7 +165,7 @@ class Admitted:
 def hold_new(job: Job, code: Job.Hold) -> None:
     """Hold a job that is not stored yet."""
     job.holds = [*job.holds, code.value]
-    job.reason_code = REASONS[first_hold(job.holds)].value
+    job.reason_code, job.eligible_at = REASONS[first_hold(job.holds)].value, None
 
 
 def admit(by: Submitter, read: Sequence[Accepted], *, jobs_each: int = 1) -> Admitted:
@@ -175,6 +177,7 @@ def admit(by: Submitter, read: Sequence[Accepted], *, jobs_each: int = 1) -> Adm
         InvalidInputError, PendingLimitError: as for `submit_job`.
     """
     _check_budgets(by, read)
+    check_priorities(by.tenant, by.user, {one.place: one.request.priority for one in read})
     _make_room(by.tenant, len(read) * jobs_each)
     profiles = _profiles(by.tenant, read)
     readings = {pool_id: by.now(pool_id) for pool_id in {one.offer.id for one in read}}
@@ -289,6 +292,7 @@ def _job(
             "utility": request.utility or None,
             "profile": profiles.get((pool_id, request.profile)),
             **_deadline_columns(request, now),
+            **_queue_columns(request, now),
         }
     )
 
@@ -302,6 +306,18 @@ def _deadline_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
         "stop_metric": stop.metric,
         "stop_rule": stop.rule,
         "stop_value": stop.value,
+    }
+
+
+def _queue_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
+    starts_at = earliest_start(request.not_before, now.pool_at)
+    holds = [Job.Hold.TENANT.value] if request.held else []
+    why = REASONS[first_hold(holds) if holds else HoldCode.NOT_BEFORE].value
+    return {
+        "not_before": starts_at,
+        "holds": holds,
+        "eligible_at": None if holds else starts_at,
+        "reason_code": why if holds or starts_at else "",
     }
 
 

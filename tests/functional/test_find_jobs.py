@@ -134,7 +134,7 @@ class TestLists:
 
 
 class TestFinder:
-    """The function reads as the owner of the table, so the scope alone limits it."""
+    """The function reads as the owner of the table, so only the scope limits it."""
 
     def test_finds_no_other_tenant(self, lab: Cluster) -> None:
         own, other = lab.tenants["aa"].pk, lab.tenants["bb"].pk

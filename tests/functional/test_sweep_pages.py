@@ -69,6 +69,10 @@ class TestList:
         shown = page(place, "/t/north/jobs/")
         assert f'<details id="sweep-{sweep.uid}">' in shown
         assert "1 of 4 jobs ended" in shown
+        # A job that waits for its turn is only in the sweep's row.
+        listed = [job for job in sweep.jobs.order_by("pk") if f'id="job-{job.uid}"' in shown]
+        assert [job.sweep_index for job in listed] == [0, 1]
+        assert page(place, "/t/north/jobs/?state=pending").count('id="job-') == 3
         assert 'id="sweeps"' not in page(place, "/t/north/jobs/?state=failed")
         sweep.jobs.update(state="succeeded", ended_at=place.cluster.at, holds=[])
         assert 'id="sweeps"' not in page(place, "/t/north/jobs/")

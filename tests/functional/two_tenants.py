@@ -52,7 +52,7 @@ from scheduling.services.simulations import request_simulation
 from scheduling.services.submit import submit_job
 from scheduling.services.sweeps import submit_sweep
 from tenants.audit import Actor
-from tenants.models import ApiToken, Membership, Tenant, User
+from tenants.models import ApiToken, Membership, SavedFilter, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
 from tests.functional.trades import write_event, write_trade
@@ -175,6 +175,9 @@ def _side(word: str, name: str, initials: str, pools: list[Cluster]) -> Side:
     side.manager = _person(word, "boss", tenant, Membership.Role.MANAGER)
     _person(word, "viewer", tenant, Membership.Role.VIEWER)
     side.secret, side.session = _entry(side.manager, f"{word}-token")
+    SavedFilter.objects.create(
+        user=side.manager, tenant=tenant, name=f"{word}-filter", query=f"q={word}-part"
+    )
     for lab in pools:
         lab.tenants[tenant.slug] = tenant
         kinds = [lab.gpu_type.name] + (["k80"] if lab.pool.policy == "oef" else [])

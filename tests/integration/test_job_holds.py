@@ -178,3 +178,36 @@ class TestEarliestStart:
                 anchor_wall=wall, anchor_pool=seconds(at_s), seen_wall=wall
             )
             assert [due.pool_id for due in due_rounds()] == wanted
+
+
+class TestPriorities:
+    def story(self, boost: int) -> tuple[Cluster, dict[str, Job]]:
+        """Jobs of two tenants wait for one place; `boost` is the priority of the last job of a."""
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=4, policy="fifo", lease_s=10)
+        jobs = {"busy": lab.submit("b", 4, 15)}
+        for after_s, name in enumerate(("a first", "b first", "a second", "b second", "a last")):
+            priority = boost if name == "a last" else 0
+            lab.at = seconds(after_s + 1)
+            jobs[name] = lab.submit(name[0], 4, 5, priority=priority)
+        lab.at = BEGIN
+        lab.rounds(9, every_s=10)
+        return lab, {name: Job.objects.get(pk=job.pk) for name, job in jobs.items()}
+
+    def test_order_own_jobs_and_leave_other_tenants_alone(self) -> None:
+        _, plain = self.story(0)
+        _, boosted = self.story(50)
+        starts = {name: job.first_started_at for name, job in plain.items()}
+        places = ("a first", "a second", "a last")
+        assert [boosted[name].first_started_at for name in ("b first", "b second")] == [
+            starts["b first"],
+            starts["b second"],
+        ]
+        assert [boosted[name].first_started_at for name in ("a last", "a first", "a second")] == [
+            starts[name] for name in places
+        ]
+
+    def test_rounds_replay_and_follow_each_other(self) -> None:
+        lab, jobs = self.story(50)
+        assert jobs["a last"].place_at == jobs["a first"].submitted_at
+        assert jobs["a second"].place_at == jobs["a last"].submitted_at
+        check_all(lab)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from scheduling.models import Pool
-from scheduling.selectors.jobs.list_filters import ENDED, TEXT_MAX, JobListFilter
+from scheduling.selectors.jobs.list_filters import ENDED, JobListFilter
 from tenants.sql import fetch_rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ def find_ended(wanted: JobListFilter, *, limit: int) -> list[int]:
             tenants,
             [*keys, f"s:{state}"] if state else keys,
             day_keys(wanted.since, wanted.until),
-            wanted.text[:TEXT_MAX] or None,
+            wanted.text or None,
             wanted.since,
             wanted.until,
             wanted.before,

@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from scheduling.models import Job
+from scheduling.requests.job_filters import OLDEST, JobQuery
 
-TEXT_MAX = 80
 ENDED = (Job.State.SUCCEEDED, Job.State.FAILED, Job.State.CANCELLED)
 
 
@@ -18,7 +19,8 @@ class JobListFilter:
     part of a job's name. `phases` are those of `scheduling.selectors.jobs.phases`; `states` are
     those in the database. `submitter`: a person's id. `since` and `until` bound the submission, in
     pool time; `until` is exclusive. A job must have all `tags`. `before`: the last id of the
-    previous page, in either order.
+    previous page, in either order. `folds_sweeps`: leave out jobs that wait for their turn in a
+    sweep.
     """
 
     tenants: Collection[int] | None
@@ -33,6 +35,7 @@ class JobListFilter:
     exit_code: int | None = None
     tags: Collection[str] = ()
     oldest_first: bool = False
+    folds_sweeps: bool = False
 
     @property
     def order(self) -> str:
@@ -59,3 +62,17 @@ class JobListFilter:
         is_of_many = self.tenants is None or len(self.tenants) > 1
         has_states = bool(self.states or self.phases)
         return bool(self.ended_states) and (has_more or (is_of_many and has_states))
+
+
+def list_filter(query: JobQuery, tenants: Collection[int] | None, **more: Any) -> JobListFilter:
+    """Return the filter of a query for these tenants; `more` are further fields."""
+    return JobListFilter(
+        tenants=tenants,
+        text=query.text,
+        since=query.since,
+        until=query.until,
+        exit_code=query.exit_code,
+        tags=query.tags,
+        oldest_first=query.sort == OLDEST,
+        **more,
+    )

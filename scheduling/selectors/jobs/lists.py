@@ -9,9 +9,12 @@ from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.policies.shared.held_jobs import HELD
 from scheduling.models import Job, Lease, Pool, Round
 from scheduling.selectors.jobs.ended_jobs import find_ended
-from scheduling.selectors.jobs.list_filters import TEXT_MAX, JobListFilter
+from scheduling.selectors.jobs.list_filters import JobListFilter
 from scheduling.selectors.jobs.phases import STARTING, is_starting
 from scheduling.selectors.jobs.round_reasons import read_reason
 from scheduling.selectors.tenants.dashboard import node_names, term_length
@@ -55,11 +58,11 @@ def _first_ids(wanted: JobListFilter, more: Q, limit: int) -> list[int]:
         rows = _wanted(wanted).filter(more).order_by(wanted.order).values_list("id", flat=True)
         return list(rows[:limit])
     # An index has the order of one tenant's jobs, not of several tenants together.
+    own = (_wanted(replace(wanted, tenants=[one])) for one in wanted.tenants or ())
     first, *others = (
-        _wanted(replace(wanted, tenants=[one])).filter(more).order_by(wanted.order)
-        .values_list("id", flat=True)[:limit]
-        for one in wanted.tenants or ()
-    )  # fmt: skip
+        jobs.filter(more).order_by(wanted.order).values_list("id", flat=True)[:limit]
+        for jobs in own
+    )
     return list(first.union(*others, all=True).order_by(wanted.order)[:limit])
 
 
@@ -68,7 +71,7 @@ def _is_joined(wanted: JobListFilter) -> bool:
 
 
 def _of_list(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    return jobs.select_related("tenant", "pool", "profile")
+    return jobs.select_related("tenant", "pool", "profile", "submitted_by")
 
 
 class QueuedRow(NamedTuple):
@@ -100,7 +103,7 @@ def pools_of(wanted: JobListFilter) -> list[tuple[int, str]]:
 
 def among_jobs(wanted: JobListFilter, pool_id: int) -> QuerySet[Job]:
     """Return the jobs of a pool that match a filter, with their job types."""
-    return _wanted(wanted).filter(pool=pool_id).select_related("pool", "profile")
+    return _wanted(wanted).filter(pool=pool_id).select_related("pool", "profile", "submitted_by")
 
 
 def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
@@ -114,9 +117,11 @@ def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
     if wanted.pool:
         jobs = jobs.filter(pool__name=wanted.pool)
     if wanted.text:
-        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
+        jobs = jobs.filter(name__icontains=wanted.text)
     if wanted.tags:
         jobs = jobs.filter(tags__contains=list(wanted.tags))
+    if wanted.folds_sweeps:
+        jobs = jobs.exclude(holds__contains=[Job.Hold.SWEEP.value])
     bounds = {
         "submitted_by": wanted.submitter,
         "exit_code": wanted.exit_code,
@@ -193,16 +198,25 @@ class JobWait:
 def read_job_wait(job: Job) -> JobWait:
     """Return why a waiting job waits, by the pool's last round. Two queries.
 
-    If that round's bytes are gone, the reason comes from the job's row. The code is empty if no
-    round has considered the job.
+    The reason of a held job, and of a job whose round's bytes are gone, comes from its row. The
+    code is empty if no round has considered the job.
     """
+    if job.is_held:
+        return JobWait(job.reason_code, numbers=held_numbers(job))
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     if last is None:
         return JobWait("")
     wait = read_reason(last, job.pk)
-    if wait is not None:
+    # The last round may have been before its release.
+    if wait is not None and wait.reason not in HELD:
         return JobWait(wait.reason.value, last.number, last.at, wait.numbers)
     return JobWait(job.reason_code, job.reason_round or last.number, last.at)
+
+
+def held_numbers(job: Job) -> dict[str, Any]:
+    """Return the numbers of a held job's reason: its earliest start, if its tenant named one."""
+    is_timed = job.reason_code == Reason.NOT_BEFORE and job.not_before is not None
+    return {"until_us": to_us(job.not_before)} if is_timed and job.not_before else {}
 
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:

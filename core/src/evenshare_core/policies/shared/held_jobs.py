@@ -21,6 +21,8 @@ REASONS: Mapping[HoldCode, Reason] = MappingProxyType(
     }
 )
 
+HELD = frozenset(REASONS.values())
+
 
 def held_skips(snapshot: Snapshot) -> tuple[Skip, ...]:
     """Return a skip for the held jobs of each tenant, code and earliest start, by the first job."""
