@@ -36,6 +36,7 @@ from scheduling.selectors.jobs.preemptions import (
     preemptions_for,
 )
 from scheduling.selectors.jobs.reasons import Numbers, given_up_text
+from scheduling.selectors.jobs.sweeps import NeedRow, needs_of_job
 from scheduling.selectors.jobs.too_large import why_now
 from scheduling.selectors.speeds.measurements import SpeedCompared, overclaims_of
 from scheduling.selectors.visibility import read_visibility
@@ -258,6 +259,7 @@ class JobReason(Answer, frozen=True, kw_only=True):
         tuple[PreemptionRow, ...],
         about("Leases that were preempted for this job, oldest first."),
     ]
+    needs: Annotated[tuple[NeedRow, ...], about("Jobs that it waits for, unmet first; at most 20.")]
 
 
 class JobWhy(JobView):
@@ -273,6 +275,7 @@ class JobWhy(JobView):
             visibility = read_visibility(job.pool_id, self.access)
             last = last_preemption(job, visibility)
             made_way = preemptions_for(job, visibility)
+            needs = needs_of_job(job)
             plan = read_plan(job)
             overclaims = overclaims_of(job.profile)
             deadlines = read_standings([job], pool_times([job]))
@@ -285,6 +288,7 @@ class JobWhy(JobView):
             plan=plan,
             preempted=last,
             made_way=tuple(made_way),
+            needs=tuple(needs),
         )
         if job.state != Job.State.PENDING:
             return _settled(job, row)
@@ -308,6 +312,10 @@ def _settled(job: Job, row: JobReason) -> JobReason:
         Job.State.FAILED: "It has failed.",
         Job.State.CANCELLED: "It was cancelled.",
     }
+    broken = next((need for need in row.needs if need.is_broken), None)
+    if broken is not None:
+        what = "failed" if broken.state == Job.State.FAILED else "was cancelled"
+        texts[Job.State.CANCELLED] = f"It was cancelled, because {broken.name} {what}."
     if job.is_given_up:
         texts[Job.State.FAILED] = given_up_text(job.losses)
     return replace(

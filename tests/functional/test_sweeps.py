@@ -110,6 +110,24 @@ class TestResubmission:
         assert (again.json()["jobs"], again.json()["origin"]) == (1, made["id"])
 
 
+class TestDependency:
+    def test_is_the_reason_of_waiting_and_of_cancelled_job(self, stage: ApiStage) -> None:
+        first = stage.post("jobs", stage.spec(name="first")).json()["id"]
+        waits = stage.post("jobs", stage.spec(after_ok=[first])).json()["id"]
+        (need,) = stage.get(f"jobs/{waits}/why").json()["needs"]
+        assert (need["id"], need["condition"], need["is_met"]) == (first, "after_ok", False)
+        stage.post(f"jobs/{first}/cancel")
+        why = stage.get(f"jobs/{waits}/why").json()
+        assert why["words"] == "It was cancelled, because first was cancelled."
+        assert why["needs"][0]["is_broken"] is True
+
+    def test_on_other_tenants_job_is_refused_as_unknown(self, stage: ApiStage) -> None:
+        strange = str(stage.job("bb").uid)
+        refused = stage.post("jobs", stage.spec(after_any=[strange]))
+        (error,) = refused.json()["errors"]
+        assert (refused.status_code, error["field"]) == (400, "after_any[0]")
+
+
 class TestOtherTenant:
     def test_finds_no_sweep(self, stage: ApiStage) -> None:
         made = submit(stage, array="0-1")
