@@ -28,6 +28,7 @@ POINTS = {
     "observe.before_commit": True,
     "cancel.before_commit": True,
     "cancel.after_mark": False,
+    "turns.before_commit": True,
     "seal.before_append": True,
     "seal.before_commit": True,
     "archive.after_write": True,

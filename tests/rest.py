@@ -289,6 +289,7 @@ TESTS = {
         "TestSkippedRounds::test_change_nothing_under_churn_and_limits",
     ),
     "simulation/test_surcharges.py": ("TestKeptRounds",),
+    "simulation/test_sweep_turns.py": ("TestSweeps::test_keep_their_limits_in_more_histories",),
     "unit/client/test_gang.py": (
         "TestCheckpointSet::test_is_readable_as_whole_by_other_number_of_ranks[1-2",
         "TestCheckpointSet::test_is_readable_as_whole_by_other_number_of_ranks[2-",

@@ -10,6 +10,7 @@ from scheduling.api import (
     bundles,
     chain,
     fairness,
+    job_actions,
     job_files,
     job_metrics,
     jobs,
@@ -18,9 +19,11 @@ from scheduling.api import (
     overdue,
     pools,
     profiles,
+    queue,
     quotas,
     rounds,
     sharing,
+    sweeps,
     usage,
     verifications,
 )
@@ -33,8 +36,9 @@ register_converter(api.Anything, "anything")
 # Modules of views, which declare their URLs.
 VIEWS = addressed(
     [
-        *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
-        *(job_files, job_metrics, rounds, sharing, usage, verifications),
+        *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, queue),
+        *(job_actions, job_files, job_metrics, quotas, rounds, sharing),
+        *(sweeps, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),
     ]

@@ -23,9 +23,12 @@ from scheduling.api.render import Money, NoMoney, job_json, jobs_json
 from scheduling.api.specs import SPEC_PARSERS, read_spec
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
+from scheduling.requests.job_filters import ME, NEWEST, read_job_query
+from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
 from scheduling.selectors.deadlines.plans import PlanRow, read_plan
-from scheduling.selectors.jobs.lists import JobListFilter, list_jobs, read_job_wait
+from scheduling.selectors.jobs.list_filters import list_filter
+from scheduling.selectors.jobs.lists import list_jobs, read_job_wait
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.jobs.preemptions import (
     PreemptionRow,
@@ -33,6 +36,7 @@ from scheduling.selectors.jobs.preemptions import (
     preemptions_for,
 )
 from scheduling.selectors.jobs.reasons import Numbers, given_up_text
+from scheduling.selectors.jobs.sweeps import NeedRow, needs_of_job
 from scheduling.selectors.jobs.too_large import why_now
 from scheduling.selectors.speeds.measurements import SpeedCompared, overclaims_of
 from scheduling.selectors.visibility import read_visibility
@@ -42,10 +46,12 @@ from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
 from scheduling.services.submit import BULK_MAX, submit_job, submit_jobs
 from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 from tenants.api.base import Who
-from tenants.api.problems import bad_field, fields_only, not_there
+from tenants.api.problems import Problem, bad_field, fields_only, not_there
 from tenants.api.resources import PAGE, Listed, Page, described
+from tenants.input.errors import FieldErrors
 from tenants.permissions import Action
-from tenants.scopes import tenant_scope, tenants_scope
+from tenants.scopes import site_scope, tenant_scope, tenants_scope
+from tenants.selectors.people import person_id_named
 
 READ, WRITE = "jobs:read", "jobs:write"
 
@@ -68,16 +74,21 @@ class SubmittingView(SchedulingView):
 
 
 class JobList(Listed, SubmittingView):
-    """List jobs, newest first."""
+    """List jobs, by default newest first."""
 
     address = "jobs"
     operation = "job_list"
     who = Who.ANYBODY_SIGNED_IN
     row = schemas.JobRow
     about = "A page of jobs."
-    parameters = (schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT, *PAGE)
+    parameters = (
+        *(schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT),
+        *schemas.FILTERS,
+        *PAGE,
+    )
     shows = (
-        *("Job.name", "Job.uid", "Job.comment", "Job.progress", "Profile.name"),
+        *("Job.name", "Job.uid", "Job.comment", "Job.tags", "Job.progress"),
+        "Profile.name",
         "UsageLine.amount",
     )
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
@@ -92,6 +103,8 @@ class JobList(Listed, SubmittingView):
         key, read = idempotency_key(request), read_spec(spec_of(request))
         spec = read.values
         with read.located():
+            if is_sweep(spec):
+                raise Problem("is_sweep")
             tenant = self.submitting_tenant(body_tenant(spec))
             made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
         (shown,) = self.submitted([made.row], [spec], is_replay=made.is_replay)
@@ -105,18 +118,30 @@ class JobList(Listed, SubmittingView):
         state, phase = _phase_asked(self.request, "state"), _phase_asked(self.request, "phase")
         # A starting job has the state `running`; `starting` exists only as a phase.
         phases_asked = [one for one in (phase, state if state == STARTING else "") if one]
-        tenants, before, limit = self.asked_tenants(), self.before("jobs"), self.limit
-        listing = JobListFilter(
-            tenants=tenants,
+        errors = FieldErrors()
+        query = read_job_query(self.request.query_params, errors)
+        errors.raise_any()
+        tenants, limit = self.asked_tenants(), self.limit
+        listing = list_filter(
+            query,
+            tenants,
             states=[state] if state and state != STARTING else (),
             phases=phases_asked,
             pool=self.param("pool"),
-            before=before,
+            before=self.before("jobs" if query.sort == NEWEST else f"jobs-{query.sort}"),
+            submitter=self._submitter(query.submitter),
         )
         with tenants_scope(listing.tenants):
             jobs, more = list_jobs(listing, limit=limit)
             rows = jobs_json(jobs, self.money, root_of(self.request))
         return Page(rows, [jobs[-1].pk] if more else None)
+
+    def _submitter(self, name: str) -> int | None:
+        """Return the id of the person with this login name; 0 if no person has it."""
+        if not name or name == ME:
+            return self.person.pk if name else None
+        with site_scope():
+            return person_id_named(name)
 
 
 def _phase_asked(request: Request, name: str) -> str:
@@ -183,7 +208,7 @@ class JobShow(JobView):
     address = "jobs/<uuid:uid>"
     operation = "job_show"
     answer = schemas.JobRow
-    shows = ("Job.name", "Job.comment", "Job.progress", "Profile.name")
+    shows = ("Job.name", "Job.comment", "Job.tags", "Job.progress", "Profile.name")
     money: Money = NoMoney()
 
     def show(self, uid: UUID) -> dict[str, Any]:
@@ -234,6 +259,7 @@ class JobReason(Answer, frozen=True, kw_only=True):
         tuple[PreemptionRow, ...],
         about("Leases that were preempted for this job, oldest first."),
     ]
+    needs: Annotated[tuple[NeedRow, ...], about("Jobs that it waits for, unmet first; at most 20.")]
 
 
 class JobWhy(JobView):
@@ -249,6 +275,7 @@ class JobWhy(JobView):
             visibility = read_visibility(job.pool_id, self.access)
             last = last_preemption(job, visibility)
             made_way = preemptions_for(job, visibility)
+            needs = needs_of_job(job)
             plan = read_plan(job)
             overclaims = overclaims_of(job.profile)
             deadlines = read_standings([job], pool_times([job]))
@@ -261,6 +288,7 @@ class JobWhy(JobView):
             plan=plan,
             preempted=last,
             made_way=tuple(made_way),
+            needs=tuple(needs),
         )
         if job.state != Job.State.PENDING:
             return _settled(job, row)
@@ -284,6 +312,10 @@ def _settled(job: Job, row: JobReason) -> JobReason:
         Job.State.FAILED: "It has failed.",
         Job.State.CANCELLED: "It was cancelled.",
     }
+    broken = next((need for need in row.needs if need.is_broken), None)
+    if broken is not None:
+        what = "failed" if broken.state == Job.State.FAILED else "was cancelled"
+        texts[Job.State.CANCELLED] = f"It was cancelled, because {broken.name} {what}."
     if job.is_given_up:
         texts[Job.State.FAILED] = given_up_text(job.losses)
     return replace(

@@ -22,6 +22,7 @@ from scheduling.models.profiles import (
 )
 from scheduling.models.rounds import Round, RoundBlob, RoundScrub, RoundState
 from scheduling.models.simulations import Simulation
+from scheduling.models.sweeps import JobDependency, Sweep
 from scheduling.models.verifications import Verification
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "IterationReading",
     "Job",
     "JobAnswer",
+    "JobDependency",
     "JobPlan",
     "Lease",
     "LeaseEvent",
@@ -63,6 +65,7 @@ __all__ = [
     "StartEstimate",
     "StartForecast",
     "StopForecast",
+    "Sweep",
     "TraceFeed",
     "Verification",
     "VirtualSpeeds",

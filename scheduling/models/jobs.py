@@ -1,13 +1,15 @@
 """Jobs, and the data that only the virtual executor and the trace feeder read."""
 
 import uuid
+from datetime import datetime
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from evenshare_core.domain.backoff import is_given_up
+from evenshare_core.domain.reasons import Reason
 from evenshare_core.units import ONE_MILLI
 from scheduling.models.cluster import Pool
 from scheduling.models.profiles import Profile
@@ -170,6 +172,25 @@ class Job(models.Model):
         blank=True,
         help_text="When its last hold ended, in pool time; null: it was never held.",
     )
+    sweep = models.ForeignKey(
+        "Sweep",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="jobs",
+        db_index=False,  # `job_once_in_sweep` has it
+    )
+    sweep_index = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Its place among the jobs of its sweep, from 0."
+    )
+    parameters = models.JSONField(
+        null=True, blank=True, help_text="Of a sweep's job: its parameters, and an array's index."
+    )
+    place_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Its arrival for rounds, after an exchange within its tenant; null: its own.",
+    )
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
@@ -177,6 +198,16 @@ class Job(models.Model):
             models.CheckConstraint(condition=Q(gpus__gte=1), name="job_gpus_at_least_1"),
             models.CheckConstraint(
                 condition=Q(priority__gte=-100, priority__lte=100), name="job_priority_bounded"
+            ),
+            models.CheckConstraint(
+                condition=Q(holds=[]) | Q(state__in=("pending", "cancelled")),
+                name="job_held_only_while_waiting",
+            ),
+            models.CheckConstraint(
+                condition=Q(not_before__isnull=True)
+                | ~Q(holds=[])
+                | Q(eligible_at__isnull=False, eligible_at__gte=F("not_before")),
+                name="job_arrives_not_before_its_time",
             ),
             models.CheckConstraint(condition=Q(weight__gte=1), name="job_weight_at_least_1"),
             models.CheckConstraint(
@@ -216,6 +247,16 @@ class Job(models.Model):
                 | Q(profiling_s__gte=1, gpus__lte=2, job_class="best_effort"),
                 name="job_profiling_run_is_small",
             ),
+            models.CheckConstraint(
+                condition=Q(sweep__isnull=True, sweep_index__isnull=True)
+                | Q(sweep__isnull=False, sweep_index__isnull=False),
+                name="job_has_index_in_sweep",
+            ),
+            models.UniqueConstraint(
+                fields=["sweep", "sweep_index"],
+                condition=Q(sweep__isnull=False),
+                name="job_once_in_sweep",
+            ),
             models.UniqueConstraint(
                 fields=["profile"],
                 condition=Q(profiling_s__gt=0, state__in=("pending", "running", "stopping")),
@@ -240,6 +281,12 @@ class Job(models.Model):
                 condition=Q(state="pending"),
                 name="job_queued_by_tenant",
             ),
+            # Rounds release held jobs, of which a pool may have few among many that wait.
+            models.Index(
+                fields=["pool", "sweep"],
+                condition=Q(state="pending") & ~Q(holds=[]),
+                name="job_held",
+            ),
             # Rounds and pages read the few profiling runs of a job type.
             models.Index(
                 fields=["profile", "-id"],
@@ -255,6 +302,17 @@ class Job(models.Model):
     def is_given_up(self) -> bool:
         """Whether the job failed because its process was lost too often in a row."""
         return self.state == self.State.FAILED and is_given_up(self.losses)
+
+    @property
+    def arrived_at(self) -> datetime:
+        """When it arrived in the queue: at its submission, or when its last hold ended."""
+        return self.eligible_at or self.submitted_at
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the job waits and may not start yet."""
+        waits = self.state == self.State.PENDING
+        return waits and (bool(self.holds) or self.reason_code == Reason.NOT_BEFORE)
 
     @property
     def is_active(self) -> bool:

@@ -11,10 +11,11 @@ from evenshare_core.domain.deadlines import Deadline, DeadlineClass
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.estimates import JobEstimate
 from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.job_ranks import JobRank
 from evenshare_core.domain.jobs import Job as JobValue
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, schema_of
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, with_schema
 from evenshare_core.domain.utilities import Utility, stated_utility
 from evenshare_core.estimation.jobs import JobClaims
 from evenshare_core.money.fixed_point import to_micro
@@ -49,6 +50,7 @@ class AskedJob(NamedTuple):
     utility: Utility | None = None
     resources: Resources | None = None
     profiles: tuple[Profile, ...] = ()
+    rank: JobRank | None = None
 
 
 class AskedRound(NamedTuple):
@@ -97,6 +99,7 @@ def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: Poo
         utility=stated_utility(job.id, request.utility),
         resources=_resources(job, request, snapshot),
         profiles=profiles,
+        rank=JobRank(job.id, request.priority) if request.priority else None,
     )
     snapshot = with_job(snapshot, asked)
     try:
@@ -122,14 +125,10 @@ def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
         estimates=_and(snapshot.estimates, asked.estimate),
         utilities=_and(snapshot.utilities, asked.utility),
         job_resources=_and(snapshot.job_resources, asked.resources),
+        ranks=_and(snapshot.ranks, asked.rank),
         profiles=tuple(known[id_] for id_ in sorted(known)),
     )
-    schema = schema_of(
-        wider.backoffs, wider.lease_bounds_us, wider.node_resources, wider.utilities,
-        wider.surcharges, deadlines=wider.deadlines, estimates=wider.estimates,
-        profilers=wider.profilers, measured=wider.measured,
-    )  # fmt: skip # rows of what belongs together
-    return msgspec.structs.replace(wider, schema=schema)
+    return with_schema(wider)
 
 
 def _and(rows: tuple[RowT, ...], more: RowT | None) -> tuple[RowT, ...]:

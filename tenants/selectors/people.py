@@ -52,3 +52,15 @@ def members_of(tenant: Tenant) -> list[Membership]:
     """Return a tenant's people with their roles, by login name, with one query."""
     rows = Membership.objects.filter(tenant=tenant).select_related("user")
     return list(rows.order_by("user__username"))
+
+
+def person_id_named(username: str) -> int:
+    """Return the id of a person by login name, or 0 if no person has it."""
+    people = User.objects.filter(username=username)
+    return people.values_list("pk", flat=True).first() or 0
+
+
+def member_names(tenant_id: int) -> list[str]:
+    """Return the login names of a tenant's members, sorted."""
+    members = User.objects.filter(memberships__tenant=tenant_id).order_by("username")
+    return list(members.values_list("username", flat=True))

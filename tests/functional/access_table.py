@@ -64,8 +64,14 @@ API_TENANT = Row(200, 200, 200, 404, 404, 200, 401, 200)
 API_POOL = Row(200, 200, 200, 200, 404, 200, 401, 200)
 API_JOB = Row(200, 200, 200, 404, 404, 200, 401, 403)
 API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
+# The job was submitted by someone else, so a member may not order it; it runs, so it is not held.
+API_RELEASE = API_CANCEL._replace(owner=403)
+API_HOLD = API_RELEASE._replace(manager=409, operator=409)
+API_PRIORITY = API_RELEASE._replace(operator=403)
 # Submission to the owner's tenant by its slug: other users get 400, as for an unknown tenant.
 API_SUBMIT = Row(201, 403, 201, 400, 400, 403, 401, 403)
+# No job of the stage's sweep has failed.
+API_RESUBMIT = Row(409, 403, 409, 404, 404, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
 # A user without another tenant gets 400, because the recipient does not exist.
 API_ASK = Row(403, 403, 400, 400, 400, 403, 401, 403)
@@ -122,6 +128,7 @@ PATHS = {
     "slug": "{slug}",
     "name": "{pool}",
     "uid": "{job}",
+    "sweep": "{sweep}",
     "number": "{round}",
     "transfer": "{transfer}",
     "node": "{node}",
@@ -152,9 +159,18 @@ TABLE: dict[str, Route] = {
     # The demo's sign-in buttons; the stage has no demo user.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
-    "t/<slug:slug>/jobs/": get(TENANT_PAGE).showing("Job.name", "Job.uid"),
+    "t/<slug:slug>/jobs/": get(TENANT_PAGE).showing(
+        "Job.name", "Job.uid", "User.username", "SavedFilter.name", "SavedFilter.query"
+    ),
+    "t/<slug:slug>/jobs/act/": post(
+        Row(200, 403, 200, 404, 404, 200, 302, 302),
+        {"action": "tag", "job": "{job}", "tags": "seen"},
+    ),
+    # Empty forms are refused by a message; forms lead back to the list.
+    "t/<slug:slug>/jobs/filters/": post(Row(302, 302, 302, 404, 404, 302, 302, 302)),
+    "t/<slug:slug>/jobs/columns/": post(Row(302, 302, 302, 404, 404, 302, 302, 302)),
     "jobs/<uuid:uid>/": get(TENANT_PAGE).showing(
-        "Job.command", "Job.comment", "Job.environment", "Profile.name", "Log.text"
+        "Job.command", "Job.comment", "Job.tags", "Job.environment", "Profile.name", "Log.text"
     ),
     "account/tokens/": Route(
         {
@@ -193,6 +209,9 @@ TABLE: dict[str, Route] = {
         "PriceLimit.max_price", "IdleOffer.floor_price", "IdleOffer.uid"
     ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
+    "sweeps/<uuid:sweep>/": get(TENANT_PAGE).showing("Sweep.name", "Job.name", "Job.parameters"),
+    "sweeps/<uuid:sweep>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
+    "sweeps/<uuid:sweep>/resubmit/": post(Row(302, 403, 302, 404, 404, 403, 302, 302)),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
     # without jobs, a form
     "compare/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
@@ -260,7 +279,17 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs": post(API_SUBMIT, SPEC),
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
     "api/v1/jobs/dry-run": post(API_DRY_RUN, SPEC),
+    # A person with the right in some tenant gets a refusal for each job of another tenant.
+    "api/v1/jobs/actions": post(
+        API_JOB_LIST._replace(mate=403), {"action": "tag", "jobs": ["{job}"], "tags": ["seen"]}
+    ),
     "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
+    "api/v1/sweeps": post(API_SUBMIT, {**SPEC, "array": "0-1"}),
+    "api/v1/sweeps/<uuid:sweep>/cancel": post(API_CANCEL),
+    "api/v1/sweeps/<uuid:sweep>/resubmit": post(API_RESUBMIT),
+    "api/v1/jobs/<uuid:uid>/hold": post(API_HOLD),
+    "api/v1/jobs/<uuid:uid>/release": post(API_RELEASE),
+    "api/v1/jobs/<uuid:uid>/priority": post(API_PRIORITY, {"priority": -1}),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
         {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}
     ),
@@ -356,12 +385,15 @@ FINANCE_GETS = {
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": 404,
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
+    "sweeps/<uuid:sweep>/": 404,
     "jobs/<uuid:uid>/log/": 404,
     "jobs/<uuid:uid>/files/": 404,
     "jobs/<uuid:uid>/files/<path:path>": 404,
     "jobs/<uuid:uid>/metrics/": 404,
     "jobs/<uuid:uid>/metrics.csv": 404,
     "jobs/<uuid:uid>/usage/": 404,
+    "api/v1/sweeps/<uuid:sweep>": 404,
+    "api/v1/sweeps/<uuid:sweep>/jobs": 404,
     "api/v1/jobs/<uuid:uid>": 404,
     "api/v1/jobs/<uuid:uid>/why": 404,
     "api/v1/jobs/<uuid:uid>/deadline": 404,
@@ -388,6 +420,7 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/", get(TENANT_PAGE, "pool={pool}").showing("Job.name")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "from={job}").showing("Job.command")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
+    ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "sweep={sweep}").showing("Sweep.name")),
     ("compare/", get(TENANT_PAGE, "job={job}").showing("Job.name", "Job.uid", "Log.text")),
     ("compare.csv", get(TENANT_PAGE, "job={job}").showing("Job.name", "Job.uid", "Log.text")),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),

@@ -16,6 +16,7 @@ from scheduling.engine.executors.local_files import jobs_root
 from scheduling.models import Job, Pool
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.simulations import request_simulation
+from scheduling.services.sweeps import submit_sweep
 from tenants.audit import Actor
 from tenants.models import ApiToken, IdleOffer, Membership, SharingSetting, User
 from tenants.tokens import Scope, create_token
@@ -139,6 +140,7 @@ def words_of(made: Stage) -> dict[str, str]:
         "slug": "canary-lab",
         "pool": lab.pool.name,
         "job": str(job.uid),
+        "sweep": sweep(lab, "canary-lab"),
         "token": str(ApiToken.objects.order_by("-id")[0].uid),
         "transfer": str(Transfer.objects.filter(tenant=tenant)[0].pk),
         "simulation": str(made.simulate()),
@@ -150,6 +152,16 @@ def words_of(made: Stage) -> dict[str, str]:
         "profile": lab.profile("canary-lab", "resnet", v100=1000).name,
         "offer": offer_idle(lab, "canary-lab"),
     }
+
+
+def sweep(lab: Cluster, slug: str) -> str:
+    """Submit a sweep of the tenant; return its id."""
+    spec = {
+        "pool": lab.pool.name, "gpus": 1, "name": "canary-sweep", "command": ["canary-program"],
+        "array": "0-1%1",
+    }  # fmt: skip
+    made = submit_sweep(tenant=lab.tenants[slug], user=None, spec=spec, now=lambda _: lab.now())
+    return str(made.row.uid)
 
 
 def offer_idle(lab: Cluster, slug: str) -> str:

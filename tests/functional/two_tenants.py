@@ -39,6 +39,7 @@ from scheduling.models import (
     RunRecord,
     StartEstimate,
     StartForecast,
+    Sweep,
     Verification,
     VirtualSpeeds,
 )
@@ -49,8 +50,9 @@ from scheduling.services.profiles import put_profile
 from scheduling.services.sharing import make_offer, set_price_limit, set_sharing
 from scheduling.services.simulations import request_simulation
 from scheduling.services.submit import submit_job
+from scheduling.services.sweeps import submit_sweep
 from tenants.audit import Actor
-from tenants.models import ApiToken, Membership, Tenant, User
+from tenants.models import ApiToken, Membership, SavedFilter, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
 from tests.functional.trades import write_event, write_trade
@@ -173,6 +175,9 @@ def _side(word: str, name: str, initials: str, pools: list[Cluster]) -> Side:
     side.manager = _person(word, "boss", tenant, Membership.Role.MANAGER)
     _person(word, "viewer", tenant, Membership.Role.VIEWER)
     side.secret, side.session = _entry(side.manager, f"{word}-token")
+    SavedFilter.objects.create(
+        user=side.manager, tenant=tenant, name=f"{word}-filter", query=f"q={word}-part"
+    )
     for lab in pools:
         lab.tenants[tenant.slug] = tenant
         kinds = [lab.gpu_type.name] + (["k80"] if lab.pool.policy == "oef" else [])
@@ -282,6 +287,7 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
         "command": [f"{word}-program", f"--{word}-option"],
         "environment": {f"{word.upper()}_VARIABLE": f"{word}-value"},
         "comment": f"{word}-comment",
+        "tags": [f"{word}-tag"],
         "job_class": "soft_slo",
         "deadline": "20h",
         "deadline_steps": ["100:100", "150:20"],
@@ -370,6 +376,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     side.words = {
         "slug": side.slug,
         "job": str(ran.uid),
+        "sweep": str(_sweep(side, lab, ran).uid),
         "token": str(ApiToken.objects.get(user=side.manager).uid),
         "transfer": str(part.filter(pool=lab.pool)[0].pk),
         "lent": str(lent.exclude(tenant__slug=LENDER)[0].pk),
@@ -382,6 +389,19 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "username": side.manager.username,
     }
     side.words |= pool_words(side.pools[0])
+
+
+def _sweep(side: Side, lab: Cluster, needed: Job) -> Sweep:
+    """Submit a sweep with a text in every text field; its jobs wait for a job of another pool."""
+    word = side.word
+    spec = {
+        "pool": lab.pool.name, "gpus": 1, "name": f"{word}-sweep", "command": [f"{word}-sweeper"],
+        "comment": f"{word}-comment", "matrix": {f"{word}_rate": [f"{word}-1", f"{word}-2"]},
+        "at_once": 1, "after_ok": [str(needed.uid)],
+    }  # fmt: skip
+    return submit_sweep(
+        tenant=side.tenant, user=side.manager, spec=spec, now=lambda _: lab.now()
+    ).row
 
 
 def _share(side: Side, lab: Cluster) -> str:

@@ -26,6 +26,7 @@ from scheduling.models import (
     LeaseSlot,
     Measurement,
     MetricHistory,
+    Sweep,
     VirtualSpeeds,
 )
 from tenants import transparency
@@ -69,7 +70,17 @@ def eventful_cluster() -> Cluster:
     lab.round()
     lab.at += timedelta(seconds=20)
     Job.objects.filter(pk=doomed.pk).update(cancel_asked_at=lab.at)
+    _next_of_sweep(lab, lab.submit("a", 1, WORK_S))
     return lab
+
+
+def _next_of_sweep(lab: Cluster, job: Job) -> None:
+    """Make a job the last one of a sweep; all others have ended, so its turn has come."""
+    sweep = Sweep.objects.create(
+        tenant=job.tenant, pool=lab.pool, name="sweep", submitted_at=lab.at, created_at=lab.at,
+        spec={}, at_once=1,
+    )  # fmt: skip
+    Job.objects.filter(pk=job.pk).update(sweep=sweep, sweep_index=1, holds=["sweep"])
 
 
 def step(lab: Cluster) -> None:
@@ -90,6 +101,7 @@ def assert_heals(lab: Cluster) -> None:
     for _ in range(2):
         lab.at += timedelta(seconds=10)
         step(lab)
+    assert not lab.pool.jobs.exclude(holds=[]).exists()
     assert not Intent.objects.filter(state="open").exists()
     assert not Lease.objects.filter(state__in=("launching", "stopping", "waiting")).exists()
     held = LeaseSlot.objects.filter(holding=True)

@@ -90,7 +90,7 @@ def differences(snapshot: Snapshot, decision: Decision) -> list[str]:
 
 
 class TestSourceFiles:
-    @pytest.mark.parametrize("name", ["second.py", "posted.py", "charges.py"])
+    @pytest.mark.parametrize("name", ["second.py", "places.py", "posted.py", "charges.py"])
     def test_import_only_standard_library(self, name: str) -> None:
         tree = ast.parse((HERE / name).read_text(encoding="utf-8"))
         found = set()
@@ -99,7 +99,8 @@ class TestSourceFiles:
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 found.add("." * node.level + (node.module or ""))
-        allowed = {*sys.stdlib_module_names, *([".second"] if name == "posted.py" else [])}
+        own = [".second", ".places"] if name == "posted.py" else []
+        allowed = {*sys.stdlib_module_names, *own}
         assert {one.partition(".")[0] or one for one in found} <= allowed
 
     def test_round_has_at_most_400_lines(self) -> None:
@@ -224,6 +225,10 @@ def not_followed(snapshot: Snapshot, decision: Decision) -> list[str]:
         row["job"]: {key: row[key] for key in fixed} for row in first["grants"] + first["renewals"]
     }
     first["back_offs"] = [row for row in first["skips"] if row["reason"] == "backing_off"]
+    held = {"not_before"}
+    first["held_jobs"] = [
+        row for row in first["skips"] if row["reason"] in held or row["reason"].startswith("held_")
+    ]
     second["terms"] = dict(second["terms"])
     return [name for name in second if first[name] != second[name]]
 
@@ -339,8 +344,9 @@ class TestRandomPools:
         wanted = {
             "lease_turn", "tenant_passed_over", "no_free_gpus", "fragmented", "reserved_for_gang",
             "reserved_quota", "quota_limit", "price_above_max", "budget", "too_large",
-            "backing_off", "not_renewed", "drained", "other_type", "reserved", "several nodes",
-            "withdrawn", "several types", "reserved memory", "surcharge", "marks",
+            "backing_off", "held_by_tenant", "not_before", "not_renewed", "drained", "other_type",
+            "reserved", "several nodes", "withdrawn", "several types", "reserved memory",
+            "surcharge", "marks",
         }  # fmt: skip
         assert not {name for name in wanted if not seen[name]}, seen
 

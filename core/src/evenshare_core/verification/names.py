@@ -12,7 +12,7 @@ class OwnJob(NamedTuple):
     """A job of the reader, as submitted. `uid` has 32 hex digits; times are of pool time.
 
     `ended_us` is None if it has not ended. `profile` is the name of its job type, "" if it has
-    none.
+    none. `arrived_us` is when its last hold ended, None if it was never held.
     """
 
     uid: str
@@ -21,6 +21,12 @@ class OwnJob(NamedTuple):
     submitted_us: int
     ended_us: int | None = None
     profile: str = ""
+    arrived_us: int | None = None
+
+    @property
+    def since_us(self) -> int:
+        """When it arrived in the queue after its last hold."""
+        return self.submitted_us if self.arrived_us is None else self.arrived_us
 
 
 class OwnNames(NamedTuple):
@@ -78,7 +84,7 @@ def _absent(disclosed: Disclosed, own: OwnNames, since_us: int) -> Iterator[OwnJ
     present = set(disclosed.names.jobs)
     for pseudonym, job in own.jobs.items():
         is_over = job.ended_us is not None and job.ended_us <= disclosed.at_us
-        if job.submitted_us < since_us and not is_over and pseudonym not in present:
+        if job.since_us < since_us and not is_over and pseudonym not in present:
             yield job
 
 
@@ -120,7 +126,7 @@ def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
         label = f"job {job.uid[:8]} of {job.tenant}"
         if tenant != job.tenant:
             yield f"{label} has the pseudonym of {tenant or 'another tenant'}"
-        elif (row.gpus, row.submitted_us) != (job.gpus, job.submitted_us):
+        elif row.gpus != job.gpus or not _may_be_place(row.submitted_us, job, own):
             yield (
                 f"{label} asked for {job.gpus} GPUs at {job.submitted_us} us of pool time;"
                 f" the round has {row.gpus} at {row.submitted_us}"
@@ -130,6 +136,20 @@ def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
             if given != due:
                 yield f"{label} is of the job type {job.profile}, {due}; the round has {given}"
     yield from _lease_breaks(disclosed)
+
+
+def _may_be_place(at_us: int, job: OwnJob, own: OwnNames) -> bool:
+    """Return whether a round may have this time as a job's place in the queue.
+
+    Before its last hold, the job may have arrived at any time since its submission. It may have
+    exchanged its place with another job of its tenant, whose place may be later by a microsecond
+    for each job in between. Without all jobs of the tenant, this cannot be excluded.
+    """
+    if job.submitted_us <= at_us <= job.since_us or not own.all_jobs:
+        return True
+    jobs = [one for one in own.jobs.values() if one.tenant == job.tenant]
+    places = (place_us for one in jobs for place_us in (one.submitted_us, one.since_us))
+    return any(0 <= at_us - place_us < len(jobs) for place_us in places)
 
 
 def _lease_breaks(disclosed: Disclosed) -> Iterator[str]:
