@@ -5,7 +5,7 @@ from django.db.models import F, Q
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0052_daily_work"),)
+    dependencies = (("scheduling", "0059_lease_length_comparisons"),)
 
     operations = (
         migrations.AddField(
