@@ -12,6 +12,7 @@ from scheduling.engine.clock import read_clock
 from scheduling.services.job_actions import JobActionRequest, JobActionRow, act_on_jobs
 from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer
+from tenants.api.base import actor_of
 from tenants.api.problems import Problem
 from tenants.api.resources import described
 from tenants.tokens import Scope
@@ -34,7 +35,10 @@ class JobActions(SchedulingView):
         A job that you may not see is refused like one that does not exist.
         """
         try:
-            rows = act_on_jobs(access=self.access, raw=spec_of(request), now=read_clock)
+            actor = actor_of(self.person)
+            rows = act_on_jobs(
+                actor=actor, access=self.access, raw=spec_of(request), now=read_clock
+            )
         except PermissionDenied as denied:
             raise Problem("role", "Your role covers this in no tenant.") from denied
         return Response({"results": [plain(row) for row in rows]})

@@ -11,10 +11,14 @@ from msgspec import Meta
 
 from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.models import Job
+from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.requests.job_tags import TAG_MAX, TAGS_MAX, read_tags
+from scheduling.services.holds import hold_job, release_hold, side_of
 from scheduling.services.jobs import cancel_job
+from scheduling.services.priorities import may_set_priority, set_priority
 from tenants.answers import Answer, about, one_of
-from tenants.input.errors import FieldErrors, invalid
+from tenants.audit import Actor
+from tenants.input.errors import FieldErrors, InvalidInputError, invalid
 from tenants.input.requests import Input, Request, read_request
 from tenants.permissions import Action, may_in_tenant, may_on_site, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
@@ -40,11 +44,14 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """An action on a job: the pool time, and the values."""
+    """An action on a job: the person, the pool time, and the values."""
 
     job: Job
+    actor: Actor
+    access: Access
     now: PoolNow
     tags: tuple[str, ...]
+    priority: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +104,42 @@ def _tags_text(tags: Sequence[str]) -> str:
     return f"Tags: {', '.join(tags)}." if tags else "No tags."
 
 
+def _hold(acting: Acting) -> Done:
+    side = side_of(acting.access, acting.job)
+    if side is None:
+        return NOT_OWN
+    was_free = hold_job(job=acting.job, actor=acting.actor, side=side)
+    return Done(ActionOutcome.DONE, "Held.") if was_free else Done(SAME, "Is held already.")
+
+
+def _release(acting: Acting) -> Done:
+    side = side_of(acting.access, acting.job)
+    if side is None:
+        return NOT_OWN
+    was_held = release_hold(job=acting.job, actor=acting.actor, side=side, now=acting.now)
+    return Done(ActionOutcome.DONE, "Released.") if was_held else Done(SAME, "Is not held.")
+
+
+def _prioritize(acting: Acting) -> Done:
+    if not may_set_priority(acting.access, acting.job) or acting.priority is None:
+        return NOT_OWN
+    has_changed = set_priority(
+        job=acting.job, actor=acting.actor, access=acting.access, priority=acting.priority
+    )
+    return Done(ActionOutcome.DONE if has_changed else SAME, f"Priority {acting.priority}.")
+
+
 # The right to cancel a tenant's jobs includes the right to tag them.
 ACTIONS: Mapping[str, JobAction] = {
     "cancel": JobAction("Cancel", Action.CANCEL, _cancel),
     "tag": JobAction("Add tags", Action.CANCEL, _tag, takes="tags"),
     "untag": JobAction("Remove tags", Action.CANCEL, _untag, takes="tags"),
+    "hold": JobAction("Hold", Action.CANCEL, _hold),
+    "release": JobAction("Release", Action.CANCEL, _release),
+    "priority": JobAction("Set priority", Action.CANCEL, _prioritize, takes="priority"),
 }
+SAME = ActionOutcome.UNCHANGED
+NOT_OWN = Done(ActionOutcome.REFUSED, "Only its submitter and managers may do this.")
 NOT_FOUND = "No job that you may see."
 
 
@@ -122,6 +159,10 @@ class JobActionRequest(Request, frozen=True, kw_only=True):
         tuple[Annotated[str, Meta(max_length=TAG_MAX)], ...],
         Meta(max_length=TAGS_MAX, description="Tags to add or remove."),
     ] = ()
+    priority: Annotated[
+        Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] | None,
+        Meta(description="The new priority; above 0 only for managers."),
+    ] = None
 
 
 class JobActionRow(Answer, frozen=True):
@@ -137,7 +178,7 @@ class JobActionRow(Answer, frozen=True):
     name: Annotated[str, about("Empty if you may see no such job.")] = ""
 
 
-def act_on_jobs(*, access: Access, raw: object, now: Clocks) -> list[JobActionRow]:
+def act_on_jobs(*, actor: Actor, access: Access, raw: object, now: Clocks) -> list[JobActionRow]:
     """Act on each named job in its own transaction; return a row for each, in their order.
 
     A job that the person may not see is refused like one that does not exist.
@@ -165,17 +206,27 @@ def act_on_jobs(*, access: Access, raw: object, now: Clocks) -> list[JobActionRo
             done = Done(ActionOutcome.REFUSED, "Your role in its tenant does not allow this.")
         else:
             at = clocks.get(job.pool_id) or clocks.setdefault(job.pool_id, now(job.pool_id))
-            done = action.act(Acting(job, at, tags))
+            done = _done(action, Acting(job, actor, access, at, tags, request.priority))
         rows.append(JobActionRow(name, done.outcome, done.text, job.name))
     return rows
+
+
+def _done(action: JobAction, acting: Acting) -> Done:
+    try:
+        return action.act(acting)
+    except InvalidInputError as error:
+        (first, *_) = error.errors
+        text = first.reason if first.reason[:1].isupper() else f"{first}."
+        return Done(ActionOutcome.REFUSED, f"{text} {first.hint}".strip())
 
 
 def _tags_of(request: JobActionRequest) -> tuple[str, ...]:
     errors = FieldErrors()
     tags = read_tags(request.tags, errors)
     errors.raise_any()
-    if ACTIONS[request.action].takes == "tags" and not tags:
-        raise invalid("tags", "is required")
+    takes = ACTIONS[request.action].takes
+    if (takes == "tags" and not tags) or (takes == "priority" and request.priority is None):
+        raise invalid(takes, "is required")
     return tags
 
 

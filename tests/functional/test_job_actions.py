@@ -21,8 +21,8 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
 
 def act(stage: ApiStage, action: str, *jobs: Job | str, **more: Any) -> list[tuple[str, str]]:
     ids = [job if isinstance(job, str) else str(job.uid) for job in jobs]
-    tags = {"tags": more.pop("tags")} if "tags" in more else {}
-    answer = stage.post("jobs/actions", {"action": action, "jobs": ids, **tags}, **more)
+    values = {name: more.pop(name) for name in ("tags", "priority") if name in more}
+    answer = stage.post("jobs/actions", {"action": action, "jobs": ids, **values}, **more)
     assert answer.status_code == 200, answer.content
     rows = answer.json()["results"]
     assert [row["id"] for row in rows] == list(dict.fromkeys(ids))
@@ -60,6 +60,27 @@ class TestActions:
         job.refresh_from_db()
         assert (job.tags, job.version) == (["b", "kept"], 1)
 
+    def test_order_jobs_by_the_rules_of_each(self, stage: ApiStage) -> None:
+        mine, other = stage.job(submitted_by=stage.people["ada"]), stage.job()
+        ended = stage.job(submitted_by=stage.people["ada"])
+        Job.objects.filter(pk=ended.pk).update(state="failed", ended_at=ended.submitted_at)
+        person = Membership.objects.filter(user=stage.people["ada"])
+        person.update(role=ROLES.MEMBER)
+        not_own = ("refused", "Only its submitter and managers may do this.")
+        held = act(stage, "hold", mine, other, ended)
+        assert held[:2] == [("done", "Held."), not_own]
+        assert held[2] == ("refused", "It has ended or is being cancelled.")
+        assert act(stage, "hold", mine) == [("unchanged", "Is held already.")]
+        assert act(stage, "release", mine, other) == [("done", "Released."), not_own]
+        assert act(stage, "release", mine) == [("unchanged", "Is not held.")]
+        ranked = act(stage, "priority", mine, other, priority=-5)
+        assert ranked == [("done", "Priority -5."), not_own]
+        (refused,) = act(stage, "priority", mine, priority=5)
+        assert refused[0] == "refused"
+        assert "managers" in refused[1]
+        mine.refresh_from_db()
+        assert (mine.priority, mine.holds) == (-5, [])
+
     def test_are_refused_to_viewers_and_allowed_to_operators(self, stage: ApiStage) -> None:
         job = stage.job()
         vic = stage.person("vic", "aa", ROLES.VIEWER)
@@ -68,7 +89,7 @@ class TestActions:
         Membership.objects.create(user=vic, tenant=stage.cluster.tenants["bb"])
         stage.person("opal", site_role="operator")
         for action in ACTIONS:
-            (row,) = act(stage, action, job, tags=["a"], as_="vic")
+            (row,) = act(stage, action, job, tags=["a"], priority=0, as_="vic")
             assert row == ("refused", "Your role in its tenant does not allow this.")
         assert act(stage, "tag", job, tags=["a"], as_="opal") == [("done", "Tags: a.")]
 
@@ -81,6 +102,8 @@ class TestActions:
             ({"action": "cancel", "jobs": [one[0]] * 1001}, "jobs"),
             ({"action": "cancel", "jobs": one, "force": True}, "force"),
             ({"action": "tag", "jobs": one}, "tags"),
+            ({"action": "priority", "jobs": one}, "priority"),
+            ({"action": "priority", "jobs": one, "priority": 101}, "priority"),
             ({"action": "tag", "jobs": one, "tags": ["Not A Tag"]}, "tags[0]"),
         ]
         for body, field in bad:

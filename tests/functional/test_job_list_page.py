@@ -22,11 +22,12 @@ def place() -> Town:
     """Create a town in which ada has two jobs and another person has one."""
     there = town()
     ada = User.objects.get(username="ada")
-    for name, more in {
+    jobs: dict[str, dict[str, Any]] = {
         "mine": {"submitted_by": ada, "tags": ["a", "b"]},
         "odd": {"submitted_by": ada, "state": "failed", "exit_code": 137},
         "theirs": {"submitted_by": User.objects.get(username="bea")},
-    }.items():
+    }
+    for name, more in jobs.items():
         Job.objects.filter(pk=there.submit().pk).update(name=name, **more)
     return there
 

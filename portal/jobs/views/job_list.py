@@ -14,12 +14,14 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import Clocks, clocks_by_pool
+from portal.common.forms import whole
 from portal.common.standings import standing_badge
 from portal.common.submit_links import submit_links
 from portal.jobs.text.job import state_badge
 from portal.jobs.text.job_list import COLUMNS, USUAL, match_text, state_label
 from portal.jobs.text.start import queues_text
 from portal.jobs.text.sweeps import sweep_views
+from portal.site.request_id import request_id_of
 from scheduling.engine.clock import read_clock
 from scheduling.requests.job_filters import ME, OLDEST, TEXT_MAX, read_job_query
 from scheduling.requests.job_tags import split_tags
@@ -31,6 +33,7 @@ from scheduling.selectors.jobs.sweeps import active_sweeps, sweep_rows
 from scheduling.selectors.pools.executors import pools_by_name
 from scheduling.selectors.pools.lines import pools_named
 from scheduling.services.job_actions import ACTIONS, act_on_jobs
+from tenants.audit import Actor
 from tenants.input.errors import FieldErrors, InvalidInputError
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
@@ -214,10 +217,11 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
     raw = {
         "action": request.POST.get("action", ""),
         "jobs": request.POST.getlist("job"),
-        "tags": split_tags(request.POST.get("tags", "")) if action and action.takes else [],
+        **_value_of(request, action.takes if action else ""),
     }
     try:
-        rows = act_on_jobs(access=access(request), raw=raw, now=read_clock)
+        actor = Actor(_person(request), request_id_of(request))
+        rows = act_on_jobs(actor=actor, access=access(request), raw=raw, now=read_clock)
     except InvalidInputError as error:
         has_jobs = bool(raw["jobs"])
         messages.error(request, f"{error}." if has_jobs else "Select at least one job.")
@@ -231,6 +235,15 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
         "back": _back_url(request, tenant),
     }
     return render(request, "jobs/acted.html", context)
+
+
+def _value_of(request: HttpRequest, name: str) -> dict[str, object]:
+    """Return the value that an action takes."""
+    text = request.POST.get(name, "")
+    if name == "tags":
+        return {name: split_tags(text)}
+    number = whole(text)
+    return {name: text if number is None else number} if name else {}
 
 
 @signed_in
