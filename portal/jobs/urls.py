@@ -12,6 +12,9 @@ urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/profiles/<slug:profile>/", job_type.job_type, name="profile"),
     path("jobs/<uuid:uid>/", jobs.job_page, name="job"),
     path("jobs/<uuid:uid>/cancel/", actions.cancel, name="job-cancel"),
+    path("jobs/<uuid:uid>/hold/", actions.hold, name="job-hold"),
+    path("jobs/<uuid:uid>/release/", actions.release, name="job-release"),
+    path("jobs/<uuid:uid>/priority/", actions.priority, name="job-priority"),
     path("jobs/<uuid:uid>/log/", log.log_page, name="job-log"),
     path("jobs/<uuid:uid>/usage/", usage.usage_region, name="job-usage"),
 ]

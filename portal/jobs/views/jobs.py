@@ -36,6 +36,7 @@ from portal.jobs.text.start import queues_text, start_context
 from portal.jobs.text.usage import usage_context
 from scheduling.engine.executors.base import executor_traits
 from scheduling.models import Job
+from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.selectors.deadlines.answers import DeadlineStory
 from scheduling.selectors.deadlines.plans import read_plan
 from scheduling.selectors.jobs import tenant_jobs as read
@@ -58,6 +59,8 @@ from scheduling.selectors.pools.lines import PoolFacts, pool_facts, pools_named
 from scheduling.selectors.rounds.promised_starts import pinned_until, read_latest_starts
 from scheduling.selectors.speeds.profiling import find_active_run
 from scheduling.selectors.visibility import read_visibility
+from scheduling.services.holds import side_of
+from scheduling.services.priorities import may_boost, may_set_priority
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
 from tenants.selectors.quotas import pools_of
@@ -181,10 +184,10 @@ def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> di
         "listed": row,
         "job": job,
         "standing": standing_badge(story, clock) if story is not None else None,
-        "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine)),
+        "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine), is_held=job.is_held),
         "submitted": clock.instant(job.submitted_at),
         "ended": clock.instant(job.ended_at),
-        "waited_s": max(0.0, (end - job.submitted_at).total_seconds()),
+        "waited_s": max(0.0, (end - job.arrived_at).total_seconds()),
     }
 
 
@@ -200,6 +203,11 @@ def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         context = _job_context(request, job, pool)
     about(request).pool = pool
     context |= submit_links(access(request), job.tenant)
+    context |= {
+        "may_hold": side_of(access(request), job) is not None,
+        "may_order": may_set_priority(access(request), job),
+        "priority_most": PRIORITY_MAX if may_boost(access(request), job.tenant_id) else 0,
+    }
     context |= spec_context(job, request.build_absolute_uri("/api/v1/jobs"))
     context |= output_context(job, number_asked(request, "lease"))
     context |= failure_context(job, context["story"], context.get("output"), context["clock"])
