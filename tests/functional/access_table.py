@@ -270,6 +270,9 @@ TABLE: dict[str, Route] = {
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": Route(
         {"PUT": API_SHARE}, body={"max_price": "1"}
     ),
+    "api/v1/pools/<slug:name>/people/<slug:slug>": Route(
+        {"PUT": API_SHARE}, body={"people": "equal"}
+    ),
     "api/v1/pools/<slug:name>/sharing/<slug:slug>/<slug:gpu_type>": Route(
         {"PUT": API_SHARE}, body={"by_offer": True}
     ),

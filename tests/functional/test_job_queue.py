@@ -151,6 +151,29 @@ class TestSubmission:
         assert [error["field"] for error in bulk.json()["errors"]] == ["jobs[1].priority"]
 
 
+class TestPeople:
+    def test_rule_is_set_by_manager_and_audited(self, stage: ApiStage) -> None:
+        url = f"pools/{stage.pool}/people/aa"
+        assert stage.call("PUT", url, {"people": "equal"}).status_code == 403
+        changed = stage.call("PUT", url, {"people": "equal"}, as_="max")
+        assert changed.json()["people"] == "equal"
+        assert stage.get(f"pools/{stage.pool}/sharing/aa").json()["people"] == "equal"
+        assert stage.call("PUT", url, {"people": "all"}, as_="max").status_code == 400
+        assert stage.call("PUT", url, {"people": "first_come"}, as_="max").status_code == 200
+        assert [one.after for one in AuditRecord.objects.order_by("id")] == [
+            {"people": "equal"},
+            {"people": "first_come"},
+        ]
+
+    @pytest.mark.usefixtures("db")
+    def test_rule_is_shown_beside_quota_and_changed_by_form(self) -> None:
+        place = town()
+        manager, url = place.neighbour, "/t/south/sharing/"
+        assert "in the order of their arrival" in text(manager.get(url))
+        manager.post(url, {"act": "people", "people": "equal"})
+        assert "the person with the fewest GPUs comes first" in text(manager.get(url))
+
+
 class TestPage:
     @pytest.fixture
     def job(self, request: pytest.FixtureRequest) -> Job:
