@@ -12,6 +12,7 @@ from scheduling.models.forecasts import PriceForecast, StartEstimate, StartForec
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import IterationReading, Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
+from scheduling.models.own_order import EqualPeople
 from scheduling.models.plans import JobPlan
 from scheduling.models.profiles import (
     Measurement,
@@ -27,6 +28,7 @@ from scheduling.models.verifications import Verification
 
 __all__ = [
     "Arrival",
+    "EqualPeople",
     "ExecutorHealth",
     "GpuType",
     "Intent",

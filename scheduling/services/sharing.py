@@ -11,8 +11,8 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 
 from evenshare_core.domain.entitlements import Mode
-from scheduling.models import Pool
-from scheduling.requests.sharing import OfferRequest, SharingRequest
+from scheduling.models import EqualPeople, Pool
+from scheduling.requests.sharing import OfferRequest, PeopleRule, SharingRequest
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, changed, write_audit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
@@ -91,6 +91,33 @@ def set_price_limit(
             f"pool {pool.name}, {tenant.slug}"[:140],
             before={"max_price": _plain(before)},
             after={"max_price": _plain(max_price)},
+        )
+        _wake(pool)
+    return True
+
+
+def set_people(*, tenant: Tenant, actor: Actor, pool_id: int, rule: PeopleRule) -> bool:
+    """Set how a tenant's people share its places in a pool; return whether it changed.
+
+    Raises:
+        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
+    """
+    with _managed(tenant, actor):
+        pool = Pool.objects.get(pk=pool_id)
+        rows = EqualPeople.objects.filter(pool_id=pool_id, tenant=tenant)
+        before = PeopleRule.EQUAL if rows.exists() else PeopleRule.FIRST_COME
+        if before is rule:
+            return False
+        if rule is PeopleRule.EQUAL:
+            EqualPeople.objects.create(pool=pool, tenant=tenant)
+        else:
+            rows.delete()
+        write_audit(
+            actor,
+            "people.changed",
+            f"pool {pool.name}, {tenant.slug}"[:140],
+            before={"people": before.value},
+            after={"people": rule.value},
         )
         _wake(pool)
     return True

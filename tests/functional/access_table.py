@@ -64,6 +64,7 @@ API_TENANT = Row(200, 200, 200, 404, 404, 200, 401, 200)
 API_POOL = Row(200, 200, 200, 200, 404, 200, 401, 200)
 API_JOB = Row(200, 200, 200, 404, 404, 200, 401, 403)
 API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
+HOLD_PAGE = Row(403, 403, 302, 404, 404, 302, 302, 302)
 # The job was submitted by someone else, so a member may not order it; it runs, so it is not held.
 API_RELEASE = API_CANCEL._replace(owner=403)
 API_HOLD = API_RELEASE._replace(manager=409, operator=409)
@@ -212,6 +213,9 @@ TABLE: dict[str, Route] = {
     "sweeps/<uuid:sweep>/": get(TENANT_PAGE).showing("Sweep.name", "Job.name", "Job.parameters"),
     "sweeps/<uuid:sweep>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "sweeps/<uuid:sweep>/resubmit/": post(Row(302, 403, 302, 404, 404, 403, 302, 302)),
+    "jobs/<uuid:uid>/hold/": post(HOLD_PAGE),
+    "jobs/<uuid:uid>/release/": post(HOLD_PAGE),
+    "jobs/<uuid:uid>/priority/": post(HOLD_PAGE._replace(operator=403), {"priority": "-1"}),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
     # without jobs, a form
     "compare/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
@@ -295,6 +299,9 @@ TABLE: dict[str, Route] = {
     ),
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": Route(
         {"PUT": API_SHARE}, body={"max_price": "1"}
+    ),
+    "api/v1/pools/<slug:name>/people/<slug:slug>": Route(
+        {"PUT": API_SHARE}, body={"people": "equal"}
     ),
     "api/v1/pools/<slug:name>/sharing/<slug:slug>/<slug:gpu_type>": Route(
         {"PUT": API_SHARE}, body={"by_offer": True}

@@ -47,6 +47,7 @@ OWNED: dict[type[models.Model], str] = {
     tenants.IdempotentReply: "tenant",
     tenants.ApiToken: "user__memberships__tenant",
     tenants.AuditRecord: "actor__memberships__tenant",
+    scheduling.EqualPeople: "tenant",
     scheduling.Job: "tenant",
     scheduling.JobDependency: "job__tenant",
     scheduling.Sweep: "tenant",

@@ -44,10 +44,10 @@ from scheduling.models import (
     VirtualSpeeds,
 )
 from scheduling.requests.profiles import read_profile_request
-from scheduling.requests.sharing import OfferRequest, SharingRequest
+from scheduling.requests.sharing import OfferRequest, PeopleRule, SharingRequest
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.profiles import put_profile
-from scheduling.services.sharing import make_offer, set_price_limit, set_sharing
+from scheduling.services.sharing import make_offer, set_people, set_price_limit, set_sharing
 from scheduling.services.simulations import request_simulation
 from scheduling.services.submit import submit_job
 from scheduling.services.sweeps import submit_sweep
@@ -415,6 +415,7 @@ def _share(side: Side, lab: Cluster) -> str:
     asked = SharingRequest(by_offer=True)
     set_sharing(**who, gpu_type=lab.gpu_type.name, request=asked, now=lab.at)
     set_price_limit(**who, max_price=amount)
+    set_people(**who, rule=PeopleRule.EQUAL)
     offer = OfferRequest(gpu_type=lab.gpu_type.name, gpus=1, floor_price=amount + 7)
     key = f"{side.word}-offer-{lab.pool.pk}"
     return str(make_offer(**who, request=offer, now=lab.at, key=key).row.uid)

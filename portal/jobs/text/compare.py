@@ -93,7 +93,7 @@ def compare(
         RunRow(
             job=job,
             name=name,
-            badge=state_badge(job.state, is_quarantined=bool(job.quarantine)),
+            badge=state_badge(job.state, is_quarantined=bool(job.quarantine), is_held=job.is_held),
             parameters=tuple(one.values[place] for one in parameters),
             results=tuple(_result(curves.get(name), is_low=name in lows) for name in names),
             gpu_h=costs.get(job.pk, JobCost()).gpu_h,

@@ -199,10 +199,10 @@ def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> di
         "listed": row,
         "job": job,
         "standing": standing_badge(story, clock) if story is not None else None,
-        "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine)),
+        "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine), is_held=job.is_held),
         "submitted": clock.instant(job.submitted_at),
         "ended": clock.instant(job.ended_at),
-        "waited_s": max(0.0, (end - job.submitted_at).total_seconds()),
+        "waited_s": max(0.0, (end - job.arrived_at).total_seconds()),
     }
 
 

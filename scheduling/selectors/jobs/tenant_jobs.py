@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db.models import Count, Exists, OuterRef, Q
 
 from evenshare_core.domain.reasons import Reason
+from evenshare_core.policies.shared.held_jobs import HELD
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Pool, Round
 from scheduling.requests.job_filters import JobQuery
 from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
@@ -380,6 +381,7 @@ def _waits_for(job: Job) -> CurrentWait | None:
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     wait = read_reason(last, job.pk) if last else None
-    if last is None or wait is None:
+    # The last round may have been before its release.
+    if last is None or wait is None or wait.reason in HELD:
         return None
     return CurrentWait(last.number, why_now(job, wait.reason, wait.numbers), wait.jobs)
