@@ -35,6 +35,7 @@ SECURED = re.compile(
     r"|billing_(account|transfer|loggedtransfer|transferrequest|entry|usageline|usageshare)\b"
     r"|scheduling_(job|profile|arrival|virtualwork|lease|leaseslot|leaseterm|leaseevent|intent)\b"
     r"|scheduling_(iterationreading|measurement|measurementnote|metrichistory|runrecord|stopforecast)\b"
+    r"|scheduling_(subscription|message|delivery)\b"
     r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification)\b|tenants_(sharingsetting|pricelimit|idleoffer)\b"
 )
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")

@@ -12,6 +12,7 @@ from scheduling.api import (
     fairness,
     jobs,
     losses,
+    messages,
     nodes,
     overdue,
     pools,
@@ -31,7 +32,20 @@ register_converter(api.Anything, "anything")
 # Modules of views, which declare their URLs.
 VIEWS = addressed(
     [
-        *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
+        *(
+            answers,
+            bundles,
+            chain,
+            fairness,
+            jobs,
+            losses,
+            messages,
+            nodes,
+            overdue,
+            pools,
+            profiles,
+            quotas,
+        ),
         *(rounds, sharing, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),

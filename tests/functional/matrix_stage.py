@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from billing.metering import log_transfers, meter_pool, settle_pool
 from billing.models import Book, Transfer
-from scheduling.models import Job, Pool
+from scheduling.models import Job, Message, Pool, Subscription
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.simulations import request_simulation
 from tenants.audit import Actor
@@ -126,6 +126,20 @@ def busy_lab() -> Cluster:
     return lab
 
 
+def subscription_of(made: Stage) -> dict[str, str]:
+    """Subscribe the owner to messages; return the ids of the subscription and of a message."""
+    owner = User.objects.get(username=NAMES["owner"])
+    tenant, now = made.lab.tenants["canary-lab"], timezone.now()
+    row = Subscription.objects.create(
+        person=owner, tenant=tenant, channel="webhook", address="https://canary.example/canary",
+        kinds=["job_ended"],
+    )  # fmt: skip
+    message = Message.objects.create(
+        subscription=row, tenant=tenant, kind="test", event="test", at=now, due_at=now, state="sent"
+    )
+    return {"subscription": str(row.uid), "message": str(message.uid)}
+
+
 def words_of(made: Stage) -> dict[str, str]:
     """Return values for placeholders of URLs: the tenant's objects, and those of its pool."""
     lab = made.lab
@@ -135,6 +149,7 @@ def words_of(made: Stage) -> dict[str, str]:
         "pool": lab.pool.name,
         "job": str(Job.objects.filter(tenant=tenant).order_by("id")[0].uid),
         "token": str(ApiToken.objects.order_by("-id")[0].uid),
+        **subscription_of(made),
         "transfer": str(Transfer.objects.filter(tenant=tenant)[0].pk),
         "simulation": str(made.simulate()),
         "round": "1",
