@@ -28,6 +28,8 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 THREADS = 8
+# While all threads wait for receivers, new messages of others are looked up this often.
+LOOK_S = 0.5
 # A receiver's messages per claim, so that receivers take turns.
 BATCH, DIGEST_MOST = 20, 1000
 CLAIM = timedelta(seconds=90)
@@ -55,31 +57,36 @@ class _Turn:
 
 @dataclass
 class Sender:
-    """Sends due messages until none is due. `now` reads the wall clock."""
+    """Sends due messages until none is due, or `stops` is true. `now` reads the wall clock."""
 
     now: Callable[[], datetime]
     deliver: Deliver = deliver
     threads: int = THREADS
     jitter: Callable[[], float] = random.random
+    stops: Callable[[], bool] = lambda: False
 
     def run(self) -> int:
         """Send what is due; return the number of attempts. A slow receiver occupies one thread."""
-        attempts = 0
+        attempts, looks = 0, True
         running: dict[Future[tuple[Receipt, int]], _Turn] = {}
         with ThreadPoolExecutor(self.threads, "outbox") as pool:
             while True:
-                for turn in claim(self.now(), most=self.threads - len(running)):
-                    self._submit(pool, running, turn)
+                if looks and not self.stops():
+                    for turn in claim(self.now(), most=self.threads - len(running)):
+                        self._submit(pool, running, turn)
                 if not running:
                     return attempts
-                done, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                done, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+                looks = not done
                 for future in done:
                     turn = running.pop(future)
                     fault_point("outbox.after_send")
                     reply, took_ms = _result(future)
                     attempts += 1
-                    if self._record(turn, reply, took_ms):
+                    if self._record(turn, reply, took_ms) and not self.stops():
                         self._submit(pool, running, turn)
+                    else:
+                        looks = True
 
     def _submit(
         self,

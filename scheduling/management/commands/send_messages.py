@@ -26,8 +26,9 @@ class Command(BaseCommand):
         os.nice(NICE)
         parent, began = os.getppid(), time.monotonic()
         last = began
+        sender = Sender(wall_now, stops=lambda: os.getppid() != parent)
         while os.getppid() == parent and time.monotonic() - began < LIFE_S:
-            if Sender(wall_now).run():
+            if sender.run():
                 last = time.monotonic()
             elif time.monotonic() - last > IDLE_S:
                 return
