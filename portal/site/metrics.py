@@ -216,7 +216,7 @@ def _outbox(vitals: OutboxVitals) -> Iterator[Metric]:
     due.add_metric([], vitals.due)
     age = _gauge("message_age_seconds", "Wall time since the oldest message that is due was made.")
     age.add_metric([], vitals.oldest_age_s)
-    attempts = _gauge("deliveries", "Attempts to deliver messages in the last hour.", "result")
+    attempts = _gauge("deliveries", "Attempts to deliver messages in the last hour.", "outcome")
     attempts.add_metric(["sent"], vitals.sent)
     attempts.add_metric(["failed"], vitals.failed)
     receivers = _gauge("receivers", "Subscriptions that fail or were switched off.", "state")

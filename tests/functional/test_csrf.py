@@ -16,8 +16,8 @@ from tests.functional.addresses import UNSAFE, send, session
 from tests.functional.matrix_stage import Stage
 from tests.functional.turns import TURNS, dealt
 
-# The password or the URL is the only credential here. No session is read or started, so a foreign page gains
-# nothing.
+# The password or the URL is the only credential here. No session is read or started, so a foreign
+# page gains nothing.
 OPEN = {
     ("POST", "api/v1/tokens"),
     # Mail programs send it (RFC 8058); the token in its URL is the credential.

@@ -17,6 +17,7 @@ from pytest_django import Settings
 
 from scheduling.models import Message, Subscription
 from scheduling.outbox.bodies import CONFIRM, OFF, Outgoing, secret_of, token_of
+from scheduling.outbox.post import Receipt
 from scheduling.services.subscriptions import PER_PERSON
 from tenants.models import AuditRecord, Membership
 from tests.functional.api_stage import ApiStage, api_stage
@@ -249,3 +250,24 @@ def test_links_of_messages_are_urls_of_the_portal(settings: Settings) -> None:
         link = Outgoing(uid, kind, now, data).link.removeprefix("https://x")
         assert resolve(link).url_name == name
     assert resolve(f"{OFF}{token_of(uid, OFF)}/").url_name == "notification-off"
+
+
+def test_metrics_count_messages_and_receivers(there: ApiStage) -> None:
+    def shown() -> dict[str, float]:
+        lines = Client().get("/metrics").content.decode().splitlines()
+        pairs = (line.rpartition(" ")[::2] for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    there.post("subscriptions", HOOK)
+    client = visit(there)
+    client.post(f"{PAGE}{Subscription.objects.get().uid}/test/")
+    Message.objects.update(created_at=timezone.now() - timedelta(hours=2))
+    before = shown()
+    assert before["evenshare_messages_due"] == 1
+    assert before["evenshare_message_age_seconds"] >= 7200
+    send_all(replies={ADDRESS: Receipt(500, "", "The receiver answered 500.")})
+    after = shown()
+    assert after['evenshare_deliveries{outcome="failed"}'] == 1
+    assert after['evenshare_deliveries{outcome="sent"}'] == 0
+    assert after['evenshare_receivers{state="failing"}'] == 1
+    assert after["evenshare_messages_due"] == 1
