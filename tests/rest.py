@@ -19,7 +19,8 @@ FILES = {
         deadline_lists dry_run_pages end_lease executor_alerts executor_options extreme_inputs
         feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
         first_job growth job_usage late_rounds links long_queues losses
-        measured_speeds_pages metric_pages metrics odd_rows odd_states offers overclaims
+        measured_speeds_pages metric_pages metrics notifications odd_rows odd_states offers
+        overclaims
         overload packing plurals polls pool_links pool_throughput posted_price_page
         preemption_pages price_board price_file profiles_pages profiling_pages queue_places
         quota_promises refusals rest_corpus round_answers settings_page simulations_pages
@@ -106,6 +107,21 @@ TESTS = {
         "TestFakeExecutor::test_settles_every_pair_of_record_and_process",
         "TestFakeExecutor::test_failing_stops",
         "TestFakeExecutor::test_unlisted_lease_is_lost_after_silence",
+    ),
+    "integration/test_outbox_gather.py": (
+        "TestBudgets",
+        "TestDigest",
+        "TestGathering::test_reports_changed_answers_to_deadlines",
+        "TestGathering::test_says_nothing_of_events_before_the_subscription_or_while_paused",
+        "TestGathering::test_takes_the_same_few_queries_for_a_thousand_events",
+    ),
+    "integration/test_outbox_send.py": (
+        "TestSending::test_continues_after_a_batch",
+        "TestSending::test_deletes_old_messages_that_are_not_due",
+        "TestSending::test_sends_a_digest_as_one_mail",
+        "TestSending::test_sends_only_its_question_to_an_unconfirmed_address",
+        "TestSending::test_switches_a_receiver_off_that_is_gone",
+        "TestSending::test_treats_an_unexpected_error_as_a_failed_attempt",
     ),
     "integration/test_late_start_statements.py": ("test_credit_of_cancelled_job_is_proven",),
     "integration/test_late_starts.py": (

@@ -9,9 +9,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from evenshare_core.domain.reasons import EndReason
 from scheduling.models import (
     Job,
     JobAnswer,
+    Lease,
     LeaseEvent,
     Message,
     MessageKind,
@@ -20,11 +22,11 @@ from scheduling.models import (
     VirtualWork,
 )
 from scheduling.outbox.budgets import announce_budgets
-from scheduling.outbox.gather import gather_pool, next_digest, roll_digests
+from scheduling.outbox.gather import gather_pool, roll_digests
 from scheduling.outbox.texts import text_of
 from tenants.models import Budget, Membership, User
 from tests.factories import BEGIN, Cluster, cluster
-from tests.integration.outbox_stage import OF_JOBS, WALL, person, subscribe
+from tests.integration.outbox_stage import WALL, person, subscribe
 from tests.scope import nobody
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -136,6 +138,67 @@ class TestGathering:
             assert gather(lab) == 1000
         assert len(many) == len(few)
 
+    def test_distinguishes_all_reasons_of_ends(self, lab: Cluster) -> None:
+        ada = person("ada", lab.tenants["a"])
+        subscribe(ada, lab.tenants["a"])
+        job = submit(lab, ada, 10**6)
+        lab.round()
+        gather(lab)
+        Message.objects.all().delete()
+        lease = Lease.objects.get()
+        Lease.objects.update(number=2)
+        number = PoolFence.objects.get().next_event
+        kinds = {
+            EndReason.PREEMPTED: None,  # announced by its notice
+            EndReason.MOVED: None,
+            EndReason.NOT_RENEWED: "job_not_renewed",
+            EndReason.FINISHED: "job_ended",
+            EndReason.FAILED: "job_failed",
+            EndReason.CANCELLED: "job_ended",
+            EndReason.PROFILED: None,
+            EndReason.NODE_LOST: "job_preempted",
+            EndReason.DRAINED: "job_preempted",
+            EndReason.PRICE_ABOVE_MAX: "job_not_renewed",
+            EndReason.PRICE_ABOVE_VALUE: "job_not_renewed",
+            EndReason.BUDGET: "job_not_renewed",
+            EndReason.LOST: "job_preempted",
+            EndReason.QUARANTINED: "job_preempted",
+        }
+        assert set(kinds) == set(EndReason)
+        events = [("ended", {"reason": reason, "started": True}) for reason in kinds]
+        events += [
+            # Not the job's first lease.
+            ("started", {"own": 1, "borrowed": 0, "price": "0"}),
+            ("stop_asked", {"reason": "moved"}),
+            ("ended", {"reason": "finished", "started": False}),
+        ]
+        for index, (kind, data) in enumerate(events):
+            LeaseEvent.objects.create(
+                pool=lab.pool, number=number + index, kind=kind, at=BEGIN, lease=lease, job=job,
+                tenant=lab.tenants["a"], data={"exit_code": None, "gpu_type": "v100", **data},
+            )  # fmt: skip
+        PoolFence.objects.update(next_event=number + len(events))
+        gather(lab)
+        made = Message.objects.exclude(kind="job_started").order_by("id")
+        wanted = {reason: kind for reason, kind in kinds.items() if kind}
+        assert {row.data["reason"]: row.kind for row in made} == wanted
+        assert Message.objects.count() == len(wanted)
+        assert all(text_of(row.kind, row.data).sentence for row in made)
+
+    def test_reports_a_job_that_was_lost_too_often_as_failed(self, lab: Cluster) -> None:
+        ada = person("ada", lab.tenants["a"])
+        subscribe(ada, lab.tenants["a"], kinds=["job_failed"])
+        job = submit(lab, ada, 10**6)
+        Job.objects.filter(pk=job.pk).update(state="failed", ended_at=BEGIN)
+        data = {"reason": "lost", "started": True, "exit_code": None, "gpu_type": "v100"}
+        LeaseEvent.objects.create(
+            pool=lab.pool, number=1, kind="ended", at=BEGIN, job=job, tenant=job.tenant, data=data
+        )
+        PoolFence.objects.update(next_event=2)
+        assert gather(lab) == 1
+        row = Message.objects.get()
+        assert text_of(row.kind, row.data).sentence.startswith("It is not started again: its")
+
     def test_names_no_other_tenant_of_a_preemption(self, lab: Cluster) -> None:
         ada = person("ada", lab.tenants["a"])
         subscribe(ada, lab.tenants["a"])
@@ -215,23 +278,3 @@ class TestDigest:
         assert roll_digests(due) == 1
         row.refresh_from_db()
         assert row.digest_at == due + timedelta(days=1)
-
-    @pytest.mark.parametrize(
-        ("now", "zone", "hour", "due"),
-        [
-            ("2030-06-01T09:00", "UTC", 10, "2030-06-01T10:00"),
-            ("2030-06-01T10:00", "UTC", 10, "2030-06-02T10:00"),
-            ("2030-06-01T09:00", "Europe/Berlin", 8, "2030-06-02T06:00"),
-            ("2030-06-01T09:00", "America/New_York", 0, "2030-06-02T04:00"),
-            # Clocks go forward at 2:00 and back at 3:00.
-            ("2030-03-30T12:00", "Europe/Berlin", 2, "2030-03-31T01:00"),
-            ("2030-10-26T12:00", "Europe/Berlin", 2, "2030-10-27T00:00"),
-        ],
-    )
-    def test_comes_at_an_hour_of_the_zone(self, now: str, zone: str, hour: int, due: str) -> None:
-        at = datetime.fromisoformat(now).replace(tzinfo=UTC)
-        assert next_digest(at, zone, hour) == datetime.fromisoformat(due).replace(tzinfo=UTC)
-
-
-def test_every_kind_of_a_job_can_be_chosen() -> None:
-    assert len(OF_JOBS) == 5
