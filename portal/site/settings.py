@@ -158,15 +158,14 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = text("REDIS_URL", None if PRODUCTION else f"unix://{FOLDERS.valkey_socket}?db=0")
 
 # Messages to people: links in them, mail, and the addresses that webhooks may have.
+_site = "".join(ALLOWED_HOSTS[:1]).lstrip(".") or "localhost"
 SITE_URL = text(
     "SITE_URL",
-    f"https://{ALLOWED_HOSTS[0]}"
-    if PRODUCTION and ALLOWED_HOSTS
-    else f"http://localhost:{text('PORT', '8000')}",
+    f"https://{_site}" if PRODUCTION else f"http://localhost:{text('PORT', '8000')}",
 ).rstrip("/")
 globals().update(mail_server("SMTP_URL", text("SMTP_URL", "smtp:")))
 DEFAULT_FROM_EMAIL = text("MAIL_FROM", "evenshare@localhost")
-WEBHOOK_INNER = listed("WEBHOOK_INNER")
+WEBHOOK_INNER = listed("WEBHOOK_INNER", "none")
 WEBHOOK_HTTP = flag("WEBHOOK_HTTP")
 
 # Users
