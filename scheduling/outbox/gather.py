@@ -174,12 +174,17 @@ def announce(
 def next_digest(now: datetime, zone: str, hour: int) -> datetime:
     """Return the next time at which it is `hour` o'clock in a time zone, after `now`.
 
-    An hour that is skipped when clocks go forward counts as the hour after it.
+    An hour that is skipped when clocks go forward counts as the hour after it. An unknown time zone
+    counts as UTC: a later version of the tables may lack it.
     """
-    there = now.astimezone(ZoneInfo(zone))
+    try:
+        place = ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        place = ZoneInfo("UTC")
+    there = now.astimezone(place)
     due = there.replace(hour=hour, minute=0, second=0, microsecond=0, fold=0)
     if due.astimezone(now.tzinfo) <= now:
-        due = (due.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=ZoneInfo(zone))
+        due = (due.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=place)
     return due.astimezone(now.tzinfo)
 
 

@@ -17,6 +17,7 @@ from scheduling.outbox.deliver import NO_MAIL, target_rules
 from scheduling.outbox.gather import next_digest
 from scheduling.outbox.targets import TargetRefusedError, read_target
 from scheduling.requests.subscriptions import MINE, SubscriptionRequest
+from scheduling.selectors.messages.views import shown_address
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
 from tenants.models import Tenant, User
@@ -239,5 +240,6 @@ def _subject(row: Subscription) -> str:
 
 def _facts(row: Subscription) -> dict[str, object]:
     """Return what the audit may have: an address may contain a secret, so only its host."""
-    host = urlsplit(row.address).hostname or row.address.rpartition("@")[2]
+    shown = shown_address(row)
+    host = urlsplit(shown).hostname or shown.rpartition("@")[2]
     return {"channel": row.channel, "host": host, "kinds": sorted(row.kinds)}

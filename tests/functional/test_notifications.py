@@ -238,7 +238,7 @@ class TestMail:
 def test_links_of_messages_are_urls_of_the_portal(settings: Settings) -> None:
     uid, now = uuid4(), timezone.now()
     facts = {"tenant": "aa", "job": {"id": str(uid)}, "subscription": uid.hex}
-    pages = {
+    pages: dict[str, tuple[str, dict[str, Any]]] = {
         "job_ended": ("job", facts),
         "budget_reached": ("ledger", {"tenant": "aa"}),
         "offer_revoked": ("sharing", {"tenant": "aa"}),

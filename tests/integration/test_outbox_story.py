@@ -65,7 +65,7 @@ def send(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(tasks, "_started", start)
     monkeypatch.setattr(send_messages, "IDLE_S", 0.0)
     monkeypatch.setattr(send_messages, "PAUSE_S", 0.0)
-    monkeypatch.setattr(send_messages.os, "nice", lambda _: 0)
+    monkeypatch.setattr("os.nice", lambda _: 0)
     tasks.messages()
     for command in started:
         call_command(command)
@@ -110,7 +110,7 @@ class TestStory:
         off = f"https://gpu.example.org{bodies.OFF}{token_of(mail.uid, bodies.OFF)}/"
         assert letter["List-Unsubscribe"].strip() == f"<{off}>"
         assert letter["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
-        plain, html = (letter.get_body((kind,)).get_content() for kind in ("plain", "html"))
+        plain, html = (part.get_content() for part in letter.iter_parts())
         for text in (plain, html):
             assert "exit code 7" in text
             assert str(job.uid) in text

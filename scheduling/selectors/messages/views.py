@@ -82,7 +82,10 @@ def subscription_row(row: Subscription) -> SubscriptionRow:
 def shown_address(row: Subscription) -> str:
     if row.channel == Channel.MAIL:
         return row.address
-    parts = urlsplit(row.address)
+    try:
+        parts = urlsplit(row.address)
+    except ValueError:  # a row that no service wrote
+        return "..."
     path = parts.path + (f"?{parts.query}" if parts.query else "")
     end = path if len(path) <= SHOWN_END else f"/...{path[-SHOWN_END:]}"
     return f"{parts.scheme}://{parts.netloc}{end}"

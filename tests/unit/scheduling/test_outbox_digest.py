@@ -16,6 +16,9 @@ from scheduling.outbox.gather import next_digest
         ("2030-06-01T10:00", "UTC", 10, "2030-06-02T10:00"),
         ("2030-06-01T09:00", "Europe/Berlin", 8, "2030-06-02T06:00"),
         ("2030-06-01T09:00", "America/New_York", 0, "2030-06-02T04:00"),
+        # Unknown zones count as UTC.
+        ("2030-06-01T09:00", "Mars/Olympus", 10, "2030-06-01T10:00"),
+        ("2030-06-01T09:00", "../etc", 10, "2030-06-01T10:00"),
         # Clocks go forward at 2:00 and back at 3:00.
         ("2030-03-30T12:00", "Europe/Berlin", 2, "2030-03-31T01:00"),
         ("2030-10-26T12:00", "Europe/Berlin", 2, "2030-10-27T00:00"),

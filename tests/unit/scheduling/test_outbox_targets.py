@@ -191,7 +191,7 @@ class TestRules:
     def test_need_https_except_for_inner_hosts(self) -> None:
         rules = TargetRules.of(["ntfy.inner", "10.1.0.0/16"])
         for url in ("http://ntfy.inner/x", "http://10.1.2.3/", "https://example.org/"):
-            assert read_target(url, rules)
+            assert read_target(url, rules).path
         for url in ("http://example.org/", "http://10.2.0.1/", "https://10.2.0.1/"):
             with pytest.raises(TargetRefusedError):
                 read_target(url, rules)
