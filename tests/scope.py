@@ -36,7 +36,7 @@ SECURED = re.compile(
     r"|scheduling_(job|equalpeople|profile|arrival|virtualwork|lease|leaseslot|leaseterm|leaseevent|intent)\b"
     r"|scheduling_(iterationreading|measurement|measurementnote|metrichistory|runrecord|stopforecast)\b"
     r"|evenshare_find_jobs\b"
-    r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification|sweep|jobdependency)\b|tenants_(sharingsetting|pricelimit|idleoffer)\b"
+    r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification|sweep|jobdependency|subscription|message|delivery)\b|tenants_(sharingsetting|pricelimit|idleoffer)\b"
 )
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)

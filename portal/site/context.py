@@ -35,6 +35,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "logout_url": reverse("logout"),
         "account_url": reverse("account"),
         "tokens_url": reverse("tokens"),
+        "notifications_url": reverse("notifications"),
         "api_docs_url": reverse("api-docs"),
         "home_url": reverse("front"),
         "tour_url": "" if settings.PRODUCTION else f"{reverse('front')}?tour",

@@ -15,6 +15,7 @@ from scheduling.api import (
     job_metrics,
     jobs,
     losses,
+    messages,
     nodes,
     overdue,
     pools,
@@ -37,7 +38,7 @@ register_converter(api.Anything, "anything")
 VIEWS = addressed(
     [
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, queue),
-        *(job_actions, job_files, job_metrics, quotas, rounds, sharing),
+        *(job_actions, job_files, job_metrics, messages, quotas, rounds, sharing),
         *(sweeps, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, tenants, tokens),

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0055_job_holds"),)
+    dependencies = (("scheduling", "0056_outbox"),)
 
     operations = (
         migrations.AddField(

@@ -12,6 +12,14 @@ from scheduling.models.forecasts import PriceForecast, StartEstimate, StartForec
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import IterationReading, Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
+from scheduling.models.messages import (
+    Channel,
+    Delivery,
+    Message,
+    MessageKind,
+    OutboxCursor,
+    Subscription,
+)
 from scheduling.models.own_order import EqualPeople
 from scheduling.models.plans import JobPlan
 from scheduling.models.profiles import (
@@ -28,6 +36,8 @@ from scheduling.models.verifications import Verification
 
 __all__ = [
     "Arrival",
+    "Channel",
+    "Delivery",
     "EqualPeople",
     "ExecutorHealth",
     "GpuType",
@@ -44,8 +54,11 @@ __all__ = [
     "MaintenanceWindow",
     "Measurement",
     "MeasurementNote",
+    "Message",
+    "MessageKind",
     "MetricHistory",
     "Node",
+    "OutboxCursor",
     "Pool",
     "PoolClock",
     "PoolFence",
@@ -67,6 +80,7 @@ __all__ = [
     "StartEstimate",
     "StartForecast",
     "StopForecast",
+    "Subscription",
     "Sweep",
     "TraceFeed",
     "Verification",

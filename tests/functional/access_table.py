@@ -89,6 +89,10 @@ API_SHARE = Row(403, 403, 200, 404, 404, 403, 401, 403)
 API_VERIFY = Row(400, 400, 400, 400, 404, 400, 401, 400)
 API_OFFER = API_SHARE._replace(manager=201)
 SHARE_PAGE = Row(403, 403, 422, 404, 404, 403, 302, 302)
+# A person's own subscriptions and messages.
+API_SUBSCRIBE = Row(201, 201, 201, 400, 400, 400, 401, 403)
+OWN_ACTION = Row(302, 404, 404, 404, 404, 404, 302, 302)
+OWN_ROW = Row(200, 404, 404, 404, 404, 404, 401, 403)
 TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 
 
@@ -181,6 +185,23 @@ TABLE: dict[str, Route] = {
     ).showing("ApiToken.name", "ApiToken.uid"),
     "account/tokens/<uuid:uid>/revoke/": Route(
         {"POST": Row(302, 404, 404, 404, 404, 404, 302, 302)}, {"uid": "{token}"}
+    ),
+    "account/notifications/": Route(
+        {
+            "GET": Row(200, 200, 200, 200, 200, 200, 302, 302),
+            "POST": Row(422, 422, 422, 422, 422, 422, 302, 302),
+        }
+    ).showing("Subscription.uid", "Subscription.tag", "Delivery.error"),
+    "account/notifications/<uuid:uid>/<slug:action>/": Route(
+        {"POST": OWN_ACTION}, {"uid": "{subscription}", "action": "pause"}
+    ),
+    "account/notifications/messages/<uuid:uid>/again/": Route(
+        {"POST": OWN_ACTION}, {"uid": "{message}"}
+    ),
+    # A link in a mail works without signing in, by its token; this one is wrong.
+    **dict.fromkeys(
+        ("account/notifications/off/<str:token>/", "account/notifications/confirm/<str:token>/"),
+        Route({"GET": everybody(404), "POST": everybody(404)}, {"token": "wrong"}).showing(),
     ),
     "pools/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
     "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
@@ -280,6 +301,11 @@ TABLE: dict[str, Route] = {
     # The API: GET is added below from the views.
     "api/v1/tokens": post(everybody(401), {"username": "canaryada", "password": "not this"}),
     "api/v1/tokens/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{token}"}),
+    "api/v1/subscriptions": post(
+        API_SUBSCRIBE, {"tenant": "{slug}", "channel": "ntfy", "address": "https://ntfy.example/x"}
+    ),
+    "api/v1/subscriptions/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{subscription}"}),
+    "api/v1/messages/<uuid:uid>/replay": post(OWN_ROW, uid="{message}"),
     "api/v1/jobs": post(API_SUBMIT, SPEC),
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
     "api/v1/jobs/dry-run": post(API_DRY_RUN, SPEC),

@@ -13,7 +13,7 @@ from django.utils import timezone
 from billing.metering import log_transfers, meter_pool, settle_pool
 from billing.models import Book, Transfer
 from scheduling.engine.executors.local_files import jobs_root
-from scheduling.models import Job, Pool
+from scheduling.models import Job, Message, Pool, Subscription
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.simulations import request_simulation
 from scheduling.services.sweeps import submit_sweep
@@ -128,6 +128,20 @@ def busy_lab() -> Cluster:
     return lab
 
 
+def subscription_of(made: Stage) -> dict[str, str]:
+    """Subscribe the owner to messages; return the ids of the subscription and of a message."""
+    owner = User.objects.get(username=NAMES["owner"])
+    tenant, now = made.lab.tenants["canary-lab"], timezone.now()
+    row = Subscription.objects.create(
+        person=owner, tenant=tenant, channel="webhook", address="https://canary.example/canary",
+        kinds=["job_ended"],
+    )  # fmt: skip
+    message = Message.objects.create(
+        subscription=row, tenant=tenant, kind="test", event="test", at=now, due_at=now, state="sent"
+    )
+    return {"subscription": str(row.uid), "message": str(message.uid)}
+
+
 def words_of(made: Stage) -> dict[str, str]:
     """Return values for placeholders of URLs: the tenant's objects, and those of its pool."""
     lab = made.lab
@@ -142,6 +156,7 @@ def words_of(made: Stage) -> dict[str, str]:
         "job": str(job.uid),
         "sweep": sweep(lab, "canary-lab"),
         "token": str(ApiToken.objects.order_by("-id")[0].uid),
+        **subscription_of(made),
         "transfer": str(Transfer.objects.filter(tenant=tenant)[0].pk),
         "simulation": str(made.simulate()),
         "round": "1",

@@ -24,6 +24,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.refits import refit
 from scheduling.models import (
     Arrival,
+    Delivery,
     Job,
     JobAnswer,
     JobPlan,
@@ -31,6 +32,7 @@ from scheduling.models import (
     LeaseEvent,
     MaintenanceWindow,
     MeasurementNote,
+    Message,
     Node,
     Pool,
     PoolFence,
@@ -39,6 +41,7 @@ from scheduling.models import (
     RunRecord,
     StartEstimate,
     StartForecast,
+    Subscription,
     Sweep,
     Verification,
     VirtualSpeeds,
@@ -368,6 +371,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
             uid=uuid4(), tenant=side.tenant, pool=pool.pool, user=side.manager, kind="rounds",
             size=1, root="0" * 64, first=1, last=1, checked=1, findings=0, client=f"{word}-client",
         )  # fmt: skip
+    message = _subscribe(side, ran)
     simulation = request_simulation(
         actor=Actor(operator.manager, "operator-request"), pool_id=lab.pool.pk, request=asked
     )
@@ -387,6 +391,8 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "profile": f"{word}-net",
         "offer": offers[0],
         "username": side.manager.username,
+        "message": str(message.uid),
+        "subscription": str(message.subscription.uid),
     }
     side.words |= pool_words(side.pools[0])
 
@@ -402,6 +408,25 @@ def _sweep(side: Side, lab: Cluster, needed: Job) -> Sweep:
     return submit_sweep(
         tenant=side.tenant, user=side.manager, spec=spec, now=lambda _: lab.now()
     ).row
+
+
+def _subscribe(side: Side, job: Job) -> Message:
+    """Subscribe its manager to messages of a tag; return a message that was not delivered."""
+    word, now = side.word, wall_now()
+    row = Subscription.objects.create(
+        person=side.manager, tenant=side.tenant, channel="webhook", tag=f"{word}-tag",
+        address=f"https://{word}-hook.example/{word}-path", kinds=["job_ended"],
+        note=f"{word}-note", state="failed",
+    )  # fmt: skip
+    message = Message.objects.create(
+        subscription=row, tenant=side.tenant, job=job, kind="job_ended", event="event:1:1",
+        data={"job": {"name": job.name}}, at=now, due_at=now, state="failed",
+    )  # fmt: skip
+    Delivery.objects.create(
+        message=message, subscription=row, tenant=side.tenant, at=now, is_ok=False,
+        error=f"{word}-error", response=f"{word}-response", duration_ms=1,
+    )  # fmt: skip
+    return message
 
 
 def _share(side: Side, lab: Cluster) -> str:
