@@ -35,7 +35,8 @@ SECURED = re.compile(
     r"|billing_(account|transfer|loggedtransfer|transferrequest|entry|usageline|usageshare)\b"
     r"|scheduling_(job|profile|arrival|virtualwork|lease|leaseslot|leaseterm|leaseevent|intent)\b"
     r"|scheduling_(iterationreading|measurement|measurementnote|metrichistory|runrecord|stopforecast)\b"
-    r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification)\b|tenants_(sharingsetting|pricelimit|idleoffer)\b"
+    r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification)\b"
+    r"|tenants_(sharingsetting|pricelimit|idleoffer|invitation)\b"
 )
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)

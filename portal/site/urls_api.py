@@ -23,7 +23,7 @@ from scheduling.api import (
     verifications,
 )
 from scheduling.selectors.pools.lines import all_books
-from tenants.api import audit, tenants, tokens
+from tenants.api import audit, members, tenants, tokens
 from tenants.api.resources import addressed, urls_of
 
 register_converter(api.Anything, "anything")
@@ -34,7 +34,7 @@ VIEWS = addressed(
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
         *(rounds, sharing, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
-        *(audit, tenants, tokens),
+        *(audit, members, tenants, tokens),
     ]
 )
 

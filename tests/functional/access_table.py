@@ -81,6 +81,12 @@ API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=204, manager=204)
 API_SHARE = Row(403, 403, 200, 404, 404, 403, 401, 403)
 API_VERIFY = Row(400, 400, 400, 400, 404, 400, 401, 400)
 API_OFFER = API_SHARE._replace(manager=201)
+# A tenant's members: managers and operators change them, members may leave.
+MEMBERS_PAGE = Row(403, 403, 422, 404, 404, 422, 302, 302)
+API_MEMBERS = Row(403, 403, 200, 404, 404, 200, 401, 403)
+API_LEAVE = API_MEMBERS._replace(mate=204, manager=204, operator=204)
+API_INVITE = API_MEMBERS._replace(manager=201, operator=201)
+API_REVOKE = API_MEMBERS._replace(manager=204, operator=204)
 SHARE_PAGE = Row(403, 403, 422, 404, 404, 403, 302, 302)
 TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 
@@ -130,6 +136,7 @@ PATHS = {
     "book": "main",
     "profile": "{profile}",
     "offer": "{offer}",
+    "username": "{viewer}",
     "rest": "nothing/here",
 }
 
@@ -148,6 +155,8 @@ TABLE: dict[str, Route] = {
             "POST": Row(422, 422, 422, 422, 422, 422, 302, 302),
         }
     ).showing("User.username", "Tenant.name"),
+    # An invitation's link; without a secret it is not valid.
+    "join/": Route({"GET": everybody(404), "POST": everybody(404)}).showing(),
     # The demo's sign-in buttons; the stage has no demo user.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
@@ -190,6 +199,9 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/profiles/<slug:profile>/": get(TENANT_PAGE).showing("Profile.name"),
     "t/<slug:slug>/sharing/": Route({"GET": TENANT_PAGE, "POST": SHARE_PAGE}).showing(
         "PriceLimit.max_price", "IdleOffer.floor_price", "IdleOffer.uid"
+    ),
+    "t/<slug:slug>/members/": Route({"GET": TENANT_PAGE, "POST": MEMBERS_PAGE}).showing(
+        "User.username", "Invitation.note", "Invitation.uid"
     ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
@@ -270,6 +282,15 @@ TABLE: dict[str, Route] = {
     "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/transfers": post(API_ASK, GIFT),
+    "api/v1/tenants/<slug:slug>/members/<str:username>": Route(
+        {"PATCH": API_MEMBERS, "DELETE": API_LEAVE}, body={"role": "viewer"}
+    ),
+    "api/v1/tenants/<slug:slug>/invitations": Route(
+        {"GET": API_MEMBERS, "POST": API_INVITE}, body={"role": "viewer"}
+    ),
+    "api/v1/tenants/<slug:slug>/invitations/<uuid:uid>": Route(
+        {"DELETE": API_REVOKE}, {"uid": "{invitation}"}
+    ),
     # The operator's REST
     "api/v1/operate/pools/<slug:name>": Route({"PATCH": OPERATE_EDIT}),
     "api/v1/operate/pools/<slug:name>/pause": post(OPERATE_EDIT),
@@ -343,6 +364,9 @@ FINANCE_GETS = {
     "t/<slug:slug>/profiles/": 404,
     "t/<slug:slug>/profiles/<slug:profile>/": 404,
     "t/<slug:slug>/sharing/": 404,
+    "t/<slug:slug>/members/": 404,
+    "api/v1/tenants/<slug:slug>/members": 404,
+    "api/v1/tenants/<slug:slug>/invitations": 404,
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": 404,
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": 404,
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
@@ -364,7 +388,7 @@ KEPT = {
     "api/v1/operate/transfers/<uuid:uid>/approve",
     "api/v1/operate/transfers/<uuid:uid>/refuse",
 }
-AUDITOR_GETS: dict[str, int] = {}
+AUDITOR_GETS: dict[str, int] = {"api/v1/tenants/<slug:slug>/invitations": 403}
 
 # Routes with a query that names an object of a tenant or a pool.
 ASKED_FOR: tuple[tuple[str, Route], ...] = (

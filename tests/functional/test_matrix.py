@@ -47,7 +47,7 @@ class TestTable:
 
 
 def _converted(found: re.Match[str]) -> str:
-    kinds = {"uid": "uuid", "offer": "uuid", "number": "int"}
+    kinds = {"uid": "uuid", "offer": "uuid", "number": "int", "username": "str"}
     return f"<{kinds.get(found[1], 'slug')}:{found[1]}>"
 
 

@@ -52,6 +52,7 @@ from tenants.models import ApiToken, Membership, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
 from tests.functional.trades import write_event, write_trade
+from tests.functional.visitors import invite_guest
 
 LENDER = "lender"
 # An hour has two rounds, and running jobs outlast all rounds.
@@ -370,6 +371,8 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "profile": f"{word}-net",
         "offer": offers[0],
         "username": side.manager.username,
+        "viewer": f"{word}-viewer",
+        "invitation": invite_guest(side.tenant, side.manager, word),
     }
     side.words |= pool_words(side.pools[0])
 
