@@ -37,6 +37,7 @@ SECURED = re.compile(
     r"|scheduling_(iterationreading|measurement|measurementnote|metrichistory|runrecord|stopforecast)\b"
     r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification)\b"
     r"|tenants_(sharingsetting|pricelimit|idleoffer|invitation)\b"
+    r"|scheduling_(idlereading|idleday)\b"
 )
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)

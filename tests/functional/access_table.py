@@ -370,6 +370,7 @@ FINANCE_GETS = {
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": 404,
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": 404,
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
+    "api/v1/pools/<slug:name>/idle/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
     "jobs/<uuid:uid>/log/": 404,
     "jobs/<uuid:uid>/usage/": 404,

@@ -57,6 +57,8 @@ OWNED: dict[type[models.Model], str] = {
     scheduling.VirtualSpeeds: "tenant",
     scheduling.IterationReading: "lease__tenant",
     scheduling.Arrival: "tenant",
+    scheduling.IdleReading: "lease__tenant",
+    scheduling.IdleDay: "tenant",
     scheduling.VirtualWork: "job__tenant",
     scheduling.Lease: "tenant",
     scheduling.LeaseSlot: "lease__tenant",

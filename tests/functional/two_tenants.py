@@ -22,6 +22,8 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.refits import refit
 from scheduling.models import (
     Arrival,
+    IdleDay,
+    IdleReading,
     Job,
     JobAnswer,
     JobPlan,
@@ -341,6 +343,10 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
     _expect_start(waiting.exclude(gpus=1)[0])
     offers = [_share(side, lab) for lab in side.pools]
+    idle = Lease.objects.filter(job=ran)[0]
+    counted = {"known_us": 2 * 3600 * 10**6, "idle_us": 3600 * 10**6}
+    IdleReading.objects.create(lease=idle, read_at=BEGIN, **counted)
+    IdleDay.objects.create(tenant=side.tenant, pool=idle.pool, day=BEGIN.date(), **counted)
     TransferRequest.objects.create(
         book=Book.objects.get(slug="main"), tenant=side.tenant, amount=side.amount,
         receiver=Tenant.objects.get(slug=LENDER), reason=f"{word}-gift", asked_by=side.manager,
