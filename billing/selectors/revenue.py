@@ -191,7 +191,8 @@ _MOVED = """
 # Jobs that completed in an hour count at its end, like its transfers.
 _COMPLETED = """
     SELECT date_trunc(%(step)s, date_trunc('hour', job.ended_at, 'UTC') + interval '1 hour', 'UTC'),
-           job.tenant_id, job.uid, job.utility::text, job.submitted_at, job.ended_at,
+           job.tenant_id, job.uid, job.utility::text,
+           coalesce(job.eligible_at, job.submitted_at), job.ended_at,
            (SELECT coalesce(sum(line.gpus * (extract(epoch FROM line.ends_at - line.starts_at)
                                              * 1000000)::bigint), 0)
             FROM billing_usageline line WHERE line.job_id = job.id)::bigint
@@ -252,9 +253,7 @@ def _add_utilities(
     """Add the utilities of completed jobs to their tenants; count unreadable ones."""
     unreadable: dict[str, str] = {}
     given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
-    for begins_at, tenant, uid, raw, submitted_at, ended_at, gpu_us in fetch_rows(
-        _COMPLETED, given
-    ):
+    for begins_at, tenant, uid, raw, arrived_at, ended_at, gpu_us in fetch_rows(_COMPLETED, given):
         try:
             utility = stated_utility(0, json.loads(raw))
         except UtilityError as error:
@@ -263,7 +262,7 @@ def _add_utilities(
             continue
         if utility is None:
             continue
-        after_us = max(1, to_us(ended_at) - to_us(submitted_at))
+        after_us = max(1, to_us(ended_at) - to_us(arrived_at))
         sums[begins_at].utility[tenant] += utility.value_micro(after_us, gpu_us)
     note_unreadable("value of a job", unreadable)
 

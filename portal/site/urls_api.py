@@ -16,6 +16,7 @@ from scheduling.api import (
     overdue,
     pools,
     profiles,
+    queue,
     quotas,
     rounds,
     sharing,
@@ -31,8 +32,8 @@ register_converter(api.Anything, "anything")
 # Modules of views, which declare their URLs.
 VIEWS = addressed(
     [
-        *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, quotas),
-        *(rounds, sharing, usage, verifications),
+        *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, queue),
+        *(quotas, rounds, sharing, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, members, tenants, tokens),
     ]

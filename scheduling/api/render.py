@@ -72,10 +72,16 @@ class JobRow(Answer, frozen=True, kw_only=True):
     gpu_types: tuple[str, ...]
     profile: str | None
     submitted_at: datetime
+    eligible_at: Annotated[
+        datetime | None, about("When its last hold ended; null: it was never held.")
+    ]
     started_at: datetime | None
     ended_at: datetime | None
     exit_code: int | None
     reason_code: str
+    holds: Annotated[tuple[str, ...], about("Why it may not start yet; empty if it may.")]
+    not_before: Annotated[datetime | None, about("Its earliest start, as submitted.")]
+    priority: Annotated[int, about("Among the jobs of its tenant; higher first.")]
     starts_by: Annotated[
         datetime | None, about("Promised latest start, in pool time; null: no promise.")
     ]
@@ -148,6 +154,7 @@ def job_json(
         pool=pool or job.pool.name,
         phase=phase_of(job.state, [lease.state] if lease else ()),
         gpu_types=tuple(job.gpu_types),
+        holds=tuple(job.holds),
         profile=None if job.profile is None else job.profile.name,
         started_at=job.first_started_at,
         url=f"{root}/jobs/{job.uid}/",

@@ -52,10 +52,16 @@ def timed_changes(
         if before is None and facts.ended_us is not None and facts.ended_us <= service.at_us:
             continue
         # Skip most jobs of a long queue early: known, still active, and without a hold.
-        mine = holds_of.get(facts.job.id)
+        mine = holds_of.get(facts.job.id, [])
+        arrived_us = facts.job.submitted_us
+        if before is not None and service.at_us < arrived_us <= at_us:
+            # It was held and released since the last round, so its first wait is over.
+            over = facts._replace(ended_us=arrived_us)
+            changes += _job_changes(service.at_us, at_us, over, before, mine)
+            before, mine = None, []
         if before is not None and facts.ended_us is None and not mine and not before.held:
             continue
-        changes += _job_changes(service.at_us, at_us, facts, before, mine or [])
+        changes += _job_changes(service.at_us, at_us, facts, before, mine)
     return changes
 
 

@@ -1,11 +1,12 @@
 """Due rounds and their order, computed from rows in PostgreSQL."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 from django.db.models import DateTimeField, Func, Q
 
-from scheduling.engine.clock import round_late_s
+from scheduling.engine.clock import pool_time, round_late_s
 from scheduling.models import Job, Pool
 from tenants.scopes import engine_scope
 
@@ -54,7 +55,7 @@ def _due(pool: Pool, asked: int | None) -> DueRound | None:
         return None
     late_s = round_late_s(pool.clock, wall, pool.fence.last_checked_at, pool.round_s)
     if late_s is None:
-        wanted = pool.on_demand and (pool.pk == asked or _is_wanted(pool))
+        wanted = pool.on_demand and (pool.pk == asked or _is_wanted(pool, wall))
         return DueRound(pool.pk, pool.name, on_demand=True, intervals_late=0.0) if wanted else None
     failure = getattr(pool, "failure", None)
     if failure is not None:
@@ -62,12 +63,17 @@ def _due(pool: Pool, asked: int | None) -> DueRound | None:
     return DueRound(pool.pk, pool.name, on_demand=False, intervals_late=late_s / pool.round_s)
 
 
-def _is_wanted(pool: Pool) -> bool:
-    """Return whether a job was submitted or cancelled since the last check.
+def _is_wanted(pool: Pool, wall: datetime) -> bool:
+    """Return whether a job was submitted, released or cancelled, or became ready, since the check.
 
-    A submission also requests a round; this check finds the job if the request was lost.
+    Most of these changes also request a round; this check finds the job if the request was lost.
+    Only this check notices that a job's earliest start has come.
     """
-    checked = pool.fence.last_checked_at
+    checked, now = pool.fence.last_checked_at, pool_time(pool.clock, wall)
     jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES)
     with engine_scope(pool.pk):
-        return jobs.filter(Q(submitted_at__gt=checked) | Q(cancel_asked_at__gt=checked)).exists()
+        return jobs.filter(
+            Q(submitted_at__gt=checked)
+            | Q(cancel_asked_at__gt=checked)
+            | Q(eligible_at__gt=checked, eligible_at__lte=now)
+        ).exists()

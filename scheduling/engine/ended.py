@@ -17,7 +17,10 @@ def write_ended(write: RoundWrite) -> None:
         return
     write.cursor.execute(
         """
-        UPDATE scheduling_job j SET received_gpu_us = x.received, deserved_gpu_us = x.deserved
+        UPDATE scheduling_job j
+        -- A job that was held counts the time before the hold, too.
+        SET received_gpu_us = coalesce(j.received_gpu_us, 0) + x.received,
+            deserved_gpu_us = coalesce(j.deserved_gpu_us, 0) + x.deserved
         FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) x(id, received, deserved)
         WHERE j.id = x.id
         """,

@@ -30,9 +30,9 @@ class _New(NamedTuple):
 def write_grants(write: RoundWrite) -> int:
     """Create new leases. A lease whose GPUs are still being released waits for them.
 
-    A grant is superseded if its job no longer waits or its node was drained or lost. It is also
-    superseded if its tenant's credit was promised elsewhere since the snapshot. The job of a
-    superseded grant is left unchanged.
+    A grant is superseded if its job was held or no longer waits, or its node was drained or lost.
+    It is also superseded if its tenant's credit was promised elsewhere since the snapshot. The job
+    of a superseded grant is left unchanged.
     """
     if not write.plan.decision.grants:
         return 0
@@ -88,12 +88,18 @@ def _grantable(write: RoundWrite) -> dict[int, int]:
     write.cursor.execute(
         """
         SELECT id, leases_held + 1 FROM scheduling_job
-        WHERE id = ANY(%s) AND cancel_asked_at IS NULL
+        WHERE id = ANY(%s) AND cancel_asked_at IS NULL AND cardinality(holds) = 0
+          -- A job that was held and released since the snapshot arrives in the next round.
+          AND coalesce(eligible_at, submitted_at) <= %s
           AND (state = 'pending' OR (state = 'stopping' AND id = ANY(%s)))
         -- NO KEY: the meter inserts lines that refer to these jobs, and need not wait.
         ORDER BY id FOR NO KEY UPDATE
         """,
-        [[item.job for item in write.plan.decision.grants], sorted(_moved(write))],
+        [
+            [item.job for item in write.plan.decision.grants],
+            write.at,
+            sorted(_moved(write)),
+        ],
     )
     return dict(write.cursor.fetchall())
 

@@ -98,7 +98,7 @@ def _waiting(pool: Pool, seen_at: datetime) -> list[Job]:
     """Return jobs that never ran and need more GPUs than a run, the first of each type and size."""
     jobs = Job.objects.filter(
         pool=pool, state=Job.State.PENDING, terms=0, profiling_s=0, gpus__gt=RUN_GPUS,
-        profile__isnull=False, quarantine="", submitted_at__lt=seen_at,
+        profile__isnull=False, quarantine="", holds=[], submitted_at__lt=seen_at,
     )  # fmt: skip # rows of what belongs together
     first = jobs.order_by("profile_id", "gpus", "submitted_at", "id").distinct("profile_id", "gpus")
     rows = list(first.select_related("profile"))

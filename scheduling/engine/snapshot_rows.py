@@ -10,6 +10,7 @@ from django.db import DataError, NotSupportedError, transaction
 from evenshare_core.deadlines.declared import dated_steps, read_steps
 from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.deadlines import Deadline, DeadlineClass
+from evenshare_core.domain.held_jobs import HeldJob, HoldCode, first_hold
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.measured_speeds import MeasuredProfile
@@ -23,15 +24,25 @@ from tenants.scopes import engine_view
 from tenants.sql import fetch_rows
 
 _JOBS = """
-SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
+SELECT id, tenant_id, gpus,
+       (extract(epoch FROM coalesce(eligible_at, submitted_at)) * 1000000)::bigint, gpu_types,
        weight, terms, (max_price * 1000000)::bigint,
        (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
        coalesce(profile_id, 0), state,
        (extract(epoch FROM backoff_until) * 1000000)::bigint, losses, cpus, memory_mb,
-       utility, job_class, deadline_steps, iterations, stop_metric, profiling_s
+       utility, job_class, deadline_steps, iterations, stop_metric, profiling_s,
+       (extract(epoch FROM submitted_at) * 1000000)::bigint
 FROM scheduling_job
-WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
+WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping')
+  AND coalesce(eligible_at, submitted_at) <= %s AND cardinality(holds) = 0
   AND quarantine = ''{only}
+ORDER BY id
+"""
+_HELD = """
+SELECT id, tenant_id, gpus, holds, (extract(epoch FROM not_before) * 1000000)::bigint
+FROM scheduling_job
+WHERE pool_id = %s AND state = 'pending' AND submitted_at <= %s AND quarantine = ''
+  AND (cardinality(holds) > 0 OR not_before > %s)
 ORDER BY id
 """
 
@@ -55,8 +66,8 @@ UNREADABLE = (
 _ALL_JOBS, _ALL_LEASES = _JOBS.format(only=""), _LEASES.format(only="")
 _JOB_PROFILES = """
 SELECT id, profile_id FROM scheduling_job
-WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
-  AND quarantine = ''
+WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping')
+  AND coalesce(eligible_at, submitted_at) <= %s AND cardinality(holds) = 0 AND quarantine = ''
 """
 _LEASE_JOBS = "SELECT id, job_id FROM scheduling_lease WHERE pool_id = %s AND state <> 'ended'"
 _JOB_FIELDS = len(Job.__struct_fields__)
@@ -77,11 +88,25 @@ class StoredJob(NamedTuple):
     iterations: int | None
     stop_metric: str
     profiling_s: int
+    submitted_us: int
 
 
 def active_jobs(pool_id: int, at: datetime) -> list[StoredJob]:
     """Return the jobs of a round at `at`, in order of their ids."""
     return [_stored_job(row) for row in fetch_rows(_ALL_JOBS, [pool_id, at])]
+
+
+def held_jobs(pool_id: int, at: datetime) -> tuple[HeldJob, ...]:
+    """Return the waiting jobs that may not start at `at`, in order of their ids."""
+    return tuple(_held_job(*row) for row in fetch_rows(_HELD, [pool_id, at, at]))
+
+
+def _held_job(
+    job: int, tenant: int, gpus: int, codes: Collection[str], not_before_us: int | None
+) -> HeldJob:
+    if codes:
+        return HeldJob(job, tenant, gpus, first_hold(codes))
+    return HeldJob(job, tenant, gpus, HoldCode.NOT_BEFORE, not_before_us or 0)
 
 
 def _stored_job(row: tuple[Any, ...]) -> StoredJob:
@@ -149,7 +174,8 @@ def _deadline_of(row: StoredJob) -> Deadline:
     kind, said = DeadlineClass(row.job_class), row.deadline_steps
     # In raw cursors, Django returns jsonb as text.
     declared = () if said is None else read_steps(msgspec.json.decode(said))
-    steps = dated_steps(job.submitted_us, job.deadline_us, kind, declared)
+    # The steps are shares of the time from the submission, even if the job was held since then.
+    steps = dated_steps(row.submitted_us, job.deadline_us, kind, declared)
     return Deadline(job.id, kind, steps)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
+from evenshare_core.domain.held_jobs import HeldJob
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.jobs import Job as JobValue
 from evenshare_core.domain.snapshot import (
@@ -31,6 +32,7 @@ from scheduling.engine.estimates import with_estimates
 from scheduling.engine.snapshot_rows import (
     StoredJob,
     active_jobs,
+    held_jobs,
     job_deadlines,
     job_resources,
     job_utilities,
@@ -60,10 +62,14 @@ ORDER BY l.job_id, l.number
 # The submission time of a job in quarantine may be out of range, so it is bounded.
 _GONE = """
 SELECT id, tenant_id, gpus,
-       (extract(epoch FROM greatest(submitted_at, '0001-01-01Z')) * 1000000)::bigint, gpu_types,
-       weight, (extract(epoch FROM coalesce(ended_at, %s)) * 1000000)::bigint
+       (extract(epoch FROM greatest(coalesce(eligible_at, submitted_at), '0001-01-01Z'))
+        * 1000000)::bigint, gpu_types, weight,
+       (extract(epoch FROM coalesce(ended_at, %s)) * 1000000)::bigint
 FROM scheduling_job
-WHERE (pool_id = %s AND ended_at > %s AND submitted_at <= %s) OR id = ANY(%s)
+WHERE (pool_id = %s AND ended_at > %s
+       -- A job that ended while it was held was no demand.
+       AND cardinality(holds) = 0 AND coalesce(eligible_at, submitted_at) <= least(%s, ended_at))
+   OR id = ANY(%s)
 ORDER BY id
 """
 
@@ -103,14 +109,14 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
     prices, surcharges = _prices(pool_id, nodes, left.prices)
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, prices, at_us)
-    # Jobs that were submitted after the time of the round belong to the next round: no round may
-    # use the future.
+    # Jobs that arrived after the time of the round belong to the next round: no round may use the
+    # future.
     job_rows = with_price_limits(active_jobs(pool_id, from_us(at_us)), price_limits(pool_id))
     # A job whose lease is being released neither waits nor holds GPUs. Its GPUs may be given to
     # another lease, which waits until they are released.
     candidates = [row for row in job_rows if row.state != "stopping"]
     leases = live_leases(pool_id)
-    backoffs = _backoffs(job_rows, at_us)
+    backoffs, holds = _backoffs(job_rows, at_us), held_jobs(pool_id, from_us(at_us))
     # If no node declares resources, no job can lack them: leave out the jobs' declarations.
     has, utilities = node_resources(pool_id), job_utilities(candidates)
     deadlines = job_deadlines(candidates)
@@ -121,7 +127,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     profilers = tuple(row.job.id for row in candidates if row.profiling_s)
     schema = schema_of(
         backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates,
-        profilers=profilers, measured=measured,
+        profilers=profilers, measured=measured, holds=holds,
     )  # fmt: skip # rows of what belongs together
     return Snapshot(
         schema=schema,
@@ -135,7 +141,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
         options=pool.options,
         seed=pool.seed,
         nodes=nodes,
-        tenants=_tenants(pool, (*entitlements, *jobs), at_us),
+        tenants=_tenants(pool, (*entitlements, *jobs, *holds), at_us),
         entitlements=entitlements,
         jobs=jobs,
         leases=leases,
@@ -145,7 +151,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
         memory=left.remembered(policy.name, policy.version),
         profiles=profiles, backoffs=backoffs, surcharges=surcharges, lease_bounds_us=bounds_us,
         node_resources=has, job_resources=needs, utilities=utilities, deadlines=deadlines,
-        estimates=estimates, profilers=profilers, measured=measured,
+        estimates=estimates, profilers=profilers, measured=measured, holds=holds,
     )  # fmt: skip # rows of what belongs together
 
 
@@ -225,7 +231,9 @@ def _effective(pool_id: int, capacity: dict[str, int], at: datetime) -> list[Ent
     return sorted(entitlements, key=lambda e: (e.tenant, e.gpu_type))
 
 
-def _tenants(pool: Pool, rows: Iterable[Entitlement | JobValue], at_us: int) -> tuple[Tenant, ...]:
+def _tenants(
+    pool: Pool, rows: Iterable[Entitlement | JobValue | HeldJob], at_us: int
+) -> tuple[Tenant, ...]:
     wanted = {row.tenant for row in rows}
     left = credit_left(pool.book, wanted, from_us(at_us))
     return tuple(
@@ -277,7 +285,7 @@ def _changes(
 ) -> list[Change]:
     facts = [JobFacts(row.job) for row in job_rows]
     active = {row.job.id for row in job_rows}
-    # A job in quarantine has not ended, but no longer counts as demand.
+    # A job in quarantine or on hold has not ended, but no longer counts as demand.
     vanished = [job.job for job in service.jobs if job.job not in active]
     since, at = from_us(service.at_us), from_us(at_us)
     facts += [

@@ -1,13 +1,15 @@
 """Jobs, and the data that only the virtual executor and the trace feeder read."""
 
 import uuid
+from datetime import datetime
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from evenshare_core.domain.backoff import is_given_up
+from evenshare_core.domain.reasons import Reason
 from evenshare_core.units import ONE_MILLI
 from scheduling.models.cluster import Pool
 from scheduling.models.profiles import Profile
@@ -178,6 +180,16 @@ class Job(models.Model):
             models.CheckConstraint(
                 condition=Q(priority__gte=-100, priority__lte=100), name="job_priority_bounded"
             ),
+            models.CheckConstraint(
+                condition=Q(holds=[]) | Q(state__in=("pending", "cancelled")),
+                name="job_held_only_while_waiting",
+            ),
+            models.CheckConstraint(
+                condition=Q(not_before__isnull=True)
+                | ~Q(holds=[])
+                | Q(eligible_at__isnull=False, eligible_at__gte=F("not_before")),
+                name="job_arrives_not_before_its_time",
+            ),
             models.CheckConstraint(condition=Q(weight__gte=1), name="job_weight_at_least_1"),
             models.CheckConstraint(
                 condition=Q(max_price__isnull=True) | Q(max_price__gte=0),
@@ -255,6 +267,17 @@ class Job(models.Model):
     def is_given_up(self) -> bool:
         """Whether the job failed because its process was lost too often in a row."""
         return self.state == self.State.FAILED and is_given_up(self.losses)
+
+    @property
+    def arrived_at(self) -> datetime:
+        """When it arrived in the queue: at its submission, or when its last hold ended."""
+        return self.eligible_at or self.submitted_at
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the job waits and may not start yet."""
+        waits = self.state == self.State.PENDING
+        return waits and (bool(self.holds) or self.reason_code == Reason.NOT_BEFORE)
 
     @property
     def is_active(self) -> bool:

@@ -14,7 +14,7 @@ from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.jobs import Job as JobValue
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, schema_of
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, with_schema
 from evenshare_core.domain.utilities import Utility, stated_utility
 from evenshare_core.estimation.jobs import JobClaims
 from evenshare_core.money.fixed_point import to_micro
@@ -124,12 +124,7 @@ def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
         job_resources=_and(snapshot.job_resources, asked.resources),
         profiles=tuple(known[id_] for id_ in sorted(known)),
     )
-    schema = schema_of(
-        wider.backoffs, wider.lease_bounds_us, wider.node_resources, wider.utilities,
-        wider.surcharges, deadlines=wider.deadlines, estimates=wider.estimates,
-        profilers=wider.profilers, measured=wider.measured,
-    )  # fmt: skip # rows of what belongs together
-    return msgspec.structs.replace(wider, schema=schema)
+    return with_schema(wider)
 
 
 def _and(rows: tuple[RowT, ...], more: RowT | None) -> tuple[RowT, ...]:

@@ -95,7 +95,9 @@ def _pools(now: datetime) -> Any:
     `seen`, `seen_at`: the round of the pool's newest forecast, and its pool time. `last`: the
     pool's last round.
     """
-    queued = Job.objects.filter(pool=OuterRef("pk"), state=Job.State.PENDING, quarantine="")
+    queued = Job.objects.filter(
+        pool=OuterRef("pk"), state=Job.State.PENDING, quarantine="", holds=[]
+    )
     newest = StartForecast.objects.filter(pool=OuterRef("pk")).order_by("-id")
     failed = StartForecast.objects.filter(state=State.FAILED, ended_at__gt=now - REST_AFTER_FAILURE)
     return (

@@ -10,7 +10,7 @@ import structlog
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import from_us
-from evenshare_core.domain.snapshot import PoolPrice, Snapshot, lease_bounds_of, schema_of
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot, lease_bounds_of, with_schema
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import decide_round
@@ -104,23 +104,13 @@ def with_settings(
     """
     lease_us, least_us, most_us = (length_s * SECOND_US for length_s in (lease_s, *bounds_s))
     bounds_us = lease_bounds_of(lease_us, least_us, most_us)
-    return msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         under_policy(snapshot, policy, options),
         round_us=round_s * SECOND_US,
         lease_us=lease_us,
-        schema=schema_of(
-            snapshot.backoffs,
-            bounds_us,
-            snapshot.node_resources or snapshot.job_resources,
-            snapshot.utilities,
-            snapshot.surcharges,
-            deadlines=snapshot.deadlines,
-            estimates=snapshot.estimates,
-            profilers=snapshot.profilers,
-            measured=snapshot.measured,
-        ),
         lease_bounds_us=bounds_us,
     )
+    return with_schema(changed)
 
 
 def under_policy(snapshot: Snapshot, policy: str, options: Mapping[str, Any]) -> Snapshot:

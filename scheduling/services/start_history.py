@@ -2,6 +2,8 @@
 
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.jobs import Job
@@ -45,6 +47,7 @@ def read_history(pool_id: int, at: datetime) -> History:
     rows = (
         JobRow.objects.filter(pool_id=pool_id, submitted_at__gt=at - SPAN, submitted_at__lte=at)
         .exclude(state=JobRow.State.CANCELLED, first_started_at=None)
+        .filter(Q(eligible_at=None) | Q(eligible_at__lte=at), holds=[])
         .select_related("profile")
         .order_by("-submitted_at", "-id")[:ARRIVALS_MOST]
     )
@@ -75,7 +78,7 @@ def _arrival(row: JobRow, price_limit: int | None, work_us: int | None) -> Job:
         row.pk,
         row.tenant_id,
         row.gpus,
-        to_us(row.submitted_at),
+        to_us(row.arrived_at),
         tuple(sorted(row.gpu_types)),
         row.weight,
         max_price_micro=lower_price(

@@ -64,6 +64,10 @@ API_TENANT = Row(200, 200, 200, 404, 404, 200, 401, 200)
 API_POOL = Row(200, 200, 200, 200, 404, 200, 401, 200)
 API_JOB = Row(200, 200, 200, 404, 404, 200, 401, 403)
 API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
+# The job was submitted by someone else, so a member may not order it; it runs, so it is not held.
+API_RELEASE = API_CANCEL._replace(owner=403)
+API_HOLD = API_RELEASE._replace(manager=409, operator=409)
+API_PRIORITY = API_RELEASE._replace(operator=403)
 # Submission to the owner's tenant by its slug: other users get 400, as for an unknown tenant.
 API_SUBMIT = Row(201, 403, 201, 400, 400, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
@@ -265,6 +269,9 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
     "api/v1/jobs/dry-run": post(API_DRY_RUN, SPEC),
     "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
+    "api/v1/jobs/<uuid:uid>/hold": post(API_HOLD),
+    "api/v1/jobs/<uuid:uid>/release": post(API_RELEASE),
+    "api/v1/jobs/<uuid:uid>/priority": post(API_PRIORITY, {"priority": -1}),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
         {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}
     ),

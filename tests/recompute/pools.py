@@ -14,6 +14,7 @@ from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant
+from evenshare_core.domain.held_jobs import HeldJob, HoldCode
 from evenshare_core.domain.snapshot import Snapshot, Surcharge
 from evenshare_core.money.fixed_point import largest_remainder
 from evenshare_core.policies.base import decide_round
@@ -197,4 +198,23 @@ def _odd(rng: random.Random, snapshot: Snapshot) -> Snapshot:
         replace(node, gpus=node.gpus // 2) if rng.random() < 0.04 else node
         for node in snapshot.nodes
     )
-    return replace(snapshot, backoffs=backoffs, tenants=tenants, leases=leases, nodes=nodes)
+    rows = {
+        "backoffs": backoffs, "tenants": tenants, "leases": leases, "nodes": nodes,
+        "holds": _holds(snapshot),
+    }  # fmt: skip # a table
+    return replace(snapshot, **rows)
+
+
+def _holds(snapshot: Snapshot) -> tuple[HeldJob, ...]:
+    """Return held jobs of the round's tenants, with ids after those of the jobs."""
+    rng, first = random.Random(snapshot.number), 100_000  # noqa: S311 - only test data
+    return tuple(
+        HeldJob(
+            first + number,
+            rng.choice(snapshot.tenants).id,
+            rng.randint(1, 4),
+            code := rng.choice(tuple(HoldCode)),
+            snapshot.at_us + rng.choice((5, 9)) if code is HoldCode.NOT_BEFORE else 0,
+        )
+        for number in range(rng.choice((0, 3, 6)))
+    )

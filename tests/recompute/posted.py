@@ -13,7 +13,7 @@ def recompute(snapshot: str) -> str:
     s = json.loads(snapshot, object_hook=Row)
     began = Round(s)
     decision = began.answer()
-    decision.skips += back_offs(s)
+    decision.skips += [*back_offs(s), *held_jobs(s)]
     return json.dumps(decision | shares_and_prices(s, decision, began.limits))
 
 
@@ -39,6 +39,7 @@ def follow(snapshot: str, decision: str) -> str:
             "service": advanced.service,
             "terms": terms,
             "back_offs": back_offs(s),
+            "held_jobs": held_jobs(s),
         }
     )
 
@@ -66,6 +67,30 @@ def back_offs(s):
         numbers = Row(losses=late[job.id].losses, limit=6, until_us=late[job.id].until_us)
         skips.append(skip("backing_off", job.tenant, [job], numbers))
     return skips
+
+
+HELD = {
+    "operator": "held_by_operator",
+    "tenant": "held_by_tenant",
+    "dependency": "held_for_job",
+    "sweep": "held_for_sweep",
+    "not_before": "not_before",
+}
+
+
+def held_jobs(s):
+    groups = {}
+    for row in s.holds:
+        groups.setdefault((row.tenant, row.code, row.until_us), []).append(row)
+    return [
+        skip(
+            HELD[code],
+            tenant,
+            [Row(row, id=row.job) for row in rows],
+            Row(until_us=until_us) if until_us else Row(),
+        )
+        for (tenant, code, until_us), rows in groups.items()
+    ]
 
 
 def shares_and_prices(s, decision, limits):

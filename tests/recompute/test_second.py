@@ -224,6 +224,10 @@ def not_followed(snapshot: Snapshot, decision: Decision) -> list[str]:
         row["job"]: {key: row[key] for key in fixed} for row in first["grants"] + first["renewals"]
     }
     first["back_offs"] = [row for row in first["skips"] if row["reason"] == "backing_off"]
+    held = {"not_before"}
+    first["held_jobs"] = [
+        row for row in first["skips"] if row["reason"] in held or row["reason"].startswith("held_")
+    ]
     second["terms"] = dict(second["terms"])
     return [name for name in second if first[name] != second[name]]
 
@@ -339,8 +343,9 @@ class TestRandomPools:
         wanted = {
             "lease_turn", "tenant_passed_over", "no_free_gpus", "fragmented", "reserved_for_gang",
             "reserved_quota", "quota_limit", "price_above_max", "budget", "too_large",
-            "backing_off", "not_renewed", "drained", "other_type", "reserved", "several nodes",
-            "withdrawn", "several types", "reserved memory", "surcharge", "marks",
+            "backing_off", "held_by_tenant", "not_before", "not_renewed", "drained", "other_type",
+            "reserved", "several nodes", "withdrawn", "several types", "reserved memory",
+            "surcharge", "marks",
         }  # fmt: skip
         assert not {name for name in wanted if not seen[name]}, seen
 

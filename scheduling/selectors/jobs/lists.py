@@ -9,6 +9,9 @@ from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.policies.shared.held_jobs import HELD
 from scheduling.models import Job, Lease, Pool, Round
 from scheduling.selectors.jobs.phases import STARTING, is_starting
 from scheduling.selectors.jobs.round_reasons import read_reason
@@ -165,16 +168,25 @@ class JobWait:
 def read_job_wait(job: Job) -> JobWait:
     """Return why a waiting job waits, by the pool's last round. Two queries.
 
-    If that round's bytes are gone, the reason comes from the job's row. The code is empty if no
-    round has considered the job.
+    The reason of a held job, and of a job whose round's bytes are gone, comes from its row. The
+    code is empty if no round has considered the job.
     """
+    if job.is_held:
+        return JobWait(job.reason_code, numbers=held_numbers(job))
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     if last is None:
         return JobWait("")
     wait = read_reason(last, job.pk)
-    if wait is not None:
+    # The last round may have been before its release.
+    if wait is not None and wait.reason not in HELD:
         return JobWait(wait.reason.value, last.number, last.at, wait.numbers)
     return JobWait(job.reason_code, job.reason_round or last.number, last.at)
+
+
+def held_numbers(job: Job) -> dict[str, Any]:
+    """Return the numbers of a held job's reason: its earliest start, if its tenant named one."""
+    is_timed = job.reason_code == Reason.NOT_BEFORE and job.not_before is not None
+    return {"until_us": to_us(job.not_before)} if is_timed and job.not_before else {}
 
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:

@@ -25,8 +25,8 @@ class PastJobs:
     """Jobs in the order of their ids; `tenants`: slugs by id.
 
     `guessed`: the number of jobs whose work is not known yet. `quarantined`: the number of jobs
-    left out. `scaled`: the number of jobs whose first deadline step earns more points in a
-    simulation.
+    left out, without held ones. `scaled`: the number of jobs whose first deadline step earns more
+    points in a simulation.
     """
 
     jobs: tuple[SimJob, ...]
@@ -63,8 +63,8 @@ def past_jobs(
     limits = price_limits(pool_id)
     jobs, guessed, quarantined, scaled = [], 0, 0, 0
     for row in rows:
-        if row.quarantine:
-            quarantined += 1
+        if row.quarantine or row.is_held:
+            quarantined += bool(row.quarantine)
             continue
         steps = deadline_steps_of(row)
         scaled += bool(steps) and steps[0].reward_micro < MOST_REWARD_MICRO[DeadlineClass.SOFT]
@@ -88,10 +88,10 @@ def past_jobs(
 def open_jobs_count(pool_id: int, at: datetime) -> int:
     """Return the number of jobs that were submitted before an instant and had not ended by then.
 
-    Jobs in quarantine are left out.
+    Held jobs and jobs in quarantine are left out.
     """
     still = Q(ended_at__isnull=True) | Q(ended_at__gt=at)
-    rows = Job.objects.filter(still, pool_id=pool_id, submitted_at__lt=at, quarantine="")
+    rows = Job.objects.filter(still, pool_id=pool_id, submitted_at__lt=at, quarantine="", holds=[])
     return rows.count()
 
 
@@ -113,7 +113,7 @@ def _done_us(pool_id: int, since: datetime | None) -> dict[int, int]:
 
 
 def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -> SimJob:
-    submitted_us = to_us(row.submitted_at)
+    submitted_us = to_us(row.arrived_at)
     cancelled_at = row.cancel_asked_at
     if cancelled_at is None and row.state == Job.State.CANCELLED:
         cancelled_at = row.ended_at

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import queue_order
 from evenshare_core.policies.options import OptionError
@@ -106,7 +107,7 @@ def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
     with site_reading():
         rounds = Round.objects.filter(pool_id=pool_id).order_by("-number")
         last = (rounds.filter(number=as_of) if as_of is not None else rounds).first()
-        queued = Job.objects.filter(pool_id=pool_id, state=Job.State.PENDING, quarantine="")
+        queued = ready_jobs(pool_id)
         columns = queued.values_list("id", "tenant_id", "submitted_at")
         rows = list(columns[: FIRST_JOBS + 1])
         if len(rows) > FIRST_JOBS:
@@ -141,7 +142,7 @@ def _long_order(pool_id: int, last: Round | None, as_of: int | None) -> QueueOrd
     else:
         number, first, text = last.number, *_order(_StoredRound(last))
     places = {job: place for place, job in enumerate((first or ())[:FIRST_JOBS])}
-    rows = Job.objects.filter(pk__in=list(places), state=Job.State.PENDING, quarantine="")
+    rows = ready_jobs(pool_id).filter(pk__in=list(places))
     tenants = dict(rows.values_list("id", "tenant_id"))
     placed = sorted(tenants, key=places.__getitem__)
     keys = {job: QueueKey(0, places[job], job) for job in placed}
@@ -182,8 +183,14 @@ def read_queue_orders(jobs: Iterable[Job]) -> dict[int, QueueOrder]:
 
 
 def is_queued(job: Job) -> bool:
-    """Return whether a job is in its pool's queue; a waiting job in quarantine is not."""
-    return job.state == Job.State.PENDING and not job.quarantine
+    """Return whether a job is in its pool's queue; held jobs and jobs in quarantine are not."""
+    return job.state == Job.State.PENDING and not job.quarantine and not job.is_held
+
+
+def ready_jobs(pool_id: int) -> QuerySet[Job]:
+    """Return the jobs of a pool's queue; see `is_queued`."""
+    jobs = Job.objects.filter(pool_id=pool_id, state=Job.State.PENDING, quarantine="", holds=[])
+    return jobs.exclude(reason_code=Reason.NOT_BEFORE)
 
 
 def list_queue(
@@ -196,7 +203,7 @@ def list_queue(
     """
     chosen = [job for job in order.jobs if after is None or order.keys[job] > after]
     if among is None:
-        among = Job.objects.filter(pool_id=order.pool, state=Job.State.PENDING, quarantine="")
+        among = ready_jobs(order.pool)
     else:
         mine = set(among.filter(pk__in=chosen).values_list("pk", flat=True))
         chosen = [job for job in chosen if job in mine]

@@ -96,6 +96,7 @@ def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> tuple[Job, St
         tenant=tenant_id,
         job__state=Job.State.PENDING,
         job__quarantine="",
+        job__holds=[],
         p50__isnull=False,
     ).exclude(p90__lte=now)
     row = queued.select_related("job", "forecast").order_by("p50", "p90", "job_id").first()

@@ -67,12 +67,14 @@ class ServedJobs:
 # Received GPU-time over GPUs is the time on GPUs.
 _ENDED = """
 SELECT (ended_at AT TIME ZONE 'UTC')::date, count(*),
-       sum(extract(epoch FROM ended_at - submitted_at) * 1e6 * gpus / received_gpu_us)::float,
+       sum(extract(epoch FROM ended_at - arrived_at) * 1e6 * gpus / received_gpu_us)::float,
        count(*) FILTER (WHERE deserved_gpu_us > 0),
        count(*) FILTER (WHERE deserved_gpu_us > 0
                         AND received_gpu_us < %(below)s * deserved_gpu_us)
 FROM (
-    SELECT submitted_at, ended_at, gpus, received_gpu_us, deserved_gpu_us FROM scheduling_job
+    SELECT coalesce(eligible_at, submitted_at) AS arrived_at, ended_at, gpus, received_gpu_us,
+           deserved_gpu_us
+    FROM scheduling_job
     WHERE pool_id = %(pool)s AND tenant_id = %(tenant)s AND ended_at >= %(since)s
           AND state IN ('succeeded', 'failed') AND profiling_s = 0 AND received_gpu_us > 0
     ORDER BY ended_at DESC LIMIT %(limit)s

@@ -30,7 +30,7 @@ from evenshare_core.domain.snapshot import (
     Service,
     Snapshot,
     Surcharge,
-    schema_of,
+    with_schema,
 )
 from evenshare_core.domain.utilities import Utility, UtilityKind
 from evenshare_core.domain.values import canonical_bytes, decode
@@ -224,12 +224,7 @@ class RandomPool:
             profiles=profiles, surcharges=self.surcharges, measured=measured,
             profilers=profilers, **rows,
         )  # fmt: skip
-        schema = schema_of(
-            snapshot.backoffs, (), snapshot.job_resources, snapshot.utilities,
-            snapshot.surcharges, deadlines=snapshot.deadlines, estimates=snapshot.estimates,
-            measured=snapshot.measured, profilers=snapshot.profilers,
-        )  # fmt: skip
-        return changed(snapshot, schema=schema)
+        return with_schema(snapshot)
 
     def _apply(self, decision: Decision) -> None:
         lengths = {row.job: row.lease_us for row in decision.lengths}

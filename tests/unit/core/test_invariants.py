@@ -21,6 +21,7 @@ from evenshare_core.domain.decision import (
     Trade,
 )
 from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.held_jobs import HeldJob, HoldCode
 from evenshare_core.domain.invariants import RULES, InvariantViolation, violations
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
@@ -47,13 +48,19 @@ ROUND = snapshot(
     ],
     price_micro=70,
     credit={1: 70},
+    holds=(HeldJob(8, 1, 2, HoldCode.TENANT),),
 )
 KEY = Key(0.0, 0.0)
 RENEW = Renew(1, 2, 2, 1, "v100", 4, KEY, 4, 0, 0)
 GRANT = Grant(2, 3, 1, "v100", ((2, 4),), KEY, 3, 1, 70)
 SKIP = Skip(Reason.LEASE_TURN, 1, (4,), 8)
+HELD = Skip(Reason.HELD_BY_TENANT, 1, (8,), 2)
 GOOD = Decision(
-    at_us=AT_US, grants=(GRANT,), renewals=(RENEW,), skips=(SKIP,), service=Service(at_us=AT_US)
+    at_us=AT_US,
+    grants=(GRANT,),
+    renewals=(RENEW,),
+    skips=(SKIP, HELD),
+    service=Service(at_us=AT_US),
 )
 
 
@@ -130,6 +137,7 @@ PLANTED: list[tuple[str, str, Decision]] = [
     ("reasons", "job 3 holds a lease", replace(GOOD, skips=(replace(SKIP, jobs=(3, 4)),))),
     ("reasons", "job 9 is not active", replace(GOOD, skips=(replace(SKIP, jobs=(4, 9)),))),
     ("reasons", "row of tenant 2", replace(GOOD, skips=(replace(SKIP, tenant=2),))),
+    ("held_jobs", "job 8 is held with 0 reasons", replace(GOOD, skips=(SKIP,))),
     ("instants", "the decision is at 1", replace(GOOD, at_us=1)),
     ("instants", "the service is at 1", replace(GOOD, service=Service(at_us=1))),
 ]

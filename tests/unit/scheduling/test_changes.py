@@ -53,6 +53,20 @@ CASES = [
         [(150, K.RELEASE), (150, K.INACTIVE)],
     ),
     (
+        "a job is held and released between two rounds",
+        [known(7)],
+        [facts(7, 140)],
+        [],
+        [(140, K.INACTIVE), (140, K.ACTIVE)],
+    ),
+    (
+        "a job is preempted, held and released between two rounds",
+        [known(7, 4)],
+        [facts(7, 140)],
+        [LeaseHold(7, 4, 50, 120, "v100")],
+        [(120, K.RELEASE), (140, K.INACTIVE), (140, K.ACTIVE)],
+    ),
+    (
         "a job comes and goes between two rounds",
         [],
         [facts(7, 110, 190)],

@@ -31,7 +31,7 @@ from .config import UsageError
 
 CHAIN, RECORDS, JOBS = "chain.json", "records.json", "jobs.json"
 INCLUSION, CONSISTENCY = "inclusion.json", "consistency.json"
-JOB_FIELDS = ("id", "tenant", "gpus", "submitted_at", "ended_at", "profile")
+JOB_FIELDS = ("id", "tenant", "gpus", "submitted_at", "eligible_at", "ended_at", "profile")
 RECORDS_AT_ONCE = 500
 LONGEST_LIST = PAGE * PAGES
 _NAME = re.compile(r"[a-z0-9-]+(/[a-z0-9-]+)?\.json")
@@ -179,7 +179,7 @@ def fetch_jobs(
         listed = 0
         for job in client.pages("/jobs", None, pool=pool, tenant=tenant):
             listed += 1
-            rows.append({key: job[key] for key in JOB_FIELDS})
+            rows.append({key: job.get(key) for key in JOB_FIELDS})
             if not missing(tenant, str(job["id"])):
                 break
         is_whole = is_whole and listed < LONGEST_LIST

@@ -9,7 +9,7 @@ tenant (a beneficiary, or the other side of a trade) is 0.
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from evenshare_core.domain.decision import (
 )
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.estimates import JobEstimate
+from evenshare_core.domain.held_jobs import HeldJob
 from evenshare_core.domain.ids import IdKind, JobId, shape_of
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -65,6 +66,8 @@ class OwnRows(Value, frozen=True, array_like=True):
     `claims`, `classes` and `job_sums` are GPU-time sums before the round. The fields that begin
     with `next_` are the sums after it.
     """
+
+    newest: ClassVar[tuple[str, ...]] = ("holds",)
 
     tenants: tuple[Tenant, ...] = ()
     entitlements: tuple[Entitlement, ...] = ()
@@ -97,6 +100,7 @@ class OwnRows(Value, frozen=True, array_like=True):
     next_claims: tuple[ClaimService, ...] = ()
     next_classes: tuple[ClassService, ...] = ()
     next_job_sums: tuple[JobService, ...] = ()
+    holds: tuple[HeldJob, ...] = ()
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -123,12 +127,22 @@ def own_excerpts(disclosed: Disclosed, tenants: Iterable[int] | None = None) -> 
         rows = msgspec.convert(renamed(data, _plan, ids), OwnRows)
         document = {
             "names": _own_names(disclosed.names, own),
-            "rows": msgspec.convert(rows, _form, from_attributes=True),
+            "rows": _encoded(rows),
             "certificate": renamed(lines.get(tenant, {}), _lines_plan, ids),
             "superseded": [renamed_superseded(row, ids) for row in superseded.get(tenant, ())],
         }
         excerpts[tenant] = _encoder.encode(shared | document)
     return excerpts
+
+
+def _encoded(rows: OwnRows) -> msgspec.Raw:
+    """Return the named form, without empty tables that older excerpts did not have."""
+    data = _encoder.encode(msgspec.convert(rows, _form, from_attributes=True))
+    for name in reversed(OwnRows.newest):
+        if getattr(rows, name):
+            break
+        data = data.removesuffix(f',"{name}":[]}}'.encode()) + b"}"
+    return msgspec.Raw(data)
 
 
 def own_digest(salt: bytes, excerpt: bytes) -> str:
@@ -203,7 +217,7 @@ def _tables(disclosed: Disclosed) -> dict[str, dict[int, list[Any]]]:
     }
     for name in ("job_resources", "utilities", "deadlines", "estimates"):
         tables[name] = (getattr(snapshot, name), by_id)
-    for name in ("entitlements", "jobs", "leases", "changes", "profiles"):
+    for name in ("entitlements", "jobs", "leases", "changes", "profiles", "holds"):
         tables[name] = (getattr(snapshot, name), by_tenant)
     for name in (
         "grants", "renewals", "ends", "preemptions", "skips", "shares", "ideals", "swaps", "plans",

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.snapshot import Snapshot, schema_of
+from evenshare_core.domain.snapshot import Snapshot, with_schema
 from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies import registry
 from evenshare_core.policies.policy import Private
@@ -44,12 +44,7 @@ def redacted(snapshot: Snapshot) -> Snapshot:
         jobs=tuple(_job(job, of_jobs, prices) for job in snapshot.jobs),
         tenants=_tenants(snapshot),
     )
-    schema = schema_of(
-        new.backoffs, new.lease_bounds_us, (*new.node_resources, *new.job_resources),
-        new.utilities, new.surcharges, deadlines=new.deadlines, estimates=new.estimates,
-        profilers=new.profilers, measured=new.measured,
-    )  # fmt: skip # rows of what belongs together
-    return replace(new, schema=schema)
+    return with_schema(new)
 
 
 class _Prices:

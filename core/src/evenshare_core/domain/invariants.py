@@ -383,6 +383,8 @@ def _prices(facts: _Facts) -> Iterator[str]:
 
 def _reasons(facts: _Facts) -> Iterator[str]:
     """Every active job holds a lease after the round, or has exactly one reason to wait."""
+    tenants = {job.id: job.tenant for job in facts.snapshot.jobs}
+    tenants |= {row.job: row.tenant for row in facts.snapshot.holds}
     holders = {lease.job for lease in facts.kept} | {term.job for term in facts.terms}
     times_skipped = Counter(job for skip in facts.decision.skips for job in skip.jobs)
     for job in facts.snapshot.jobs:
@@ -391,11 +393,21 @@ def _reasons(facts: _Facts) -> Iterator[str]:
     for job_id in sorted(times_skipped):
         if job_id in holders:
             yield f"job {job_id} holds a lease and is listed as waiting"
-        elif job_id not in facts.jobs:
+        elif job_id not in tenants:
             yield f"job {job_id} is not active and is listed as waiting"
     for skip in facts.decision.skips:
-        if any(facts.jobs[job].tenant != skip.tenant for job in skip.jobs if job in facts.jobs):
+        if any(tenants[job] != skip.tenant for job in skip.jobs if job in tenants):
             yield f"a {skip.reason.value} row of tenant {skip.tenant} has jobs of another"
+
+
+def _held_jobs(facts: _Facts) -> Iterator[str]:
+    """Every held job has exactly one reason to wait, and is not active."""
+    reasons = Counter(job for skip in facts.decision.skips for job in skip.jobs)
+    for row in facts.snapshot.holds:
+        if row.job in facts.jobs:
+            yield f"job {row.job} is held and is active"
+        if reasons[row.job] != 1:
+            yield f"job {row.job} is held with {reasons[row.job]} reasons"
 
 
 def _instants(facts: _Facts) -> Iterator[str]:
@@ -421,5 +433,6 @@ RULES: dict[str, Callable[[_Facts], Iterable[str]]] = {
     "trades": _trades,
     "prices": _prices,
     "reasons": _reasons,
+    "held_jobs": _held_jobs,
     "instants": _instants,
 }

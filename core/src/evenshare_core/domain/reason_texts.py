@@ -190,6 +190,36 @@ WORDINGS: dict[str, ReasonWording] = {
         "",
         "An operator must release it.",
     ),
+    Reason.HELD_BY_TENANT: ReasonWording(
+        "held",
+        "Its tenant holds it.",
+        "",
+        "Release it, and it arrives in the queue anew.",
+    ),
+    Reason.HELD_BY_OPERATOR: ReasonWording(
+        "held by an operator",
+        "An operator holds it.",
+        "",
+        "Only an operator can release it.",
+    ),
+    Reason.HELD_FOR_JOB: ReasonWording(
+        "waits for another job",
+        "Another job must end first.",
+        "",
+        "It arrives in the queue when that job has ended.",
+    ),
+    Reason.HELD_FOR_SWEEP: ReasonWording(
+        "waits for its sweep",
+        "As many jobs of its sweep as may run at once are under way.",
+        "",
+        "It arrives in the queue when one of them ends.",
+    ),
+    Reason.NOT_BEFORE: ReasonWording(
+        "not before its time",
+        "It may start at {until}, pool time, at the earliest, as its tenant wishes.",
+        "It may not start yet, as its tenant wishes.",
+        "It arrives in the queue at that time.",
+    ),
 }
 
 # Texts for a job that is too large, depending on the GPUs that its pool has but cannot schedule

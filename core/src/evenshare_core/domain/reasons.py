@@ -25,6 +25,11 @@ class Reason(StrEnum):
     # its process was lost soon after its start; the wait grows with each loss
     BACKING_OFF = "backing_off"
     QUARANTINED = "quarantined"  # the job made the policy fail
+    HELD_BY_TENANT = "held_by_tenant"
+    HELD_BY_OPERATOR = "held_by_operator"
+    HELD_FOR_JOB = "held_for_job"  # another job must end first
+    HELD_FOR_SWEEP = "held_for_sweep"  # enough jobs of its sweep are under way
+    NOT_BEFORE = "not_before"  # its tenant named the earliest start
 
 
 class PreemptionRule(StrEnum):

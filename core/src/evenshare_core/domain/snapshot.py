@@ -3,11 +3,14 @@
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, NamedTuple
 
+from msgspec.structs import replace
+
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.deadlines import Deadline
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.estimates import JobEstimate
+from evenshare_core.domain.held_jobs import HeldJob
 from evenshare_core.domain.ids import Each, IdKind, JobId, Row, TenantId, shaped
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -18,8 +21,8 @@ from evenshare_core.domain.values import Value
 
 # Version 2 is the base. Version 3 adds back-offs, 4 bounds of lease lengths, 5 CPUs and memory.
 # Version 6 adds utilities of jobs, 7 surcharges, 8 deadlines or estimates. Version 9 adds profilers
-# or measured job types.
-SCHEMA_VERSION = 9
+# or measured job types, 10 held jobs.
+SCHEMA_VERSION = 10
 
 
 # Ids in resource rows are node ids or job ids.
@@ -183,10 +186,12 @@ def schema_of(
     estimates: tuple[JobEstimate, ...] = (),
     profilers: tuple[int, ...] = (),
     measured: tuple[MeasuredProfile, ...] = (),
+    holds: tuple[HeldJob, ...] = (),
 ) -> int:
     """Return the schema version of a snapshot with these rows."""
     newest_first: tuple[tuple[int, object], ...] = (
-        (SCHEMA_VERSION, profilers or measured),
+        (SCHEMA_VERSION, holds),
+        (9, profilers or measured),
         (8, deadlines or estimates),
         (7, surcharges),
         (6, utilities),
@@ -226,11 +231,13 @@ class Snapshot(Value, frozen=True, array_like=True):
     - `deadlines`, `estimates`: for jobs that have them, by job.
     - `profilers`: ids of the jobs that are profiling runs.
     - `measured`: the measured profiles, by profile id; only the certificate reads them.
+    - `holds`: waiting jobs that are not among `jobs` because they may not start, by job.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
         "backoffs", "lease_bounds_us", "node_resources", "job_resources", "utilities",
         "surcharges", "deadlines", "estimates", "profilers", "measured",
+        "holds",
     )  # fmt: skip # a table
 
     schema: int
@@ -263,8 +270,26 @@ class Snapshot(Value, frozen=True, array_like=True):
     estimates: tuple[JobEstimate, ...] = ()
     profilers: tuple[JobId, ...] = ()
     measured: tuple[MeasuredProfile, ...] = ()
+    holds: tuple[HeldJob, ...] = ()
 
     @property
     def longest_us(self) -> int:
         """The maximum length of a term."""
         return max((self.lease_us, *self.lease_bounds_us))
+
+
+def with_schema(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the schema version of its rows."""
+    schema = schema_of(
+        snapshot.backoffs,
+        snapshot.lease_bounds_us,
+        (*snapshot.node_resources, *snapshot.job_resources),
+        snapshot.utilities,
+        snapshot.surcharges,
+        deadlines=snapshot.deadlines,
+        estimates=snapshot.estimates,
+        profilers=snapshot.profilers,
+        measured=snapshot.measured,
+        holds=snapshot.holds,
+    )
+    return replace(snapshot, schema=schema)

@@ -29,6 +29,8 @@ def ended_jobs(
 ) -> dict[int, JobGpuTime]:
     """Return the GPU-time of each job that ended in `changes`, from its submission to its end.
 
+    A job that was held meanwhile ended once and arrived again; both periods count.
+
     `service`: the sums before the changes. `capacity`: GPUs by type, as for `gpu_time.advance`.
     Only the sums of tenants with an ended job are advanced.
 
@@ -46,7 +48,8 @@ def ended_jobs(
             continue
         at_us = max(row.at_us, service.at_us)
         if row.kind is ChangeKind.INACTIVE and (job := sums.jobs.get(row.job)) is not None:
-            ended[row.job] = _gpu_time(sums, job, at_us)
+            before, period = ended.get(row.job, (0, 0)), _gpu_time(sums, job, at_us)
+            ended[row.job] = JobGpuTime(*map(sum, zip(before, period, strict=True)))
         sums.apply(row, at_us)
     return ended
 

@@ -31,6 +31,7 @@ from evenshare_core.fairness.rho import rho_of
 from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies.policy import ALWAYS_PROMISED
 from evenshare_core.policies.shared.backoffs import backoff_skips, without_backoffs
+from evenshare_core.policies.shared.held_jobs import held_skips
 from evenshare_core.policies.shared.prices import (
     next_surcharges,
     post_prices,
@@ -67,7 +68,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
     decision = msgspec.structs.replace(
         settled,
         at_us=snapshot.at_us,
-        skips=(*settled.skips, *backoff_skips(ready)),
+        skips=(*settled.skips, *backoff_skips(ready), *held_skips(ready)),
         service=service,
     )
     decision = msgspec.structs.replace(decision, shares=_shares(ready, decision))

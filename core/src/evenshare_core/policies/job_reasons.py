@@ -35,8 +35,10 @@ def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> OwnReason 
     """Return why a job still waits after a round, or None if it does not wait or is unknown."""
     skip = next((row for row in decision.skips if job_id in row.jobs), None)
     job = next((row for row in snapshot.jobs if row.id == job_id), None)
-    if skip is None or job is None:
+    if skip is None:
         return None
+    if job is None:  # a held job, whose reason is the whole group's
+        return OwnReason(skip.reason, dict(skip.numbers), len(skip.jobs))
     is_turn = skip.reason is Reason.LEASE_TURN
     turns = turns_of(snapshot, decision) if is_turn else {}
     numbers = {**group_numbers(skip, turns), **_own(snapshot, decision, skip, job)}

@@ -3,14 +3,18 @@
 Source: `scheduling.engine.changes` and `scheduling.engine.snapshot_rows`, which create them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
+from evenshare_core.domain.held_jobs import HoldCode
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Change, ChangeKind
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
-# Fields of a job that never change after its submission.
+# Fields of a job that never change after its submission; the time changes if it is held.
 _FACTS = ("gpus", "submitted_us", "gpu_types", "weight")
+_COMES_AND_GOES = (ChangeKind.ACTIVE, ChangeKind.INACTIVE)
 
 
 def job_breaks(
@@ -38,15 +42,17 @@ def job_breaks(
                 f"{text.job(job).capitalize()} asks for {row.gpus} GPUs, and its sums are of"
                 f" {counted[job].demand}."
             )
-        if ChangeKind.INACTIVE in kinds:
+        if _is_over(changes.get(job, ())):
             yield f"A change says that {text.job(job)} is over, and it is among the jobs."
         if job in was:
-            yield from _altered(was[job], row, granted.get(job, 0), ids, text)
+            again = job in counted and ChangeKind.ACTIVE in kinds
+            yield from _altered(was[job], row, granted.get(job, 0), ids, text, again=again)
     for job in sorted(was.keys() - now.keys() - held):
-        if not any(change.kind is ChangeKind.INACTIVE for change in changes.get(job, ())):
+        if not _is_over(changes.get(job, ())):
             name = text.job(job).capitalize()
             yield f"{name}, which waited, is gone, and no change says that it is over."
     yield from _holds(after, changes, text)
+    yield from _held_jobs(before, after, ids, text)
     yield from _backoffs(before, after, ids, held, text)
 
 
@@ -56,6 +62,12 @@ def _by_job(changes: tuple[Change, ...]) -> dict[int, list[Change]]:
         if change.job:
             by_job.setdefault(change.job, []).append(change)
     return by_job
+
+
+def _is_over(changes: Iterable[Change]) -> bool:
+    """Return whether a job ended, or was held, and did not arrive again."""
+    kinds = [change.kind for change in changes if change.kind in _COMES_AND_GOES]
+    return bool(kinds) and kinds[-1] is ChangeKind.INACTIVE
 
 
 def _granted_terms(before: FollowedRound, ids: Pairing) -> dict[int, int]:
@@ -72,7 +84,12 @@ def _granted_terms(before: FollowedRound, ids: Pairing) -> dict[int, int]:
     return terms
 
 
-def _altered(was: Job, now: Job, granted: int, ids: Pairing, text: RoundText) -> Iterator[str]:
+def _altered(
+    was: Job, now: Job, granted: int, ids: Pairing, text: RoundText, *, again: bool
+) -> Iterator[str]:
+    """Yield a job's wrong fields; `again`: it was held and released, so it arrived later."""
+    if again and now.submitted_us > was.submitted_us:
+        was = replace(was, submitted_us=now.submitted_us)
     wrong = [
         f"{name} {getattr(now, name)} instead of {getattr(was, name)}"
         for name in _FACTS
@@ -117,4 +134,35 @@ def _backoffs(
             yield (
                 f"{text.job(job).capitalize()} may not start before {now:,} µs, and"
                 f" {text.before} said {was:,} µs; it held nothing meanwhile."
+            )
+
+
+def _held_jobs(
+    before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
+) -> Iterator[str]:
+    """Check that a held job stays the same job, and waits until it is released or its time comes.
+
+    People hold and release jobs, so two rounds cannot show whether a job should be held. Its
+    earliest start is known.
+    """
+    were = {ids.job(row.job): row for row in before.snapshot.holds}
+    waited = {ids.job(job.id): (job.gpus, ids.tenant(job.tenant)) for job in before.snapshot.jobs}
+    waited |= {job: (row.gpus, ids.tenant(row.tenant)) for job, row in were.items()}
+    released = [job for job in after.snapshot.jobs if job.id in were]
+    here = [(job.id, (job.gpus, job.tenant)) for job in released]
+    here += [(row.job, (row.gpus, row.tenant)) for row in after.snapshot.holds]
+    for job_id, now in here:
+        was = waited.get(job_id, now)
+        if was != now:
+            yield (
+                f"{text.job(job_id).capitalize()} asks for {now[0]} GPUs and is of"
+                f" {text.tenant(now[1])}; in {text.before} it asked for {was[0]} and was of"
+                f" {text.tenant(was[1])}."
+            )
+    for job in released:
+        row = were[job.id]
+        if row.code is HoldCode.NOT_BEFORE and row.until_us > after.snapshot.at_us:
+            yield (
+                f"{text.job(job.id).capitalize()} waits, and {text.before} said that it may not"
+                f" start before {row.until_us:,} µs."
             )

@@ -75,6 +75,7 @@ class OwnJobAnswer(msgspec.Struct, frozen=True):
     submitted_at: datetime
     ended_at: datetime | None = None
     profile: str | None = None
+    eligible_at: datetime | None = None
 
 
 class JobsAnswer(msgspec.Struct, frozen=True):
@@ -357,7 +358,10 @@ def _is_other(data: bytes | None, record: RoundRecord) -> bool:
 def _own_job(row: OwnJobAnswer) -> OwnJob:
     ended_us = None if row.ended_at is None else to_us(row.ended_at)
     uid = row.id.replace("-", "")
-    return OwnJob(uid, row.tenant, row.gpus, to_us(row.submitted_at), ended_us, row.profile or "")
+    arrived_us = None if row.eligible_at is None else to_us(row.eligible_at)
+    return OwnJob(
+        uid, row.tenant, row.gpus, to_us(row.submitted_at), ended_us, row.profile or "", arrived_us
+    )
 
 
 def _hashes(name: str, path: tuple[str, ...]) -> tuple[bytes, ...]:

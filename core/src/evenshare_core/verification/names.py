@@ -12,7 +12,7 @@ class OwnJob(NamedTuple):
     """A job of the reader, as submitted. `uid` has 32 hex digits; times are of pool time.
 
     `ended_us` is None if it has not ended. `profile` is the name of its job type, "" if it has
-    none.
+    none. `arrived_us` is when its last hold ended, None if it was never held.
     """
 
     uid: str
@@ -21,6 +21,12 @@ class OwnJob(NamedTuple):
     submitted_us: int
     ended_us: int | None = None
     profile: str = ""
+    arrived_us: int | None = None
+
+    @property
+    def since_us(self) -> int:
+        """When it arrived in the queue after its last hold."""
+        return self.submitted_us if self.arrived_us is None else self.arrived_us
 
 
 class OwnNames(NamedTuple):
@@ -78,7 +84,7 @@ def _absent(disclosed: Disclosed, own: OwnNames, since_us: int) -> Iterator[OwnJ
     present = set(disclosed.names.jobs)
     for pseudonym, job in own.jobs.items():
         is_over = job.ended_us is not None and job.ended_us <= disclosed.at_us
-        if job.submitted_us < since_us and not is_over and pseudonym not in present:
+        if job.since_us < since_us and not is_over and pseudonym not in present:
             yield job
 
 
@@ -120,7 +126,8 @@ def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
         label = f"job {job.uid[:8]} of {job.tenant}"
         if tenant != job.tenant:
             yield f"{label} has the pseudonym of {tenant or 'another tenant'}"
-        elif (row.gpus, row.submitted_us) != (job.gpus, job.submitted_us):
+        # Before its last hold, it may have arrived at any time since its submission.
+        elif row.gpus != job.gpus or not job.submitted_us <= row.submitted_us <= job.since_us:
             yield (
                 f"{label} asked for {job.gpus} GPUs at {job.submitted_us} us of pool time;"
                 f" the round has {row.gpus} at {row.submitted_us}"
