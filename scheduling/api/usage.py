@@ -7,7 +7,6 @@ from scheduling.api.base import JobView, SharedPoolView
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.jobs.idle import IdleDayRow, idle_days
 from scheduling.services.usage import JobUsage, job_usage, newest_leases
-from tenants.api.problems import bad_field
 from tenants.api.resources import PAGE, Listed, Page
 from tenants.scopes import tenant_scope
 
@@ -41,14 +40,6 @@ class PoolIdleDays(Listed, SharedPoolView):
         facts, tenant = self.there(name, slug)
         before, limit = self.before("idle"), self.limit
         with tenant_scope(tenant.pk):
-            rows, more = idle_days(
-                facts.id, tenant.pk, limit=limit, before=None if before is None else _day(before)
-            )
+            day = None if before is None else date.fromordinal(before)
+            rows, more = idle_days(facts.id, tenant.pk, limit=limit, before=day)
         return Page(rows, None if more is None else [more.toordinal()])
-
-
-def _day(number: int) -> date:
-    try:
-        return date.fromordinal(number)
-    except (ValueError, OverflowError):
-        raise bad_field("cursor", "is not a cursor of this list") from None

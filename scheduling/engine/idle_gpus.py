@@ -1,4 +1,4 @@
-"""Reads how much GPU-time leases hold idle, and warns of leases whose GPUs all idle.
+"""Reads how much GPU-time leases hold idle; warns of leases whose GPUs all idle, or ends them.
 
 Samples are read outside of rounds, at most every `EVERY_S` for a lease. They are in files that the
 job may change, so they are information, never a charge. Rounds read only the stored readings.
@@ -33,6 +33,7 @@ from scheduling.engine.idle_samples import (
     idle_span,
     sampled_until,
 )
+from scheduling.engine.revoke import revoke_idle
 from scheduling.models import IdleDay, IdleReading, Lease, LeaseEvent, Pool
 from tenants.scopes import engine_scope
 
@@ -140,6 +141,16 @@ def _add_days(lease: Lease, days: Mapping[date, GpuTime]) -> None:
         )
 
 
+def follow_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> None:
+    """Warn of the leases whose GPUs idle, and end the expired ones, as the pool's settings say.
+
+    Raises:
+        FencedError: another holder has taken the pool.
+    """
+    warn_idle(pool, token, at=at, scale=scale)
+    return_idle(pool, token, at=at, scale=scale)
+
+
 def idle_for(pool_id: int, seconds: int, *, at: datetime, scale: int) -> QuerySet[IdleReading]:
     """Return the running leases whose GPUs have all idled for this time (pool time), by lease.
 
@@ -187,3 +198,17 @@ def warn_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> int:
         fence.save(update_fields=["next_event"])
     log.info("idle.warned", leases=[row.pk for row in rows])
     return len(rows)
+
+
+def return_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> int:
+    """End the expired leases whose GPUs have idled for `idle_return_s`; return how many.
+
+    Raises:
+        FencedError: another holder has taken the pool.
+    """
+    if not pool.idle_return_s:
+        return 0
+    with engine_scope(pool.pk):
+        idling = idle_for(pool.pk, pool.idle_return_s, at=at, scale=scale)
+        leases = list(idling.filter(lease__expires_at__lte=at).values_list("pk", flat=True))
+    return revoke_idle(pool.pk, token, leases, at=at) if leases else 0

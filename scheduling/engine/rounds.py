@@ -31,7 +31,7 @@ from scheduling.engine.fence import (
     release_fence,
     take_fence,
 )
-from scheduling.engine.idle_gpus import warn_idle
+from scheduling.engine.idle_gpus import follow_idle
 from scheduling.engine.node_states import follow_nodes
 from scheduling.engine.profiling import make_profiling_runs
 from scheduling.engine.quarantine import find_faulty_job, quarantine_job
@@ -131,10 +131,10 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     # 2. Record arrivals and ends until now.
     feed(pool.pk, until=at)
     reconcile(pool, executor, token, installation=settings.INSTALLATION, at=at)
-    warn_idle(pool, token, at=at, scale=scale)
     follow_nodes(pool, executor, token)
     _profile(pool, token, at)
     revoke_cancelled(pool.pk, token, at=at)
+    follow_idle(pool, token, at=at, scale=scale)
     fault_point("cancel.after_mark")
     # Ended profiling runs and cancelled jobs free GPUs for which leases may wait.
     _dispatch(pool, executor, token, at)

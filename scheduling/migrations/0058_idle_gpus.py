@@ -1,5 +1,6 @@
 """GPU-time that leases hold idle: readings, sums by day, and the settings of pools."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
 from django.db.models import F, Q
 
@@ -12,6 +13,18 @@ KINDS = (
     "contradicted", "promised", "late_start", "promise_ended", "idle",
 )  # fmt: skip
 SHAPES = ByWord("kind", {"idle": WithFields(since_us=WholeNumber(), gpus=WholeNumber(1))})
+ENDS = (
+    "preempted", "moved", "not_renewed", "finished", "failed", "cancelled", "profiled",
+    "node_lost", "drained", "price_above_max", "price_above_value", "budget", "lost",
+    "quarantined", "idle",
+)  # fmt: skip
+HOLDS = (
+    ("tenant", "held by its tenant"),
+    ("operator", "held by an operator"),
+    ("idle", "held after idle GPUs"),
+    ("dependency", "waiting for another job"),
+    ("sweep", "waiting for its turn in the sweep"),
+)
 COUNTED = {
     "scheduling_idlereading": ("counted_ms", "known_us", "idle_us"),
     "scheduling_idleday": ("known_us", "idle_us"),
@@ -20,7 +33,7 @@ COUNTED = {
 
 class Migration(migrations.Migration):
     dependencies = (
-        ("scheduling", "0052_daily_work"),
+        ("scheduling", "0055_job_holds"),
         ("tenants", "0002_squashed_0015_numbers"),
     )
 
@@ -91,6 +104,24 @@ class Migration(migrations.Migration):
                 choices=[(kind, kind.replace("_", " ").title()) for kind in KINDS], max_length=16
             ),
         ),
+        migrations.AlterField(
+            "lease",
+            "end_reason",
+            models.CharField(
+                max_length=31, choices=[(end, end) for end in ENDS], default="", blank=True
+            ),
+        ),
+        migrations.AlterField(
+            "job",
+            "holds",
+            ArrayField(
+                models.CharField(max_length=15, choices=HOLDS),
+                default=list,
+                db_default=[],
+                blank=True,
+                help_text="Why the job may not start yet; empty if it may.",
+            ),
+        ),
         secure_rows({"scheduling_idlereading": OF_LEASE, "scheduling_idleday": OF_TENANT}),
         bound_columns("scheduling"),
         *(
@@ -98,6 +129,7 @@ class Migration(migrations.Migration):
             for table, columns in COUNTED.items()
             for column in columns
         ),
+        hold_condition("scheduling_lease", "end_reason_known", f"end_reason IN {('', *ENDS)}"),
         hold_condition("scheduling_leaseevent", "kind_known", f"kind IN {KINDS}"),
         hold_condition("scheduling_leaseevent", "idle_shaped", condition_of("data", SHAPES)),
     )

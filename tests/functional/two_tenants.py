@@ -343,10 +343,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
     _expect_start(waiting.exclude(gpus=1)[0])
     offers = [_share(side, lab) for lab in side.pools]
-    idle = Lease.objects.filter(job=ran)[0]
-    counted = {"known_us": 2 * 3600 * 10**6, "idle_us": 3600 * 10**6}
-    IdleReading.objects.create(lease=idle, read_at=BEGIN, **counted)
-    IdleDay.objects.create(tenant=side.tenant, pool=idle.pool, day=BEGIN.date(), **counted)
+    _idle(Lease.objects.filter(job=ran)[0])
     TransferRequest.objects.create(
         book=Book.objects.get(slug="main"), tenant=side.tenant, amount=side.amount,
         receiver=Tenant.objects.get(slug=LENDER), reason=f"{word}-gift", asked_by=side.manager,
@@ -397,6 +394,12 @@ def _share(side: Side, lab: Cluster) -> str:
     offer = OfferRequest(gpu_type=lab.gpu_type.name, gpus=1, floor_price=amount + 7)
     key = f"{side.word}-offer-{lab.pool.pk}"
     return str(make_offer(**who, request=offer, now=lab.at, key=key).row.uid)
+
+
+def _idle(lease: Lease) -> None:
+    counted = {"known_us": 2 * 3600 * 10**6, "idle_us": 3600 * 10**6}
+    IdleReading.objects.create(lease=lease, read_at=BEGIN, **counted)
+    IdleDay.objects.create(tenant=lease.tenant, pool=lease.pool, day=BEGIN.date(), **counted)
 
 
 def _expect_start(job: Job) -> None:

@@ -56,8 +56,8 @@ def idle_days(
     rows = IdleDay.objects.filter(pool=pool_id, tenant=tenant_id).order_by("-day")
     if before is not None:
         rows = rows.filter(day__lt=before)
-    found = [IdleDayRow(row.day, row.known_us, row.idle_us) for row in rows[: limit + 1]]
-    return found[:limit], found[limit - 1].day if len(found) > limit else None
+    days = [IdleDayRow(row.day, row.known_us, row.idle_us) for row in rows[: limit + 1]]
+    return days[:limit], days[limit - 1].day if len(days) > limit else None
 
 
 def held_idle(book: str, tenant_id: int, first: date, last: date) -> HeldIdle | None:
