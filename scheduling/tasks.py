@@ -15,6 +15,7 @@ from scheduling.engine.due import due_rounds
 from scheduling.engine.failures import clear_failure, record_failure
 from scheduling.engine.file_scrub import scrub_files
 from scheduling.engine.housekeeping import drop_old_rows
+from scheduling.engine.idle_gpus import read_idle
 from scheduling.engine.refits import is_refit_due
 from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.engine.scrub import scrub_rounds
@@ -42,6 +43,7 @@ log = structlog.get_logger(__name__)
 
 # The time limit of a task, because the same worker runs the ticks.
 SEAL_S = 0.5
+IDLE_S = 0.5
 # A task starts no round after this time, because a worker that is asked to stop waits until its
 # task ends.
 ROUNDS_S = 2.0
@@ -113,6 +115,18 @@ def run_round(pool_id: int, *, on_demand: bool = False) -> RoundOutcome:
     if outcome is RoundOutcome.COMMITTED:
         wake_sealing(pool_id)
     return outcome
+
+
+@shared_task(name="scheduling.idle", ignore_result=True)
+def idle(**_: Any) -> int:
+    """Count how much GPU-time leases hold idle, for a limited time; return how many were read."""
+    until, read = time.monotonic() + IDLE_S, 0
+    for pool in Pool.objects.order_by("?"):
+        try:
+            read += read_idle(pool, seconds=max(0.0, until - time.monotonic()))
+        except Exception:
+            log.exception("idle.failed", pool=pool.name)
+    return read
 
 
 @shared_task(name="scheduling.seal", ignore_result=True)

@@ -60,6 +60,8 @@ def nav(request: HttpRequest) -> list[NavItem]:
         items.append(NavItem("rounds", "Rounds", reverse("round-list", args=[pool.name])))
     if who.home is not None or may_on_site(who.site_role, Action.SEE_MONEY):
         items.append(NavItem("ledger", "Ledger", reverse("ledger") + asked))
+    if slug and _may_open(who, note, slug):
+        items.append(NavItem("members", "Members", reverse("members", args=[slug])))
     if may_on_site(who.site_role, Action.SEE_SITE):
         items.append(NavItem("operator", "Operator", reverse("operate")))
     return items

@@ -29,7 +29,7 @@ from scheduling.api import (
     verifications,
 )
 from scheduling.selectors.pools.lines import all_books
-from tenants.api import audit, tenants, tokens
+from tenants.api import audit, members, tenants, tokens
 from tenants.api.resources import addressed, urls_of
 
 register_converter(api.Anything, "anything")
@@ -41,7 +41,7 @@ VIEWS = addressed(
         *(job_actions, job_files, job_metrics, messages, quotas, rounds, sharing),
         *(sweeps, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
-        *(audit, tenants, tokens),
+        *(audit, members, tenants, tokens),
     ]
 )
 

@@ -24,6 +24,7 @@ from scheduling.engine.estimates import keep_runs
 from scheduling.engine.events import EventLog
 from scheduling.engine.executors.base import Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import lock_fence
+from scheduling.engine.job_holds import add_hold
 from scheduling.engine.slots import find_ready_leases
 from scheduling.engine.turns import release_due
 from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent, LeaseTerm
@@ -115,6 +116,9 @@ def observe(
                 over.append(report.token)  # its end is recorded, now or before
         _note_contradictions(observed, by_token, held, at)
         _write(observed)
+        idle = [one.job_id for one in observed.ended if one.end_reason == EndReason.IDLE]
+        if idle:
+            add_hold(idle, Job.Hold.IDLE)
         keep_runs([one.job for one in observed.jobs if one.state == Job.State.SUCCEEDED])
         _write_progress(reports)
         if any(one.ended_at for one in observed.jobs):

@@ -1,6 +1,7 @@
 """Takes leases back outside a decision.
 
-These are leases of cancelled jobs, of profiling runs whose time is over, and of jobs in quarantine.
+These are leases of cancelled jobs, of profiling runs whose time is over, of jobs in quarantine, and
+expired leases of idle GPUs.
 Leases are also ended if they wait for GPUs on which a written-off lease may still run. Like `apply`
 and `observe`, it locks the pool's fence first.
 """
@@ -26,6 +27,12 @@ _PROFILED = """
 j.profiling_s > 0 AND j.profiling_s <= (
     SELECT extract(epoch FROM sum(coalesce(h.ended_at, %s) - h.started_at))
     FROM scheduling_lease h WHERE h.job_id = j.id AND h.started_at IS NOT NULL)
+"""
+
+# SQL: a running lease of the given ones has expired.
+_EXPIRED = """
+l.state = 'running' AND l.id = ANY(%s) AND l.expires_at <= %s
+AND coalesce(l.protected_until, l.expires_at) <= %s
 """
 
 # SQL: a lease waits for a GPU of the given leases, on a node that takes no leases.
@@ -72,6 +79,20 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
         release_due(pool_id, at=at)
         fault_point("cancel.before_commit")
     return revoked + ended
+
+
+def revoke_idle(pool_id: int, token: int, leases: Sequence[int], *, at: datetime) -> int:
+    """End the expired ones of these leases, because their GPUs are idle; return how many.
+
+    Their jobs are held when the leases have ended (`scheduling.engine.observe`). No lease ends
+    within its minimum runtime.
+
+    Raises:
+        FencedError: another holder has taken the pool.
+    """
+    with engine_scope(pool_id):
+        fence = lock_fence(pool_id, token)
+        return len(_revoke(fence, _EXPIRED, EndReason.IDLE, at, [list(leases), at, at]))
 
 
 def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:

@@ -9,6 +9,7 @@ from scheduling.models.evaluations import MetricHistory, StopForecast, criterion
 from scheduling.models.events import Intent, LeaseEvent
 from scheduling.models.executors import ExecutorHealth
 from scheduling.models.forecasts import PriceForecast, StartEstimate, StartForecast
+from scheduling.models.idle import IdleDay, IdleReading
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import IterationReading, Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
@@ -41,6 +42,8 @@ __all__ = [
     "EqualPeople",
     "ExecutorHealth",
     "GpuType",
+    "IdleDay",
+    "IdleReading",
     "Intent",
     "IterationReading",
     "Job",

@@ -49,6 +49,7 @@ class Job(models.Model):
 
         TENANT = "tenant", "held by its tenant"
         OPERATOR = "operator", "held by an operator"
+        IDLE = "idle", "held after idle GPUs"
         DEPENDENCY = "dependency", "waiting for another job"
         SWEEP = "sweep", "waiting for its turn in the sweep"
 

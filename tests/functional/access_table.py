@@ -88,6 +88,12 @@ API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=204, manager=204)
 API_SHARE = Row(403, 403, 200, 404, 404, 403, 401, 403)
 API_VERIFY = Row(400, 400, 400, 400, 404, 400, 401, 400)
 API_OFFER = API_SHARE._replace(manager=201)
+# A tenant's members: managers and operators change them, members may leave.
+MEMBERS_PAGE = Row(403, 403, 422, 404, 404, 422, 302, 302)
+API_MEMBERS = Row(403, 403, 200, 404, 404, 200, 401, 403)
+API_LEAVE = API_MEMBERS._replace(mate=204, manager=204, operator=204)
+API_INVITE = API_MEMBERS._replace(manager=201, operator=201)
+API_REVOKE = API_MEMBERS._replace(manager=204, operator=204)
 SHARE_PAGE = Row(403, 403, 422, 404, 404, 403, 302, 302)
 # A person's own subscriptions and messages.
 API_SUBSCRIBE = Row(201, 201, 201, 400, 400, 400, 401, 403)
@@ -142,6 +148,7 @@ PATHS = {
     "book": "main",
     "profile": "{profile}",
     "offer": "{offer}",
+    "username": "{viewer}",
     "rest": "nothing/here",
     "path": "results/output.txt",
 }
@@ -161,6 +168,8 @@ TABLE: dict[str, Route] = {
             "POST": Row(422, 422, 422, 422, 422, 422, 302, 302),
         }
     ).showing("User.username", "Tenant.name"),
+    # An invitation's link; without a secret it is not valid.
+    "join/": Route({"GET": everybody(404), "POST": everybody(404)}).showing(),
     # The demo's sign-in buttons; the stage has no demo user.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
@@ -229,6 +238,9 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/profiles/<slug:profile>/": get(TENANT_PAGE).showing("Profile.name"),
     "t/<slug:slug>/sharing/": Route({"GET": TENANT_PAGE, "POST": SHARE_PAGE}).showing(
         "PriceLimit.max_price", "IdleOffer.floor_price", "IdleOffer.uid"
+    ),
+    "t/<slug:slug>/members/": Route({"GET": TENANT_PAGE, "POST": MEMBERS_PAGE}).showing(
+        "User.username", "Invitation.note", "Invitation.uid"
     ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "sweeps/<uuid:sweep>/": get(TENANT_PAGE).showing("Sweep.name", "Job.name", "Job.parameters"),
@@ -341,6 +353,15 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/<uuid:uid>/files/<path:path>": get(API_JOB).showing("Log.text"),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/transfers": post(API_ASK, GIFT),
+    "api/v1/tenants/<slug:slug>/members/<str:username>": Route(
+        {"PATCH": API_MEMBERS, "DELETE": API_LEAVE}, body={"role": "viewer"}
+    ),
+    "api/v1/tenants/<slug:slug>/invitations": Route(
+        {"GET": API_MEMBERS, "POST": API_INVITE}, body={"role": "viewer"}
+    ),
+    "api/v1/tenants/<slug:slug>/invitations/<uuid:uid>": Route(
+        {"DELETE": API_REVOKE}, {"uid": "{invitation}"}
+    ),
     # The operator's REST
     "api/v1/operate/pools/<slug:name>": Route({"PATCH": OPERATE_EDIT}),
     "api/v1/operate/pools/<slug:name>/pause": post(OPERATE_EDIT),
@@ -414,9 +435,13 @@ FINANCE_GETS = {
     "t/<slug:slug>/profiles/": 404,
     "t/<slug:slug>/profiles/<slug:profile>/": 404,
     "t/<slug:slug>/sharing/": 404,
+    "t/<slug:slug>/members/": 404,
+    "api/v1/tenants/<slug:slug>/members": 404,
+    "api/v1/tenants/<slug:slug>/invitations": 404,
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": 404,
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": 404,
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
+    "api/v1/pools/<slug:name>/idle/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
     "sweeps/<uuid:sweep>/": 404,
     "jobs/<uuid:uid>/log/": 404,
@@ -445,7 +470,7 @@ KEPT = {
     "api/v1/operate/transfers/<uuid:uid>/approve",
     "api/v1/operate/transfers/<uuid:uid>/refuse",
 }
-AUDITOR_GETS: dict[str, int] = {}
+AUDITOR_GETS: dict[str, int] = {"api/v1/tenants/<slug:slug>/invitations": 403}
 
 # Routes with a query that names an object of a tenant or a pool.
 ASKED_FOR: tuple[tuple[str, Route], ...] = (

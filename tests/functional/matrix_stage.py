@@ -24,6 +24,7 @@ from tests.factories import Cluster, cluster
 from tests.functional.access_table import Route
 from tests.functional.addresses import ask, bearer, is_api, session
 from tests.functional.trades import write_trade
+from tests.functional.visitors import invite_guest
 
 # A part of every name that is private to the owner's tenant.
 CANARY = "canary"
@@ -166,6 +167,8 @@ def words_of(made: Stage) -> dict[str, str]:
         "gpu_type": "v100",
         "profile": lab.profile("canary-lab", "resnet", v100=1000).name,
         "offer": offer_idle(lab, "canary-lab"),
+        "viewer": NAMES["mate"],
+        "invitation": invite_guest(tenant, User.objects.get(username=NAMES["manager"]), CANARY),
     }
 
 

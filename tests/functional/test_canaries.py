@@ -57,6 +57,8 @@ NOTHING = {
     "profile": "no-net",
     "offer": "00000000-0000-4000-8000-000000000000",
     "username": "nobody",
+    "viewer": "nobody",
+    "invitation": "00000000-0000-4000-8000-000000000000",
 }
 
 

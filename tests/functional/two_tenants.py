@@ -25,6 +25,8 @@ from scheduling.engine.refits import refit
 from scheduling.models import (
     Arrival,
     Delivery,
+    IdleDay,
+    IdleReading,
     Job,
     JobAnswer,
     JobPlan,
@@ -59,6 +61,7 @@ from tenants.models import ApiToken, Membership, SavedFilter, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
 from tests.functional.trades import write_event, write_trade
+from tests.functional.visitors import invite_guest
 
 LENDER = "lender"
 # An hour has two rounds, and running jobs outlast all rounds.
@@ -359,6 +362,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
     _expect_start(waiting.exclude(gpus=1)[0])
     offers = [_share(side, lab) for lab in side.pools]
+    _idle(Lease.objects.filter(job=ran)[0])
     TransferRequest.objects.create(
         book=Book.objects.get(slug="main"), tenant=side.tenant, amount=side.amount,
         receiver=Tenant.objects.get(slug=LENDER), reason=f"{word}-gift", asked_by=side.manager,
@@ -393,6 +397,8 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "username": side.manager.username,
         "message": str(message.uid),
         "subscription": str(message.subscription.uid),
+        "viewer": f"{word}-viewer",
+        "invitation": invite_guest(side.tenant, side.manager, word),
     }
     side.words |= pool_words(side.pools[0])
 
@@ -444,6 +450,12 @@ def _share(side: Side, lab: Cluster) -> str:
     offer = OfferRequest(gpu_type=lab.gpu_type.name, gpus=1, floor_price=amount + 7)
     key = f"{side.word}-offer-{lab.pool.pk}"
     return str(make_offer(**who, request=offer, now=lab.at, key=key).row.uid)
+
+
+def _idle(lease: Lease) -> None:
+    counted = {"known_us": 2 * 3600 * 10**6, "idle_us": 3600 * 10**6}
+    IdleReading.objects.create(lease=lease, read_at=BEGIN, **counted)
+    IdleDay.objects.create(tenant=lease.tenant, pool=lease.pool, day=BEGIN.date(), **counted)
 
 
 def _expect_start(job: Job) -> None:

@@ -336,7 +336,8 @@ def job_story(job: Job) -> JobStory:
     later = Intent.objects.filter(
         lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, at__gt=OuterRef("granted_at")
     )
-    rows = job.leases.select_related("gpu_type").annotate(launched_later=Exists(later))
+    rows = job.leases.select_related("gpu_type", "idle_reading")
+    rows = rows.annotate(launched_later=Exists(later))
     leases = list(rows.order_by("-number")[:LEASES])[::-1]
     events = list(job.events.order_by("-id")[:EVENTS])[::-1]
     names = node_names(place[0] for lease in leases for place in lease.placement)
