@@ -23,7 +23,7 @@ from evenshare_research.reproduce.unseen import (
     FIGURES,
     TUNED,
     Group,
-    Standing,
+    FigureStanding,
     goal_text,
     is_better,
     minus_ours,
@@ -31,7 +31,7 @@ from evenshare_research.reproduce.unseen import (
 )
 from evenshare_research.reproduce.verdicts import NoisyFigure
 
-A, L, B = Standing.AHEAD, Standing.LEVEL, Standing.BEHIND
+A, L, B = FigureStanding.AHEAD, FigureStanding.LEVEL, FigureStanding.BEHIND
 SPANS = ((TUNED, "2017-09-04", "2017-10-22"), (CHOSEN, "2017-10-23", "2017-11-10"),
          (CONFIRMED, "2017-11-11", "2017-12-15"))  # fmt: skip
 
@@ -97,8 +97,8 @@ class TestStanding:
     @pytest.mark.parametrize(
         ("low", "high", "standing"), [(0.1, 0.2, A), (0, 0.2, L), (-0.1, 0, L), (-0.2, -0.1, B)]
     )
-    def test_needs_more_than_noise(self, low: float, high: float, standing: Standing) -> None:
-        assert Standing.of(NoisyFigure(0.05, low, high)) is standing
+    def test_needs_more_than_noise(self, low: float, high: float, standing: FigureStanding) -> None:
+        assert FigureStanding.of(NoisyFigure(0.05, low, high)) is standing
 
     @pytest.mark.parametrize(
         ("given", "text"),
@@ -109,7 +109,7 @@ class TestStanding:
         ],
     )
     def test_goal_is_three_ahead_and_none_behind(
-        self, given: tuple[Standing, ...], text: str
+        self, given: tuple[FigureStanding, ...], text: str
     ) -> None:
         columns = [column for column, _, _ in FIGURES]
         assert columns == ["sharing loss", "hours under 0.99", "deficit", "slowdown", "JCT s"]
@@ -120,7 +120,7 @@ class TestStanding:
         [(((L, A), (L, L)), True), (((L, L), (L, L)), False), (((A, A), (A, B)), False)],
     )
     def test_better_is_behind_nowhere(
-        self, given: tuple[tuple[Standing, ...], ...], better: bool
+        self, given: tuple[tuple[FigureStanding, ...], ...], better: bool
     ) -> None:
         rows = [dict(zip("xy", standings, strict=True)) for standings in given]
         assert is_better(rows) is better
@@ -185,7 +185,7 @@ class TestRun:
         results = {run: perform(run)[0] for run in part.runs}
         findings = part.judge(results)
         against, _, figures = findings.tables
-        assert "On new, the default reaches the goal against " in findings.notes[1]
+        assert "On new, the default reaches the goal against " in findings.notes[2]
         assert [line[0] for line in against.rows] == ["`ltgf`"]
         assert [line[0] for line in figures.rows][:2] == [unseen.FLOOR_ROW[0], unseen.OURS[0]]
         cells = [cell for line in against.rows for cell in line[1:-1]]

@@ -31,8 +31,8 @@ HEADINGS: Mapping[str, str] = MappingProxyType(
         ),
         "unseen.md": (
             "# `evenshare` where it was not tuned\n\nFor operators and scheduling researchers:"
-            " `evenshare` and four policies on weeks and workloads that decided none of its"
-            " options. Terms and columns: [README](README.md).\n"
+            " how its options were chosen, and how it compares with four policies elsewhere."
+            " Terms and columns: [README](README.md).\n"
         ),
     }
 )

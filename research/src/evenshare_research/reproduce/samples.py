@@ -70,7 +70,7 @@ class Sample(NamedTuple):
 
 
 def sample_run(sample: Sample, policy: str, options: dict[str, Any], name: str) -> KeptRun:
-    """Return a run of a policy on a sample."""
+    """Return a run, with its approximate time; `name` is for messages."""
     about_s = ABOUT_S.get(policy, 3) // (1 if sample.is_week else 4)
     return KeptRun.of(
         f"{__name__}:run", f"{sample}: {name}", max(1, about_s),
@@ -79,7 +79,7 @@ def sample_run(sample: Sample, policy: str, options: dict[str, Any], name: str) 
 
 
 def run(*, kind: str, seed: int, policy: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Simulate a sample. An empty policy stands for an endless cluster."""
+    """Simulate a sample. Without a policy, the cluster is endless."""
     sample = Sample(kind, seed)
     days = WEEK_DAYS if sample.is_week else DRAWN_DAYS
     workload = week(kind) if sample.is_week else drawn(kind, seed)
@@ -101,8 +101,9 @@ def week(start: str) -> Workload:
 def drawn(shape: str, seed: int, jobs: int = DRAWN_JOBS) -> Workload:
     """Draw a workload of two days.
 
-    `diurnal`: ten times as many jobs arrive at noon as at midnight. `sweeps`: jobs of one GPU
-    arrive 24 at a time, of one tenant, beside single jobs. `gangs`: most jobs need several GPUs.
+    `diurnal`: ten times as many jobs arrive at noon as at midnight. `sweeps`: half of
+    the jobs need one GPU and arrive 24 at a time, of one tenant. `gangs`: most jobs need several
+    GPUs.
 
     Raises:
         ValueError: the shape is unknown.
