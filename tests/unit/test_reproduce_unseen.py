@@ -179,13 +179,14 @@ class TestRun:
             "small",
             "Small",
             (("new", (Sample("gangs", 7),)),),
-            (unseen.SHORT, *unseen.RIVALS),
+            (unseen.SHORT, unseen.ESTIMATING, *unseen.RIVALS),
             unseen._confirmed,
         )
         results = {run: perform(run)[0] for run in part.runs}
         findings = part.judge(results)
-        against, _, figures = findings.tables
-        assert "On new, the default reaches the goal against " in findings.notes[2]
+        against, with_estimates, figures = findings.tables
+        assert with_estimates.title == "`evenshare`, estimates against four policies, new"
+        assert "on new: the goal is reached against " in findings.notes[1]
         assert [line[0] for line in against.rows] == ["`ltgf`"]
         assert [line[0] for line in figures.rows][:2] == [unseen.FLOOR_ROW[0], unseen.OURS[0]]
         cells = [cell for line in against.rows for cell in line[1:-1]]
