@@ -259,6 +259,7 @@ TESTS = {
         "TestHangingWorker",
         "TestStopping",
     ),
+    "integration/test_reported_runs.py": ("TestTraining::test_hostile",),
     "mutants/test_mutants.py": ("test_named_tests_pass_on_unchanged_code",),
     "papers/test_gandiva_fair.py": (
         "TestManyNodes::test_section_5_4_shares_on_three_gpu_types",
@@ -321,6 +322,7 @@ TESTS = {
         "TestPreemptedGang::test_with_stuck_rank_keeps_previous_checkpoint_set",
     ),
     "unit/client/test_install.py": ("TestVerifyExtra",),
+    "unit/client/test_job_metrics.py": ("TestTraining::test_continues",),
     "unit/client/test_lease.py": (
         "TestPreemptedJob::test_example_loses_nothing_in_two_preemptions",
     ),
