@@ -167,6 +167,7 @@ def two_tenants(logs: Path) -> Pair:
     refit(most=100)
     for side in sides:
         _finish(side, operator, logs)
+        side.words["sweep"] = str(_sweep(side).uid)
     # From here on its jobs are programs, which have logs; no round becomes late.
     Pool.objects.filter(pk=shared.pool.pk).update(executor="local")
     Pool.objects.update(round_s=86_400)
@@ -384,7 +385,6 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     side.words = {
         "slug": side.slug,
         "job": str(ran.uid),
-        "sweep": str(_sweep(side, lab, ran).uid),
         "token": str(ApiToken.objects.get(user=side.manager).uid),
         "transfer": str(part.filter(pool=lab.pool)[0].pk),
         "lent": str(lent.exclude(tenant__slug=LENDER)[0].pk),
@@ -403,13 +403,13 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     side.words |= pool_words(side.pools[0])
 
 
-def _sweep(side: Side, lab: Cluster, needed: Job) -> Sweep:
+def _sweep(side: Side) -> Sweep:
     """Submit a sweep with a text in every text field; its jobs wait for a job of another pool."""
-    word = side.word
+    word, lab = side.word, side.alone
     spec = {
         "pool": lab.pool.name, "gpus": 1, "name": f"{word}-sweep", "command": [f"{word}-sweeper"],
         "comment": f"{word}-comment", "matrix": {f"{word}_rate": [f"{word}-1", f"{word}-2"]},
-        "at_once": 1, "after_ok": [str(needed.uid)],
+        "at_once": 1, "after_ok": [side.words["job"]],
     }  # fmt: skip
     return submit_sweep(
         tenant=side.tenant, user=side.manager, spec=spec, now=lambda _: lab.now()

@@ -72,7 +72,7 @@ def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         pool = pool_facts(job.pool_id)
         if pool is None:
             raise Http404
-        context = _job_context(request, job, pool)
+        context = _job_context(request, job, pool) | needs_context(job)
     about(request).pool = pool
     context |= submit_links(access(request), job.tenant)
     context |= {
@@ -156,7 +156,6 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **deadline_context(job, clock),
         **answer_context(story, clock),
         **metric_context(job),
-        **needs_context(job),
         **curves_context(job, axis_named(request.GET.get("x", ""))),
         **usage_context(job, leases, clock),
         **_fairness_context(story, losses, clock),
