@@ -93,6 +93,7 @@ JobReason = TypedDict(
         "plan": "PlanRow | None",
         "preempted": "PreemptionRow | None",
         "made_way": "list[PreemptionRow]",
+        "needs": "list[NeedRow]",
     },
 )
 JobRefRow = TypedDict(
@@ -115,10 +116,12 @@ JobRow = TypedDict(
         "gpu_types": "list[str]",
         "profile": "str | None",
         "submitted_at": "str",
+        "eligible_at": "str | None",
         "started_at": "str | None",
         "ended_at": "str | None",
         "exit_code": "int | None",
         "reason_code": "str",
+        "holds": "list[str]",
         "starts_by": "str | None",
         "queue": "QueuePlace | None",
         "estimate": "JobEstimateRow | None",
@@ -141,6 +144,9 @@ JobRow = TypedDict(
         "estimate_s": "int | None",
         "iterations": "int | None",
         "stop_when": "str",
+        "tags": "list[str]",
+        "priority": "int",
+        "not_before": "str",
         "comment": "str",
     },
 )
@@ -167,7 +173,13 @@ JobSubmission = TypedDict(
         "estimate_s": "int | None",
         "iterations": "int | None",
         "stop_when": "str | None",
+        "tags": "list[str] | None",
+        "priority": "int | None",
+        "not_before": "str | None",
+        "held": "Any | None",
         "comment": "str | None",
+        "after_ok": "list[str] | None",
+        "after_any": "list[str] | None",
         "yaml": "str",
     },
     total=False,
@@ -180,6 +192,9 @@ JobUsageAnswer = TypedDict(
         "points": "list[UsageFigures]",
         "earlier_leases": "bool",
         "gpus_idle_since": "str | None",
+        "gpus_idle_warned_at": "str | None",
+        "gpu_sampled_us": "int",
+        "gpu_idle_us": "int",
     },
 )
 LeaseRow = TypedDict(
@@ -222,6 +237,17 @@ LogText = TypedDict(
         "total": "int",
         "text": "str",
         "complete": "bool",
+    },
+)
+NeedRow = TypedDict(
+    "NeedRow",
+    {
+        "id": "str",
+        "name": "str",
+        "condition": "Literal['after_ok', 'after_any']",
+        "state": "Literal['pending', 'running', 'stopping', 'succeeded', 'failed', 'cancelled']",
+        "is_met": "bool",
+        "is_broken": "bool",
     },
 )
 NextRoundRow = TypedDict(
