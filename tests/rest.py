@@ -9,8 +9,8 @@ from __future__ import annotations
 # By folder, names of files without `test_` and `.py`.
 FILES = {
     "browser": """
-        accessible api_docs certificate_pages charts console_errors dashboard job_curves job_usage
-        operator
+        accessible api_docs certificate_pages charts console_errors dashboard job_curves job_list
+        job_usage operator
         pools_pages preemptions rounds_pages verify_pages
     """,
     "functional": """
@@ -19,8 +19,8 @@ FILES = {
         counterfactual_pages
         deadline_lists dry_run_pages end_lease executor_alerts executor_options extreme_inputs
         feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
-        compare_jobs first_job growth job_curves job_files job_usage late_rounds links
-        long_queues losses
+        compare_jobs first_job growth job_curves job_files job_list_page job_tags
+        job_usage late_rounds links long_queues losses
         measured_speeds_pages metric_pages metrics odd_rows odd_states offers overclaims
         overload packing plurals polls pool_links pool_throughput posted_price_page
         preemption_pages price_board price_file profiles_pages profiling_pages queue_places
