@@ -118,7 +118,7 @@ def _node(node: MapNode, cells: _Cells) -> Markup:
     width = columns * cells.width + 2
     height = cells.top + ROWS * cells.height + 1
     leases = sorted(node.leases, key=lambda lease: lease.tenant.you)
-    # Where leases have titles of their own, the node's summary would repeat them.
+    # Leases have their own titles, which the node's summary would repeat.
     parts: list[object] = [tag("title", node.name if leases else _summary(node))]
     if cells.names:
         parts.append(_name(node))

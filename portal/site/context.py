@@ -35,6 +35,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "logout_url": reverse("logout"),
         "account_url": reverse("account"),
         "tokens_url": reverse("tokens"),
+        "notifications_url": reverse("notifications"),
         "api_docs_url": reverse("api-docs"),
         "home_url": reverse("front"),
         "tour_url": "" if settings.PRODUCTION else f"{reverse('front')}?tour",
@@ -59,6 +60,8 @@ def nav(request: HttpRequest) -> list[NavItem]:
         items.append(NavItem("rounds", "Rounds", reverse("round-list", args=[pool.name])))
     if who.home is not None or may_on_site(who.site_role, Action.SEE_MONEY):
         items.append(NavItem("ledger", "Ledger", reverse("ledger") + asked))
+    if slug and _may_open(who, note, slug):
+        items.append(NavItem("members", "Members", reverse("members", args=[slug])))
     if may_on_site(who.site_role, Action.SEE_SITE):
         items.append(NavItem("operator", "Operator", reverse("operate")))
     return items

@@ -24,6 +24,7 @@ from scheduling.api.specs import SPEC_PARSERS, read_spec
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.requests.job_filters import ME, NEWEST, read_job_query
+from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
 from scheduling.selectors.deadlines.plans import PlanRow, read_plan
 from scheduling.selectors.jobs.list_filters import list_filter
@@ -35,6 +36,7 @@ from scheduling.selectors.jobs.preemptions import (
     preemptions_for,
 )
 from scheduling.selectors.jobs.reasons import Numbers, given_up_text
+from scheduling.selectors.jobs.sweeps import NeedRow, needs_of_job
 from scheduling.selectors.jobs.too_large import why_now
 from scheduling.selectors.speeds.measurements import SpeedCompared, overclaims_of
 from scheduling.selectors.visibility import read_visibility
@@ -44,7 +46,7 @@ from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
 from scheduling.services.submit import BULK_MAX, submit_job, submit_jobs
 from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 from tenants.api.base import Who
-from tenants.api.problems import bad_field, fields_only, not_there
+from tenants.api.problems import Problem, bad_field, fields_only, not_there
 from tenants.api.resources import PAGE, Listed, Page, described
 from tenants.input.errors import FieldErrors
 from tenants.permissions import Action
@@ -101,6 +103,8 @@ class JobList(Listed, SubmittingView):
         key, read = idempotency_key(request), read_spec(spec_of(request))
         spec = read.values
         with read.located():
+            if is_sweep(spec):
+                raise Problem("is_sweep")
             tenant = self.submitting_tenant(body_tenant(spec))
             made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
         (shown,) = self.submitted([made.row], [spec], is_replay=made.is_replay)
@@ -255,6 +259,7 @@ class JobReason(Answer, frozen=True, kw_only=True):
         tuple[PreemptionRow, ...],
         about("Leases that were preempted for this job, oldest first."),
     ]
+    needs: Annotated[tuple[NeedRow, ...], about("Jobs that it waits for, unmet first; at most 20.")]
 
 
 class JobWhy(JobView):
@@ -270,6 +275,7 @@ class JobWhy(JobView):
             visibility = read_visibility(job.pool_id, self.access)
             last = last_preemption(job, visibility)
             made_way = preemptions_for(job, visibility)
+            needs = needs_of_job(job)
             plan = read_plan(job)
             overclaims = overclaims_of(job.profile)
             deadlines = read_standings([job], pool_times([job]))
@@ -282,6 +288,7 @@ class JobWhy(JobView):
             plan=plan,
             preempted=last,
             made_way=tuple(made_way),
+            needs=tuple(needs),
         )
         if job.state != Job.State.PENDING:
             return _settled(job, row)
@@ -305,6 +312,10 @@ def _settled(job: Job, row: JobReason) -> JobReason:
         Job.State.FAILED: "It has failed.",
         Job.State.CANCELLED: "It was cancelled.",
     }
+    broken = next((need for need in row.needs if need.is_broken), None)
+    if broken is not None:
+        what = "failed" if broken.state == Job.State.FAILED else "was cancelled"
+        texts[Job.State.CANCELLED] = f"It was cancelled, because {broken.name} {what}."
     if job.is_given_up:
         texts[Job.State.FAILED] = given_up_text(job.losses)
     return replace(

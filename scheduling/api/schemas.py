@@ -10,6 +10,7 @@ from rest_framework import serializers as s
 from scheduling.api import render
 from scheduling.requests.job_filters import SORTS
 from scheduling.requests.jobs import JobRequest
+from scheduling.requests.sweeps import SweepRequest
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES
 from scheduling.selectors.jobs.requests import shown_fields
 from tenants.api.answer_schemas import answer_serializer
@@ -65,20 +66,21 @@ LOG_QUERY = [
 ]
 
 
+_YAML = s.CharField(
+    required=False,
+    help_text=(
+        "The specification as YAML, as the submit page copies it; then no other field is"
+        " required. Fields next to it override its fields."
+    ),
+)
 JobRequestBody = request_serializer(JobRequest)
 JobSubmission = type(
-    "JobSubmission",
-    (JobRequestBody,),
-    {
-        "__doc__": JobRequest.__doc__,
-        "yaml": s.CharField(
-            required=False,
-            help_text=(
-                "The specification as YAML, as the submit page copies it; then no other field is"
-                " required. Fields next to it override its fields."
-            ),
-        ),
-    },
+    "JobSubmission", (JobRequestBody,), {"__doc__": JobRequest.__doc__, "yaml": _YAML}
+)
+SweepSubmission = type(
+    "SweepSubmission",
+    (request_serializer(SweepRequest),),
+    {"__doc__": SweepRequest.__doc__, "yaml": _YAML},
 )
 
 

@@ -45,7 +45,12 @@ from scheduling.engine.snapshot_rows import (
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PriceSetting
 from scheduling.models import Node as NodeRow
 from scheduling.selectors.rounds.states import LeftState, read_left_state
-from scheduling.selectors.sharing.settings import narrowed, price_limits, sharing_rules
+from scheduling.selectors.sharing.settings import (
+    equal_tenants,
+    narrowed,
+    price_limits,
+    sharing_rules,
+)
 from tenants.models import Quota
 from tenants.scopes import engine_view
 from tenants.selectors.credit import credit_left
@@ -127,7 +132,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     profiles, measured = read_measured_profiles({row.job.profile for row in candidates} - {0})
     jobs, estimates = with_estimates(candidates, profiles)
     profilers = tuple(row.job.id for row in candidates if row.profiling_s)
-    ranks = job_ranks(candidates, ())
+    ranks = job_ranks(candidates, equal_tenants(pool_id))
     schema = schema_of(
         backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates,
         profilers=profilers, measured=measured, holds=holds, ranks=ranks,

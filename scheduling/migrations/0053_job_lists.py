@@ -17,6 +17,6 @@ DROP FUNCTION evenshare_job_keys;
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0055_job_holds"),)
+    dependencies = (("scheduling", "0052_daily_work"),)
 
     operations = (migrations.RunSQL(FORWARD, BACK),)

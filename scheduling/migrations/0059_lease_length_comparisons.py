@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0052_daily_work"),)
+    dependencies = (("scheduling", "0058_idle_gpus"),)
 
     operations = (
         migrations.AddField(

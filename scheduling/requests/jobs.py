@@ -15,6 +15,7 @@ from scheduling.requests.job_deadline import (
     read_steps_field,
     read_stop_field,
 )
+from scheduling.requests.job_needs import NEEDS_MAX, read_needs
 from scheduling.requests.job_queue import PRIORITY_MAX, read_held, read_not_before
 from scheduling.requests.job_tags import TAG_MAX, TAGS_MAX, read_tags_field
 from scheduling.requests.job_utility import read_utility_field
@@ -311,3 +312,28 @@ class JobRequest(Request, frozen=True, kw_only=True):
         Meta(max_length=200, description="Optional note, one line."),
         Input(label="Comment", is_shown=True),
     ] = ""
+    after_ok: Annotated[
+        tuple[Annotated[str, Meta(max_length=36)], ...],
+        Meta(
+            max_length=NEEDS_MAX,
+            description="Ids of jobs or sweeps that must succeed before it starts; if one fails, it"
+            " is cancelled.",
+        ),
+        Input(
+            label="After success of",
+            hint="Ids of jobs or sweeps. If one fails, this job is cancelled.",
+            read=read_needs("after_ok"),
+        ),
+    ] = ()
+    after_any: Annotated[
+        tuple[Annotated[str, Meta(max_length=36)], ...],
+        Meta(
+            max_length=NEEDS_MAX,
+            description="Ids of jobs or sweeps that must end before it starts, with any result.",
+        ),
+        Input(
+            label="After the end of",
+            hint="Ids of jobs or sweeps, with any result.",
+            read=read_needs("after_any"),
+        ),
+    ] = ()

@@ -5,7 +5,7 @@ from typing import Annotated, TypeVar
 
 from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.local_files import read_metrics
-from scheduling.engine.executors.local_metrics import JobLink, MetricPoint, parse_metrics
+from scheduling.engine.executors.local_metrics import JobLink, ReportedPoint, parse_metrics
 from scheduling.models import Job
 from tenants.answers import Answer, about
 
@@ -90,7 +90,7 @@ def job_metrics(job: Job, *, points: int = POINTS, name: str = "") -> JobMetrics
     )
 
 
-def _curve(name: str, points: Sequence[MetricPoint], most: int, begin_ms: int) -> MetricCurve:
+def _curve(name: str, points: Sequence[ReportedPoint], most: int, begin_ms: int) -> MetricCurve:
     kept = tuple(
         CurvePoint(
             point.step,

@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = (("tenants", "0002_squashed_0015_numbers"),)
+    dependencies = (("tenants", "0004_invitations"),)
 
     operations = (
         migrations.AddField(

@@ -97,6 +97,15 @@ class TestComparedJobs:
         (row,) = table(place, jobs)
         assert row["loss, highest"] == "1.0"
 
+    def test_table_has_no_formulas(self, place: Town, tmp_path: Path) -> None:
+        jobs = runs(place, tmp_path, "=1+1", "@2")
+        Job.objects.update(name="=2")
+        wrote(tmp_path, jobs[0], {"series": {"@loss": [[1, -1]]}})
+        first, second = table(place, jobs)
+        assert (first["LR"], second["LR"]) == ("'=1+1", "'@2")
+        assert first["name"].startswith("'=2 (")
+        assert first["'@loss, last"] == "-1.0"
+
     def test_with_same_name_are_told_apart(self, place: Town, tmp_path: Path) -> None:
         jobs = runs(place, tmp_path, "1", "2")
         Job.objects.update(name="same")

@@ -185,6 +185,12 @@ class TestHostileMetrics:
         assert "2 metrics left out" in text
         assert drawn(text)["figure"]["data"][0]["y"] == [1e99, -1e99]
 
+    def test_file_has_no_formulas(self, place: Town, tmp_path: Path) -> None:
+        job = submitted(place)
+        wrote(tmp_path, job, {"series": {"@sum": [[1, -1]]}})
+        file = place.owner.get(f"/jobs/{job.uid}/metrics.csv").content.decode()
+        assert file.splitlines()[1] == "'@sum,1,-1.0,"
+
     @pytest.mark.parametrize("what", [b"{", b"\xff\x00", b"[" * 50_000, {"series": {"a": "b"}}])
     def test_invalid_file_is_ignored_with_reason(
         self, place: Town, tmp_path: Path, what: Any

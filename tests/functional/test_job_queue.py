@@ -11,6 +11,8 @@ from scheduling.models import Job
 from tenants.models import AuditRecord, User
 from tenants.scopes import tenant_scope
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
+from tests.functional.queue_stages import text
+from tests.functional.visitors import town
 
 
 @pytest.fixture
@@ -147,3 +149,64 @@ class TestSubmission:
         assert made.json()["priority"] == 100
         bulk = stage.post("jobs/bulk", {"jobs": [stage.spec(), stage.spec(priority=2)]})
         assert [error["field"] for error in bulk.json()["errors"]] == ["jobs[1].priority"]
+
+
+class TestPeople:
+    def test_rule_is_set_by_manager_and_audited(self, stage: ApiStage) -> None:
+        url = f"pools/{stage.pool}/people/aa"
+        assert stage.call("PUT", url, {"people": "equal"}).status_code == 403
+        changed = stage.call("PUT", url, {"people": "equal"}, as_="max")
+        assert changed.json()["people"] == "equal"
+        assert stage.get(f"pools/{stage.pool}/sharing/aa").json()["people"] == "equal"
+        assert stage.call("PUT", url, {"people": "all"}, as_="max").status_code == 400
+        assert stage.call("PUT", url, {"people": "first_come"}, as_="max").status_code == 200
+        assert [one.after for one in AuditRecord.objects.order_by("id")] == [
+            {"people": "equal"},
+            {"people": "first_come"},
+        ]
+
+    @pytest.mark.usefixtures("db")
+    def test_rule_is_shown_beside_quota_and_changed_by_form(self) -> None:
+        place = town()
+        manager, url = place.neighbour, "/t/south/sharing/"
+        assert "in the order of their arrival" in text(manager.get(url))
+        manager.post(url, {"act": "people", "people": "equal"})
+        assert "the person with the fewest GPUs comes first" in text(manager.get(url))
+
+
+class TestPage:
+    @pytest.fixture
+    def job(self, request: pytest.FixtureRequest) -> Job:
+        request.getfixturevalue("committed_db")
+        self.town = town()
+        ada = User.objects.get(username="ada")
+        return self.town.cluster.submit("north", 4, 60, submitted_by=ada)
+
+    def page(self, job: Job) -> str:
+        return text(self.town.owner.get(f"/jobs/{job.uid}/"))
+
+    def test_holds_and_releases(self, job: Job) -> None:
+        owner, url = self.town.owner, f"/jobs/{job.uid}"
+        raw = [one.get(f"{url}/").content for one in (owner, self.town.mate)]
+        assert [b'id="hold"' in page for page in raw] == [True, False]
+        owner.post(f"{url}/hold/")
+        held = self.page(job)
+        assert "Held: not queued" in held
+        assert "Its tenant holds it. Release it" in held
+        self.town.play()
+        assert "Held: not queued" in self.page(job)
+        assert row(job).state == "pending"
+        owner.post(f"{url}/release/")
+        assert "Held" not in self.page(job)
+        self.town.play()
+        assert row(job).state == "running"
+        refused = owner.post(f"{url}/hold/", follow=True).content.decode()
+        assert "a running job cannot be held" in refused
+
+    def test_sets_priority_within_bounds(self, job: Job) -> None:
+        owner, url = self.town.owner, f"/jobs/{job.uid}/priority/"
+        owner.post(url, {"priority": "-3"})
+        assert "Priority -3" in self.page(job)
+        for bad in ("5", "high", ""):
+            owner.post(url, {"priority": bad})
+        assert row(job).priority == -3

@@ -50,7 +50,8 @@ class TestTable:
 
 
 def _converted(found: re.Match[str]) -> str:
-    kinds = {"uid": "uuid", "offer": "uuid", "number": "int", "path": "path"}
+    kinds = {"number": "int", "path": "path", "username": "str"}
+    kinds |= dict.fromkeys(("uid", "offer", "sweep"), "uuid")
     return f"<{kinds.get(found[1], 'slug')}:{found[1]}>"
 
 

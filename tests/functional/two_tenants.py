@@ -24,6 +24,9 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.refits import refit
 from scheduling.models import (
     Arrival,
+    Delivery,
+    IdleDay,
+    IdleReading,
     Job,
     JobAnswer,
     JobPlan,
@@ -31,6 +34,7 @@ from scheduling.models import (
     LeaseEvent,
     MaintenanceWindow,
     MeasurementNote,
+    Message,
     Node,
     Pool,
     PoolFence,
@@ -39,21 +43,25 @@ from scheduling.models import (
     RunRecord,
     StartEstimate,
     StartForecast,
+    Subscription,
+    Sweep,
     Verification,
     VirtualSpeeds,
 )
 from scheduling.requests.profiles import read_profile_request
-from scheduling.requests.sharing import OfferRequest, SharingRequest
+from scheduling.requests.sharing import OfferRequest, PeopleRule, SharingRequest
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.profiles import put_profile
-from scheduling.services.sharing import make_offer, set_price_limit, set_sharing
+from scheduling.services.sharing import make_offer, set_people, set_price_limit, set_sharing
 from scheduling.services.simulations import request_simulation
 from scheduling.services.submit import submit_job
+from scheduling.services.sweeps import submit_sweep
 from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, SavedFilter, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
 from tests.functional.trades import write_event, write_trade
+from tests.functional.visitors import invite_guest
 
 LENDER = "lender"
 # An hour has two rounds, and running jobs outlast all rounds.
@@ -159,6 +167,7 @@ def two_tenants(logs: Path) -> Pair:
     refit(most=100)
     for side in sides:
         _finish(side, operator, logs)
+        side.words["sweep"] = str(_sweep(side).uid)
     # From here on its jobs are programs, which have logs; no round becomes late.
     Pool.objects.filter(pk=shared.pool.pk).update(executor="local")
     Pool.objects.update(round_s=86_400)
@@ -354,6 +363,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
     _expect_start(waiting.exclude(gpus=1)[0])
     offers = [_share(side, lab) for lab in side.pools]
+    _idle(Lease.objects.filter(job=ran)[0])
     TransferRequest.objects.create(
         book=Book.objects.get(slug="main"), tenant=side.tenant, amount=side.amount,
         receiver=Tenant.objects.get(slug=LENDER), reason=f"{word}-gift", asked_by=side.manager,
@@ -366,6 +376,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
             uid=uuid4(), tenant=side.tenant, pool=pool.pool, user=side.manager, kind="rounds",
             size=1, root="0" * 64, first=1, last=1, checked=1, findings=0, client=f"{word}-client",
         )  # fmt: skip
+    message = _subscribe(side, ran)
     simulation = request_simulation(
         actor=Actor(operator.manager, "operator-request"), pool_id=lab.pool.pk, request=asked
     )
@@ -384,8 +395,44 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "profile": f"{word}-net",
         "offer": offers[0],
         "username": side.manager.username,
+        "message": str(message.uid),
+        "subscription": str(message.subscription.uid),
+        "viewer": f"{word}-viewer",
+        "invitation": invite_guest(side.tenant, side.manager, word),
     }
     side.words |= pool_words(side.pools[0])
+
+
+def _sweep(side: Side) -> Sweep:
+    """Submit a sweep with a text in every text field; its jobs wait for a job of another pool."""
+    word, lab = side.word, side.alone
+    spec = {
+        "pool": lab.pool.name, "gpus": 1, "name": f"{word}-sweep", "command": [f"{word}-sweeper"],
+        "comment": f"{word}-comment", "matrix": {f"{word}_rate": [f"{word}-1", f"{word}-2"]},
+        "at_once": 1, "after_ok": [side.words["job"]],
+    }  # fmt: skip
+    return submit_sweep(
+        tenant=side.tenant, user=side.manager, spec=spec, now=lambda _: lab.now()
+    ).row
+
+
+def _subscribe(side: Side, job: Job) -> Message:
+    """Subscribe its manager to messages of a tag; return a message that was not delivered."""
+    word, now = side.word, wall_now()
+    row = Subscription.objects.create(
+        person=side.manager, tenant=side.tenant, channel="webhook", tag=f"{word}-tag",
+        address=f"https://{word}-hook.example/{word}-path", kinds=["job_ended"],
+        note=f"{word}-note", state="failed",
+    )  # fmt: skip
+    message = Message.objects.create(
+        subscription=row, tenant=side.tenant, job=job, kind="job_ended", event="event:1:1",
+        data={"job": {"name": job.name}}, at=now, due_at=now, state="failed",
+    )  # fmt: skip
+    Delivery.objects.create(
+        message=message, subscription=row, tenant=side.tenant, at=now, is_ok=False,
+        error=f"{word}-error", response=f"{word}-response", duration_ms=1,
+    )  # fmt: skip
+    return message
 
 
 def _share(side: Side, lab: Cluster) -> str:
@@ -399,9 +446,16 @@ def _share(side: Side, lab: Cluster) -> str:
     asked = SharingRequest(by_offer=True)
     set_sharing(**who, gpu_type=lab.gpu_type.name, request=asked, now=lab.at)
     set_price_limit(**who, max_price=amount)
+    set_people(**who, rule=PeopleRule.EQUAL)
     offer = OfferRequest(gpu_type=lab.gpu_type.name, gpus=1, floor_price=amount + 7)
     key = f"{side.word}-offer-{lab.pool.pk}"
     return str(make_offer(**who, request=offer, now=lab.at, key=key).row.uid)
+
+
+def _idle(lease: Lease) -> None:
+    counted = {"known_us": 2 * 3600 * 10**6, "idle_us": 3600 * 10**6}
+    IdleReading.objects.create(lease=lease, read_at=BEGIN, **counted)
+    IdleDay.objects.create(tenant=lease.tenant, pool=lease.pool, day=BEGIN.date(), **counted)
 
 
 def _expect_start(job: Job) -> None:

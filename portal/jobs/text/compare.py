@@ -22,7 +22,7 @@ MARK = 8
 _LOW = re.compile(r"loss|err|perplexity|ppl|nll|mse|mae|wer|cer|time|latency", re.IGNORECASE)
 
 
-class Result(NamedTuple):
+class MetricResult(NamedTuple):
     """A metric's last and best value; None if the job did not report it."""
 
     last: float | None
@@ -45,7 +45,7 @@ class RunRow:
     name: str
     badge: StateBadge
     parameters: tuple[str, ...]
-    results: tuple[Result, ...]
+    results: tuple[MetricResult, ...]
     gpu_h: Decimal
     charge: Decimal
 
@@ -56,7 +56,7 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     """Jobs in rows; `parameters` and `metrics` name the columns, `lows` those with low bests."""
 
     rows: tuple[RunRow, ...]
@@ -84,7 +84,7 @@ def compare(
     parameters: Sequence[Parameter],
     metrics: Sequence[JobMetrics],
     costs: Mapping[int, JobCost],
-) -> Comparison:
+) -> RunComparison:
     """Return the table of jobs; all sequences are in the order of `jobs`."""
     by_name = [{curve.name: curve for curve in one.metrics} for one in metrics]
     names = sorted({name for one in by_name for name in one})
@@ -93,7 +93,7 @@ def compare(
         RunRow(
             job=job,
             name=name,
-            badge=state_badge(job.state, is_quarantined=bool(job.quarantine)),
+            badge=state_badge(job.state, is_quarantined=bool(job.quarantine), is_held=job.is_held),
             parameters=tuple(one.values[place] for one in parameters),
             results=tuple(_result(curves.get(name), is_low=name in lows) for name in names),
             gpu_h=costs.get(job.pk, JobCost()).gpu_h,
@@ -103,7 +103,7 @@ def compare(
             zip(jobs, run_names(jobs), by_name, strict=True)
         )
     )
-    return Comparison(rows, tuple(one.name for one in parameters), tuple(names), lows)
+    return RunComparison(rows, tuple(one.name for one in parameters), tuple(names), lows)
 
 
 def run_names(jobs: Sequence[Job]) -> list[str]:
@@ -117,11 +117,11 @@ def _prefers_low(name: str, jobs: Sequence[Job]) -> bool:
     return rules == {Job.StopRule.AT_MOST} or (not rules and bool(_LOW.search(name)))
 
 
-def _result(curve: MetricCurve | None, *, is_low: bool) -> Result:
+def _result(curve: MetricCurve | None, *, is_low: bool) -> MetricResult:
     if curve is None:
-        return Result(None, None)
+        return MetricResult(None, None)
     best = curve.lowest if is_low else curve.highest
-    return Result(curve.points[-1].value, best)
+    return MetricResult(curve.points[-1].value, best)
 
 
 def compared_charts(
@@ -141,7 +141,7 @@ def compared_charts(
     return charts
 
 
-def table_columns(comparison: Comparison) -> dict[str, Any]:
+def table_columns(comparison: RunComparison) -> dict[str, Any]:
     """Return the columns of the CSV file; a repeated name is left out."""
 
     def parameter(place: int) -> Any:

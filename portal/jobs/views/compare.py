@@ -14,7 +14,7 @@ from portal.common.compare_links import COMPARED_MAX, compare_url
 from portal.common.files import csv_file
 from portal.jobs.text.compare import (
     CHARTS,
-    Comparison,
+    RunComparison,
     compare,
     compared_charts,
     points_of_each,
@@ -34,7 +34,7 @@ class Compared(NamedTuple):
 
     jobs: list[Job]
     metrics: list[JobMetrics]
-    table: Comparison
+    table: RunComparison
 
 
 @signed_in
@@ -42,31 +42,31 @@ class Compared(NamedTuple):
 def compare_page(request: HttpRequest) -> HttpResponseBase:
     """Show the jobs that the query names; without jobs, a form for them."""
     uids = _uids(request)
-    found = _compared(request, uids)
+    compared = _compared(request, uids)
     axis = axis_named(request.GET.get("x", ""))
     metric = request.GET.get("metric", "")
-    names = [metric] if metric in found.table.metrics else found.table.metrics[:CHARTS]
-    shown = [job.uid for job in found.jobs]
+    names = [metric] if metric in compared.table.metrics else compared.table.metrics[:CHARTS]
+    shown = [job.uid for job in compared.jobs]
     return render(
         request,
         "jobs/compare.html",
         {
             "nav_key": "jobs",
-            "table": found.table,
-            "charts": compared_charts(found.jobs, found.metrics, names, axis=axis),
+            "table": compared.table,
+            "charts": compared_charts(compared.jobs, compared.metrics, names, axis=axis),
             "others": [
                 (name, compare_url(shown, x=axis, metric=name))
-                for name in found.table.metrics
+                for name in compared.table.metrics
                 if name not in names
             ],
             "axes": [(key, name, compare_url(shown, x=key)) for key, name in AXES.items()],
             "axis": axis,
-            "missing": len(uids) - len(found.jobs),
+            "missing": len(uids) - len(compared.jobs),
             "file_url": compare_url(shown, name="compare-file"),
-            "is_thinned": any(one.is_thinned for one in found.metrics),
+            "is_thinned": any(one.is_thinned for one in compared.metrics),
             "refused": [
                 (job, one.refused)
-                for job, one in zip(found.jobs, found.metrics, strict=True)
+                for job, one in zip(compared.jobs, compared.metrics, strict=True)
                 if one.refused
             ],
             "kept": [str(uid) for uid in shown],

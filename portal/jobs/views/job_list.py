@@ -20,6 +20,7 @@ from portal.common.submit_links import submit_links
 from portal.jobs.text.job import state_badge
 from portal.jobs.text.job_list import COLUMNS, USUAL, match_text, state_label
 from portal.jobs.text.start import queues_text
+from portal.jobs.text.sweeps import sweep_views
 from portal.site.request_id import request_id_of
 from scheduling.engine.clock import read_clock
 from scheduling.requests.job_filters import ME, OLDEST, TEXT_MAX, read_job_query
@@ -28,6 +29,7 @@ from scheduling.selectors.deadlines.answers import DeadlineStory
 from scheduling.selectors.jobs import tenant_jobs as read
 from scheduling.selectors.jobs.phases import phase_named
 from scheduling.selectors.jobs.queue_order import QueueKey, QueueMark
+from scheduling.selectors.jobs.sweeps import active_sweeps, sweep_rows
 from scheduling.selectors.pools.executors import pools_by_name
 from scheduling.selectors.pools.lines import pools_named
 from scheduling.services.job_actions import ACTIONS, act_on_jobs
@@ -62,6 +64,9 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         counts = read.active_counts(tenant.pk)
         matches = read.count_matches(tenant.pk, wanted) if query else 0
         pools = pools_by_name(pools_of(tenant.pk))
+        is_later = wanted.before is not None or wanted.is_narrowed
+        sweeps = [] if is_later else active_sweeps(tenant.pk, pool=wanted.pool)
+        sweep_panels = sweep_views(sweep_rows(sweeps, ""))
     silent = [
         one
         for name, one in pools.items()
@@ -93,6 +98,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "queues_text": queues_text(page.queues),
             "pools": list(pools),
             "silent": silent,
+            "sweeps": sweep_panels,
             "names_pool": len(pools) > 1,
             "states": {state: state_label(state) for state in read.STATES},
             "rows": [
@@ -193,10 +199,10 @@ def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> di
         "listed": row,
         "job": job,
         "standing": standing_badge(story, clock) if story is not None else None,
-        "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine)),
+        "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine), is_held=job.is_held),
         "submitted": clock.instant(job.submitted_at),
         "ended": clock.instant(job.ended_at),
-        "waited_s": max(0.0, (end - job.submitted_at).total_seconds()),
+        "waited_s": max(0.0, (end - job.arrived_at).total_seconds()),
     }
 
 

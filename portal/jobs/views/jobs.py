@@ -28,11 +28,13 @@ from portal.jobs.text.job import job_context
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import WorkLoss, work_losses
 from portal.jobs.text.metric import metric_context
+from portal.jobs.text.needs import needs_context
 from portal.jobs.text.output import output_context
 from portal.jobs.text.start import start_context
 from portal.jobs.text.usage import usage_context
 from scheduling.engine.executors.base import executor_traits
 from scheduling.models import Job
+from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.selectors.deadlines.plans import read_plan
 from scheduling.selectors.jobs import tenant_jobs as read
 from scheduling.selectors.jobs.estimates import read_estimate
@@ -51,6 +53,8 @@ from scheduling.selectors.pools.lines import PoolFacts, pool_facts
 from scheduling.selectors.rounds.promised_starts import pinned_until, read_latest_starts
 from scheduling.selectors.speeds.profiling import find_active_run
 from scheduling.selectors.visibility import read_visibility
+from scheduling.services.holds import side_of
+from scheduling.services.priorities import may_boost, may_set_priority
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
 
@@ -68,9 +72,14 @@ def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         pool = pool_facts(job.pool_id)
         if pool is None:
             raise Http404
-        context = _job_context(request, job, pool)
+        context = _job_context(request, job, pool) | needs_context(job)
     about(request).pool = pool
     context |= submit_links(access(request), job.tenant)
+    context |= {
+        "may_hold": side_of(access(request), job) is not None,
+        "may_order": may_set_priority(access(request), job),
+        "priority_most": PRIORITY_MAX if may_boost(access(request), job.tenant_id) else 0,
+    }
     context |= spec_context(job, request.build_absolute_uri("/api/v1/jobs"))
     context |= output_context(job, number_asked(request, "lease"))
     context |= failure_context(job, context["story"], context.get("output"), context["clock"])

@@ -7,9 +7,9 @@ from statistics import median
 from evenshare_core.domain.plurals import plural
 from portal.charts.figures import duration
 from portal.common.forms import Field, request_inputs
-from scheduling.models import Pool, Profile, Simulation
+from scheduling.models import Pool, Simulation
 from scheduling.requests.simulations import DAYS, LeaseComparisonRequest
-from scheduling.selectors.jobs.preemption_costs import read_restart_s
+from scheduling.selectors.jobs.preemption_costs import read_pool_restart_s
 from scheduling.selectors.pools.simulations import newest_lease_comparison
 
 DEFAULT_DAYS = 3
@@ -35,9 +35,7 @@ def lease_lengths_form(
     pool: Pool, typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> LeaseLengthsForm:
     """Return the form as typed; the default of a restart is its median in the pool."""
-    restarts = read_restart_s(
-        Profile.objects.filter(pool=pool).values_list("pk", flat=True)
-    ).values()
+    restarts = read_pool_restart_s(pool.pk)
     typical_s = round(median(restarts)) if restarts else 0
     fields = request_inputs(
         LeaseComparisonRequest,

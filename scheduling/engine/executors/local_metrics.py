@@ -26,7 +26,7 @@ NAME = re.compile(rf"[A-Za-z0-9_./@-]{{1,{NAME_MAX}}}")
 _LINK = re.compile(r"https://([A-Za-z0-9.-]+)(:[0-9]{1,5})?([/?#][!-~]*)?")
 
 
-class MetricPoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ReportedPoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A metric's value after `step` steps; `at_ms`: wall time since 1970, by the job's own clock.
 
     A struct of the file, so that it is checked while it is read.
@@ -39,7 +39,7 @@ class MetricPoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 class _File(msgspec.Struct, frozen=True):
     version: int
-    series: dict[str, list[MetricPoint]] = {}
+    series: dict[str, list[ReportedPoint]] = {}
     links: dict[str, str] = {}
     thinned: bool = False
 
@@ -59,7 +59,7 @@ class MetricsFile(NamedTuple):
     `refused`: why the file cannot be used; empty if it can, or if there is none.
     """
 
-    series: dict[str, list[MetricPoint]] = {}
+    series: dict[str, list[ReportedPoint]] = {}
     links: tuple[JobLink, ...] = ()
     is_thinned: bool = False
     left_out: int = 0
@@ -90,7 +90,7 @@ def parse_metrics(text: bytes) -> MetricsFile:
     return MetricsFile(series, links, said.thinned, len(said.series) - len(named))
 
 
-def _ordered(points: list[MetricPoint]) -> list[MetricPoint]:
+def _ordered(points: list[ReportedPoint]) -> list[ReportedPoint]:
     """Return points by step; of a repeated step the last one counts."""
     by_step = {
         point.step: point

@@ -19,7 +19,8 @@ class JobListFilter:
     part of a job's name. `phases` are those of `scheduling.selectors.jobs.phases`; `states` are
     those in the database. `submitter`: a person's id. `since` and `until` bound the submission, in
     pool time; `until` is exclusive. A job must have all `tags`. `before`: the last id of the
-    previous page, in either order.
+    previous page, in either order. `folds_sweeps`: leave out jobs that wait for their turn in a
+    sweep.
     """
 
     tenants: Collection[int] | None
@@ -34,6 +35,7 @@ class JobListFilter:
     exit_code: int | None = None
     tags: Collection[str] = ()
     oldest_first: bool = False
+    folds_sweeps: bool = False
 
     @property
     def order(self) -> str:

@@ -120,6 +120,8 @@ def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
         jobs = jobs.filter(name__icontains=wanted.text)
     if wanted.tags:
         jobs = jobs.filter(tags__contains=list(wanted.tags))
+    if wanted.folds_sweeps:
+        jobs = jobs.exclude(holds__contains=[Job.Hold.SWEEP.value])
     bounds = {
         "submitted_by": wanted.submitter,
         "exit_code": wanted.exit_code,

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db.models import Count, Exists, OuterRef, Q
 
 from evenshare_core.domain.reasons import Reason
+from evenshare_core.policies.shared.held_jobs import HELD
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Pool, Round
 from scheduling.requests.job_filters import JobQuery
 from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
@@ -70,6 +71,11 @@ class JobFilter:
     after: QueueMark | None = None
     query: JobQuery = field(default_factory=JobQuery)
     submitter: int | None = None
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Return whether the list is filtered, except by a pool."""
+        return bool(self.state) or any(self.query.kept.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +222,7 @@ def _listing(tenant_id: int, wanted: JobFilter) -> JobListFilter:
         pool=wanted.pool,
         before=wanted.before,
         submitter=wanted.submitter,
+        folds_sweeps=not wanted.is_narrowed,
     )
 
 
@@ -329,7 +336,8 @@ def job_story(job: Job) -> JobStory:
     later = Intent.objects.filter(
         lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, at__gt=OuterRef("granted_at")
     )
-    rows = job.leases.select_related("gpu_type").annotate(launched_later=Exists(later))
+    rows = job.leases.select_related("gpu_type", "idle_reading")
+    rows = rows.annotate(launched_later=Exists(later))
     leases = list(rows.order_by("-number")[:LEASES])[::-1]
     events = list(job.events.order_by("-id")[:EVENTS])[::-1]
     names = node_names(place[0] for lease in leases for place in lease.placement)
@@ -374,6 +382,7 @@ def _waits_for(job: Job) -> CurrentWait | None:
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     wait = read_reason(last, job.pk) if last else None
-    if last is None or wait is None:
+    # The last round may have been before its release.
+    if last is None or wait is None or wait.reason in HELD:
         return None
     return CurrentWait(last.number, why_now(job, wait.reason, wait.numbers), wait.jobs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import pytest
 
 from evenshare.cli import completion
 from evenshare.cli.api import Transport
+from tests.tools import require_tool
 
 from .conftest import Run
 from .job import SOURCE
@@ -47,11 +47,8 @@ def words(run: Run, *typed: str) -> list[str]:
 
 @pytest.fixture(params=sorted(ASK))
 def shell(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    if shutil.which(name) is None:
-        assert name != "bash", "bash is always tested"
-        pytest.skip(f"{name} is not installed")
-    return name
+    require_tool(request.param)
+    return str(request.param)
 
 
 class TestShell:

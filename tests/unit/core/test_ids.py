@@ -48,7 +48,8 @@ PLAIN = {
     "used", "capacity", "queued", "quota", "demand", "weights", "held", "cpus", "priority",
     "losses", "borrow_limit", "lend_limit", "reports", "order", "person", "deserved",
     "held_before", "got", "version", "checked", "count", "left_out", "of",
-    "overclaims_left_out", "ClassService.jobs", "Lease.placement", "Grant.placement", "speedups", "declared",
+    "overclaims_left_out", "ClassService.jobs", "Lease.placement", "Grant.placement", "speedups",
+    "declared",
 }  # fmt: skip
 # Fields that hold untyped objects, and the declaration of their keys.
 OBJECTS = {

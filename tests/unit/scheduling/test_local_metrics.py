@@ -12,7 +12,7 @@ from scheduling.engine.executors.local_metrics import (
     MOST_METRICS,
     MOST_NAMES,
     MOST_POINTS,
-    MetricPoint,
+    ReportedPoint,
     parse_metrics,
 )
 from scheduling.services.job_metrics import evenly
@@ -25,7 +25,7 @@ def said(series: Any, **more: Any) -> bytes:
 class TestUsableFile:
     def test_has_points_by_step(self) -> None:
         read = parse_metrics(said({"loss": [[3, 1, 30], [1, 0.5, 10], [3, 2]]}, thinned=True))
-        assert read.series == {"loss": [MetricPoint(1, 0.5, 10), MetricPoint(3, 2.0)]}
+        assert read.series == {"loss": [ReportedPoint(1, 0.5, 10), ReportedPoint(3, 2.0)]}
         assert (read.is_thinned, read.left_out, read.refused) == (True, 0, "")
 
     def test_is_empty_without_file(self) -> None:
@@ -39,7 +39,7 @@ class TestUsableFile:
 
     def test_leaves_out_values_that_charts_cannot_show(self) -> None:
         text = said({"loss": [[1, 1], [2, 3e200]], "gone": [[1, -2e300]]})
-        assert parse_metrics(text).series == {"loss": [MetricPoint(1, 1.0)]}
+        assert parse_metrics(text).series == {"loss": [ReportedPoint(1, 1.0)]}
 
 
 class TestUnusableFile:

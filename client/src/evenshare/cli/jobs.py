@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import re
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from evenshare.errors import ApiError, UsageError
+from evenshare.errors import ApiError
 
+from . import sweeps
 from .api import Transport, part
 from .deadlines import preview_line, standing_line
+from .ids import find_id
 from .job_facts import facts
 from .specification import specification
 from .terminal import Terminal, inert, inert_lines, named, short, when
@@ -30,7 +31,6 @@ STATE_SYNONYMS = {
 DID_NOT_SUCCEED = 3
 POLL_S = (0.5, 1.0, 2.0)
 LOG_BYTES = 65536
-PREFIX = re.compile(r"[0-9a-f-]{8,36}")
 
 
 def submit(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
@@ -39,17 +39,31 @@ def submit(options: argparse.Namespace, client: Transport, screen: Terminal) -> 
         return _dry_run(options, client, screen, body)
     # A key makes the request repeatable: if the response is lost, a retry makes no second job.
     key = options.idempotency_key or str(uuid.uuid4())
-    job = client.post("/jobs", body, key=key)
+    job = _post(client, body, key)
     identity = str(job["id"])
     if not options.wait:
         if options.output == "json":
             screen.json(job)
             return 0
         screen.line(inert(identity))
-        _next_steps(screen, identity)
+        if _noun(job) == "sweep":
+            screen.note(f"{inert(job['jobs'])} jobs: {sweeps.states(job)}")
+        else:
+            _next_steps(screen, identity)
         return 0
     screen.note(f"submitted {inert(identity)}")
     return _wait(options, client, screen, job)
+
+
+def _post(client: Transport, body: dict[str, Any], key: str) -> Any:
+    """Submit a job or a sweep; of a YAML file only the portal knows which it is."""
+    if not any(name in body for name in sweeps.FIELDS):
+        try:
+            return client.post("/jobs", body, key=key)
+        except ApiError as error:
+            if error.problem.get("reason_code") != "is_sweep":
+                raise
+    return client.post("/sweeps", body, key=key)
 
 
 def listing(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
@@ -201,21 +215,7 @@ def phase(job: Mapping[str, Any]) -> object:
 
 
 def find(client: Transport, text: str) -> str:
-    """Return the id of the job whose id starts with `text`.
-
-    A full id is returned unchanged, and so is any text with `--explain`.
-    """
-    wanted = text.lower()
-    if not PREFIX.fullmatch(wanted):
-        raise UsageError(f"{text!r} is not a job id or its first 8 or more characters")
-    if len(wanted) == 36 or client.explain is not None:
-        return wanted
-    matches = [str(j["id"]) for j in client.pages("/jobs", None) if str(j["id"]).startswith(wanted)]
-    if not matches:
-        raise UsageError(f"{text} matches no job id")
-    if len(matches) > 1:
-        raise UsageError(f"{text} begins {len(matches)} jobs' ids: give more characters")
-    return matches[0]
+    return find_id(client, text, "/jobs", "job")
 
 
 class _LogReader:
@@ -324,16 +324,20 @@ def _wait(options: argparse.Namespace, client: Transport, screen: Terminal, job:
                 break
             client.pause(POLL_S[min(asked, len(POLL_S) - 1)])
             asked += 1
-            job = client.get(f"/jobs/{part(identity)}")
+            job = client.get(f"/{_noun(job)}s/{part(identity)}")
     except KeyboardInterrupt:
-        _left_alone(screen, identity)
+        _left_alone(screen, identity, _noun(job))
         raise
     _print(options, screen, job)
     return 0 if seen == "succeeded" else DID_NOT_SUCCEED
 
 
-def _left_alone(screen: Terminal, identity: str) -> None:
-    screen.note(f"\nThe job goes on. To end it: evenshare job cancel {inert(identity)}")
+def _noun(job: Mapping[str, Any]) -> str:
+    return "sweep" if "counts" in job else "job"
+
+
+def _left_alone(screen: Terminal, identity: str, noun: str = "job") -> None:
+    screen.note(f"\nThe {noun} goes on. To end it: evenshare {noun} cancel {inert(identity)}")
 
 
 def _next_steps(screen: Terminal, identity: str) -> None:
@@ -347,6 +351,9 @@ def _next_steps(screen: Terminal, identity: str) -> None:
 def _print(options: argparse.Namespace, screen: Terminal, job: Any) -> None:
     if options.output == "json":
         screen.json(job)
+        return
+    if _noun(job) == "sweep":
+        sweeps.print_sweep(screen, job)
         return
     lines = [
         ("id", inert(job["id"])),

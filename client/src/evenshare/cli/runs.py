@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from .api import ApiError, Transport, part
-from .config import UsageError
+from evenshare.errors import ApiError, UsageError, refusal
+
+from .api import Transport, part
 from .jobs import find
 from .terminal import Terminal, inert, when
 
@@ -127,7 +128,7 @@ def _copy(client: Transport, address: str, file: BinaryIO) -> int:
                 raise
             window = None
         if window is None or (version and window.version != version):
-            raise ApiError(CHANGED, {"title": "The file changed while it was read; try again."})
+            raise refusal(CHANGED, {"title": "The file changed while it was read; try again."})
         file.write(window.data)
         version, offset = window.version, offset + len(window.data)
         if offset >= window.total:

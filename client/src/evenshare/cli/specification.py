@@ -56,7 +56,7 @@ def _value(options: argparse.Namespace, field: JobField) -> Any:
     if field.option == COMMAND:
         return list(options.command)
     value = getattr(options, field.name)
-    return _pairs(value, field.option) if field.shape == "pairs" else value
+    return _pairs(value, field.option) if field.shape in ("pairs", "lists") else value
 
 
 def _pairs(pairs: Sequence[str], option: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from . import (
     runs,
     sharing,
     statement,
+    sweeps,
     usage,
     verify,
 )
@@ -74,8 +75,8 @@ def _job_option(field: JobField) -> Argument:
     if about[1:2].islower():  # keep the case of abbreviations
         about = about[:1].lower() + about[1:]
     metavar = field.option.lstrip("-").replace("-", "_").upper()
-    if field.shape in ("texts", "pairs"):
-        metavar = "K=V" if field.shape == "pairs" else metavar
+    if field.shape in ("texts", "pairs", "lists"):
+        metavar = {"pairs": "K=V", "lists": "K=V,V"}.get(field.shape, metavar)
         return option(
             field.option, dest=field.name, action="append", default=[], metavar=metavar,
             help=f"{about}; repeatable",
@@ -91,6 +92,7 @@ def key(of: str) -> Argument:
 
 
 JOB = option("id", metavar="ID", help="a job's id, or its first 8 characters or more")
+SWEEP = option("id", metavar="ID", help="a sweep's id, or its first 8 characters or more")
 ANY_POOL, ANY_TENANT = option("--pool"), option("--tenant")
 POOL, TENANT = option("--pool", required=True), option("--tenant", required=True)
 PAGES = (
@@ -224,6 +226,24 @@ COMMANDS = (
             option("path", metavar="PATH", help="as `job files` lists it"),
             option("--to", metavar="FILE", help="where to store it (default: its name, here)"),
         ),
+    ),
+    CommandRow(
+        "sweep list", sweeps.sweep_list, "list sweeps, newest first", (ANY_POOL, ANY_TENANT, *PAGES)
+    ),
+    CommandRow(
+        "sweep show",
+        sweeps.sweep_show,
+        "show a sweep with its jobs",
+        (SWEEP, option("--state", choices=sweeps.STATES, help="only jobs in this state")),
+    ),
+    CommandRow(
+        "sweep cancel", sweeps.sweep_cancel, "cancel its jobs; repeating is harmless", (SWEEP,)
+    ),
+    CommandRow(
+        "sweep resubmit",
+        sweeps.sweep_resubmit,
+        "submit its failed jobs again, as a new sweep",
+        (SWEEP, key("returns the same sweep")),
     ),
     CommandRow("pool list", pools.pool_list, "list your pools"),
     CommandRow(
