@@ -10,7 +10,7 @@ from __future__ import annotations
 FILES = {
     "browser": """
         accessible api_docs certificate_pages charts console_errors dashboard job_curves
-        job_usage operator pools_pages preemptions rounds_pages verify_pages
+        job_list job_usage operator pools_pages preemptions rounds_pages verify_pages
     """,
     "functional": """
         api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices
@@ -18,8 +18,9 @@ FILES = {
         cli_reads cli_statement compare_jobs counterfactual_pages deadline_lists dry_run_pages
         end_lease executor_alerts executor_options extreme_inputs feature_checks first_job
         fragments growth income_page job_answers_pages job_curves job_estimate_pages job_files
-        job_phases job_usage late_rounds links long_queues losses measured_speeds_pages
-        metric_pages metrics notifications odd_rows odd_states offers overclaims overload
+        job_list_page job_phases job_tags job_usage late_rounds links long_queues losses
+        measured_speeds_pages metric_pages metrics notifications odd_rows odd_states offers
+        overclaims overload
         packing plurals polls pool_links pool_throughput posted_price_page preemption_pages
         price_board price_file profiles_pages profiling_pages queue_places quota_promises
         quota_use refusals rest_corpus round_answers settings_page simulations_pages start_pages
