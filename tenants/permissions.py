@@ -21,6 +21,7 @@ class Action(StrEnum):
     SHARE = "share"
     SEE_SITE = "see_site"  # the operator's console and the audit log
     OPERATE = "operate"  # change tenants, quotas, pools and nodes
+    MANAGE_MEMBERS = "manage_members"  # invite and remove people of the tenant, set their roles
     ASK_TRANSFER = "ask_transfer"  # request a transfer of the tenant's credits to another tenant
     KEEP_CREDIT = "keep_credit"  # allowances, credit limits, budgets; decide on transfers
 
@@ -30,12 +31,26 @@ _READ = frozenset({Action.SEE_TENANT, Action.SEE_MONEY, Action.SEE_POOL})
 TENANT_ACTIONS: dict[str, frozenset[Action]] = {
     Role.VIEWER: _READ,
     Role.MEMBER: _READ | {Action.SUBMIT, Action.CANCEL},
-    Role.MANAGER: _READ | {Action.SUBMIT, Action.CANCEL, Action.SHARE, Action.ASK_TRANSFER},
+    Role.MANAGER: _READ
+    | {
+        Action.SUBMIT,
+        Action.CANCEL,
+        Action.SHARE,
+        Action.MANAGE_MEMBERS,
+        Action.ASK_TRANSFER,
+    },
 }
 # A role for the site applies everywhere.
 SITE_ACTIONS: dict[str, frozenset[Action]] = {
     SiteRole.NONE: frozenset(),
-    SiteRole.OPERATOR: _READ | {Action.CANCEL, Action.SEE_SITE, Action.OPERATE, Action.KEEP_CREDIT},
+    SiteRole.OPERATOR: _READ
+    | {
+        Action.CANCEL,
+        Action.SEE_SITE,
+        Action.OPERATE,
+        Action.KEEP_CREDIT,
+        Action.MANAGE_MEMBERS,
+    },
     # Finance users see every account, but no job by its name.
     SiteRole.FINANCE: frozenset(
         {Action.SEE_MONEY, Action.SEE_POOL, Action.SEE_SITE, Action.KEEP_CREDIT}

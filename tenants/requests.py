@@ -65,8 +65,8 @@ class TenantRequest(Request, frozen=True, kw_only=True):
     ]
 
 
-class PersonRequest(Request, frozen=True, kw_only=True):
-    """A person who may sign in; the first password is generated."""
+class NewcomerRequest(Request, frozen=True, kw_only=True):
+    """A login name, and a person's name."""
 
     NOUN: ClassVar[str] = "a person"
 
@@ -81,6 +81,11 @@ class PersonRequest(Request, frozen=True, kw_only=True):
     last_name: Annotated[
         str, Meta(max_length=150, description="Last name."), Input(label="Last name")
     ] = ""
+
+
+class PersonRequest(NewcomerRequest, frozen=True, kw_only=True):
+    """A person who may sign in; the first password is generated."""
+
     site_role: Annotated[
         str,
         Meta(max_length=10, description="Site role; empty: none."),
@@ -92,7 +97,19 @@ class PersonRequest(Request, frozen=True, kw_only=True):
     ] = ""
 
 
-class MembershipRequest(Request, frozen=True, kw_only=True):
+class RoleRequest(Request, frozen=True, kw_only=True):
+    """A role in a tenant."""
+
+    NOUN: ClassVar[str] = "a role"
+
+    role: Annotated[
+        str,
+        Meta(min_length=1, max_length=10, description="Role in the tenant."),
+        Input(label="Role", complaint=ROLE_COMPLAINT),
+    ]
+
+
+class MembershipRequest(RoleRequest, frozen=True, kw_only=True):
     """A person's role in a tenant."""
 
     NOUN: ClassVar[str] = "a membership"
@@ -102,11 +119,23 @@ class MembershipRequest(Request, frozen=True, kw_only=True):
         Meta(min_length=1, max_length=150, description="The name with which the person signs in."),
         Input(label="Login name", complaint=NOBODY),
     ]
-    role: Annotated[
+
+
+class InvitationRequest(RoleRequest, frozen=True, kw_only=True):
+    """An invitation to a tenant, for a known person or for the holder of its link."""
+
+    NOUN: ClassVar[str] = "an invitation"
+
+    username: Annotated[
         str,
-        Meta(min_length=1, max_length=10, description="Role in the tenant."),
-        Input(label="Role", complaint=ROLE_COMPLAINT),
-    ]
+        Meta(max_length=150, description="Login name of a known person; empty: a new person."),
+        Input(label="Login name", hint="Empty: the holder of the link.", complaint=NOBODY),
+    ] = ""
+    note: Annotated[
+        str,
+        Meta(max_length=100, description="Whom it is for, shown in the list."),
+        Input(label="Note", hint="Whom it is for.", complaint="Write at most 100 characters."),
+    ] = ""
 
 
 class ReasonRequest(Request, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ class Scope(StrEnum):
     JOBS_READ = "jobs:read"  # jobs, reasons to wait, logs
     JOBS_WRITE = "jobs:write"  # submit, dry run and cancel; revoke other tokens
     CREDIT_WRITE = "credit:write"  # request transfers of credits; not in the default
+    MEMBERS_WRITE = "members:write"  # invite and remove members, set roles; not in the default
     OPERATE = "operate"  # change pools, quotas, nodes, tenants and credit; not in the default
 
 

@@ -1,10 +1,11 @@
-"""URLs of a tenant's overview and of its lending and borrowing."""
+"""URLs of a tenant's overview, of its lending and borrowing, and of its members."""
 
 from django.urls import URLPattern, path
 
-from portal.overview.views import dashboard, sharing
+from portal.overview.views import dashboard, members, sharing
 
 urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/", dashboard.dashboard, name="dashboard"),
     path("t/<slug:slug>/sharing/", sharing.sharing, name="sharing"),
+    path("t/<slug:slug>/members/", members.members, name="members"),
 ]

@@ -10,8 +10,12 @@ from scheduling.api import (
     bundles,
     chain,
     fairness,
+    job_actions,
+    job_files,
+    job_metrics,
     jobs,
     losses,
+    messages,
     nodes,
     overdue,
     pools,
@@ -20,11 +24,12 @@ from scheduling.api import (
     quotas,
     rounds,
     sharing,
+    sweeps,
     usage,
     verifications,
 )
 from scheduling.selectors.pools.lines import all_books
-from tenants.api import audit, tenants, tokens
+from tenants.api import audit, members, tenants, tokens
 from tenants.api.resources import addressed, urls_of
 
 register_converter(api.Anything, "anything")
@@ -33,9 +38,10 @@ register_converter(api.Anything, "anything")
 VIEWS = addressed(
     [
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, queue),
-        *(quotas, rounds, sharing, usage, verifications),
+        *(job_actions, job_files, job_metrics, messages, quotas, rounds, sharing),
+        *(sweeps, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
-        *(audit, tenants, tokens),
+        *(audit, members, tenants, tokens),
     ]
 )
 

@@ -254,6 +254,8 @@ class PoolSet(Answer, frozen=True):
     grace_s: int
     outage_grace_s: int
     profiling_s: int
+    idle_warn_s: int
+    idle_return_s: int
     prices: dict[str, PriceTerms]
     book: str
     executor: str

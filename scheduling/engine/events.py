@@ -1,7 +1,8 @@
 """Drafts of lease events, numbered without gaps when they are written.
 
 Only the writers of leases use it: `scheduling.engine.apply` (through `scheduling.engine.write`),
-`scheduling.engine.observe` and `scheduling.engine.revoke`. Each holds the lock of the fence's row
+`scheduling.engine.observe` and `scheduling.engine.revoke`; and `scheduling.engine.idle_gpus`, whose
+events change no lease. Each holds the lock of the fence's row
 while it writes.
 """
 

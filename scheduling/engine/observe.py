@@ -24,7 +24,9 @@ from scheduling.engine.estimates import keep_runs
 from scheduling.engine.events import EventLog
 from scheduling.engine.executors.base import Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import lock_fence
+from scheduling.engine.job_holds import add_hold
 from scheduling.engine.slots import find_ready_leases
+from scheduling.engine.turns import release_due
 from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent, LeaseTerm
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
@@ -114,8 +116,13 @@ def observe(
                 over.append(report.token)  # its end is recorded, now or before
         _note_contradictions(observed, by_token, held, at)
         _write(observed)
+        idle = [one.job_id for one in observed.ended if one.end_reason == EndReason.IDLE]
+        if idle:
+            add_hold(idle, Job.Hold.IDLE)
         keep_runs([one.job for one in observed.jobs if one.state == Job.State.SUCCEEDED])
         _write_progress(reports)
+        if any(one.ended_at for one in observed.jobs):
+            release_due(pool_id, at=at)
         _activate(pool_id, at)
         if observed.events.drafts:
             observed.events.write(fence)

@@ -1,6 +1,7 @@
 """Takes leases back outside a decision.
 
-These are leases of cancelled jobs, of profiling runs whose time is over, and of jobs in quarantine.
+These are leases of cancelled jobs, of profiling runs whose time is over, of jobs in quarantine, and
+expired leases of idle GPUs.
 Leases are also ended if they wait for GPUs on which a written-off lease may still run. Like `apply`
 and `observe`, it locks the pool's fence first.
 """
@@ -16,6 +17,7 @@ from scheduling.engine.bulk import insert_rows, run
 from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
+from scheduling.engine.turns import release_due
 from scheduling.models import Intent, LeaseEvent, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
@@ -25,6 +27,12 @@ _PROFILED = """
 j.profiling_s > 0 AND j.profiling_s <= (
     SELECT extract(epoch FROM sum(coalesce(h.ended_at, %s) - h.started_at))
     FROM scheduling_lease h WHERE h.job_id = j.id AND h.started_at IS NOT NULL)
+"""
+
+# SQL: a running lease of the given ones has expired.
+_EXPIRED = """
+l.state = 'running' AND l.id = ANY(%s) AND l.expires_at <= %s
+AND coalesce(l.protected_until, l.expires_at) <= %s
 """
 
 # SQL: a lease waits for a GPU of the given leases, on a node that takes no leases.
@@ -55,7 +63,8 @@ class _Revoked(NamedTuple):
 def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     """Ask the executor to stop cancelled jobs, and profiling runs whose time is over.
 
-    Jobs that hold no GPUs end at once. Return the number of jobs.
+    Jobs that hold no GPUs end at once. Return the number of jobs. Held jobs whose turn has come are
+    released.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -66,8 +75,24 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
         revoked += len(_revoke(fence, _PROFILED, EndReason.PROFILED, at, [at]))
         ended = _end_idle(pool_id, "cancelled", "j.cancel_asked_at IS NOT NULL", at)
         ended += _end_idle(pool_id, "succeeded", _PROFILED, at, [at])
+        # Also if no job has ended: a lost step is made up for in the next round.
+        release_due(pool_id, at=at)
         fault_point("cancel.before_commit")
     return revoked + ended
+
+
+def revoke_idle(pool_id: int, token: int, leases: Sequence[int], *, at: datetime) -> int:
+    """End the expired ones of these leases, because their GPUs are idle; return how many.
+
+    Their jobs are held when the leases have ended (`scheduling.engine.observe`). No lease ends
+    within its minimum runtime.
+
+    Raises:
+        FencedError: another holder has taken the pool.
+    """
+    with engine_scope(pool_id):
+        fence = lock_fence(pool_id, token)
+        return len(_revoke(fence, _EXPIRED, EndReason.IDLE, at, [list(leases), at, at]))
 
 
 def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:

@@ -31,6 +31,7 @@ from scheduling.engine.fence import (
     release_fence,
     take_fence,
 )
+from scheduling.engine.idle_gpus import follow_idle
 from scheduling.engine.node_states import follow_nodes
 from scheduling.engine.profiling import make_profiling_runs
 from scheduling.engine.quarantine import find_faulty_job, quarantine_job
@@ -133,6 +134,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     follow_nodes(pool, executor, token)
     _profile(pool, token, at)
     revoke_cancelled(pool.pk, token, at=at)
+    follow_idle(pool, token, at=at, scale=scale)
     fault_point("cancel.after_mark")
     # Ended profiling runs and cancelled jobs free GPUs for which leases may wait.
     _dispatch(pool, executor, token, at)

@@ -8,7 +8,7 @@ from tenants.row_security import OF_TENANT, secure_rows
 
 class Migration(migrations.Migration):
     dependencies = (
-        ("scheduling", "0052_daily_work"),
+        ("scheduling", "0054_sweeps"),
         ("tenants", "0002_squashed_0015_numbers"),
     )
 

@@ -9,9 +9,18 @@ from scheduling.models.evaluations import MetricHistory, StopForecast, criterion
 from scheduling.models.events import Intent, LeaseEvent
 from scheduling.models.executors import ExecutorHealth
 from scheduling.models.forecasts import PriceForecast, StartEstimate, StartForecast
+from scheduling.models.idle import IdleDay, IdleReading
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import IterationReading, Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
+from scheduling.models.messages import (
+    Channel,
+    Delivery,
+    Message,
+    MessageKind,
+    OutboxCursor,
+    Subscription,
+)
 from scheduling.models.own_order import EqualPeople
 from scheduling.models.plans import JobPlan
 from scheduling.models.profiles import (
@@ -23,17 +32,23 @@ from scheduling.models.profiles import (
 )
 from scheduling.models.rounds import Round, RoundBlob, RoundScrub, RoundState
 from scheduling.models.simulations import Simulation
+from scheduling.models.sweeps import JobDependency, Sweep
 from scheduling.models.verifications import Verification
 
 __all__ = [
     "Arrival",
+    "Channel",
+    "Delivery",
     "EqualPeople",
     "ExecutorHealth",
     "GpuType",
+    "IdleDay",
+    "IdleReading",
     "Intent",
     "IterationReading",
     "Job",
     "JobAnswer",
+    "JobDependency",
     "JobPlan",
     "Lease",
     "LeaseEvent",
@@ -42,8 +57,11 @@ __all__ = [
     "MaintenanceWindow",
     "Measurement",
     "MeasurementNote",
+    "Message",
+    "MessageKind",
     "MetricHistory",
     "Node",
+    "OutboxCursor",
     "Pool",
     "PoolClock",
     "PoolFence",
@@ -65,6 +83,8 @@ __all__ = [
     "StartEstimate",
     "StartForecast",
     "StopForecast",
+    "Subscription",
+    "Sweep",
     "TraceFeed",
     "Verification",
     "VirtualSpeeds",

@@ -27,7 +27,9 @@ class Pool(models.Model):
     `round_s` is wall time between rounds; `lease_s`, `grace_s` and `outage_grace_s` are pool time.
     A policy may vary a term from `least_lease_s` to `most_lease_s`; 0 means that `lease_s` is the
     bound. `profiling_s` is the total profiling time of a job type; 0 turns profiling off. `book`
-    names the currency (`main` for pools at scale 1, another for scaled ones).
+    names the currency (`main` for pools at scale 1, another for scaled ones). If all GPUs of a
+    lease idle for `idle_warn_s` of pool time, its tenant is warned; after `idle_return_s`, the
+    lease ends at its next expiry. 0 turns either off.
     """
 
     class Visibility(models.TextChoices):
@@ -52,6 +54,8 @@ class Pool(models.Model):
     profiling_s = models.PositiveIntegerField(default=0, db_default=0)
     grace_s = models.PositiveIntegerField(default=30)
     outage_grace_s = models.PositiveIntegerField(default=3600)
+    idle_warn_s = models.PositiveIntegerField(default=1800, db_default=1800)
+    idle_return_s = models.PositiveIntegerField(default=0, db_default=0)
     seed = models.BigIntegerField(default=0)
     visibility = models.CharField(
         max_length=16, choices=Visibility.choices, default=Visibility.FULL

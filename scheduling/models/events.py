@@ -43,6 +43,8 @@ class LeaseEvent(models.Model):
     - `late_start`: the job of such a promise started late, or stopped waiting late (no lease).
       {"gpu_type", "gpus", "rate", "promised_round", "latest_us", "until_us",
       "started": bool}
+    - `idle`: all GPUs of the lease have been idle since `since_us`, for as long as the pool allows
+      without a warning. {"since_us", "gpus"}
     - `promise_ended`: a round ends a promise although the job still waits (no lease).
       {"due_us", "lost_node": bool}
     """
@@ -60,6 +62,7 @@ class LeaseEvent(models.Model):
         PROMISED = "promised"
         LATE_START = "late_start"
         PROMISE_ENDED = "promise_ended"
+        IDLE = "idle"
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="events")
     number = models.BigIntegerField()

@@ -287,6 +287,30 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
             " it is queued. 0: never.",
         ),
     ] = UNSET
+    idle_warn_s: Annotated[
+        Annotated[int, Meta(ge=0, le=30 * DAY_S)] | UnsetType,
+        Meta(
+            description="How long all GPUs of a lease may idle before its tenant is warned, in"
+            " seconds of pool time; 0: never."
+        ),
+        Input(
+            label="Idle GPUs, warning",
+            unit="s of the pool",
+            hint="How long all GPUs of a lease idle before its tenant is warned. 0: never.",
+        ),
+    ] = UNSET
+    idle_return_s: Annotated[
+        Annotated[int, Meta(ge=0, le=30 * DAY_S)] | UnsetType,
+        Meta(
+            description="A lease whose GPUs have all idled for so long ends at its next expiry, in"
+            " seconds of pool time; 0: never."
+        ),
+        Input(
+            label="Idle GPUs, return",
+            unit="s of the pool",
+            hint="A lease that idles for so long is not renewed, and its job is held. 0: never.",
+        ),
+    ] = UNSET
     executor_options: Annotated[
         dict[str, Any] | UnsetType,
         Meta(

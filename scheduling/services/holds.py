@@ -87,6 +87,8 @@ def _released_by(row: Job, side: Side) -> Job.Hold | None:
         return Job.Hold.OPERATOR
     if Job.Hold.TENANT in row.holds:
         return Job.Hold.TENANT
+    if Job.Hold.IDLE in row.holds:
+        return Job.Hold.IDLE
     if Job.Hold.OPERATOR in row.holds:
         raise invalid("state", BY_OPERATOR, code=CONFLICT)
     if row.holds:

@@ -11,7 +11,9 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 
 from evenshare_core.domain.entitlements import Mode
-from scheduling.models import EqualPeople, Pool
+from scheduling.engine.clock import wall_now
+from scheduling.models import EqualPeople, MessageKind, Pool
+from scheduling.outbox.gather import announce
 from scheduling.requests.sharing import OfferRequest, PeopleRule, SharingRequest
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, changed, write_audit
@@ -194,6 +196,20 @@ def revoke_offer(
         offer.save(update_fields=["revoked_at"])
         subject = _offer_subject(offer.pool, offer)
         write_audit(actor, "offer.revoked", subject, before=_state(offer))
+        announce(
+            MessageKind.OFFER_REVOKED,
+            tenant_id=tenant.pk,
+            pool_id=pool_id,
+            event=f"offer:{uid}",
+            data={
+                "tenant": tenant.slug,
+                "pool": offer.pool.name,
+                "gpus": offer.gpus,
+                "gpu_type": offer.gpu_type.name,
+            },
+            at=offer.revoked_at,
+            now=wall_now(),
+        )
     return offer
 
 

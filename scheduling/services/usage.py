@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from evenshare_core.domain.instants import from_us, to_us
 from scheduling.engine.executors.base import executor_traits
@@ -72,7 +72,13 @@ class JobUsage(
     Answer,
     frozen=True,
     kw_only=True,
-    rename={"cut": "earlier_leases", "idle_since": "gpus_idle_since"},
+    rename={
+        "cut": "earlier_leases",
+        "idle_since": "gpus_idle_since",
+        "warned_at": "gpus_idle_warned_at",
+        "known_us": "gpu_sampled_us",
+        "idle_us": "gpu_idle_us",
+    },
 ):
     """A job's use over its newest leases, oldest first. Times are pool time.
 
@@ -89,6 +95,14 @@ class JobUsage(
         datetime | None,
         about("Since when its GPUs have been almost unused."),
     ] = None
+    warned_at: Annotated[
+        datetime | None,
+        about("When its tenant was warned that all its GPUs idle; null if they do not (any more)."),
+    ] = None
+    known_us: Annotated[
+        int, about("GPU-microseconds of pool time in these leases for which use was sampled.")
+    ] = 0
+    idle_us: Annotated[int, about("Those in which the GPU idled.")] = 0
 
 
 def reports_usage(job: Job) -> bool:
@@ -104,7 +118,8 @@ def newest_leases(job: Job) -> list[Lease]:
     Leases that never started are left out, because they used nothing.
     """
     started = job.leases.filter(started_at__isnull=False)
-    return list(started.select_related("gpu_type").order_by("-number")[: LEASES + 1])[::-1]
+    rows = started.select_related("gpu_type", "idle_reading").order_by("-number")
+    return list(rows[: LEASES + 1])[::-1]
 
 
 def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -> JobUsage:
@@ -131,7 +146,19 @@ def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -
         points=tuple(usage_points(courses, POINTS)),
         cut=len(read) < len(started),
         idle_since=None if idle_us is None else from_us(idle_us),
+        **_counted(started[-LEASES:]),
     )
+
+
+def _counted(leases: Sequence[Lease]) -> dict[str, Any]:
+    """Return what was counted of the leases' samples, in the fields of `JobUsage`."""
+    readings = [row for lease in leases if (row := getattr(lease, "idle_reading", None))]
+    newest = leases[-1] if leases else None
+    return {
+        "known_us": sum(row.known_us for row in readings),
+        "idle_us": sum(row.idle_us for row in readings),
+        "warned_at": getattr(getattr(newest, "idle_reading", None), "warned_at", None),
+    }
 
 
 def _read_lease(

@@ -1,4 +1,4 @@
-"""An operator's changes to tenants, people and memberships. Each is one audited transaction."""
+"""Changes to tenants, people and memberships. Each is one audited transaction."""
 
 import secrets
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
 from tenants.models import Budget, Membership, Tenant, User
-from tenants.operator_transaction import operation
+from tenants.operator_transaction import member_change, operation
 from tenants.requests import (
     NOBODY,
     ROLE_COMPLAINT,
@@ -19,6 +19,7 @@ from tenants.requests import (
 )
 
 SWATCHES = 16
+LOGIN_NAME_TAKEN = "This login name is taken."
 # 120 random bits: unguessable, but short enough to type.
 PASSWORD_BYTES = 15
 
@@ -41,14 +42,14 @@ def open_tenant(*, actor: Actor, request: TenantRequest, books: Iterable[str]) -
 
 
 def add_member(*, actor: Actor, tenant: Tenant, request: MembershipRequest) -> Membership:
-    """Give a person a role in a tenant.
+    """Give a person a role in a tenant, without an invitation.
 
     Raises:
         InvalidInputError: on `username` or `role`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        _role_check(request.role)
+        check_role(request.role)
         user = User.objects.filter(username=request.username, is_active=True).first()
         if user is None:
             raise invalid("username", NOBODY)
@@ -68,11 +69,11 @@ def set_member_role(*, actor: Actor, tenant: Tenant, request: MembershipRequest)
 
     Raises:
         InvalidInputError: on `username` or `role`.
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor may not change the tenant's members.
     """
-    with operation(actor):
-        _role_check(request.role)
-        membership = _lock_membership(tenant, request.username)
+    with member_change(actor, tenant):
+        check_role(request.role)
+        membership = _membership(tenant, request.username)
         if membership.role == request.role:
             return
         if membership.role == Membership.Role.MANAGER:
@@ -91,12 +92,14 @@ def set_member_role(*, actor: Actor, tenant: Tenant, request: MembershipRequest)
 def remove_member(*, actor: Actor, tenant: Tenant, username: str) -> None:
     """End a membership, except for the tenant's last manager. The person's jobs stay the tenant's.
 
+    Members may end their own membership.
+
     Raises:
         InvalidInputError: on `username`.
-        PermissionDenied: the actor may not operate.
+        PermissionDenied: the actor may not change the tenant's members.
     """
-    with operation(actor):
-        membership = _lock_membership(tenant, username)
+    with member_change(actor, tenant, leaves=username == actor.user.get_username()):
+        membership = _membership(tenant, username)
         if membership.role == Membership.Role.MANAGER:
             _check_other_manager(tenant, membership, "username")
         before = {"member": username, "role": membership.role}
@@ -113,8 +116,8 @@ def create_user(*, actor: Actor, request: PersonRequest) -> tuple[User, str]:
     """
     with operation(actor):
         errors = FieldErrors()
-        if User.objects.filter(username__iexact=request.username).exists():
-            errors.add("username", "This login name is taken.")
+        if login_name_is_taken(request.username):
+            errors.add("username", LOGIN_NAME_TAKEN)
         if request.site_role not in User.SiteRole.values:
             errors.add("site_role", SITE_ROLE_COMPLAINT)
         errors.raise_any()
@@ -132,14 +135,22 @@ def create_user(*, actor: Actor, request: PersonRequest) -> tuple[User, str]:
     return user, password
 
 
-def _role_check(role: str) -> None:
+def login_name_is_taken(username: str) -> bool:
+    """Return whether a person has this login name, in any letter case."""
+    return User.objects.filter(username__iexact=username).exists()
+
+
+def check_role(role: str) -> None:
+    """Refuse a role that tenants do not have.
+
+    Raises:
+        InvalidInputError: on `role`.
+    """
     if role not in Membership.Role.values:
         raise invalid("role", ROLE_COMPLAINT)
 
 
-def _lock_membership(tenant: Tenant, username: str) -> Membership:
-    # Lock the tenant's row first, so that two requests cannot remove the last two managers.
-    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+def _membership(tenant: Tenant, username: str) -> Membership:
     membership = Membership.objects.filter(tenant=tenant, user__username=username).first()
     if membership is None:
         raise invalid("username", "This person is not a member.")
@@ -147,7 +158,9 @@ def _lock_membership(tenant: Tenant, username: str) -> Membership:
 
 
 def _check_other_manager(tenant: Tenant, membership: Membership, field: str) -> None:
-    managers = Membership.objects.filter(tenant=tenant, role=Membership.Role.MANAGER)
+    managers = Membership.objects.filter(
+        tenant=tenant, role=Membership.Role.MANAGER, user__is_active=True
+    )
     if not managers.exclude(pk=membership.pk).exists():
         message = "The last manager cannot be removed: add another manager first."
         raise invalid(field, message)

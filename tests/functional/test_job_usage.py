@@ -257,6 +257,9 @@ class TestJobWithoutSamples:
         assert rest(place, job) == {
             "reported": False, "leases": [], "points": [], "earlier_leases": False,
             "gpus_idle_since": None,
+            "gpus_idle_warned_at": None,
+            "gpu_sampled_us": 0,
+            "gpu_idle_us": 0,
         }  # fmt: skip
 
     def test_waiting_job_polls_without_section(self, place: Town) -> None:

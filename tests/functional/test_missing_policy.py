@@ -94,7 +94,13 @@ class TestSettingsPage:
     def test_preview_of_other_policy_names_missing_package(self, pair: Pair, lab: Cluster) -> None:
         client = session(pair.operator.session)
         lengths = {name: str(getattr(lab.pool, name)) for name in ("round_s", "lease_s", "grace_s")}
-        rest = {"outage_grace_s": "60", "least_lease_s": "0", "most_lease_s": "0"}
+        rest = {
+            "outage_grace_s": "60",
+            "idle_warn_s": "1800",
+            "idle_return_s": "0",
+            "least_lease_s": "0",
+            "most_lease_s": "0",
+        }
         form = {"do": "preview", "policy": "fifo", "visibility": "full", "profiling_s": "0"}
         path = f"/operate/pools/{lab.pool.name}/settings/"
         answer = client.post(path, {**form, **lengths, **rest})

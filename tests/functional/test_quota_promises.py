@@ -101,7 +101,8 @@ class TestSettings:
         path = f"/operate/pools/{there.cluster.pool.name}/settings/"
         data = {
             "do": "preview", "policy": "evenshare", "visibility": "own", "round_s": "30",
-            "lease_s": "900", "grace_s": "60", "outage_grace_s": "60", "option-preset": "standard",
+            "lease_s": "900", "grace_s": "60", "outage_grace_s": "60", "idle_warn_s": "1800",
+            "idle_return_s": "0", "option-preset": "standard",
             "option-min_runtime_s": "600",
         }  # fmt: skip
         shown = sentences(there.operator.post(path, data).content.decode())

@@ -55,6 +55,8 @@ class TestSettings:
             "lease_s": "600",
             "grace_s": "30",
             "outage_grace_s": "3600",
+            "idle_warn_s": "1800",
+            "idle_return_s": "0",
             "least_lease_s": "300",
             "most_lease_s": "0",
             "profiling_s": "240",
@@ -86,7 +88,14 @@ class TestSettings:
     def test_reject_reason_longer_than_audit_log_keeps(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"
-        lengths = {"round_s": "20", "lease_s": "600", "grace_s": "30", "outage_grace_s": "3600"}
+        lengths = {
+            "round_s": "20",
+            "lease_s": "600",
+            "grace_s": "30",
+            "outage_grace_s": "3600",
+            "idle_warn_s": "1800",
+            "idle_return_s": "0",
+        }
         lengths |= NO_BOUNDS
         data = {"do": "settings", "policy": "ltgf", "visibility": "own", **lengths}
         answer = there.operator.post(path, {**data, "reason": "x" * 201})
@@ -116,7 +125,14 @@ class TestSettings:
     def test_unchanged_values_are_not_saved_or_audited(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"
-        lengths = {"round_s": "20", "lease_s": "600", "grace_s": "30", "outage_grace_s": "3600"}
+        lengths = {
+            "round_s": "20",
+            "lease_s": "600",
+            "grace_s": "30",
+            "outage_grace_s": "3600",
+            "idle_warn_s": "1800",
+            "idle_return_s": "0",
+        }
         lengths |= NO_BOUNDS
         price = {"do": "price", "gpu_type": "v100", "base": "2.5", "theta": "3"}
         data = {"do": "settings", "policy": "ltgf", "visibility": "own", **lengths}
@@ -133,7 +149,14 @@ class TestSettings:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"
         data = {"do": "preview", "policy": "fifo", "visibility": "own", "reason": "why not"}
-        lengths = {"round_s": "10", "lease_s": "1200", "grace_s": "30", "outage_grace_s": "60"}
+        lengths = {
+            "round_s": "10",
+            "lease_s": "1200",
+            "grace_s": "30",
+            "outage_grace_s": "60",
+            "idle_warn_s": "1800",
+            "idle_return_s": "0",
+        }
         lengths |= NO_BOUNDS
         answer = there.operator.post(path, {**data, **lengths})
         shown = answer.content.decode()

@@ -161,9 +161,10 @@ class TestRevocation:
 
 def test_scopes_match_stored_names() -> None:
     assert [scope.value for scope in Scope] == [
-        *("read", "jobs:read", "jobs:write", "credit:write", "operate")
+        *("read", "jobs:read", "jobs:write", "credit:write", "members:write", "operate")
     ]
-    assert {*SCOPES_USUAL} == {*Scope} - {Scope.OPERATE, Scope.CREDIT_WRITE}
+    on_request = {Scope.OPERATE, Scope.CREDIT_WRITE, Scope.MEMBERS_WRITE}
+    assert {*SCOPES_USUAL} == {*Scope} - on_request
 
 
 @pytest.mark.parametrize("site_role", User.SiteRole.values)

@@ -101,7 +101,8 @@ class TestOptions:
         form = {
             "do": "settings", "policy": "smallest", "visibility": pool.visibility,
             **{name: str(getattr(pool, name)) for name in ("round_s", "lease_s", "grace_s")},
-            "outage_grace_s": str(pool.outage_grace_s), "least_lease_s": "0", "most_lease_s": "0",
+            "outage_grace_s": str(pool.outage_grace_s), "idle_warn_s": "1800",
+            "idle_return_s": "0", "least_lease_s": "0", "most_lease_s": "0",
             "profiling_s": "0",
             "option-order": "largest", "option-step_gpus": "2", "option-backfill": "no",
             "option-scale": "1.5",

@@ -10,10 +10,14 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, PoolClock
+from tenants.audit import Actor
 from tenants.models import Membership, Tenant, User
+from tenants.requests import InvitationRequest
+from tenants.services.invitations import invite
 from tests.factories import Cluster, cluster
 
 Role = Membership.Role
@@ -89,6 +93,13 @@ def signed_in(user: User) -> Client:
     client = Client()
     client.cookies[settings.SESSION_COOKIE_NAME] = str(session.session_key)
     return client
+
+
+def invite_guest(tenant: Tenant, manager: User, word: str) -> str:
+    """Invite the holder of a link; return the invitation's id."""
+    request = InvitationRequest(role="viewer", note=f"{word}-guest")
+    made, _ = invite(actor=Actor(manager), tenant=tenant, request=request, now=timezone.now())
+    return str(made.uid)
 
 
 def reads(client: Client, path: str) -> list[str]:

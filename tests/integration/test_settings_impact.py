@@ -22,7 +22,7 @@ from tests.tiers import SITE_POLICIES
 
 LENGTHS = {
     "round_s": 10, "lease_s": 20, "least_lease_s": 0, "most_lease_s": 0, "grace_s": 30,
-    "outage_grace_s": 3600, "profiling_s": 0,
+    "outage_grace_s": 3600, "profiling_s": 0, "idle_warn_s": 1800, "idle_return_s": 0,
 }  # fmt: skip
 
 

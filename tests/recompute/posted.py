@@ -73,6 +73,7 @@ def back_offs(s):
 HELD = {
     "operator": "held_by_operator",
     "tenant": "held_by_tenant",
+    "idle": "held_idle",
     "dependency": "held_for_job",
     "sweep": "held_for_sweep",
     "not_before": "not_before",

@@ -19,13 +19,15 @@ def made_up(part: Part) -> dict[KeptRun, Any]:
     }
 
 
-RESAMPLED = ("sharing_loss_jobs", "slowdown", "jct_s", "tenant_unfair_intervals")
+RESAMPLED = (
+    "sharing_loss_jobs", "slowdown", "jct_s", "tenant_unfair_intervals", "tenant_deficit",
+)  # fmt: skip
 
 
 def philly_result(_: dict[str, Any], step: int, **figures: float) -> dict[str, Any]:
     """Return a result in the form of `philly.run` and `venus.run`.
 
-    In the resamples, all figures are 1 % lower or 1 % higher.
+    In the resamples, all figures are 1 % lower or 1 % higher, in turn.
     """
     curve = [step / 100 * quantile for quantile in range(101)]
     shares = dict.fromkeys(
@@ -39,7 +41,8 @@ def philly_result(_: dict[str, Any], step: int, **figures: float) -> dict[str, A
         "rho_quantiles": curve, "slowdown_quantiles": curve, "queue_s_by_gang": {"1": 1.0},
         **figures,
     }  # fmt: skip
-    return row | {"resampled": {name: [row[name] * 0.99, row[name] * 1.01] for name in RESAMPLED}}
+    noise = (0.99, 1.01) * 5
+    return row | {"resampled": {name: [row[name] * one for one in noise] for name in RESAMPLED}}
 
 
 def turns_result(arguments: dict[str, Any], _: int) -> dict[str, Any]:
@@ -121,6 +124,7 @@ def _deadlines(_: dict[str, Any], step: int) -> dict[str, Any]:
 MAKERS: dict[str, Callable[[dict[str, Any], int], Any]] = {
     "philly:run": philly_result,
     "venus:run": philly_result,
+    "samples:run": philly_result,
     "turns:run": turns_result,
     "mixed:estimates": _totals,
     "mixed:profile_errors": _deviations,

@@ -134,3 +134,7 @@ class TestResamples:
         counts = [_means((1, job), (1, 0)) for job in (2, 9)]
         always = [one for one, other in zip(*counts, strict=True) if one == other == 0]
         assert len(always) > 40  # where job 1 is not drawn, and not e^-2 of the resamples
+
+    def test_weigh_hours_by_deserved_gpu_time(self) -> None:
+        """Of two tenants in the same hour, one deserved three times as much."""
+        assert set(_means((1, 1), (0, 1), (3, 1))) == {0.25, 0.0}

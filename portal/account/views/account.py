@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -24,7 +25,7 @@ from tenants.input.errors import InvalidInputError
 from tenants.lockout import WINDOW, is_locked
 from tenants.models import Membership, User
 from tenants.scopes import site_scope
-from tenants.selectors.people import find_active_person, token_count
+from tenants.selectors.people import find_active_person, invitations_for, token_count
 from tenants.services.accounts import (
     NewPassword,
     change_password,
@@ -107,11 +108,13 @@ def account(request: HttpRequest) -> HttpResponseBase:
             return redirect("account")
     with site_scope():
         tokens = token_count(user)
+        invitations = invitations_for(user, timezone.now())
     who = access(request)
     context = {
         "person": user,
         "memberships": [(one, Membership.Role(one.role).label) for one in who.memberships],
         "tokens": tokens,
+        "invitations": invitations,
         "is_refused": bool(errors),
         "fields": [
             Field(name, label, kind=kind, hint=hint, error=errors.get(name, ""))

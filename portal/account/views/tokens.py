@@ -44,6 +44,7 @@ SCOPE_TEXTS = {
     Scope.JOBS_READ: "read jobs, why they are queued, and their logs",
     Scope.JOBS_WRITE: "submit and cancel jobs, and revoke tokens",
     Scope.CREDIT_WRITE: "request transfers of credits to other tenants",
+    Scope.MEMBERS_WRITE: "invite and remove members of your tenants, and set their roles",
     Scope.OPERATE: "change pools, quotas, nodes, tenants and credit",
 }
 

@@ -38,7 +38,7 @@ STATE_BADGES: dict[str, StateBadge] = {
 IN_QUARANTINE = StateBadge("waiting", "In quarantine")
 HELD = StateBadge("waiting", "Held")
 # Ends that do not count as preemptions, each with its label.
-NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back"}
+NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back", "idle": "given back"}
 # Ends of a lease that the job did not cause.
 ASKED_BACK = frozenset({*TAKEN, *NO_PREEMPTION})
 

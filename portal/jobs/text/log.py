@@ -367,6 +367,13 @@ def _contradicted(logged: _LoggedEvent) -> LogLine:
     return LogLine(logged.at, "bad", "Contradiction:", text, logged.event.round)
 
 
+def _idle(logged: _LoggedEvent) -> LogLine:
+    data = logged.event.data
+    lasted = duration((logged.event.at - from_us(int(data["since_us"]))).total_seconds())
+    text = f"its {plural(int(data['gpus']), 'GPU')} had been unused for {lasted}."
+    return LogLine(logged.at, "bad", "Idle:", text, logged.event.round)
+
+
 def _ending(event: LeaseEvent) -> str:
     return ending_text(str(event.data.get("reason", "")))
 
@@ -393,4 +400,5 @@ _WRITERS: dict[str, Writer] = {
     Kind.STOP_ASKED: _stop_asked,
     Kind.ENDED: _ended,
     Kind.CONTRADICTED: _contradicted,
+    Kind.IDLE: _idle,
 }

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from evenshare_core.domain.reason_texts import GPU_STATES
 from portal.charts.explore.job_usage import size_text, usage_charts
-from portal.charts.figures import percent, plural, thousands
+from portal.charts.figures import duration, percent, plural, thousands
 from portal.common.clocks import Clocks
 from scheduling.engine.executors.local_spec import CPU
 from scheduling.engine.executors.local_usage import GpuState
@@ -45,8 +45,19 @@ def usage_context(job: Job, leases: Sequence[Lease], clock: Clocks) -> dict[str,
             "usage_charts": usage_charts(usage, gpus=started[-1].gpus, file=f"usage-{job.uid}"),
             "usage_notes": usage_notes(usage),
             "usage_idle": clock.instant(usage.idle_since),
+            "usage_idle_text": _idle_text(job, usage),
         }
     return context
+
+
+def _idle_text(job: Job, usage: JobUsage) -> str:
+    """Return what follows for the job if all its GPUs idle, or an empty text."""
+    after_s = job.pool.idle_return_s
+    if usage.idle_since is None or not after_s:
+        return ""
+    return (
+        f" After {duration(after_s)} of pool time, its lease is not renewed, and the job is held."
+    )
 
 
 def usage_digest(job: Job, usage: JobUsage) -> str:

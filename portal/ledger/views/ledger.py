@@ -61,6 +61,7 @@ from portal.ledger.text.statement import (
     transfer_lines,
 )
 from portal.site.request_id import request_id_of
+from scheduling.selectors.jobs.idle import held_idle
 from scheduling.selectors.pools.lines import (
     PoolFacts,
     all_books,
@@ -211,6 +212,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         )
         pools = _own_pools(tenant.pk, facts.book)
         names = _names(request, tenant.pk, pools)
+        idle = held_idle(facts.book, tenant.pk, asked.first, asked.last)
         panels = [
             statement_panel(pool, tenant, asked.since, asked.until, access(request))
             for pool in pools
@@ -224,6 +226,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "shortcuts": shortcuts(now, asked),
         "headline": headline(tenant.name, shown.earned, shown.paid, asked.first, asked.last),
         "statement": shown,
+        "idle": idle,
         "net": shown.earned - shown.paid,
         "periods": period_rows(shown.periods, shown.opening, asked.period),
         "counterparties": counterparty_rows(shown.counterparties, names),

@@ -26,6 +26,7 @@ from portal.overview.text.others import others_context
 from portal.overview.text.week import DAYS, week_context
 from scheduling.engine.executors.base import executor_traits
 from scheduling.selectors.deadlines.planned_jobs import list_dated_jobs
+from scheduling.selectors.jobs.idle import idle_leases
 from scheduling.selectors.jobs.preemption_costs import read_tenant_cost
 from scheduling.selectors.jobs.start_estimates import first_start
 from scheduling.selectors.pools.executors import silent_pools
@@ -43,6 +44,7 @@ from tenants.scopes import tenant_scope
 OLDER_POINTS = 120
 # Maximum number of jobs with deadlines on the page, earliest first.
 DATED = 8
+IDLE = 3  # leases in the warning
 
 
 @signed_in
@@ -59,6 +61,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             context["uses"] = _all_pools(tenant, pool)
             context["silent"] = silent_pools([pool.id])
             context["counts"] = read.job_counts(pool.id, tenant.pk)
+            context["idle_jobs"] = idle_leases(pool.id, tenant.pk, limit=IDLE)
             clock = clocks(pool)
             first = first_start(pool.id, tenant.pk, now=clock.now.pool_at)
             dated, more_dated = list_dated_jobs(

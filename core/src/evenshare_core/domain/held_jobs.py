@@ -16,6 +16,7 @@ class HoldCode(StrEnum):
 
     OPERATOR = "operator"
     TENANT = "tenant"
+    IDLE = "idle"  # its last lease held GPUs that it did not use
     DEPENDENCY = "dependency"  # another job must end first
     SWEEP = "sweep"  # as many jobs of its sweep as allowed are under way
     NOT_BEFORE = "not_before"  # its tenant named the earliest start

@@ -202,6 +202,12 @@ WORDINGS: dict[str, ReasonWording] = {
         "",
         "Only an operator can release it.",
     ),
+    Reason.HELD_IDLE: ReasonWording(
+        "held after idle GPUs",
+        "Its last lease was not renewed, because its GPUs were idle.",
+        "",
+        "Find out why it did not use its GPUs, then release it.",
+    ),
     Reason.HELD_FOR_JOB: ReasonWording(
         "waits for another job",
         "Another job must end first.",
@@ -257,6 +263,7 @@ ENDINGS: dict[str, str] = {
     EndReason.LOST.value: "its process was lost: its supervisor or its node failed, or its"
     " cluster no longer listed it",
     EndReason.QUARANTINED.value: "the job was quarantined",
+    EndReason.IDLE.value: "not renewed, because its GPUs were idle",
 }
 
 

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     QUARANTINED = "quarantined"  # the job made the policy fail
     HELD_BY_TENANT = "held_by_tenant"
     HELD_BY_OPERATOR = "held_by_operator"
+    HELD_IDLE = "held_idle"  # its last lease held GPUs that it did not use
     HELD_FOR_JOB = "held_for_job"  # another job must end first
     HELD_FOR_SWEEP = "held_for_sweep"  # enough jobs of its sweep are under way
     NOT_BEFORE = "not_before"  # its tenant named the earliest start
@@ -59,6 +60,7 @@ class EndReason(StrEnum):
     BUDGET = "budget"
     LOST = "lost"  # the engine no longer knows the lease
     QUARANTINED = "quarantined"  # its job's row cannot be read
+    IDLE = "idle"  # expired, and its GPUs had been idle for as long as the pool allows
 
 
 class SupersededReason(StrEnum):

@@ -19,6 +19,7 @@ from evenshare_research.reproduce import (
     oef_proofs,
     slices,
     unisched,
+    unseen,
     venus,
 )
 from evenshare_research.reproduce.model import Findings, Part
@@ -34,6 +35,7 @@ PARTS: tuple[Part, ...] = (
     *market.PARTS,
     *unisched.PARTS,
     *slices.PARTS,
+    *unseen.PARTS,
 )
 
 

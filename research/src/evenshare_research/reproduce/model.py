@@ -82,6 +82,7 @@ class Part:
     """A part of the report that can run separately.
 
     `judge` turns the results of `runs` into findings. `ran` describes the traces, nodes and seeds.
+    `document` is the document of a part without a source.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Part:
     runs: Sequence[KeptRun]
     judge: Callable[[Results], Findings]
     is_long: bool = False  # run only when requested by name
+    document: str = "policies.md"
     about_s: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:

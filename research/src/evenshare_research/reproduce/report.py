@@ -22,6 +22,20 @@ FOLDER = ROOT / "docs" / "reproduce"
 # The text before this mark is written by hand.
 SUMMARY, MARK = "README.md", "<!-- Written by make reproduce from here on -->\n"
 EMPTY: Mapping[str, str] = MappingProxyType({})
+# The first lines of documents that are about no paper.
+HEADINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "policies.md": (
+            "# All policies on the same jobs\n\nFor operators and scheduling researchers: every"
+            " policy on slices of Philly's trace. Terms and columns: [README](README.md).\n"
+        ),
+        "unseen.md": (
+            "# `evenshare` where it was not tuned\n\nFor operators and scheduling researchers:"
+            " how its options were chosen, and how it compares with four policies elsewhere."
+            " Terms and columns: [README](README.md).\n"
+        ),
+    }
+)
 PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
 VERDICTS = tuple(ClaimVerdict)
 # Parts with their findings, or None if a part was not run.
@@ -64,7 +78,7 @@ def document_name(part: Part) -> str:
 
     Parts of the same paper have the same title before the colon.
     """
-    return f"{_paper(part).lower()}.md" if part.source else "policies.md"
+    return f"{_paper(part).lower()}.md" if part.source else part.document
 
 
 def _paper(part: Part) -> str:
@@ -73,10 +87,7 @@ def _paper(part: Part) -> str:
 
 def _heading(part: Part) -> str:
     if not part.source:
-        return (
-            "# All policies on the same jobs\n\nFor operators and scheduling researchers: every"
-            " policy on slices of Philly's trace. Terms and columns: [README](README.md).\n"
-        )
+        return HEADINGS[part.document]
     return (
         f"# Claims of {_paper(part)}\n\nFor scheduling researchers: which claims of {part.source}"
         " hold on public data. Terms and columns: [README](README.md).\n"

@@ -21,20 +21,33 @@ def resampled(figures: Figures) -> dict[str, list[float]]:
     hours = [
         (row.period, (row.rho or 0) < UNFAIR_BELOW) for row in figures.tenant_hours if row.deserved
     ]
+    short = [
+        (row.period, row.short / row.deserved, row.deserved)
+        for row in figures.tenant_hours
+        if row.deserved
+    ]
     ids = [job for job, _, _ in jobs]
     return {
         "sharing_loss_jobs": _means(*zip(*losses, strict=True)) if losses else [],
         "slowdown": _means(ids, [slowdown for _, slowdown, _ in jobs]),
         "jct_s": _means(ids, [jct_s for _, _, jct_s in jobs]),
         "tenant_unfair_intervals": _means(*zip(*hours, strict=True)) if hours else [],
+        "tenant_deficit": _means(*zip(*short, strict=True)) if short else [],
     }
 
 
-def _means(numbers: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Return the mean of values in each resample. A value belongs to a job or an hour."""
+def _means(
+    numbers: Sequence[int], values: Sequence[float], shares: Sequence[float] | None = None
+) -> list[float]:
+    """Return the mean of values in each resample, by default of equal weight.
+
+    A value belongs to a job or an hour.
+    """
     index, row = np.asarray(numbers), np.asarray(values, float)
     # A row per number, so that a run with fewer jobs has the same counts of the others.
     counts = np.random.default_rng(SEED).poisson(1.0, size=(int(index.max()) + 1, DRAWS))
     weights = counts[index].T
+    if shares is not None:
+        weights = weights * np.asarray(shares, float)
     means = (weights * row).sum(axis=1) / np.maximum(1, weights.sum(axis=1))
     return [round(float(mean), 6) for mean in means]

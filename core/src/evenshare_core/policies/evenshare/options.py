@@ -9,17 +9,19 @@ from evenshare_core.policies.options import UNIT, Options
 from evenshare_core.units import CREDIT_MICRO, ONE_MILLI, SECOND_US
 
 TIGHT_RUNTIME_S = 60
+HOURLY_WINDOW_S = 3_600
 # The time that a restart counts: snapshots have no measured restart times of all jobs.
 RESTART_US = 60 * SECOND_US
 
 
 class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
     preset: Annotated[
-        Literal["standard", "tight"],
+        Literal["standard", "hourly", "tight"],
         Meta(
             description="Which tenant a round serves first: the one furthest below its fair"
-            " share over the window (standard), or the one that holds less than its quota"
-            " now (tight)."
+            " share over the window (standard) or over one hour at most (hourly), or the one"
+            " that holds less than its quota now (tight). Later presets keep tenants closer to"
+            " their quotas, and more short jobs wait."
         ),
     ] = "standard"
     window_s: Annotated[
@@ -149,4 +151,5 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def window_us(self) -> int:
         """The time tau in which past GPU-time decays to 1/e."""
-        return self.window_s * SECOND_US
+        is_hourly = self.preset == "hourly"
+        return (min(self.window_s, HOURLY_WINDOW_S) if is_hourly else self.window_s) * SECOND_US

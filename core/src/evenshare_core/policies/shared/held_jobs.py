@@ -15,6 +15,7 @@ REASONS: Mapping[HoldCode, Reason] = MappingProxyType(
     {
         HoldCode.OPERATOR: Reason.HELD_BY_OPERATOR,
         HoldCode.TENANT: Reason.HELD_BY_TENANT,
+        HoldCode.IDLE: Reason.HELD_IDLE,
         HoldCode.DEPENDENCY: Reason.HELD_FOR_JOB,
         HoldCode.SWEEP: Reason.HELD_FOR_SWEEP,
         HoldCode.NOT_BEFORE: Reason.NOT_BEFORE,
