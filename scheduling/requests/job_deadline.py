@@ -37,6 +37,7 @@ STOP_HINT = "Write a metric, >= or <= and a number, such as accuracy>=0.93."
 RULES = {">=": "at_least", "<=": "at_most"}
 _SIGNS = {rule: sign for sign, rule in RULES.items()}
 
+NO_INSTANT = "is neither a duration nor a time"
 _ANY_INSTANT = from_us(0)
 _SECONDS = re.compile(r"[0-9]{1,8}", re.ASCII)
 _DURATION = re.compile(
@@ -82,7 +83,7 @@ def read_deadline(given: Mapping[str, object], errors: FieldErrors) -> str | Non
     if text == "":
         return ""
     if text is None or deadline_at(text, _ANY_INSTANT) is None:
-        errors.add("deadline", "is neither a duration nor a time", DEADLINE_HINT)
+        errors.add("deadline", NO_INSTANT, DEADLINE_HINT)
         return None
     return text
 

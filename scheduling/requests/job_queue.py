@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from scheduling.requests.job_deadline import TEXT_MAX, deadline_at
+from scheduling.requests.job_deadline import NO_INSTANT, TEXT_MAX, deadline_at
 from tenants.input.errors import FieldErrors
 
 AHEAD_MAX = timedelta(days=366)
@@ -19,7 +19,7 @@ def read_not_before(given: Mapping[str, object], errors: FieldErrors) -> str | N
     if text and deadline_at(text, _ANY_INSTANT) is None:
         text = None
     if text is None:
-        errors.add("not_before", "is neither a duration nor a time", _HINT)
+        errors.add("not_before", NO_INSTANT, _HINT)
     return text
 
 

@@ -169,7 +169,7 @@ class TestPeople:
     def test_rule_is_shown_beside_quota_and_changed_by_form(self) -> None:
         place = town()
         manager, url = place.neighbour, "/t/south/sharing/"
-        assert "in the order of their arrival" in text(manager.get(url))
+        assert "the order of their arrival" in text(manager.get(url))
         manager.post(url, {"act": "people", "people": "equal"})
         assert "the person with the fewest GPUs comes first" in text(manager.get(url))
 

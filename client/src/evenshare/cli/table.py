@@ -15,6 +15,7 @@ from . import (
     completion,
     contribution,
     credit,
+    job_order,
     jobs,
     login,
     pools,
@@ -181,6 +182,14 @@ COMMANDS = (
     ),
     CommandRow("job show", jobs.show, "show one job", (JOB,)),
     CommandRow("job why", jobs.why, "show why it is queued, with numbers and next step", (JOB,)),
+    CommandRow("job hold", job_order.hold, "hold it while it waits", (JOB,)),
+    CommandRow("job release", job_order.release, "release it from its hold", (JOB,)),
+    CommandRow(
+        "job priority",
+        job_order.priority,
+        "set its priority among your tenant's jobs",
+        (JOB, option("priority", type=int, help="from -100 to 100; above 0 only for managers")),
+    ),
     CommandRow("job cancel", jobs.cancel, "cancel it; repeating is harmless", (JOB,)),
     CommandRow(
         "job logs",
