@@ -16,6 +16,7 @@ FILES = {
     "functional": """
         api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices api_races
         archived_rounds bent_chain bundle_canaries chain_alerts cli_late_starts cli_statement
+        cli_sweeps sweep_pages
         counterfactual_pages
         deadline_lists dry_run_pages end_lease executor_alerts executor_options extreme_inputs
         feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
