@@ -68,9 +68,10 @@ lock: dev
 	@! grep -iE '^--|https?:' requirements/*.txt
 	@$(RUN) requirements/behind.py
 
-# The client is installed apart: its table of a job's fields is a copy.
+# The client is installed apart: its table of a job's fields and its types of answers are copies.
 fields: dev
 	@$(RUN) -m scheduling.requests.client_table > client/src/evenshare/cli/job_fields.py
+	@$(RUN) -m portal.site.client_answers > client/src/evenshare/sdk/answers.py
 
 # The demo's data in .data/ stays; delete that folder by hand to start anew.
 clean:

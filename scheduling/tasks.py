@@ -10,7 +10,7 @@ from celery import shared_task
 from django.conf import settings
 
 from scheduling.engine.archive import archive_rounds
-from scheduling.engine.clock import tick_clock
+from scheduling.engine.clock import read_clocks, tick_clock, wall_now
 from scheduling.engine.due import due_rounds
 from scheduling.engine.failures import clear_failure, record_failure
 from scheduling.engine.file_scrub import scrub_files
@@ -21,6 +21,9 @@ from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.engine.scrub import scrub_rounds
 from scheduling.engine.seal import retry_sealing, seal_rounds
 from scheduling.models import Pool
+from scheduling.outbox.budgets import announce_budgets
+from scheduling.outbox.gather import gather_pool, roll_digests
+from scheduling.outbox.send import drop_old_messages, is_message_due
 from scheduling.selectors.rounds.sealing import unsealed_pools
 from scheduling.services import forecasts as forecasting
 from scheduling.services.simulations import (
@@ -48,6 +51,7 @@ ROUNDS_S = 2.0
 _simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 _forecasts: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 _refits: list[subprocess.Popen[bytes]] = []
+_senders: list[subprocess.Popen[bytes]] = []
 
 
 @shared_task(name="scheduling.tick", ignore_result=True)
@@ -155,6 +159,7 @@ def housekeeping(**_: Any) -> None:
     failures = []
     for step in (
         *(drop_old_rows, scrub_rounds, scrub_files, retry_sealing, scrub_logs),
+        drop_old_messages,
         *(fail_lost_simulations, forecasting.drop_old_estimates),
         *(drop_replies, drop_attempts, drop_full_buckets),
     ):
@@ -183,6 +188,39 @@ def refits(**_: Any) -> int:
         log.exception("refits.not_started", error=str(error))
         return 0
     return 1
+
+
+@shared_task(name="scheduling.messages", ignore_result=True)
+def messages(**_: Any) -> int:
+    """Make messages of new events, and start sending if any are due; return how many were made.
+
+    A separate process sends: a slow receiver must not delay the ticks.
+    """
+    made, now = 0, wall_now()
+    for pool in Pool.objects.order_by("id"):
+        try:
+            made += gather_pool(pool.pk, now=now)
+        except Exception:
+            log.exception("messages.failed", pool=pool.name)
+    _senders[:] = [process for process in _senders if process.poll() is None]
+    if not _senders and is_message_due(now):
+        try:
+            _senders.append(_started("send_messages"))
+        except OSError as error:
+            log.exception("messages.not_started", error=str(error))
+    # After the start of a sender: it sends what was collected for the digests that are due.
+    roll_digests(now)
+    return made
+
+
+@shared_task(name="scheduling.budget_messages", ignore_result=True)
+def budget_messages(**_: Any) -> int:
+    """Make messages of budgets that are nearly or completely used; return how many."""
+    pools = list(Pool.objects.order_by("-id"))
+    clocks = read_clocks([pool.pk for pool in pools])
+    # The time of a book is that of its oldest pool.
+    pool_now = {pool.book: clocks[pool.pk].pool_at for pool in pools if pool.pk in clocks}
+    return announce_budgets(pool_now, now=wall_now())
 
 
 @shared_task(name="scheduling.simulations", ignore_result=True)

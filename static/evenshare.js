@@ -106,6 +106,15 @@
     });
   }
 
+  /* the hover text of an instant begins with the time in the reader's zone */
+  function showZone(element) {
+    var at = new Date(element.dateTime);
+    if (isNaN(at)) return;
+    var text = at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+    element.title = text + " your time \u00b7 " + element.title;
+    element.removeAttribute("data-zone");
+  }
+
   /* ---- live and stale ---- */
   function say(text) { put(document.getElementById("say"), text); }
   function answered() {
@@ -134,7 +143,7 @@
 
   /* ---- regions: wait while in use, keep places, flash once ---- */
   function inUse(region) {
-    if (region.querySelector(":popover-open")) return true;
+    if (region.querySelector(":popover-open,[name=job]:checked")) return true;
     var active = document.activeElement;
     return Boolean(active && region.contains(active) && active.matches("input:not([type=submit]),select,textarea"));
   }
@@ -237,6 +246,7 @@
     var root = event.detail.elt;
     if (!root || !root.querySelectorAll) return;
     if (root !== body) flash(root);
+    each(root, "time[data-zone]", showZone);
     settleScrollers(root);
     tick();
   });
@@ -262,11 +272,20 @@
     if (!navigator.clipboard) { select(); return; }
     navigator.clipboard.writeText(box.textContent.trim()).then(function () { done("Copied"); }, select);
   }
+  /* all check boxes of a name, or none if all are checked */
+  function selectAll(name) {
+    var boxes = Array.prototype.slice.call(document.querySelectorAll('[type=checkbox][name="' + name + '"]'));
+    var on = boxes.some(function (box) { return !box.checked; });
+    boxes.forEach(function (box) { box.checked = on; });
+    say(on ? boxes.length + " selected." : "None selected.");
+    release();
+  }
   document.addEventListener("click", function (event) {
     var button = event.target.closest("[data-act]");
     if (!button) return;
     if (button.dataset.act === "theme") toggleTheme();
     if (button.dataset.act === "copy") copy(button);
+    if (button.dataset.act === "select") selectAll(button.dataset.select);
     if (button.dataset.act === "dismiss") button.closest(".toast").remove();
   });
   /* a closed note lets its region catch up; focus returns to the number by the browser itself */
@@ -280,6 +299,7 @@
 
   if (line()) { shownRound = line().dataset.round; etag = line().dataset.etag || null; }
   remember(body);
+  each(document, "time[data-zone]", showZone);
   settleScrollers(document);
   tick();
   setInterval(tick, 1000);

@@ -28,6 +28,7 @@ POINTS = {
     "observe.before_commit": True,
     "cancel.before_commit": True,
     "cancel.after_mark": False,
+    "turns.before_commit": True,
     "seal.before_append": True,
     "seal.before_commit": True,
     "archive.after_write": True,
@@ -39,6 +40,10 @@ POINTS = {
     "settle.after_commit": False,
     "ledger_log.before_commit": True,
     "retention.after_mark": False,
+    "outbox.before_commit": True,
+    "outbox.after_claim": False,
+    "outbox.after_send": False,
+    "outbox.before_record": True,
 }
 
 _hook: Callable[[str], None] | None = None

@@ -23,6 +23,7 @@ PLACES = (
     "^progress.json",
     "^iterations.json",
     "^evaluations.json",
+    "^metrics.json",
     "^uid",
     "^lease",
 )

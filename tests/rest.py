@@ -9,39 +9,39 @@ from __future__ import annotations
 # By folder, names of files without `test_` and `.py`.
 FILES = {
     "browser": """
-        accessible api_docs certificate_pages charts console_errors dashboard job_usage operator
-        pools_pages preemptions rounds_pages verify_pages
+        accessible api_docs certificate_pages charts console_errors dashboard job_curves
+        job_usage operator pools_pages preemptions rounds_pages verify_pages
     """,
     "functional": """
-        api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices api_races
-        archived_rounds bent_chain bundle_canaries chain_alerts cli_late_starts cli_statement
-        counterfactual_pages
-        deadline_lists dry_run_pages end_lease executor_alerts executor_options extreme_inputs
-        feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
-        first_job growth job_usage late_rounds links long_queues losses
-        measured_speeds_pages metric_pages metrics odd_rows odd_states offers overclaims
-        overload packing plurals polls pool_links pool_throughput posted_price_page
-        preemption_pages price_board price_file profiles_pages profiling_pages queue_places
-        quota_promises refusals rest_corpus round_answers settings_page simulations_pages
-        start_pages toy_policy trades two_clocks verify_pages
+        api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices
+        api_races archived_rounds bent_chain bundle_canaries chain_alerts cli_late_starts
+        cli_reads cli_statement compare_jobs counterfactual_pages deadline_lists dry_run_pages
+        end_lease executor_alerts executor_options extreme_inputs feature_checks first_job
+        fragments growth income_page job_answers_pages job_curves job_estimate_pages job_files
+        job_phases job_usage late_rounds links long_queues losses measured_speeds_pages
+        metric_pages metrics notifications odd_rows odd_states offers overclaims overload
+        packing plurals polls pool_links pool_throughput posted_price_page preemption_pages
+        price_board price_file profiles_pages profiling_pages queue_places quota_promises
+        quota_use refusals rest_corpus round_answers settings_page simulations_pages start_pages
+        submit_yaml toy_policy trades two_clocks verify_pages
     """,
     "integration": """
         archive deadline_preview deadlines_pool forecast_turns forecasts game_day hostile_files
-        import_trace
-        income_factors interventions job_answers job_deadlines job_estimates learning_curves
-        local_evaluations local_executor_backoff local_executor_limits local_executor_rounds
-        local_iterations local_usage market_histories market_prospects measured_speeds offers
-        operate operate_quotas policy_comparison postgres_identity price_forecasts profiles
-        profiling profiling_local retention sealing settings_impact simulations slurm_check_pool
-        slurm_executor_contract slurm_starting slurm_usage slurm_users_hostile
-        slurm_users_settings sync_quota unreadable
+        import_trace income_factors interventions job_answers job_deadlines job_estimates
+        learning_curves local_evaluations local_executor_backoff local_executor_limits
+        local_executor_rounds local_iterations local_usage market_histories market_prospects
+        measured_speeds offers operate operate_quotas policy_comparison postgres_identity
+        price_forecasts profiles profiling profiling_local retention sealing settings_impact
+        simulations slurm_check_pool slurm_executor_contract slurm_starting slurm_usage
+        slurm_users_hostile slurm_users_settings sync_quota unreadable
     """,
     "papers": """
         market_optimum
     """,
     "simulation": """
-        export_pool live_market live_surcharges live_trades metrics policy_chaos simulate_command
-        simulate_inputs simulator_figures start_estimates term_lengths tune_lease
+        export_pool live_market live_surcharges live_trades metrics policy_chaos
+        simulate_command simulate_inputs simulator_figures start_estimates term_lengths
+        tune_lease
     """,
     "unit": """
         benchmarks reproduce_papers reproduce_unisched
@@ -78,6 +78,11 @@ TESTS = {
     "functional/test_example_policy.py": (
         "TestLiveRound::test_is_verified_by_tenant_with_the_package",
     ),
+    "functional/test_sdk.py": (
+        "TestSdk::test_documented_examples_run",
+        "TestSdk::test_lists_by_cursors_and_reads_jobs",
+        "TestSdk::test_raises_errors_by_class",
+    ),
     "functional/test_verify_live.py": (
         "TestDatabaseOwner",
         "TestTenant::test_heads_of_two_tenants_agree",
@@ -106,6 +111,21 @@ TESTS = {
         "TestFakeExecutor::test_settles_every_pair_of_record_and_process",
         "TestFakeExecutor::test_failing_stops",
         "TestFakeExecutor::test_unlisted_lease_is_lost_after_silence",
+    ),
+    "integration/test_outbox_gather.py": (
+        "TestBudgets",
+        "TestDigest",
+        "TestGathering::test_reports_changed_answers_to_deadlines",
+        "TestGathering::test_says_nothing_of_events_before_the_subscription_or_while_paused",
+        "TestGathering::test_takes_the_same_few_queries_for_a_thousand_events",
+    ),
+    "integration/test_outbox_send.py": (
+        "TestSending::test_continues_after_a_batch",
+        "TestSending::test_deletes_old_messages_that_are_not_due",
+        "TestSending::test_sends_a_digest_as_one_mail",
+        "TestSending::test_sends_only_its_question_to_an_unconfirmed_address",
+        "TestSending::test_switches_a_receiver_off_that_is_gone",
+        "TestSending::test_treats_an_unexpected_error_as_a_failed_attempt",
     ),
     "integration/test_late_start_statements.py": ("test_credit_of_cancelled_job_is_proven",),
     "integration/test_late_starts.py": (
@@ -282,6 +302,7 @@ TESTS = {
         "TestSkippedRounds::test_change_nothing_under_churn_and_limits",
     ),
     "simulation/test_surcharges.py": ("TestKeptRounds",),
+    "simulation/test_sweep_turns.py": ("TestSweeps::test_keep_their_limits_in_more_histories",),
     "unit/client/test_gang.py": (
         "TestCheckpointSet::test_is_readable_as_whole_by_other_number_of_ranks[1-2",
         "TestCheckpointSet::test_is_readable_as_whole_by_other_number_of_ranks[2-",

@@ -33,10 +33,10 @@ AS = SQL("SELECT set_config('evenshare.scope', {}, true)")
 SECURED = re.compile(
     r"tenants_(quota|budget|dailyspend|idempotentreply)\b"
     r"|billing_(account|transfer|loggedtransfer|transferrequest|entry|usageline|usageshare)\b"
-    r"|scheduling_(job|profile|arrival|virtualwork|lease|leaseslot|leaseterm|leaseevent|intent)\b"
+    r"|scheduling_(job|equalpeople|profile|arrival|virtualwork|lease|leaseslot|leaseterm|leaseevent|intent)\b"
     r"|scheduling_(iterationreading|measurement|measurementnote|metrichistory|runrecord|stopforecast)\b"
-    r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification)\b"
-    r"|tenants_(sharingsetting|pricelimit|idleoffer|invitation)\b"
+    r"|evenshare_find_jobs\b"
+    r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification|sweep|jobdependency|subscription|message|delivery)\b|tenants_(sharingsetting|pricelimit|idleoffer|invitation)\b"
     r"|scheduling_(idlereading|idleday)\b"
 )
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")

@@ -5,13 +5,11 @@ from decimal import Decimal
 from operator import itemgetter
 from typing import Any
 
-from django.db.models import Sum
-
 from billing.api.base import STRETCH, MoneyView
 from billing.models import Book, UsageLine
 from billing.selectors.prices import PriceRow, has_prices, posted_prices, prices_now
 from billing.selectors.statements import HOUR
-from billing.selectors.usage import usage_rows
+from billing.selectors.usage import job_costs, usage_rows
 from evenshare_core.money.rows import UsageRow
 from scheduling.api.base import SchedulingView
 from scheduling.api.schemas import POOL, SINCE, UNTIL
@@ -35,10 +33,7 @@ class Charges:
     def charges(self, jobs: Iterable[int]) -> dict[int, Decimal]:
         """Return the sum of each job's usage lines, settled or not. A single query."""
         ids = list(jobs)
-        if not ids:
-            return {}
-        sums = UsageLine.objects.filter(job__in=ids).values("job").annotate(all=Sum("amount"))
-        return {row["job"]: row["all"] for row in sums}
+        return {job: cost.charge for job, cost in job_costs(ids).items()} if ids else {}
 
     def currency(self, book: str) -> str:
         return Book.objects.filter(slug=book).values_list("currency", flat=True).first() or book
@@ -76,9 +71,7 @@ class PriceHistory(Listed, SchedulingView):
         before = self.before("prices", facts.id, gpu_type)
         since, until = read_time(self.request, "since"), read_time(self.request, "until")
         with site_scope():
-            if gpu_type not in {one.name for one in type_capacities(facts.id)} and not has_prices(
-                facts.id, gpu_type
-            ):
+            if not has_prices(facts.id, gpu_type):
                 raise not_there()
             points = posted_prices(
                 *(facts.id, gpu_type),

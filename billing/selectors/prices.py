@@ -8,7 +8,7 @@ from django.db.models import CharField, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from billing.models import Book, PostedPrice
-from scheduling.models import GpuType, Pool
+from scheduling.models import GpuType, Node, Pool
 from tenants.answers import Answer, about, formatted_as
 from tenants.sql import fetch_rows
 
@@ -133,8 +133,13 @@ def every_price(
 
 
 def has_prices(pool_id: int, gpu_type: str) -> bool:
-    """Return whether a price of the type was ever posted in the pool, with one query."""
-    return PostedPrice.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type).exists()
+    """Return whether the pool posts prices of the type, or ever did. At most two queries.
+
+    Prices of a new pool's types are posted after its first round.
+    """
+    has_nodes = Node.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type).exists()
+    posted = PostedPrice.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type)
+    return has_nodes or posted.exists()
 
 
 def _rows(pool_id: int, prices: QuerySet[PostedPrice]) -> list[PriceRow]:

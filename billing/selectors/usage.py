@@ -4,12 +4,22 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple, TypeVar
 
 import msgspec
-from django.db.models import Case, OuterRef, Q, QuerySet, Subquery, When
+from django.db.models import (
+    Case,
+    DurationField,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    When,
+)
 
 from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
@@ -22,6 +32,9 @@ from tenants.scopes import site_reading
 Row = TypeVar("Row", bound=msgspec.Struct)
 # Lines that move credits: charges of the borrower, or payments of the operator for late rounds.
 MOVES_CREDITS = Q(amount__gt=0) | Q(borne__gt=0)
+
+
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class LenderShare(NamedTuple):
@@ -58,6 +71,23 @@ class TermCharge:
     round: int | None = None
     charged_until: datetime | None = None
     borne: Decimal = ZERO
+
+
+class JobCost(NamedTuple):
+    """The GPU-hours and charges of a job's closed terms."""
+
+    gpu_h: Decimal = ZERO
+    charge: Decimal = ZERO
+
+
+def job_costs(job_ids: Iterable[int]) -> dict[int, JobCost]:
+    """Return the costs of jobs with closed terms. A single query."""
+    lines = UsageLine.objects.filter(job__in=list(job_ids)).values("job")
+    held = Sum(F("gpus") * (F("ends_at") - F("starts_at")), output_field=DurationField())
+    rows = lines.annotate(held=held, charged=Sum("amount"))
+    return {
+        row["job"]: JobCost(gpu_hours(row["held"] // _MICROSECOND), row["charged"]) for row in rows
+    }
 
 
 def job_charges(job_id: int) -> list[TermCharge]:

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path
 
-from portal.account.views import account, join, tokens
+from portal.account.views import account, join, notifications, tokens
 
 urlpatterns: list[URLPattern] = [
     path("login/", account.login_page, name="login"),
@@ -12,4 +12,21 @@ urlpatterns: list[URLPattern] = [
     path("account/", account.account, name="account"),
     path("account/tokens/", tokens.token_list, name="tokens"),
     path("account/tokens/<uuid:uid>/revoke/", tokens.revoke, name="token-revoke"),
+    path("account/notifications/", notifications.notifications, name="notifications"),
+    path("account/notifications/off/<str:token>/", notifications.off, name="notification-off"),
+    path(
+        "account/notifications/confirm/<str:token>/",
+        notifications.confirmation,
+        name="notification-confirm",
+    ),
+    path(
+        "account/notifications/messages/<uuid:uid>/again/",
+        notifications.again,
+        name="message-again",
+    ),
+    path(
+        "account/notifications/<uuid:uid>/<slug:action>/",
+        notifications.change,
+        name="notification-change",
+    ),
 ]

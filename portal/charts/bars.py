@@ -1,5 +1,8 @@
 """Small bars for leases, countdowns, progress, use against quota, and hashes."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from portal.charts.figures import duration, thousands
 from portal.charts.svg import Markup, join, path, rect, tag
 from portal.charts.tenants import TenantBadge
@@ -87,6 +90,34 @@ def progress(fraction: float | None) -> Markup:
         aria_hidden="true",
     )
     return tag("span", bar, tag("span", f"{int(share * 100)}%", class_="pc"), class_="prog")
+
+
+class BarPart(NamedTuple):
+    """A part of a bar of states: a kind of state, its text, and how many are in it."""
+
+    kind: str
+    text: str
+    jobs: int
+
+
+def states_bar(parts: Sequence[BarPart], width: int = 220) -> Markup:
+    """Draw states as parts of a bar; the text next to it has the numbers."""
+    total = sum(part.jobs for part in parts)
+    drawn, start = [rect(0, 0, width, 10, class_="mut", fill="currentColor", opacity="0.2")], 0.0
+    for part in parts:
+        length = width * part.jobs / total if total else 0.0
+        if part.kind != "waiting":
+            drawn.append(rect(start, 0, length, 10, class_=part.kind, fill="currentColor"))
+        start += length
+    return tag(
+        "svg",
+        *drawn,
+        viewBox=f"0 0 {width} 10",
+        width=width,
+        height=10,
+        class_="share",
+        aria_hidden="true",
+    )
 
 
 def share_bar(

@@ -1,13 +1,14 @@
 """The GPU map: a node is a block of its GPUs, and a box in it is a lease.
 
-Slots fill columns of two, top first: a buddy-aligned gang of 2, 4 or 8 is one block. Each node is
-an SVG in a CSS grid, so that the map wraps on a phone instead of shrinking. Above `COMPACT_FROM`
-nodes the cells shrink and have no initials; `<title>` still names them. GPUs that are held back for
-a promised start are dotted, with a dashed frame.
+Slots fill columns of two, top first: a buddy-aligned gang of 2, 4 or 8 is one block. Its initials
+are in the largest block, and thin lines separate its GPUs. Each node is an SVG in a CSS grid, so
+that the map wraps on a phone instead of shrinking. Above `COMPACT_FROM` nodes the cells shrink and
+have no initials; `<title>` still names them. GPUs that are held back for a promised start are
+dotted, with a dashed frame.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from portal.charts.figures import plural
 from portal.charts.svg import Markup, join, path, rect, tag, text
@@ -76,6 +77,25 @@ class _Cells:
     def at(self, slot: int) -> tuple[float, float]:
         return 1 + slot // ROWS * self.width, self.top + slot % ROWS * self.height
 
+    def box(self, block: "_Block") -> tuple[float, float, float, float]:
+        """Return x, y, width and height of a block."""
+        x, y = self.at(block.column * ROWS + block.row)
+        return x, y, block.columns * self.width, block.rows * self.height
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A rectangle of cells, from its top left one."""
+
+    column: int
+    row: int
+    columns: int
+    rows: int
+
+    @property
+    def cells(self) -> int:
+        return self.columns * self.rows
+
 
 _FULL = _Cells(20, 18, names=True)
 _SMALL = _Cells(6, 6, names=False)
@@ -98,7 +118,8 @@ def _node(node: MapNode, cells: _Cells) -> Markup:
     width = columns * cells.width + 2
     height = cells.top + ROWS * cells.height + 1
     leases = sorted(node.leases, key=lambda lease: lease.tenant.you)
-    parts: list[object] = [tag("title", _summary(node))]
+    # Leases have their own titles, which the node's summary would repeat.
+    parts: list[object] = [tag("title", node.name if leases else _summary(node))]
     if cells.names:
         parts.append(_name(node))
     if node.state != "up" and not leases:
@@ -145,8 +166,17 @@ def _blocked(node: MapNode, cells: _Cells, width: float, height: float) -> Marku
 def _idle(node: MapNode, cells: _Cells) -> Iterable[Markup]:
     off = node.state != "up"
     idle = len(node.free) - sum(row.gpus for row in node.held_back)
-    for slot in node.free[: max(0, idle)]:
-        yield _cell(slot, cells, "blk" if off else "idle", "url(#p-blk)" if off else None)
+    slots = node.free[: max(0, idle)]
+    if slots:
+        shape = "".join(_inset(slot, cells) for slot in slots)
+        yield path(shape, class_="blk" if off else "idle", fill="url(#p-blk)" if off else None)
+
+
+def _inset(slot: int, cells: _Cells) -> str:
+    """Return the path of a cell with a gap around it."""
+    x, y = cells.at(slot)
+    width, height = cells.width - 1.5, cells.height - 1.5
+    return f"M{x + 0.75:g} {y + 0.75:g}h{width:g}v{height:g}h{-width:g}z"
 
 
 def _held_back(node: MapNode, cells: _Cells) -> Iterable[Markup]:
@@ -156,24 +186,19 @@ def _held_back(node: MapNode, cells: _Cells) -> Iterable[Markup]:
         parts: list[object] = [tag("title", row.text)]
         for slot in [slots.pop() for _ in range(min(row.gpus, len(slots)))]:
             fill = "url(#p-wait)" if cells.names else None
-            parts.append(_cell(slot, cells, "kept", fill))
+            parts.append(path(_inset(slot, cells), class_="kept", fill=fill))
             if cells.names:
-                parts.append(_initials(slot, cells, row.tenant))
+                block = _Block(*divmod(slot, ROWS), 1, 1)
+                parts.append(_initials(block, cells, row.tenant))
         css = row.tenant.css
         group = tag("g", *parts, class_=f"kept-box {css}", data_t=css)
         yield tag("a", group, href=row.href) if row.href else group
 
 
-def _cell(slot: int, cells: _Cells, css: str, fill: str | None) -> Markup:
-    x, y = cells.at(slot)
-    size = (cells.width - 1.5, cells.height - 1.5)
-    return rect(x + 0.75, y + 0.75, *size, class_=css, fill=fill)
-
-
-def _initials(slot: int, cells: _Cells, tenant: TenantBadge) -> Markup:
-    x, y = cells.at(slot)
-    at = (x + cells.width / 2, y + cells.height / 2 + 3.6)
-    return text(*at, tenant.initials, class_="ini", anchor="middle")
+def _initials(block: _Block, cells: _Cells, tenant: TenantBadge) -> Markup:
+    x, y, width, height = cells.box(block)
+    at = (x + width / 2, y + height / 2 + 3.6)
+    return text(*at, tenant.initials, class_="ini")
 
 
 def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
@@ -181,19 +206,63 @@ def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
     # Patterns are unreadable at 6 px: the small map uses the plain tint.
     fill = lease.tenant.fill if cells.names else None
     parts: list[object] = [tag("title", lease.text or lease.tenant.name)]
-    for slot in slots:
-        x, y = cells.at(slot)
-        parts.append(rect(x, y, cells.width, cells.height, fill=fill, class_="gpu"))
-        if cells.names:
-            parts.append(_initials(slot, cells, lease.tenant))
-    corners = min(lease.borrowed, len(slots)) if cells.names else 0
-    for slot in slots[len(slots) - corners :]:
-        x, y = cells.at(slot)
-        size = cells.width * 0.3
-        parts.append(path(f"M{x + 1:g} {y + 1:g}h{size:g}l{-size:g} {size:g}z", class_="corner"))
-    parts.append(path(_outline(slots, cells), class_="box me" if lease.tenant.you else "box"))
+    blocks = _blocks(slots)
+    frame = "box me" if lease.tenant.you else "box"
+    if len(blocks) == 1:
+        parts.append(rect(*cells.box(blocks[0]), fill=fill, class_=f"gpu {frame}"))
+    else:
+        parts += [rect(*cells.box(block), fill=fill, class_="gpu") for block in blocks]
+        parts.append(path(_outline(slots, cells), class_=frame))
+    if cells.names and slots:
+        parts.extend(_separators(blocks, cells))
+        parts.extend(_corners(slots, lease.borrowed, cells))
+        largest = max(blocks, key=lambda block: block.cells)
+        parts.append(_initials(largest, cells, lease.tenant))
     group = tag("g", *parts, class_=f"lease-box {lease.tenant.css}", data_t=lease.tenant.css)
     return tag("a", group, href=lease.href) if lease.href else group
+
+
+def _blocks(slots: Sequence[int]) -> list[_Block]:
+    """Return the rectangles of these slots: neighbouring columns with the same rows."""
+    rows_of: dict[int, list[int]] = {}
+    for slot in slots:
+        column, row = divmod(slot, ROWS)
+        rows_of.setdefault(column, []).append(row)
+    blocks: list[_Block] = []
+    for column, rows in rows_of.items():
+        here = _Block(column, rows[0], 1, len(rows))
+        last = blocks[-1] if blocks else None
+        if (
+            last is not None
+            and last.column + last.columns == column
+            and (last.row, last.rows) == (here.row, here.rows)
+        ):
+            blocks[-1] = replace(last, columns=last.columns + 1)
+        else:
+            blocks.append(here)
+    return blocks
+
+
+def _separators(blocks: Sequence[_Block], cells: _Cells) -> Iterable[Markup]:
+    """Draw the lines between the cells of each block."""
+    lines = []
+    for block in blocks:
+        x, y, width, height = cells.box(block)
+        lines += [f"M{x + cells.width * n:g} {y:g}v{height:g}" for n in range(1, block.columns)]
+        lines += [f"M{x:g} {y + cells.height * n:g}h{width:g}" for n in range(1, block.rows)]
+    if lines:
+        yield path("".join(lines), class_="cut")
+
+
+def _corners(slots: Sequence[int], borrowed: int, cells: _Cells) -> Iterable[Markup]:
+    """Draw the corner of each borrowed GPU, from the last slot on."""
+    size = cells.width * 0.3
+    corners = []
+    for slot in slots[len(slots) - min(borrowed, len(slots)) :]:
+        x, y = cells.at(slot)
+        corners.append(f"M{x + 1:g} {y + 1:g}h{size:g}l{-size:g} {size:g}z")
+    if corners:
+        yield path("".join(corners), class_="corner")
 
 
 def _outline(slots: Sequence[int], cells: _Cells) -> str:

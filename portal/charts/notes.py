@@ -165,6 +165,12 @@ class Instant:
         return self.pool.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
     @property
+    def wall_iso(self) -> str:
+        """Return the wall time as a `datetime` attribute, or pool time if it is unknown."""
+        at = self.pool if self.wall is None else self.wall
+        return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+    @property
     def clock(self) -> str:
         """Return "14:06", pool time."""
         return clock(self.pool)

@@ -29,6 +29,10 @@ def child(value: object) -> str:
     return str(value) if isinstance(value, Markup) else escape(str(value), quote=True)
 
 
+# Elements that never have content; in SVG they may end with a slash.
+SHAPES = frozenset(("circle", "line", "path", "rect", "use"))
+
+
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """Return an element; `class_` becomes `class`, `stroke_width` `stroke-width`; omit None."""
     parts = [f"<{name}"]
@@ -37,6 +41,8 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
             continue
         shown = number(value) if isinstance(value, (int, float)) else str(value)
         parts.append(f' {key.rstrip("_").replace("_", "-")}="{escape(shown, quote=True)}"')
+    if name in SHAPES and not children:
+        return Markup("".join((*parts, "/>")))
     parts.append(">")
     parts.extend(child(item) for item in children if item is not None)
     parts.append(f"</{name}>")

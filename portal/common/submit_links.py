@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from scheduling.requests.jobs import JobRequest
+from scheduling.requests.sweep_points import joined_values
+from scheduling.requests.sweeps import SweepRequest
 from tenants.input.requests import RequestField, Shape, request_fields
 from tenants.models import Tenant
 from tenants.permissions import Action, may_in_tenant
@@ -25,7 +26,7 @@ def submit_links(who: Access, tenant: Tenant, pool: str = "") -> dict[str, Any]:
 
 def submit_command(spec: Mapping[str, Any]) -> str:
     """Return the command line that submits a specification."""
-    fields = request_fields(JobRequest)
+    fields = request_fields(SweepRequest)
     arguments = ["evenshare", "job", "submit"]
     for name in ("tenant", *(name for name in fields if name != "tenant")):
         arguments += _option_arguments(fields[name], spec.get(name))
@@ -45,4 +46,9 @@ def _option_arguments(field: RequestField, value: object) -> list[str]:
     if field.shape == Shape.PAIRS:
         pairs = value.items() if isinstance(value, Mapping) else ()
         return [word for key, one in pairs for word in (field.option, f"{key}={one}")]
+    if field.shape == Shape.LISTS:
+        lists = value.items() if isinstance(value, Mapping) else ()
+        return [
+            word for key, row in lists for word in (field.option, f"{key}={joined_values(row)}")
+        ]
     return [field.option, str(value)]

@@ -36,6 +36,7 @@ ARCHIVE_EVERY_S = 300.0
 SIMULATIONS_EVERY_S = FORECASTS_EVERY_S = REFITS_EVERY_S = 5.0
 IDLE_EVERY_S = 10.0
 DEMO_EVERY_S = 5.0
+MESSAGES_EVERY_S, BUDGET_MESSAGES_EVERY_S = 2.0, 60.0
 QUEUES = ("default", "rounds")
 
 
@@ -106,6 +107,8 @@ app.conf.update(
         "simulations": _every(SIMULATIONS_EVERY_S, "scheduling.simulations"),
         "idle": _every(IDLE_EVERY_S, "scheduling.idle"),
         "refits": _every(REFITS_EVERY_S, "scheduling.refits"),
+        "messages": _every(MESSAGES_EVERY_S, "scheduling.messages"),
+        "budget-messages": _every(BUDGET_MESSAGES_EVERY_S, "scheduling.budget_messages"),
         "forecasts": _every(FORECASTS_EVERY_S, "scheduling.forecasts"),
         **{
             f"pulse-{queue}": _every(

@@ -27,6 +27,7 @@ from evenshare_core.policies.registry import FAULTS
 from portal.embedded.folders import DEMO_KEY_MARK
 from portal.site.lanes import RESERVED
 from scheduling.engine.executors.base import executor_faults, executor_traits
+from scheduling.outbox.targets import TargetRules
 
 KEY_LENGTH = 32
 # Second levels below which anyone may register a name in many countries: `.co.uk` is as wide as
@@ -98,12 +99,22 @@ def settings_problems(having: Any) -> Iterator[str]:
     yield from _web_problems(having)
     yield from _address_problems(having.DATABASES)
     yield from _broker_problems(having.REDIS_URL)
+    yield from _message_problems(having)
     yield from _storage_problems(having)
     if not TOKEN_WORD.fullmatch(having.INSTALLATION):
         yield (
             f"EVENSHARE_INSTALLATION is {having.INSTALLATION!r}: executors get it as a part of "
             "names; use 1 to 20 letters and digits"
         )
+
+
+def _message_problems(having: Any) -> Iterator[str]:
+    try:
+        TargetRules.of(having.WEBHOOK_INNER)
+    except ValueError as error:
+        yield f"WEBHOOK_INNER is not a list of hosts: {error}; name hosts and networks"
+    if not having.SITE_URL.startswith("https://"):
+        yield "SITE_URL is not the address of a TLS proxy; use https://"
 
 
 def _storage_problems(having: Any) -> Iterator[str]:

@@ -35,6 +35,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "logout_url": reverse("logout"),
         "account_url": reverse("account"),
         "tokens_url": reverse("tokens"),
+        "notifications_url": reverse("notifications"),
         "api_docs_url": reverse("api-docs"),
         "home_url": reverse("front"),
         "tour_url": "" if settings.PRODUCTION else f"{reverse('front')}?tour",
@@ -51,7 +52,7 @@ def nav(request: HttpRequest) -> list[NavItem]:
     items = []
     pool, asked = access.pool_of_page(request), pool_query(request)
     if slug and _may_open(who, note, slug):
-        jobs = asked if note.chose_pool else ""
+        jobs = _own_jobs(who, slug, asked if note.chose_pool else "")
         items.append(NavItem("overview", "Overview", reverse("dashboard", args=[slug]) + asked))
         items.append(NavItem("jobs", "Jobs", reverse("job-list", args=[slug]) + jobs))
     if pool is not None:
@@ -64,6 +65,14 @@ def nav(request: HttpRequest) -> list[NavItem]:
     if may_on_site(who.site_role, Action.SEE_SITE):
         items.append(NavItem("operator", "Operator", reverse("operate")))
     return items
+
+
+def _own_jobs(who: Access, slug: str, asked: str) -> str:
+    """Return the query of the list of jobs that the menu opens: a member's own jobs come first."""
+    role = getattr(who.membership_named(slug), "role", "")
+    if role != Membership.Role.MEMBER:
+        return asked
+    return f"{asked}&submitter=me" if asked else "?submitter=me"
 
 
 def pool_query(request: HttpRequest) -> str:

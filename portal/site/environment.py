@@ -64,3 +64,24 @@ def database(name: str, url: str) -> dict[str, object]:
         "PORT": str(parts.port or ""),
         "OPTIONS": options,
     }
+
+
+def mail_server(name: str, url: str) -> dict[str, object]:
+    """Return Django's settings for `smtp://user:password@host:port`; without host: no mail.
+
+    `smtps` is TLS from the start, `smtp+starttls` after STARTTLS.
+    """
+    parts = urlsplit(url)
+    ports = {"smtp": 25, "smtps": 465, "smtp+starttls": 587}
+    if parts.scheme not in ports:
+        # The error does not quote the value, which may contain a password.
+        raise SettingError(f"{name} must look like smtp+starttls://user:password@host:587")
+    return {
+        "EMAIL_HOST": parts.hostname or "",
+        "EMAIL_PORT": parts.port or ports[parts.scheme],
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_SSL": parts.scheme == "smtps",
+        "EMAIL_USE_TLS": parts.scheme == "smtp+starttls",
+        "EMAIL_TIMEOUT": 10,
+    }

@@ -75,7 +75,10 @@ def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
         "detail": str(problem.detail),
         "reason_code": problem.reason_code,
         "errors": [
-            {"field": one.field, "reason": one.reason, "hint": one.hint} for one in problem.errors
+            {"field": one.field, "reason": one.reason, "hint": one.hint}
+            # Only errors in a text that was sent have lines.
+            | ({} if one.line is None else {"line": one.line})
+            for one in problem.errors
         ],
         "request_id": request_id,
     }

@@ -55,6 +55,7 @@ from portal.site.health import (
 from portal.site.shared_counts import WebProcesses, kept, shared_folder
 from portal.site.unreadable import UnreadableCollector
 from scheduling.engine.clock import pool_time, round_late_s
+from scheduling.selectors.messages.vitals import OutboxVitals, outbox_vitals
 from scheduling.selectors.pools.vitals import (
     CertificateVitals,
     GpuCount,
@@ -174,7 +175,7 @@ def _added(before: RoundsSince, new: RoundsSince) -> RoundsSince:
 
 
 class DatabaseCollector(Collector):
-    """Pools and books in the database at the scrape, always with seven queries."""
+    """Pools and books in the database at the scrape, always with eight queries."""
 
     def __init__(self) -> None:
         self._totals = RoundTotals()
@@ -198,6 +199,7 @@ class DatabaseCollector(Collector):
                     *_engine(pools),
                     *_chain(pools),
                     *_books(pools, book_vitals()),
+                    *_outbox(outbox_vitals()),
                 ]
         except Error as error:
             log.warning("metrics.no_database", error=type(error).__name__)
@@ -207,6 +209,20 @@ class DatabaseCollector(Collector):
             up.add_metric([], 1)
         yield up
         yield from families
+
+
+def _outbox(vitals: OutboxVitals) -> Iterator[Metric]:
+    due = _gauge("messages_due", "Messages to people that are not delivered yet.")
+    due.add_metric([], vitals.due)
+    age = _gauge("message_age_seconds", "Wall time since the oldest message that is due was made.")
+    age.add_metric([], vitals.oldest_age_s)
+    attempts = _gauge("deliveries", "Attempts to deliver messages in the last hour.", "outcome")
+    attempts.add_metric(["sent"], vitals.sent)
+    attempts.add_metric(["failed"], vitals.failed)
+    receivers = _gauge("receivers", "Subscriptions that fail or were switched off.", "state")
+    receivers.add_metric(["failing"], vitals.failing)
+    receivers.add_metric(["switched_off"], vitals.switched_off)
+    yield from (due, age, attempts, receivers)
 
 
 def _clocks(pools: list[PoolVitals]) -> Iterator[Metric]:

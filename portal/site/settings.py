@@ -14,7 +14,16 @@ import structlog
 from csp.constants import NONE, SELF
 
 from portal.embedded import folders
-from portal.site.environment import SettingError, database, fields, flag, listed, text, whole
+from portal.site.environment import (
+    SettingError,
+    database,
+    fields,
+    flag,
+    listed,
+    mail_server,
+    text,
+    whole,
+)
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 FOLDERS = folders.locate()
@@ -147,6 +156,17 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Redis: the broker (portal/site/celery.py) and other data that may be lost.
 REDIS_URL = text("REDIS_URL", None if PRODUCTION else f"unix://{FOLDERS.valkey_socket}?db=0")
+
+# Messages to people: links in them, mail, and the addresses that webhooks may have.
+_site = "".join(ALLOWED_HOSTS[:1]).lstrip(".") or "localhost"
+SITE_URL = text(
+    "SITE_URL",
+    f"https://{_site}" if PRODUCTION else f"http://localhost:{text('PORT', '8000')}",
+).rstrip("/")
+globals().update(mail_server("SMTP_URL", text("SMTP_URL", "smtp:")))
+DEFAULT_FROM_EMAIL = text("MAIL_FROM", "evenshare@localhost")
+WEBHOOK_INNER = listed("WEBHOOK_INNER", "none")
+WEBHOOK_HTTP = flag("WEBHOOK_HTTP")
 
 # Users
 AUTH_USER_MODEL = "tenants.User"

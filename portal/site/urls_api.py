@@ -10,8 +10,12 @@ from scheduling.api import (
     bundles,
     chain,
     fairness,
+    job_actions,
+    job_files,
+    job_metrics,
     jobs,
     losses,
+    messages,
     nodes,
     overdue,
     pools,
@@ -20,6 +24,7 @@ from scheduling.api import (
     quotas,
     rounds,
     sharing,
+    sweeps,
     usage,
     verifications,
 )
@@ -33,7 +38,8 @@ register_converter(api.Anything, "anything")
 VIEWS = addressed(
     [
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, queue),
-        *(quotas, rounds, sharing, usage, verifications),
+        *(job_actions, job_files, job_metrics, messages, quotas, rounds, sharing),
+        *(sweeps, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, members, tenants, tokens),
     ]

@@ -258,13 +258,28 @@ def on(at: datetime | None, clocks: _Clocks) -> Instant | None:
     return clocks.instant(at)
 
 
+def _viewers(at: Instant) -> SafeString:
+    """Return an instant on the viewer's clock; static/evenshare.js adds the zone's time."""
+    ago_s = at.ago_s if at.wall_ago_s is None else at.wall_ago_s
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago="{}" data-zone>{}</time>',
+        at.wall_iso,
+        at.title,
+        round(ago_s),
+        figures.relative(ago_s),
+    )
+
+
 @register.simple_tag
 def when(at: Instant | None, style: str = "ago") -> SafeString:
     """`{% when instant %}`: relative by pool time, both clocks and the scale on hover.
 
     `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "both" 14:06, 3 s ago. "wall" is the
-    wall time since, for places that are labelled so.
+    wall time since, for places that are labelled so. "viewer" is the viewer's own clock: the wall
+    time since, and on hover the time in the viewer's zone, then pool time.
     """
+    if at is not None and style == "viewer":
+        return _viewers(at)
     if at is None or (style == "wall" and at.wall_ago_s is None):
         return format_html('<span class="mut">{}</span>', figures.NONE)
     if style == "wall" and at.wall_ago_s is not None:

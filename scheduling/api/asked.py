@@ -23,7 +23,10 @@ def asked_json(job: Job) -> dict[str, object]:
 
     Fields that did not exist when the job was submitted have their defaults.
     """
-    worded = worded_fields(job) | {"deadline": time_text(job.deadline_at) or ""}
+    worded = worded_fields(job) | {
+        "deadline": time_text(job.deadline_at) or "",
+        "not_before": time_text(job.not_before) or "",
+    }
     shown: dict[str, object] = {}
     for field in shown_fields():
         value = worded[field.name] if field.name in worded else getattr(job, field.name)

@@ -129,6 +129,22 @@ class JobView(Shown, SchedulingView):
     who = Who.TENANT
     scopes: ClassVar[dict[str, str]] = {"GET": Scope.JOBS_READ.value}
 
+    def number(self, name: str, *, least: int, most: int) -> int | None:
+        """Return a whole number of the query, or None if it has none.
+
+        Raises:
+            Problem: it is no whole number from `least` to `most`.
+        """
+        raw = self.param(name)
+        if not raw:
+            return None
+        digits = raw.removeprefix("-")
+        if not digits.isascii() or not digits.isdecimal() or len(digits) > 19:
+            raise bad_field(name, "must be a whole number")
+        if not least <= int(raw) <= most:
+            raise bad_field(name, f"must be from {least} to {most}")
+        return int(raw)
+
 
 class SharedPoolView(SchedulingView):
     """Base of views of a tenant in a pool, for all users who may see the tenant."""

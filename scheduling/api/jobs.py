@@ -20,11 +20,15 @@ from scheduling.api.base import (
     spec_of,
 )
 from scheduling.api.render import Money, NoMoney, job_json, jobs_json
+from scheduling.api.specs import SPEC_PARSERS, read_spec
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
+from scheduling.requests.job_filters import ME, NEWEST, read_job_query
+from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
 from scheduling.selectors.deadlines.plans import PlanRow, read_plan
-from scheduling.selectors.jobs.lists import JobListFilter, list_jobs, read_job_wait
+from scheduling.selectors.jobs.list_filters import list_filter
+from scheduling.selectors.jobs.lists import list_jobs, read_job_wait
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.jobs.preemptions import (
     PreemptionRow,
@@ -32,6 +36,7 @@ from scheduling.selectors.jobs.preemptions import (
     preemptions_for,
 )
 from scheduling.selectors.jobs.reasons import Numbers, given_up_text
+from scheduling.selectors.jobs.sweeps import NeedRow, needs_of_job
 from scheduling.selectors.jobs.too_large import why_now
 from scheduling.selectors.speeds.measurements import SpeedCompared, overclaims_of
 from scheduling.selectors.visibility import read_visibility
@@ -41,10 +46,12 @@ from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
 from scheduling.services.submit import BULK_MAX, submit_job, submit_jobs
 from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 from tenants.api.base import Who
-from tenants.api.problems import bad_field, fields_only, not_there
+from tenants.api.problems import Problem, bad_field, fields_only, not_there
 from tenants.api.resources import PAGE, Listed, Page, described
+from tenants.input.errors import FieldErrors
 from tenants.permissions import Action
-from tenants.scopes import tenant_scope, tenants_scope
+from tenants.scopes import site_scope, tenant_scope, tenants_scope
+from tenants.selectors.people import person_id_named
 
 READ, WRITE = "jobs:read", "jobs:write"
 
@@ -67,27 +74,39 @@ class SubmittingView(SchedulingView):
 
 
 class JobList(Listed, SubmittingView):
-    """List jobs, newest first."""
+    """List jobs, by default newest first."""
 
     address = "jobs"
     operation = "job_list"
     who = Who.ANYBODY_SIGNED_IN
     row = schemas.JobRow
     about = "A page of jobs."
-    parameters = (schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT, *PAGE)
+    parameters = (
+        *(schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT),
+        *schemas.FILTERS,
+        *PAGE,
+    )
     shows = (
-        *("Job.name", "Job.uid", "Job.comment", "Job.progress", "Profile.name"),
+        *("Job.name", "Job.uid", "Job.comment", "Job.tags", "Job.progress"),
+        "Profile.name",
         "UsageLine.amount",
     )
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
+    parser_classes = SPEC_PARSERS
 
-    @described("job_submit", schemas.JobRequestBody, schemas.JobRow, 201, *schemas.ONCE)
+    @described("job_submit", schemas.JobSubmission, schemas.JobRow, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
-        """Submit a job. With an `Idempotency-Key`, repeating the request is harmless."""
-        key = idempotency_key(request)
-        spec = spec_of(request)
-        tenant = self.submitting_tenant(body_tenant(spec))
-        made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
+        """Submit a job. With an `Idempotency-Key`, repeating the request is harmless.
+
+        A body of `application/yaml` is the same as JSON with only the field `yaml`.
+        """
+        key, read = idempotency_key(request), read_spec(spec_of(request))
+        spec = read.values
+        with read.located():
+            if is_sweep(spec):
+                raise Problem("is_sweep")
+            tenant = self.submitting_tenant(body_tenant(spec))
+            made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
         (shown,) = self.submitted([made.row], [spec], is_replay=made.is_replay)
         headers = {
             "Location": f"{request.path}/{made.row.uid}",
@@ -99,18 +118,30 @@ class JobList(Listed, SubmittingView):
         state, phase = _phase_asked(self.request, "state"), _phase_asked(self.request, "phase")
         # A starting job has the state `running`; `starting` exists only as a phase.
         phases_asked = [one for one in (phase, state if state == STARTING else "") if one]
-        tenants, before, limit = self.asked_tenants(), self.before("jobs"), self.limit
-        listing = JobListFilter(
-            tenants=tenants,
+        errors = FieldErrors()
+        query = read_job_query(self.request.query_params, errors)
+        errors.raise_any()
+        tenants, limit = self.asked_tenants(), self.limit
+        listing = list_filter(
+            query,
+            tenants,
             states=[state] if state and state != STARTING else (),
             phases=phases_asked,
             pool=self.param("pool"),
-            before=before,
+            before=self.before("jobs" if query.sort == NEWEST else f"jobs-{query.sort}"),
+            submitter=self._submitter(query.submitter),
         )
         with tenants_scope(listing.tenants):
             jobs, more = list_jobs(listing, limit=limit)
             rows = jobs_json(jobs, self.money, root_of(self.request))
         return Page(rows, [jobs[-1].pk] if more else None)
+
+    def _submitter(self, name: str) -> int | None:
+        """Return the id of the person with this login name; 0 if no person has it."""
+        if not name or name == ME:
+            return self.person.pk if name else None
+        with site_scope():
+            return person_id_named(name)
 
 
 def _phase_asked(request: Request, name: str) -> str:
@@ -155,15 +186,17 @@ class JobBulk(SubmittingView):
 
 class JobDryRun(SchedulingView):
     address = "jobs/dry-run"
+    parser_classes = SPEC_PARSERS
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
     money: Money = NoMoney()
 
-    @described("job_dry_run", schemas.JobRequestBody, DryRun)
+    @described("job_dry_run", schemas.JobSubmission, DryRun)
     def post(self, request: Request) -> Response:
         """Return whether a specification could run. Nothing is stored and nothing is promised."""
-        spec = spec_of(request)
-        tenant = self.submitting_tenant(body_tenant(spec))
-        answer = dry_run_job(tenant=tenant, spec=spec, now=read_clock)
+        read = read_spec(spec_of(request))
+        with read.located():
+            tenant = self.submitting_tenant(body_tenant(read.values))
+            answer = dry_run_job(tenant=tenant, spec=read.values, now=read_clock)
         with tenant_scope(tenant.pk):
             currency = self.money.currency(answer.book)
         return Response(plain(replace(answer, currency=currency)))
@@ -175,7 +208,7 @@ class JobShow(JobView):
     address = "jobs/<uuid:uid>"
     operation = "job_show"
     answer = schemas.JobRow
-    shows = ("Job.name", "Job.comment", "Job.progress", "Profile.name")
+    shows = ("Job.name", "Job.comment", "Job.tags", "Job.progress", "Profile.name")
     money: Money = NoMoney()
 
     def show(self, uid: UUID) -> dict[str, Any]:
@@ -226,6 +259,7 @@ class JobReason(Answer, frozen=True, kw_only=True):
         tuple[PreemptionRow, ...],
         about("Leases that were preempted for this job, oldest first."),
     ]
+    needs: Annotated[tuple[NeedRow, ...], about("Jobs that it waits for, unmet first; at most 20.")]
 
 
 class JobWhy(JobView):
@@ -241,6 +275,7 @@ class JobWhy(JobView):
             visibility = read_visibility(job.pool_id, self.access)
             last = last_preemption(job, visibility)
             made_way = preemptions_for(job, visibility)
+            needs = needs_of_job(job)
             plan = read_plan(job)
             overclaims = overclaims_of(job.profile)
             deadlines = read_standings([job], pool_times([job]))
@@ -253,6 +288,7 @@ class JobWhy(JobView):
             plan=plan,
             preempted=last,
             made_way=tuple(made_way),
+            needs=tuple(needs),
         )
         if job.state != Job.State.PENDING:
             return _settled(job, row)
@@ -276,6 +312,10 @@ def _settled(job: Job, row: JobReason) -> JobReason:
         Job.State.FAILED: "It has failed.",
         Job.State.CANCELLED: "It was cancelled.",
     }
+    broken = next((need for need in row.needs if need.is_broken), None)
+    if broken is not None:
+        what = "failed" if broken.state == Job.State.FAILED else "was cancelled"
+        texts[Job.State.CANCELLED] = f"It was cancelled, because {broken.name} {what}."
     if job.is_given_up:
         texts[Job.State.FAILED] = given_up_text(job.losses)
     return replace(
@@ -298,22 +338,11 @@ class JobLogs(JobView):
 
     def show(self, uid: UUID) -> LogPage:
         job = self.job(uid)
-        lease = self._number("lease", least=1, most=2**31 - 1)
-        offset = self._number("offset", least=-(2**62), most=2**62) or 0
-        limit = self._number("limit", least=1, most=WINDOW_BYTES) or WINDOW_BYTES
+        lease = self.number("lease", least=1, most=2**31 - 1)
+        offset = self.number("offset", least=-(2**62), most=2**62) or 0
+        limit = self.number("limit", least=1, most=WINDOW_BYTES) or WINDOW_BYTES
         with tenant_scope(job.tenant_id):
             page = log_page(job, lease=lease, offset=offset, limit=limit)
         if page is None:
             raise not_there()
         return page
-
-    def _number(self, name: str, *, least: int, most: int) -> int | None:
-        raw = self.request.query_params.get(name, "")
-        if not raw:
-            return None
-        digits = raw.removeprefix("-")
-        if not digits.isascii() or not digits.isdecimal() or len(digits) > 19:
-            raise bad_field(name, "must be a whole number")
-        if not least <= int(raw) <= most:
-            raise bad_field(name, f"must be from {least} to {most}")
-        return int(raw)

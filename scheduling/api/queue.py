@@ -14,8 +14,9 @@ from scheduling.api.jobs import WRITE
 from scheduling.api.render import Money, NoMoney, jobs_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
+from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.services.holds import Side, hold_job, release_hold, side_of
-from scheduling.services.priorities import PRIORITY_MAX, may_set_priority, set_priority
+from scheduling.services.priorities import may_set_priority, set_priority
 from tenants.api.base import actor_of
 from tenants.api.operate import refusal, request_of
 from tenants.api.problems import fields_only
@@ -50,7 +51,7 @@ class QueueView(SchedulingView):
         return super().handle_exception(refusal(exc) if isinstance(exc, InvalidInputError) else exc)
 
     def side(self, job: Job, request: HttpRequest) -> Side:
-        """Return for whom the caller holds the job.
+        """Return the side on which the caller holds the job.
 
         Raises:
             PermissionDenied: it is neither the caller's job nor the caller's to manage.

@@ -13,10 +13,11 @@ from rest_framework.response import Response
 
 from scheduling.api import schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
-from scheduling.engine.clock import read_clock
+from scheduling.engine.clock import pool_time, read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
 from scheduling.selectors.pools.capacity import gpus_by_type
+from scheduling.selectors.sharing.quota_use import QuotaUseRow, list_quota_use
 from scheduling.selectors.sharing.quotas import QuotaRow, list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
@@ -36,7 +37,7 @@ from tenants.requests import (
     QuotaPreviewRequest,
     QuotaRequest,
 )
-from tenants.scopes import site_scope
+from tenants.scopes import site_scope, tenants_scope
 from tenants.selectors.quota_records import dilution_text
 from tenants.services.quotas import (
     QuotaEdit,
@@ -128,6 +129,25 @@ class QuotaList(Listed, SchedulingView):
         with site_scope():
             rows, more = list_quotas(tenants, pool=self.param("pool"), before=before, limit=limit)
         return Page(rows, [more] if more else None)
+
+
+class QuotaUseList(Listed, SchedulingView):
+    """List the GPUs that your tenants hold now, within their quotas and above them."""
+
+    address = "quotas/use"
+    operation = "quota_use_list"
+    who = Who.ANYBODY_SIGNED_IN
+    row = QuotaUseRow
+    about = "All quotas in force, with their use."
+    parameters = (schemas.TENANT, schemas.POOL)
+    shows = ("Tenant.slug",)
+
+    def page(self) -> Page:
+        name, tenants = self.param("pool"), self.asked_tenants()
+        pools = [self.pool(name)] if name else self.pools()
+        times = {facts.id: pool_time(facts.clock, facts.wall) for facts in pools}
+        with tenants_scope(tenants):
+            return Page(list_quota_use(tenants, times))
 
 
 class OperateQuotaList(Shown, OperatePoolView):

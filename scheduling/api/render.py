@@ -80,8 +80,6 @@ class JobRow(Answer, frozen=True, kw_only=True):
     exit_code: int | None
     reason_code: str
     holds: Annotated[tuple[str, ...], about("Why it may not start yet; empty if it may.")]
-    not_before: Annotated[datetime | None, about("Its earliest start, as submitted.")]
-    priority: Annotated[int, about("Among the jobs of its tenant; higher first.")]
     starts_by: Annotated[
         datetime | None, about("Promised latest start, in pool time; null: no promise.")
     ]

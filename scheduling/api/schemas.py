@@ -8,7 +8,9 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s
 
 from scheduling.api import render
+from scheduling.requests.job_filters import SORTS
 from scheduling.requests.jobs import JobRequest
+from scheduling.requests.sweeps import SweepRequest
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES
 from scheduling.selectors.jobs.requests import shown_fields
 from tenants.api.answer_schemas import answer_serializer
@@ -33,6 +35,16 @@ TENANT = query("tenant", "The slug of one of your tenants.")
 POOL = query("pool", "The name of a pool.")
 SINCE = query("since", "Start, RFC 3339, pool time.")
 UNTIL = query("until", "End (exclusive), RFC 3339, pool time.")
+# The filters of job lists, with the names that the page's URL has.
+FILTERS = (
+    query("q", "A part of the name, in any letter case."),
+    query("submitter", "A login name, or `me`."),
+    query("since", "First day or time of the submission, pool time, as 2026-12-01."),
+    query("until", "Last day (inclusive), or time (exclusive), of the submission."),
+    query("exit_code", "The exit code.", OpenApiTypes.INT),
+    query("tag", "Tags that a job must have, separated by commas."),
+    query("sort", "Order of the list.", enum=list(SORTS)),
+)
 STATE = OpenApiParameter(
     "state",
     OpenApiTypes.STR,
@@ -54,7 +66,22 @@ LOG_QUERY = [
 ]
 
 
+_YAML = s.CharField(
+    required=False,
+    help_text=(
+        "The specification as YAML, as the submit page copies it; then no other field is"
+        " required. Fields next to it override its fields."
+    ),
+)
 JobRequestBody = request_serializer(JobRequest)
+JobSubmission = type(
+    "JobSubmission", (JobRequestBody,), {"__doc__": JobRequest.__doc__, "yaml": _YAML}
+)
+SweepSubmission = type(
+    "SweepSubmission",
+    (request_serializer(SweepRequest),),
+    {"__doc__": SweepRequest.__doc__, "yaml": _YAML},
+)
 
 
 class Bulk(s.Serializer[object]):

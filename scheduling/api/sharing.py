@@ -1,7 +1,7 @@
 """A tenant's lending and borrowing over REST: settings, maximum price, offers."""
 
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
 from rest_framework import serializers as s
@@ -17,9 +17,15 @@ from scheduling.api.base import (
     spec_of,
 )
 from scheduling.engine.clock import read_clock
-from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
+from scheduling.requests.sharing import (
+    OfferRequest,
+    PeopleRequest,
+    PeopleRule,
+    PriceLimitRequest,
+    SharingRequest,
+)
 from scheduling.selectors.pools.lines import PoolFacts
-from scheduling.selectors.sharing.settings import price_limit_of
+from scheduling.selectors.sharing.settings import people_rule, price_limit_of
 from scheduling.selectors.sharing.views import (
     OfferRow,
     PromisedReturn,
@@ -29,8 +35,14 @@ from scheduling.selectors.sharing.views import (
     promised_return,
     sharing_views,
 )
-from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
-from tenants.answers import Answer, plain
+from scheduling.services.sharing import (
+    make_offer,
+    revoke_offer,
+    set_people,
+    set_price_limit,
+    set_sharing,
+)
+from tenants.answers import Answer, about, one_of, plain
 from tenants.api.base import actor_of
 from tenants.api.problems import not_there
 from tenants.api.request_schemas import request_serializer
@@ -50,6 +62,7 @@ class SharingJson(Answer, frozen=True):
     tenant: str
     pool: str
     max_price: Decimal | None
+    people: Annotated[str, one_of(*PeopleRule), about("How its people share its places.")]
     results: tuple[SharingRow, ...]
 
 
@@ -91,6 +104,25 @@ class PoolSharing(Shown, SharedPoolView):
             actor=actor_of(self.person),
             pool_id=facts.id,
             max_price=wanted.max_price,
+        )
+        return Response(plain(_sharing(facts, tenant)))
+
+
+class PeopleShare(SharedPoolView):
+    address = "pools/<slug:name>/people/<slug:slug>"
+    scopes: ClassVar[dict[str, str]] = {"PUT": WRITE}
+    http_method_names = ["put"]
+
+    @described("people_put", PeopleRequest, SharingJson)
+    def put(self, request: Request, name: str, slug: str) -> Response:
+        """Set how a tenant's people share its places in the queue of a pool."""
+        facts, tenant = self.there(name, slug, Action.SHARE)
+        wanted = read_request(PeopleRequest, spec_of(request))
+        set_people(
+            tenant=tenant,
+            actor=actor_of(self.person),
+            pool_id=facts.id,
+            rule=PeopleRule(wanted.people),
         )
         return Response(plain(_sharing(facts, tenant)))
 
@@ -209,5 +241,6 @@ def _sharing(facts: PoolFacts, tenant: Tenant) -> SharingJson:
     with tenant_scope(tenant.pk):
         rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
         most = price_limit_of(facts.id, tenant.pk)
+        people = people_rule(facts.id, tenant.pk)
     max_price = None if most is None else to_credits(most)
-    return SharingJson(tenant.slug, facts.name, max_price, tuple(rows))
+    return SharingJson(tenant.slug, facts.name, max_price, people.value, tuple(rows))

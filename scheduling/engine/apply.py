@@ -25,6 +25,7 @@ from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.grants import write_grants
 from scheduling.engine.holds import hold_credit, write_reserved
+from scheduling.engine.places import write_places
 from scheduling.engine.plans import write_plans
 from scheduling.engine.preempt import notices_of, spared_leases
 from scheduling.engine.promise_events import record_promises
@@ -91,6 +92,7 @@ def apply_round(plan: RoundPlan) -> Round:
         write_plans(write)
         write_answers(write)
         write_ended(write)
+        write_places(write)
         write_reserved(write)
         _record_prices(write)
         round_ = _record_round(write, granted=granted, renewed=renewed, ended=ended)

@@ -4,7 +4,7 @@ A large round writes thousands of rows. Writing them as Django objects would tak
 decision.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -74,6 +74,6 @@ def next_ids(table: str, count: int) -> list[int]:
     return [id_ for (id_,) in fetch_rows(query, [table, count])]
 
 
-def run(statement: str, parameters: Sequence[Any]) -> None:
+def run(statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)

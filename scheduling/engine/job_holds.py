@@ -12,7 +12,7 @@ from evenshare_core.domain.held_jobs import HoldCode, first_hold
 from evenshare_core.policies.shared.held_jobs import REASONS
 from scheduling.models import Job, Lease
 
-_CHANGED = ("holds", "eligible_at", "reason_code", "reason_round", "version")
+_CHANGED = ("holds", "eligible_at", "place_at", "reason_code", "reason_round", "version")
 
 
 def add_hold(jobs: Iterable[int], code: Job.Hold) -> list[int]:
@@ -52,7 +52,7 @@ def remove_hold(jobs: Iterable[int], code: Job.Hold, at: datetime) -> list[int]:
         if row.holds:
             _explain(row, REASONS[first_hold(row.holds)].value)
             continue
-        row.eligible_at = max(at, row.submitted_at, row.not_before or at)
+        row.eligible_at, row.place_at = max(at, row.submitted_at, row.not_before or at), None
         waits = row.not_before is not None and row.not_before > at
         _explain(row, REASONS[HoldCode.NOT_BEFORE].value if waits else "")
     return _stored(changed)

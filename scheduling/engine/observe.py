@@ -26,6 +26,7 @@ from scheduling.engine.executors.base import Report, ReportState, lease_token, t
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.job_holds import add_hold
 from scheduling.engine.slots import find_ready_leases
+from scheduling.engine.turns import release_due
 from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent, LeaseTerm
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
@@ -120,6 +121,8 @@ def observe(
             add_hold(idle, Job.Hold.IDLE)
         keep_runs([one.job for one in observed.jobs if one.state == Job.State.SUCCEEDED])
         _write_progress(reports)
+        if any(one.ended_at for one in observed.jobs):
+            release_due(pool_id, at=at)
         _activate(pool_id, at)
         if observed.events.drafts:
             observed.events.write(fence)

@@ -17,6 +17,7 @@ from scheduling.engine.bulk import insert_rows, run
 from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
+from scheduling.engine.turns import release_due
 from scheduling.models import Intent, LeaseEvent, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
@@ -62,7 +63,8 @@ class _Revoked(NamedTuple):
 def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     """Ask the executor to stop cancelled jobs, and profiling runs whose time is over.
 
-    Jobs that hold no GPUs end at once. Return the number of jobs.
+    Jobs that hold no GPUs end at once. Return the number of jobs. Held jobs whose turn has come are
+    released.
 
     Raises:
         FencedError: another holder has taken the pool.
@@ -73,6 +75,8 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
         revoked += len(_revoke(fence, _PROFILED, EndReason.PROFILED, at, [at]))
         ended = _end_idle(pool_id, "cancelled", "j.cancel_asked_at IS NOT NULL", at)
         ended += _end_idle(pool_id, "succeeded", _PROFILED, at, [at])
+        # Also if no job has ended: a lost step is made up for in the next round.
+        release_due(pool_id, at=at)
         fault_point("cancel.before_commit")
     return revoked + ended
 

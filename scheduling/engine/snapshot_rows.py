@@ -11,6 +11,7 @@ from evenshare_core.deadlines.declared import dated_steps, read_steps
 from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.deadlines import Deadline, DeadlineClass
 from evenshare_core.domain.held_jobs import HeldJob, HoldCode, first_hold
+from evenshare_core.domain.job_ranks import JobRank
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.measured_speeds import MeasuredProfile
@@ -25,13 +26,14 @@ from tenants.sql import fetch_rows
 
 _JOBS = """
 SELECT id, tenant_id, gpus,
-       (extract(epoch FROM coalesce(eligible_at, submitted_at)) * 1000000)::bigint, gpu_types,
+       (extract(epoch FROM coalesce(place_at, eligible_at, submitted_at)) * 1000000)::bigint,
+       gpu_types,
        weight, terms, (max_price * 1000000)::bigint,
        (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
        coalesce(profile_id, 0), state,
        (extract(epoch FROM backoff_until) * 1000000)::bigint, losses, cpus, memory_mb,
        utility, job_class, deadline_steps, iterations, stop_metric, profiling_s,
-       (extract(epoch FROM submitted_at) * 1000000)::bigint
+       (extract(epoch FROM submitted_at) * 1000000)::bigint, priority, submitted_by_id
 FROM scheduling_job
 WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping')
   AND coalesce(eligible_at, submitted_at) <= %s AND cardinality(holds) = 0
@@ -89,11 +91,35 @@ class StoredJob(NamedTuple):
     stop_metric: str
     profiling_s: int
     submitted_us: int
+    priority: int
+    submitted_by: int | None
 
 
 def active_jobs(pool_id: int, at: datetime) -> list[StoredJob]:
     """Return the jobs of a round at `at`, in order of their ids."""
     return [_stored_job(row) for row in fetch_rows(_ALL_JOBS, [pool_id, at])]
+
+
+def job_ranks(rows: Iterable[StoredJob], sharing: Collection[int]) -> tuple[JobRank, ...]:
+    """Return the ranks of jobs by which their tenants order them, in the given order.
+
+    `sharing`: the tenants whose people share equally. People are numbered from 1 within a tenant.
+    """
+    rows = list(rows)
+    people: dict[int, list[int]] = {}
+    for row in rows:
+        if row.job.tenant in sharing:
+            people.setdefault(row.job.tenant, []).append(row.submitted_by or 0)
+    numbers = {
+        (tenant, one): number
+        for tenant, ones in people.items()
+        for number, one in enumerate(sorted(set(ones)), 1)
+    }
+    ranks = (
+        JobRank(row.job.id, row.priority, numbers.get((row.job.tenant, row.submitted_by or 0), 0))
+        for row in rows
+    )
+    return tuple(rank for rank in ranks if rank.priority or rank.person)
 
 
 def held_jobs(pool_id: int, at: datetime) -> tuple[HeldJob, ...]:

@@ -34,6 +34,7 @@ from scheduling.engine.snapshot_rows import (
     active_jobs,
     held_jobs,
     job_deadlines,
+    job_ranks,
     job_resources,
     job_utilities,
     live_leases,
@@ -44,7 +45,12 @@ from scheduling.engine.snapshot_rows import (
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PriceSetting
 from scheduling.models import Node as NodeRow
 from scheduling.selectors.rounds.states import LeftState, read_left_state
-from scheduling.selectors.sharing.settings import narrowed, price_limits, sharing_rules
+from scheduling.selectors.sharing.settings import (
+    equal_tenants,
+    narrowed,
+    price_limits,
+    sharing_rules,
+)
 from tenants.models import Quota
 from tenants.scopes import engine_view
 from tenants.selectors.credit import credit_left
@@ -62,7 +68,8 @@ ORDER BY l.job_id, l.number
 # The submission time of a job in quarantine may be out of range, so it is bounded.
 _GONE = """
 SELECT id, tenant_id, gpus,
-       (extract(epoch FROM greatest(coalesce(eligible_at, submitted_at), '0001-01-01Z'))
+       (extract(epoch FROM greatest(coalesce(place_at, eligible_at, submitted_at),
+                                   '0001-01-01Z'))
         * 1000000)::bigint, gpu_types, weight,
        (extract(epoch FROM coalesce(ended_at, %s)) * 1000000)::bigint
 FROM scheduling_job
@@ -125,9 +132,10 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     profiles, measured = read_measured_profiles({row.job.profile for row in candidates} - {0})
     jobs, estimates = with_estimates(candidates, profiles)
     profilers = tuple(row.job.id for row in candidates if row.profiling_s)
+    ranks = job_ranks(candidates, equal_tenants(pool_id))
     schema = schema_of(
         backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates,
-        profilers=profilers, measured=measured, holds=holds,
+        profilers=profilers, measured=measured, holds=holds, ranks=ranks,
     )  # fmt: skip # rows of what belongs together
     return Snapshot(
         schema=schema,
@@ -151,7 +159,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
         memory=left.remembered(policy.name, policy.version),
         profiles=profiles, backoffs=backoffs, surcharges=surcharges, lease_bounds_us=bounds_us,
         node_resources=has, job_resources=needs, utilities=utilities, deadlines=deadlines,
-        estimates=estimates, profilers=profilers, measured=measured, holds=holds,
+        estimates=estimates, profilers=profilers, measured=measured, holds=holds, ranks=ranks,
     )  # fmt: skip # rows of what belongs together
 
 

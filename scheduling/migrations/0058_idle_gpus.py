@@ -33,7 +33,7 @@ COUNTED = {
 
 class Migration(migrations.Migration):
     dependencies = (
-        ("scheduling", "0055_job_holds"),
+        ("scheduling", "0056_outbox"),
         ("tenants", "0002_squashed_0015_numbers"),
     )
 

@@ -13,6 +13,15 @@ from scheduling.models.idle import IdleDay, IdleReading
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import IterationReading, Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
+from scheduling.models.messages import (
+    Channel,
+    Delivery,
+    Message,
+    MessageKind,
+    OutboxCursor,
+    Subscription,
+)
+from scheduling.models.own_order import EqualPeople
 from scheduling.models.plans import JobPlan
 from scheduling.models.profiles import (
     Measurement,
@@ -23,10 +32,14 @@ from scheduling.models.profiles import (
 )
 from scheduling.models.rounds import Round, RoundBlob, RoundScrub, RoundState
 from scheduling.models.simulations import Simulation
+from scheduling.models.sweeps import JobDependency, Sweep
 from scheduling.models.verifications import Verification
 
 __all__ = [
     "Arrival",
+    "Channel",
+    "Delivery",
+    "EqualPeople",
     "ExecutorHealth",
     "GpuType",
     "IdleDay",
@@ -35,6 +48,7 @@ __all__ = [
     "IterationReading",
     "Job",
     "JobAnswer",
+    "JobDependency",
     "JobPlan",
     "Lease",
     "LeaseEvent",
@@ -43,8 +57,11 @@ __all__ = [
     "MaintenanceWindow",
     "Measurement",
     "MeasurementNote",
+    "Message",
+    "MessageKind",
     "MetricHistory",
     "Node",
+    "OutboxCursor",
     "Pool",
     "PoolClock",
     "PoolFence",
@@ -66,6 +83,8 @@ __all__ = [
     "StartEstimate",
     "StartForecast",
     "StopForecast",
+    "Subscription",
+    "Sweep",
     "TraceFeed",
     "Verification",
     "VirtualSpeeds",

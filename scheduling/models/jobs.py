@@ -173,6 +173,25 @@ class Job(models.Model):
         blank=True,
         help_text="When its last hold ended, in pool time; null: it was never held.",
     )
+    sweep = models.ForeignKey(
+        "Sweep",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="jobs",
+        db_index=False,  # `job_once_in_sweep` has it
+    )
+    sweep_index = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Its place among the jobs of its sweep, from 0."
+    )
+    parameters = models.JSONField(
+        null=True, blank=True, help_text="Of a sweep's job: its parameters, and an array's index."
+    )
+    place_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Its arrival for rounds, after an exchange within its tenant; null: its own.",
+    )
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
@@ -229,6 +248,16 @@ class Job(models.Model):
                 | Q(profiling_s__gte=1, gpus__lte=2, job_class="best_effort"),
                 name="job_profiling_run_is_small",
             ),
+            models.CheckConstraint(
+                condition=Q(sweep__isnull=True, sweep_index__isnull=True)
+                | Q(sweep__isnull=False, sweep_index__isnull=False),
+                name="job_has_index_in_sweep",
+            ),
+            models.UniqueConstraint(
+                fields=["sweep", "sweep_index"],
+                condition=Q(sweep__isnull=False),
+                name="job_once_in_sweep",
+            ),
             models.UniqueConstraint(
                 fields=["profile"],
                 condition=Q(profiling_s__gt=0, state__in=("pending", "running", "stopping")),
@@ -252,6 +281,12 @@ class Job(models.Model):
                 fields=["tenant", "pool", "submitted_at", "id"],
                 condition=Q(state="pending"),
                 name="job_queued_by_tenant",
+            ),
+            # Rounds release held jobs, of which a pool may have few among many that wait.
+            models.Index(
+                fields=["pool", "sweep"],
+                condition=Q(state="pending") & ~Q(holds=[]),
+                name="job_held",
             ),
             # Rounds and pages read the few profiling runs of a job type.
             models.Index(

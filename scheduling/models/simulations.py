@@ -9,13 +9,22 @@ from scheduling.models.cluster import Pool
 
 
 class Simulation(models.Model):
-    """A simulation of a pool's next hours with its present queue, under two policies.
+    """A simulation of a pool: its next hours under two policies, or its last days.
 
-    It compares the pool's own policy with another one. It starts at the pool time `at`, from the
-    snapshot with the stored hash. All other times are wall time. `claim` names the process that
-    runs it. State, progress and result are written only while state and claim are unchanged, so
-    that an abandoned process writes nothing. `beat_at` is the time of its last heartbeat.
+    `next_hours` compares the pool's own policy with another one. It starts at the pool time `at`,
+    from the snapshot with the stored hash. `lease_lengths` repeats the last `hours` of pool time
+    under the pool's own policy with several lease lengths; its only option is `restart_s`.
+
+    All other times are wall time. `claim` names the process that runs it. State, progress and
+    result are written only while state and claim are unchanged, so that an abandoned process
+    writes nothing. `beat_at` is the time of its last heartbeat.
     """
+
+    class Kind(models.TextChoices):
+        """The simulated time: after the request, or before it."""
+
+        NEXT_HOURS = "next_hours", "next hours"
+        LEASE_LENGTHS = "lease_lengths", "lease lengths"
 
     class State(models.TextChoices):
         """The state of a simulation.
@@ -34,6 +43,12 @@ class Simulation(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="simulations")
     asked_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
+    kind = models.CharField(
+        max_length=16,
+        choices=Kind.choices,
+        default=Kind.NEXT_HOURS,
+        db_default=Kind.NEXT_HOURS.value,
     )
     policy = models.SlugField(max_length=31)
     options = models.JSONField(default=dict, blank=True)

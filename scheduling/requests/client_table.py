@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from evenshare_core.domain.reason_texts import GPU_STATES, LIMITS
-from scheduling.requests.jobs import JobRequest
+from scheduling.requests.sweeps import SweepRequest
 from tenants.input.requests import RequestField, request_fields
 
 _HEAD = '''"""A job's fields and reason texts, written by `make fields`."""
@@ -36,7 +36,7 @@ JOB_FIELDS = (
 
 
 def client_table() -> str:
-    rows = "".join(map(_row, request_fields(JobRequest).values()))
+    rows = "".join(map(_row, request_fields(SweepRequest).values()))
     return f"{_HEAD}{rows})\n{_texts('LIMITS', LIMITS)}{_texts('GPU_STATES', GPU_STATES)}"
 
 

@@ -15,6 +15,9 @@ from scheduling.requests.job_deadline import (
     read_steps_field,
     read_stop_field,
 )
+from scheduling.requests.job_needs import NEEDS_MAX, read_needs
+from scheduling.requests.job_queue import PRIORITY_MAX, read_held, read_not_before
+from scheduling.requests.job_tags import TAG_MAX, TAGS_MAX, read_tags_field
 from scheduling.requests.job_utility import read_utility_field
 from scheduling.requests.process import (
     ARGUMENT_BYTES,
@@ -258,8 +261,79 @@ class JobRequest(Request, frozen=True, kw_only=True):
             is_shown=True,
         ),
     ] = ""
+    tags: Annotated[
+        tuple[Annotated[str, Meta(max_length=TAG_MAX)], ...],
+        Meta(max_length=TAGS_MAX, description="Words by which you find it in lists."),
+        Input(
+            label="Tags",
+            hint="Words by which you find it in lists, separated by spaces.",
+            example="nightly ablation-3",
+            option="--tag",
+            read=read_tags_field,
+            is_shown=True,
+        ),
+    ] = ()
+    priority: Annotated[
+        int,
+        Meta(
+            ge=-PRIORITY_MAX,
+            le=PRIORITY_MAX,
+            description="Its priority among your tenant's jobs, higher first; above 0 only for"
+            " managers.",
+        ),
+        Input(
+            label="Priority",
+            hint="Orders only your tenant's own jobs. Higher first; above 0 only for managers.",
+            is_shown=True,
+        ),
+    ] = 0
+    not_before: Annotated[
+        str,
+        Meta(
+            max_length=TEXT_MAX,
+            description="When it may start at the earliest: a duration such as 2h30m, or a time"
+            " (pool time).",
+        ),
+        Input(
+            label="Not before",
+            hint="Pool time: a duration from now such as 2h30m, or a time such as"
+            " 2026-12-01T00:00:00Z.",
+            read=read_not_before,
+            is_shown=True,
+        ),
+    ] = ""
+    held: Annotated[
+        bool,
+        Meta(description="true: it waits until it is released."),
+        Input(option="", read=read_held),
+    ] = False
     comment: Annotated[
         str,
         Meta(max_length=200, description="Optional note, one line."),
         Input(label="Comment", is_shown=True),
     ] = ""
+    after_ok: Annotated[
+        tuple[Annotated[str, Meta(max_length=36)], ...],
+        Meta(
+            max_length=NEEDS_MAX,
+            description="Ids of jobs or sweeps that must succeed before it starts; if one fails, it"
+            " is cancelled.",
+        ),
+        Input(
+            label="After success of",
+            hint="Ids of jobs or sweeps. If one fails, this job is cancelled.",
+            read=read_needs("after_ok"),
+        ),
+    ] = ()
+    after_any: Annotated[
+        tuple[Annotated[str, Meta(max_length=36)], ...],
+        Meta(
+            max_length=NEEDS_MAX,
+            description="Ids of jobs or sweeps that must end before it starts, with any result.",
+        ),
+        Input(
+            label="After the end of",
+            hint="Ids of jobs or sweeps, with any result.",
+            read=read_needs("after_any"),
+        ),
+    ] = ()

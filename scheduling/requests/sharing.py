@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -81,6 +82,29 @@ class PriceLimitRequest(Request, frozen=True, kw_only=True):
             complaint=NOT_AMOUNT,
             advice='Credits per GPU-hour as a text, such as "0.25", or null for no limit.',
         ),
+    ]
+
+
+class PeopleRule(StrEnum):
+    """The order of a tenant's jobs at the tenant's places."""
+
+    FIRST_COME = "first_come"
+    EQUAL = "equal"  # first the person with the fewest GPUs
+
+
+class PeopleRequest(Request, frozen=True, kw_only=True):
+    """The order of a tenant's people at its places in the queue of a pool."""
+
+    NOUN: ClassVar[str] = "a share of people"
+
+    people: Annotated[
+        str,
+        Meta(
+            max_length=16,
+            description="first_come: jobs keep the order of arrival. equal: at the same places, the"
+            " person with the fewest GPUs comes first.",
+        ),
+        Input(label="People of the tenant", choices=tuple(PeopleRule)),
     ]
 
 

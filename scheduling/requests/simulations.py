@@ -1,6 +1,6 @@
-"""The request for a simulation: the next hours of a pool under a policy."""
+"""Requests for simulations of a pool: its next hours, or its last days."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -11,14 +11,22 @@ from tenants.input.readers import SLUG
 from tenants.input.requests import Input, Request
 
 HOURS = (6, 24, 72)
+DAYS = (1, 3, 7)
 
 
-def _read_hours(given: Mapping[str, object], errors: FieldErrors) -> int:
-    value = given.get("hours")
-    if isinstance(value, int) and value in HOURS:
-        return value
-    errors.add("hours", f"Choose {', '.join(map(str, HOURS[:-1]))} or {HOURS[-1]} hours.")
-    return 0
+def _one_of(
+    name: str, choices: tuple[int, ...]
+) -> Callable[[Mapping[str, object], FieldErrors], int]:
+    """Return a reader of the field `name`, whose unit is its name."""
+
+    def read(given: Mapping[str, object], errors: FieldErrors) -> int:
+        value = given.get(name)
+        if isinstance(value, int) and value in choices:
+            return value
+        errors.add(name, f"Choose {', '.join(map(str, choices[:-1]))} or {choices[-1]} {name}.")
+        return 0
+
+    return read
 
 
 class SimulationRequest(Request, frozen=True, kw_only=True):
@@ -35,5 +43,22 @@ class SimulationRequest(Request, frozen=True, kw_only=True):
     hours: Annotated[
         int,
         Meta(description="Number of hours, in pool time."),
-        Input(label="Hours", read=_read_hours),
+        Input(label="Hours", read=_one_of("hours", HOURS)),
     ]
+
+
+class LeaseComparisonRequest(Request, frozen=True, kw_only=True):
+    """The last days of a pool, under its own policy with several lease lengths."""
+
+    NOUN: ClassVar[str] = "a comparison of lease lengths"
+
+    days: Annotated[
+        int,
+        Meta(description="Number of days, in pool time."),
+        Input(label="Days", read=_one_of("days", DAYS)),
+    ]
+    restart_s: Annotated[
+        int,
+        Meta(ge=0, le=86_400, description="Seconds that a job loses when it is resumed."),
+        Input(label="Restart", unit="s"),
+    ] = 0

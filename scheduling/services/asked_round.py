@@ -11,6 +11,7 @@ from evenshare_core.domain.deadlines import Deadline, DeadlineClass
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.estimates import JobEstimate
 from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.job_ranks import JobRank
 from evenshare_core.domain.jobs import Job as JobValue
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.profiles import Profile
@@ -49,6 +50,7 @@ class AskedJob(NamedTuple):
     utility: Utility | None = None
     resources: Resources | None = None
     profiles: tuple[Profile, ...] = ()
+    rank: JobRank | None = None
 
 
 class AskedRound(NamedTuple):
@@ -97,6 +99,7 @@ def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: Poo
         utility=stated_utility(job.id, request.utility),
         resources=_resources(job, request, snapshot),
         profiles=profiles,
+        rank=JobRank(job.id, request.priority) if request.priority else None,
     )
     snapshot = with_job(snapshot, asked)
     try:
@@ -122,6 +125,7 @@ def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
         estimates=_and(snapshot.estimates, asked.estimate),
         utilities=_and(snapshot.utilities, asked.utility),
         job_resources=_and(snapshot.job_resources, asked.resources),
+        ranks=_and(snapshot.ranks, asked.rank),
         profiles=tuple(known[id_] for id_ in sorted(known)),
     )
     return with_schema(wider)

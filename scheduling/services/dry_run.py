@@ -26,6 +26,7 @@ from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.engine.installed import missing_part
 from scheduling.models import Round
 from scheduling.requests.jobs import JobRequest
+from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.jobs.reasons import why, written
 from scheduling.selectors.pools.offers import PoolOffer, pool_offer
 from scheduling.selectors.sharing.settings import price_limit_of
@@ -34,6 +35,7 @@ from scheduling.services.asked_round import AskedRound, ask_round
 from scheduling.services.deadline_preview import DeadlinePreview, preview_deadline
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
 from scheduling.services.next_round import NextRound, next_round
+from scheduling.services.sweep_jobs import read_first_job
 from tenants.answers import Answer, Hidden, about
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
@@ -196,13 +198,18 @@ def _dry_run(
     with tenant_scope(tenant.pk):
         offer = pool_offer(named_pool(spec), tenant.pk)
         try:
-            request = read_job_request(spec, offer)
+            request = _reader(spec)(spec, offer)
         except InvalidInputError as error:
             return replace(_refusal(tenant, spec, offer, error, now), never=True), None, offer
         assert offer is not None  # noqa: S101 - else there were errors
         at = now(offer.id).pool_at
         deadline_errors(request, at).raise_any()
         return best_answer(tenant, request, offer, at), request, offer
+
+
+def _reader(spec: Mapping[str, object]) -> Callable[[object, PoolOffer | None], JobRequest]:
+    """Return the reader of a job's request; of a sweep it reads the first job."""
+    return read_first_job if is_sweep(spec) else read_job_request
 
 
 def _refusal(
@@ -216,12 +223,12 @@ def _refusal(
     codes = {one.code for one in error.errors}
     if offer is not None and codes == {"too_large"}:
         # Only the size is wrong, so a request for one GPU is valid and gives the accepted types.
-        one = read_job_request({**spec, "gpus": 1}, replace_fields(offer, at_most={}))
+        one = _reader(spec)({**spec, "gpus": 1}, replace_fields(offer, at_most={}))
         accepted = one.gpu_types or tuple(sorted(offer.gpus))
         largest = max(accepted, key=lambda name: offer.gpus.get(name, 0), default="")
         return _too_large(spec["gpus"], largest, offer)
     if offer is not None and codes == {"quota_limit"}:
-        request = read_job_request(spec, replace_fields(offer, at_most={}))
+        request = _reader(spec)(spec, replace_fields(offer, at_most={}))
         return best_answer(tenant, request, offer, now(offer.id).pool_at)
     raise error
 

@@ -1,4 +1,4 @@
-"""Executes a simulation: reads the pool's state, simulates ahead, stores the results.
+"""Executes a simulation: reads the pool's state or history, simulates, stores the results.
 
 No transaction is open and no row is locked while it computes; it writes a short row now and then.
 Callers run it in a separate process.
@@ -22,6 +22,7 @@ from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Simulation
 from scheduling.selectors.jobs.work_left import work_left
 from scheduling.services.forecasts import ORPHAN_FAILURE
+from scheduling.services.lease_tuning import LeaseTuningError, tune_lease
 from scheduling.services.simulations import State, beat_simulation, give_up_simulation, mine
 from tenants.scopes import site_scope
 
@@ -57,7 +58,7 @@ def execute_simulation(
     if row is None:
         return ""
     try:
-        result = _simulate(row, timer, is_orphan)
+        result = _RUNS[row.kind](row, _Beat(row, timer, is_orphan))
     except NotWantedError:
         return ""
     except Exception as error:
@@ -74,9 +75,7 @@ def execute_simulation(
     return State.DONE if done else ""
 
 
-def _simulate(
-    row: Simulation, timer: Callable[[], float], is_orphan: Callable[[], bool]
-) -> dict[str, Any]:
+def _simulate_next_hours(row: Simulation, beat: "_Beat") -> dict[str, Any]:
     pool_id = row.pool_id
     with site_scope():
         now = read_clock(pool_id)
@@ -93,16 +92,44 @@ def _simulate(
     if _differs(row, present):
         wanted.append(_instead(present, row))
     runs: list[Outlook] = []
-    beat = _Beat(row, timer, is_orphan)
     for index, rules in enumerate(wanted):
-        beat.of(index, len(wanted), snapshot.at_us, until_us)
-        runs.append(look_ahead(start, rules, until_us=until_us, progress=beat))
+        report = _time_span(beat, index, len(wanted), snapshot.at_us, until_us)
+        runs.append(look_ahead(start, rules, until_us=until_us, progress=report))
     return {
         "gpus": start.cluster.capacity,
         "waiting": len(snapshot.jobs) - len(snapshot.leases),
         "assumed": asdict(assumed),
         "runs": [asdict(run) for run in runs],
     }
+
+
+def _time_span(
+    beat: "_Beat", run: int, runs: int, from_us: int, until_us: int
+) -> Callable[[int], None]:
+    return lambda at_us: beat(run, runs, (at_us - from_us) / (until_us - from_us))
+
+
+def _compare_lease_lengths(row: Simulation, beat: "_Beat") -> dict[str, Any]:
+    remarks: list[str] = []
+    try:
+        tuning = tune_lease(
+            row.pool.name,
+            days=row.hours // 24,
+            cold_s=row.options["restart_s"],
+            remark=remarks.append,
+            progress=lambda run: beat(run.position, run.runs, run.share),
+        )
+    except LeaseTuningError as error:
+        # The message begins with the option of the command.
+        failure = str(error).removeprefix("--pool: ")
+        raise GivenUpError(failure[:1].upper() + failure[1:] + ".") from error
+    return {**asdict(tuning), "remarks": remarks}
+
+
+_RUNS: dict[str, Callable[[Simulation, "_Beat"], dict[str, Any]]] = {
+    Simulation.Kind.NEXT_HOURS: _simulate_next_hours,
+    Simulation.Kind.LEASE_LENGTHS: _compare_lease_lengths,
+}
 
 
 def _differs(row: Simulation, present: Rules) -> bool:
@@ -127,23 +154,18 @@ class _Beat:
     ) -> None:
         self._row, self._timer, self._is_orphan = row, timer, is_orphan
         self._began_s = self._last_s = timer()
-        self._part, self._parts, self._from_us, self._until_us = 0, 1, 0, 1
 
-    def of(self, part: int, parts: int, from_us: int, until_us: int) -> None:
-        """Set which of the runs starts, and its time span."""
-        self._part, self._parts, self._from_us, self._until_us = part, parts, from_us, until_us
-
-    def __call__(self, at_us: int) -> None:
+    def __call__(self, run: int, runs: int, share: float) -> None:
+        """Report the simulated `share` of a run, whose index is `run`."""
         now_s = self._timer()
         if now_s - self._last_s < BEAT_S:
             return
         self._last_s = now_s
-        share = (at_us - self._from_us) / (self._until_us - self._from_us)
-        milli = min(ONE_MILLI - 1, int((self._part + share) / self._parts * ONE_MILLI))
+        milli = min(ONE_MILLI - 1, int((run + share) / runs * ONE_MILLI))
         if now_s - self._began_s > WALL_S:
             raise GivenUpError(
                 f"It took longer than {WALL_S // 60} minutes and was stopped at {milli // 10} %."
-                " Choose fewer hours or a simpler policy, or try again when fewer jobs are open."
+                " Choose a shorter time or a simpler policy, or try again when fewer jobs are open."
             )
         if self._is_orphan():
             raise GivenUpError(f"{ORPHAN_FAILURE} {START_AGAIN}")

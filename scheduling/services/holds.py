@@ -21,14 +21,14 @@ TIMED = "Its submission names its earliest start, so there is no hold to release
 
 
 class Side(StrEnum):
-    """For whom a person holds a job; a tenant's people cannot release an operator's hold."""
+    """The side of a person who holds a job; a tenant's people cannot release an operator's hold."""
 
     TENANT = "tenant"
     OPERATOR = "operator"
 
 
 def side_of(access: Access, job: Job) -> Side | None:
-    """Return for whom a person may hold and release a job; None if they may not.
+    """Return the side on which a person may hold and release a job; None if they may not.
 
     Members may do so with the jobs that they submitted, managers with all jobs of their tenant.
     """

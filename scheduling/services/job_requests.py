@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TypeVar
 
 from scheduling.engine.executors.base import executor_traits
 from scheduling.requests.job_deadline import check_deadline
+from scheduling.requests.job_queue import check_not_before
 from scheduling.requests.jobs import DURATION_S, JobRequest
 from scheduling.requests.process import COMMAND_HINT
 from scheduling.selectors.pools.offers import PoolOffer
@@ -21,6 +23,9 @@ from tenants.input.requests import (
 NO_TYPE = "is not a GPU type of the pool"
 
 
+R = TypeVar("R", bound=JobRequest)
+
+
 def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
     """Return the request in `raw` (a mapping, as parsed from JSON), completed for the offer's pool.
 
@@ -31,24 +36,30 @@ def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
     Raises:
         InvalidInputError: with every error, in the order of the request's fields.
     """
+    return read_completed(JobRequest, raw, offer)
+
+
+def read_completed(request: type[R], raw: object, offer: PoolOffer | None) -> R:
+    """Like `read_job_request`, for a request that may have further fields."""
     errors = FieldErrors()
-    given = given_fields(JobRequest, raw)
-    values = read_fields(JobRequest, given, errors)
+    given = given_fields(request, raw)
+    values = read_fields(request, given, errors)
     if offer is None:
         _refuse_pool(given, errors)
     else:
         values |= _read_for(offer, given, values, errors)
-    refuse_unknown(JobRequest, given, errors)
-    errors.raise_any(tuple(request_fields(JobRequest)))
-    return make_request(JobRequest, values)
+    refuse_unknown(request, given, errors)
+    errors.raise_any(tuple(request_fields(request)))
+    return make_request(request, values)
 
 
 def deadline_errors(request: JobRequest, at: datetime) -> FieldErrors:
-    """Return the errors of a request's deadline at pool time `at`."""
+    """Return the errors of a request's deadline and earliest start, at pool time `at`."""
     errors = FieldErrors()
     if request.deadline:
         steps = request.deadline_steps
         check_deadline(request.deadline, request.job_class, steps, at, errors)
+    check_not_before(request.not_before, at, errors)
     return errors
 
 

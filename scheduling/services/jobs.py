@@ -1,6 +1,7 @@
 """Cancels jobs, and releases them from quarantine."""
 
 from scheduling.engine.clock import PoolNow
+from scheduling.engine.turns import release_due
 from scheduling.models import Job
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
@@ -33,6 +34,8 @@ def cancel_job(*, job: Job, now: PoolNow) -> Job:
         locked.cancel_asked_at = locked.cancel_asked_at or now.pool_at
         locked.version += 1
         locked.save(update_fields=changed)
+        if locked.state == State.CANCELLED:
+            release_due(locked.pool_id, at=now.pool_at, tenant_id=locked.tenant_id)
         pool = locked.pool
         if pool.on_demand:
             wake_pool_after_commit(pool.pk)

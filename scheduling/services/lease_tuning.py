@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from evenshare_core.cli.collector import rare_collections
 from evenshare_core.cli.files import InputError
@@ -33,6 +33,15 @@ from scheduling.services.pool_export import FILE_OPTIONS, PoolExport, PoolExport
 
 class LeaseTuningError(Exception):
     """The lengths cannot be compared; the message has the field, the reason and the remedy."""
+
+
+class LengthRun(NamedTuple):
+    """The run of a lease length (seconds): its position, of `runs`, and its share of ended jobs."""
+
+    position: int
+    runs: int
+    lease_s: int
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +71,14 @@ def tune_lease(
     cold_s: float = 0,
     checkpoint_s: float = 0,
     remark: Callable[[str], None],
+    progress: Callable[[LengthRun], None],
 ) -> LeaseTuning:
     """Simulate the jobs of a pool's last `days` (pool time) for each lease length (seconds).
 
     `lengths`: by default, those of `LENGTHS_S` within the pool's bounds. `policy`: by default, the
     pool's policy with its options. A job loses `cold_s` when it is resumed, and `checkpoint_s` when
-    its lease expires. `remark` is called with each fact that the runs ignore, and before each run.
+    its lease expires. `remark` is called with each fact that the runs ignore. `progress` is called
+    before each run and after each simulated round.
 
     Raises:
         LeaseTuningError: the pool does not exist or has no jobs in these days; a length or an
@@ -86,17 +97,14 @@ def tune_lease(
     _check_overheads(options, tried)
     for text in export.remarks:
         remark(text)
-    if not cold_s and not checkpoint_s:
-        remark(
-            "Preemptions cost nothing in these runs, which favours short lengths: give --cold-s"
-            " and --checkpoint-s as measured in this pool."
-        )
     scenario, runs = _runs(export, options, tried)
     rows = []
-    for number, rules in enumerate(runs, start=1):
-        remark(f"Length {number} of {len(tried)}: {tried[number - 1]:,} s.")
+    for index, rules in enumerate(runs):
+        run = LengthRun(index, len(tried), tried[index])
+        progress(run)
         with rare_collections():
-            rows.append(run_length(scenario, rules))
+            report = _reports(progress, run, len(scenario.workload.jobs))
+            rows.append(run_length(scenario, rules, progress=report))
     try:
         recommended = recommend_length(rows)
     except NoRecommendationError as error:
@@ -105,6 +113,12 @@ def tune_lease(
         pool, options["policy"], days, options["start"], len(scenario.workload.jobs), present_s,
         tuple(rows), recommended,
     )  # fmt: skip # rows of what belongs together
+
+
+def _reports(
+    progress: Callable[[LengthRun], None], run: LengthRun, jobs: int
+) -> Callable[[int], None]:
+    return lambda ended: progress(run._replace(share=ended / jobs))
 
 
 def _options_of(arguments: Sequence[str]) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """Sets the priority of a job among the jobs of its tenant."""
 
+from collections.abc import Mapping
+
 from scheduling.models import Job
+from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.services.holds import may_order
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
-from tenants.input.errors import CONFLICT, invalid
+from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.models import Membership, Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
 from tenants.selectors.access import Access
 
-PRIORITY_MAX = 100
 BOUNDED = f"must be from -{PRIORITY_MAX} to {{most}}"
 MANAGERS = "Only managers of the tenant give priorities above 0."
 ENDED = "It has ended."
@@ -51,3 +54,24 @@ def set_priority(*, job: Job, actor: Actor, access: Access, priority: int) -> bo
         if row.pool.on_demand:
             wake_pool_after_commit(row.pool_id)
     return True
+
+
+def check_priorities(tenant: Tenant, user: User | None, asked: Mapping[str, int]) -> None:
+    """Check the priorities of new jobs; the keys of `asked` are prefixes of the fields in errors.
+
+    A single query, and only if there is a priority above 0.
+
+    Raises:
+        InvalidInputError: one is above 0, and the submitter does not manage the tenant.
+    """
+    boosted = [place for place, priority in asked.items() if priority > 0]
+    if not boosted:
+        return
+    managers = Membership.objects.filter(tenant=tenant, user=user, role=Membership.Role.MANAGER)
+    if user is not None and managers.exists():
+        return
+    errors = FieldErrors()
+    for place in boosted:
+        name = f"{place}.priority" if place else "priority"
+        errors.add(name, BOUNDED.format(most=0), MANAGERS, "out_of_range")
+    errors.raise_any()

@@ -11,8 +11,10 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 
 from evenshare_core.domain.entitlements import Mode
-from scheduling.models import Pool
-from scheduling.requests.sharing import OfferRequest, SharingRequest
+from scheduling.engine.clock import wall_now
+from scheduling.models import EqualPeople, MessageKind, Pool
+from scheduling.outbox.gather import announce
+from scheduling.requests.sharing import OfferRequest, PeopleRule, SharingRequest
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, changed, write_audit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
@@ -96,6 +98,33 @@ def set_price_limit(
     return True
 
 
+def set_people(*, tenant: Tenant, actor: Actor, pool_id: int, rule: PeopleRule) -> bool:
+    """Set how a tenant's people share its places in a pool; return whether it changed.
+
+    Raises:
+        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
+    """
+    with _managed(tenant, actor):
+        pool = Pool.objects.get(pk=pool_id)
+        rows = EqualPeople.objects.filter(pool_id=pool_id, tenant=tenant)
+        before = PeopleRule.EQUAL if rows.exists() else PeopleRule.FIRST_COME
+        if before is rule:
+            return False
+        if rule is PeopleRule.EQUAL:
+            EqualPeople.objects.create(pool=pool, tenant=tenant)
+        else:
+            rows.delete()
+        write_audit(
+            actor,
+            "people.changed",
+            f"pool {pool.name}, {tenant.slug}"[:140],
+            before={"people": before.value},
+            after={"people": rule.value},
+        )
+        _wake(pool)
+    return True
+
+
 def make_offer(
     *,
     tenant: Tenant,
@@ -167,6 +196,20 @@ def revoke_offer(
         offer.save(update_fields=["revoked_at"])
         subject = _offer_subject(offer.pool, offer)
         write_audit(actor, "offer.revoked", subject, before=_state(offer))
+        announce(
+            MessageKind.OFFER_REVOKED,
+            tenant_id=tenant.pk,
+            pool_id=pool_id,
+            event=f"offer:{uid}",
+            data={
+                "tenant": tenant.slug,
+                "pool": offer.pool.name,
+                "gpus": offer.gpus,
+                "gpu_type": offer.gpu_type.name,
+            },
+            at=offer.revoked_at,
+            now=wall_now(),
+        )
     return offer
 
 

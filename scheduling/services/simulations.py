@@ -1,4 +1,4 @@
-"""Requests, starts, cancellations and failures of simulations of a pool's next hours.
+"""Requests, starts, cancellations and failures of simulations of a pool.
 
 `scheduling.services.execute_simulation` runs them in a separate process. All states change by
 compare-and-swap on (state, claim), so the process of a simulation that was cancelled or given up
@@ -15,7 +15,7 @@ from django.db import transaction
 
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, Simulation
-from scheduling.requests.simulations import HOURS, SimulationRequest
+from scheduling.requests.simulations import HOURS, LeaseComparisonRequest, SimulationRequest
 from scheduling.services.pools import complete_options
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
@@ -45,34 +45,62 @@ def request_simulation(*, actor: Actor, pool_id: int, request: SimulationRequest
         PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
-        # With the lock, concurrent requests count each other's simulations.
-        pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
+        pool = _locked(pool_id)
         errors = FieldErrors()
         chosen = complete_options(request.policy, request.options, errors)
         errors.raise_any()
         jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES, quarantine="").count()
         _refuse_too_much(pool, jobs, request.hours)
-        row = Simulation.objects.create(
-            pool=pool,
-            asked_by=actor.user,
-            policy=request.policy,
-            options=chosen,
-            hours=request.hours,
-            asked_at=wall_now(),
+        return _create(actor, pool, policy=request.policy, options=chosen, hours=request.hours)
+
+
+def request_lease_comparison(
+    *, actor: Actor, pool_id: int, request: LeaseComparisonRequest
+) -> Simulation:
+    """Request runs of the pool's last days with several lease lengths.
+
+    Raises:
+        InvalidInputError: too many simulations are open.
+        PermissionDenied: the actor has no operator rights.
+    """
+    with operation(actor):
+        pool = _locked(pool_id)
+        return _create(
+            actor,
+            pool,
+            kind=Simulation.Kind.LEASE_LENGTHS,
+            policy=pool.policy,
+            options={"restart_s": request.restart_s},
+            hours=request.days * 24,
         )
-        after = {"policy": row.policy, "options": chosen, "hours": row.hours, "simulation": row.pk}
-        write_audit(actor, "simulation.asked", f"pool {pool.name}", after=after)
-        transaction.on_commit(_wake, robust=True)
-    return row
 
 
-def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
+def _locked(pool_id: int) -> Pool:
+    """Lock a pool, so that concurrent requests count each other's simulations.
+
+    Raises:
+        InvalidInputError: too many of its simulations are open.
+    """
+    pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
     open_now = Simulation.objects.filter(pool=pool, state__in=Simulation.OPEN_STATES).count()
     if open_now >= OPEN_MOST:
         message = (
             f"{open_now} simulations of {pool.name} are queued or running. Cancel one, or wait."
         )
         raise invalid("", message)
+    return pool
+
+
+def _create(actor: Actor, pool: Pool, **fields: Any) -> Simulation:
+    row = Simulation.objects.create(pool=pool, asked_by=actor.user, asked_at=wall_now(), **fields)
+    write_audit(
+        actor, "simulation.asked", f"pool {pool.name}", after={**fields, "simulation": row.pk}
+    )
+    transaction.on_commit(_wake, robust=True)
+    return row
+
+
+def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
     if not jobs:
         message = f"No job of {pool.name} is queued or running."
         raise invalid("", message)

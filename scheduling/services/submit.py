@@ -12,17 +12,22 @@ from django.db.models import JSONField
 
 from evenshare_core.deadlines.declared import step_texts
 from evenshare_core.domain.estimates import EstimateSource
+from evenshare_core.domain.held_jobs import HoldCode, first_hold
+from evenshare_core.policies.shared.held_jobs import REASONS
 from evenshare_core.units import SECOND_US
 from scheduling.engine.bulk import document, insert_rows
 from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, Profile
 from scheduling.requests.job_deadline import deadline_at, parsed_steps, parsed_stop
+from scheduling.requests.job_queue import earliest_start
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.jobs.requests import stored_fields
 from scheduling.selectors.pools.offers import PoolOffer, pool_offer
 from scheduling.services.budget_refusals import blocking_books, budget_error
+from scheduling.services.dependencies import Needs, find_needs, insert_dependencies, waits
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
+from scheduling.services.priorities import check_priorities
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import ERRORS_MAX, FieldErrors, InvalidInputError, invalid
@@ -68,9 +73,9 @@ def submit_job(
         tenants.idempotency.MismatchError: the key was used with another specification.
         tenants.idempotency.InFlightError: the same request is still being served.
     """
-    _take(tenant, ONE)
+    take_rate(tenant, ONE)
     asked = KeyedRequest.of(tenant, user, "jobs", key, spec)
-    (job,), is_replay = _submit(_Submitter(tenant, user, source, now), {"": spec}, asked)
+    (job,), is_replay = _submit(Submitter(tenant, user, source, now), {"": spec}, asked)
     return Made(job, is_replay)
 
 
@@ -91,14 +96,14 @@ def submit_jobs(
     """
     if not 1 <= len(specs) <= BULK_MAX:
         raise invalid("jobs", f"must have from 1 to {BULK_MAX} items")
-    _take(tenant, BULK)
+    take_rate(tenant, BULK)
     asked = KeyedRequest.of(tenant, user, "jobs/bulk", key, specs)
     placed = {f"jobs[{index}]": spec for index, spec in enumerate(specs)}
-    return _submit(_Submitter(tenant, user, source, now), placed, asked)
+    return _submit(Submitter(tenant, user, source, now), placed, asked)
 
 
 @dataclass(frozen=True, slots=True)
-class _Submitter:
+class Submitter:
     """The values that all jobs of one call share."""
 
     tenant: Tenant
@@ -108,7 +113,7 @@ class _Submitter:
 
 
 def _submit(
-    by: _Submitter, specs: Mapping[str, object], asked: KeyedRequest | None
+    by: Submitter, specs: Mapping[str, object], asked: KeyedRequest | None
 ) -> Made[list[Job]]:
     """Submit all jobs or none. The keys of `specs` are prefixes of the fields in errors."""
     with tenant_scope(by.tenant.pk):
@@ -119,22 +124,69 @@ def _submit(
             made = stored.filter(uid__in=before, tenant=by.tenant).order_by("id")
             return Made(list(made), is_replay=True)
         read = _read_all(by.tenant, specs)
-        _check_budgets(by, read)
-        _make_room(by.tenant, len(read))
-        profiles = _profiles(by.tenant, read)
-        pools = {one.offer.id: one.offer for one in read}
-        readings = {pool_id: by.now(pool_id) for pool_id in pools}
-        _check_deadlines(read, readings)
-        jobs = [
-            _job(by, one, profiles, readings[one.offer.id], uid)
-            for one, uid in zip(read, uids, strict=True)
-        ]
-        _insert(jobs, read)
-        _wake(pools.values())
+        admitted = admit(by, read)
+        jobs = [admitted.job(one, uid) for one, uid in zip(read, uids, strict=True)]
+        admitted.insert(jobs, read)
     return Made(jobs, is_replay=False)
 
 
-def _take(tenant: Tenant, cost: float) -> None:
+class Accepted(NamedTuple):
+    """A valid request, its pool, and its prefix in errors."""
+
+    request: JobRequest
+    offer: PoolOffer
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Requests that passed all checks, and what their jobs need to be stored."""
+
+    by: Submitter
+    profiles: Mapping[tuple[int, str], Profile]
+    readings: Mapping[int, PoolNow]
+    needs: Needs
+
+    def job(self, accepted: Accepted, uid: uuid.UUID) -> Job:
+        """Return the job of a request, not stored yet."""
+        job = _job(self.by, accepted, self.profiles, self.readings[accepted.offer.id], uid)
+        if waits(accepted.request, self.needs):
+            hold_new(job, Job.Hold.DEPENDENCY)
+        return job
+
+    def insert(self, jobs: Sequence[Job], read: Sequence[Accepted]) -> None:
+        """Store jobs and what they wait for, and request rounds of their pools."""
+        _insert(jobs, read)
+        pairs = zip(jobs, (one.request for one in read), strict=True)
+        insert_dependencies(pairs, self.needs)
+        _wake({one.offer.id: one.offer for one in read}.values())
+
+
+def hold_new(job: Job, code: Job.Hold) -> None:
+    """Hold a job that is not stored yet."""
+    job.holds = [*job.holds, code.value]
+    job.reason_code, job.eligible_at = REASONS[first_hold(job.holds)].value, None
+
+
+def admit(by: Submitter, read: Sequence[Accepted], *, jobs_each: int = 1) -> Admitted:
+    """Check valid requests against the tenant's state, in the transaction that stores their jobs.
+
+    `jobs_each`: how many jobs will be stored for each request.
+
+    Raises:
+        InvalidInputError, PendingLimitError: as for `submit_job`.
+    """
+    _check_budgets(by, read)
+    check_priorities(by.tenant, by.user, {one.place: one.request.priority for one in read})
+    _make_room(by.tenant, len(read) * jobs_each)
+    profiles = _profiles(by.tenant, read)
+    readings = {pool_id: by.now(pool_id) for pool_id in {one.offer.id for one in read}}
+    _check_deadlines(read, readings)
+    needs = find_needs(by.tenant, {one.place: one.request for one in read}, jobs_each)
+    return Admitted(by, profiles, readings, needs)
+
+
+def take_rate(tenant: Tenant, cost: float) -> None:
     """Count a submission against the tenant's rate, over all interfaces and processes.
 
     This comes before the transaction of the submission, so that submissions do not block each
@@ -144,17 +196,9 @@ def _take(tenant: Tenant, cost: float) -> None:
     take(f"submit:{tenant.pk}", Rate(per_s, per_s * BURST_S), cost)
 
 
-class _Accepted(NamedTuple):
-    """A valid request, its pool, and its prefix in errors."""
-
-    request: JobRequest
-    offer: PoolOffer
-    place: str
-
-
-def _read_all(tenant: Tenant, specs: Mapping[str, object]) -> list[_Accepted]:
+def _read_all(tenant: Tenant, specs: Mapping[str, object]) -> list[Accepted]:
     offers: dict[str, PoolOffer | None] = {}
-    read: list[_Accepted] = []
+    read: list[Accepted] = []
     errors = FieldErrors()
     for place, spec in specs.items():
         name = named_pool(spec)
@@ -169,12 +213,12 @@ def _read_all(tenant: Tenant, specs: Mapping[str, object]) -> list[_Accepted]:
                 break
         else:
             assert offer is not None  # noqa: S101 - else there were errors
-            read.append(_Accepted(request, offer, place))
+            read.append(Accepted(request, offer, place))
     errors.raise_any()
     return read
 
 
-def _check_deadlines(read: Sequence[_Accepted], readings: Mapping[int, PoolNow]) -> None:
+def _check_deadlines(read: Sequence[Accepted], readings: Mapping[int, PoolNow]) -> None:
     """Refuse deadlines that have passed, or are too far ahead, on the clock of the job's pool.
 
     Raises:
@@ -187,7 +231,7 @@ def _check_deadlines(read: Sequence[_Accepted], readings: Mapping[int, PoolNow])
     errors.raise_any()
 
 
-def _check_budgets(by: _Submitter, read: Sequence[_Accepted]) -> None:
+def _check_budgets(by: Submitter, read: Sequence[Accepted]) -> None:
     """Refuse jobs that would have to borrow while a blocking budget is used up.
 
     Raises:
@@ -203,7 +247,7 @@ def _check_budgets(by: _Submitter, read: Sequence[_Accepted]) -> None:
     errors.raise_any()
 
 
-def _profiles(tenant: Tenant, read: Sequence[_Accepted]) -> dict[tuple[int, str], Profile]:
+def _profiles(tenant: Tenant, read: Sequence[Accepted]) -> dict[tuple[int, str], Profile]:
     """Lock the named profiles, and check them again under the lock.
 
     Raises:
@@ -223,8 +267,8 @@ def _profiles(tenant: Tenant, read: Sequence[_Accepted]) -> dict[tuple[int, str]
 
 
 def _job(
-    by: _Submitter,
-    accepted: _Accepted,
+    by: Submitter,
+    accepted: Accepted,
     profiles: Mapping[tuple[int, str], Profile],
     now: PoolNow,
     uid: uuid.UUID,
@@ -248,6 +292,7 @@ def _job(
             "utility": request.utility or None,
             "profile": profiles.get((pool_id, request.profile)),
             **_deadline_columns(request, now),
+            **_queue_columns(request, now),
         }
     )
 
@@ -264,7 +309,19 @@ def _deadline_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
     }
 
 
-def _insert(jobs: Sequence[Job], read: Sequence[_Accepted]) -> None:
+def _queue_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
+    starts_at = earliest_start(request.not_before, now.pool_at)
+    holds = [Job.Hold.TENANT.value] if request.held else []
+    why = REASONS[first_hold(holds) if holds else HoldCode.NOT_BEFORE].value
+    return {
+        "not_before": starts_at,
+        "holds": holds,
+        "eligible_at": None if holds else starts_at,
+        "reason_code": why if holds or starts_at else "",
+    }
+
+
+def _insert(jobs: Sequence[Job], read: Sequence[Accepted]) -> None:
     columns, documents = _columns()
     values_of, documents_of = attrgetter(*columns), attrgetter(*documents)
     ids = insert_rows(

@@ -16,6 +16,7 @@ _TOO_LARGE = (
 # Reason code, for programs and translations -> status, default detail with advice.
 PROBLEMS: Mapping[str, tuple[int, str]] = {
     "invalid": (400, "The request is malformed: an invalid host, or a NUL in its URL."),
+    "is_sweep": (400, "It makes a sweep: POST it to /api/v1/sweeps."),
     **dict.fromkeys(("invalid_spec", "invalid_json", "refused"), (400, "")),
     **dict.fromkeys(("not_authenticated", "bad_token"), (401, "")),
     "bad_credentials": (401, "Username and password do not match."),

@@ -72,5 +72,6 @@ _MAKERS: dict[Shape, Callable[[RequestField, dict[str, Any]], _Field]] = {
     Shape.AMOUNT: lambda _, more: s.RegexField(f"^{CREDITS.pattern}$", **more),
     Shape.INSTANT: lambda _, more: s.DateTimeField(**more),
     Shape.AMOUNTS: lambda _, more: s.DictField(child=s.RegexField(f"^{CREDITS.pattern}$"), **more),
+    Shape.LISTS: lambda _, more: s.DictField(child=s.ListField(child=s.CharField()), **more),
     Shape.PAIRS: lambda _, more: s.DictField(child=s.CharField(allow_blank=True), **more),
 }

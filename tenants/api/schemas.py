@@ -13,6 +13,7 @@ class FieldProblem(serializers.Serializer[object]):
     field = serializers.CharField(allow_blank=True)
     reason = serializers.CharField()
     hint = serializers.CharField(allow_blank=True)
+    line = serializers.IntegerField(required=False, help_text="From 1; only of a field in YAML.")
 
 
 # RFC 9457 problem details; `reason_code` is for programs. Not a class, because a serializer's

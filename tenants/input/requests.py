@@ -33,6 +33,7 @@ class Shape(StrEnum):
     TEXTS = "texts"
     PAIRS = "pairs"
     AMOUNTS = "amounts"
+    LISTS = "lists"
     OTHER = "other"
 
 
@@ -154,12 +155,18 @@ def _shape(kind: inspect.Type) -> tuple[Shape, int | None, int | None]:
             return Shape.WHOLE, kind.ge, kind.le
         case inspect.VarTupleType(item_type=inspect.StrType()):
             return Shape.TEXTS, kind.min_length, kind.max_length
-        case inspect.DictType(value_type=inspect.StrType()):
-            return Shape.PAIRS, kind.min_length, kind.max_length
-        case inspect.DictType(value_type=inspect.DecimalType()):
-            return Shape.AMOUNTS, kind.min_length, kind.max_length
+        case inspect.DictType():
+            shape = _SHAPES_OF_VALUES.get(type(kind.value_type), Shape.OTHER)
+            return shape, kind.min_length, kind.max_length
     others = {inspect.DecimalType: Shape.AMOUNT, inspect.DateTimeType: Shape.INSTANT}
     return others.get(type(kind), Shape.OTHER), None, None
+
+
+_SHAPES_OF_VALUES: Mapping[type[inspect.Type], Shape] = {
+    inspect.StrType: Shape.PAIRS,
+    inspect.DecimalType: Shape.AMOUNTS,
+    inspect.VarTupleType: Shape.LISTS,
+}
 
 
 def read_request(request: type[R], raw: object) -> R:

@@ -30,6 +30,14 @@ class User(AbstractUser):
         max_length=16, choices=SiteRole.choices, default=SiteRole.NONE, blank=True
     )
 
+    job_columns = ArrayField(
+        models.CharField(max_length=31),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="The columns of job lists that this person chose; empty: the usual ones.",
+    )
+
     @property
     def is_operator(self) -> bool:
         """Return whether this person runs the cluster."""
@@ -109,6 +117,25 @@ class Invitation(models.Model):
                 name="invitation_open_by_tenant",
             ),
         ]
+
+
+class SavedFilter(models.Model):
+    """Filters of a tenant's list of jobs that a person keeps under a name, as a query of a URL."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_filters")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    name = models.CharField(max_length=40)
+    query = models.CharField(max_length=600)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "tenant", "name"], name="saved_filter_once_by_name"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class TstzRange(Func):

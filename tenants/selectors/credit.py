@@ -115,8 +115,18 @@ def credit_left(
     }
 
 
+USED_UP = (BudgetState.FULL, BudgetState.STOPPED)
+
+
 def used_up_budgets(now: Mapping[str, datetime]) -> list[tuple[Budget, PeriodUse]]:
-    """Return the budgets whose current period is completely spent or committed.
+    """Return the budgets whose current period is completely spent or committed (`budgets_in`)."""
+    return budgets_in(USED_UP, now)
+
+
+def budgets_in(
+    states: Collection[BudgetState], now: Mapping[str, datetime]
+) -> list[tuple[Budget, PeriodUse]]:
+    """Return the budgets whose current period is in one of these states, with its use.
 
     They are sorted by tenant and book; `now`: pool time of each book. A single query, and one for
     each book with a current budget.
@@ -125,8 +135,9 @@ def used_up_budgets(now: Mapping[str, datetime]) -> list[tuple[Budget, PeriodUse
     by_book = defaultdict(list)
     for budget in rows.select_related("tenant").order_by("tenant__slug", "book"):
         by_book[budget.book].append(budget)
-    used = [row for book, budgets in by_book.items() for row in _used_up(book, budgets, now[book])]
-    return sorted(used, key=lambda row: (row[0].tenant.slug, row[0].book))
+    current = [row for book, rows in by_book.items() for row in _current(book, rows, now[book])]
+    chosen = [row for row in current if row[1].state in states]
+    return sorted(chosen, key=lambda row: (row[0].tenant.slug, row[0].book))
 
 
 def period_at(budget: Budget, at: datetime) -> tuple[datetime, datetime] | None:
@@ -199,15 +210,11 @@ def _periods(budgets: Iterable[Budget], at: datetime) -> dict[int, tuple[datetim
     return {tenant_id: period for tenant_id, period in periods if period is not None}
 
 
-def _used_up(book: str, budgets: list[Budget], at: datetime) -> list[tuple[Budget, PeriodUse]]:
+def _current(book: str, budgets: list[Budget], at: datetime) -> list[tuple[Budget, PeriodUse]]:
     periods = _periods(budgets, at)
     charged = charges_of_periods(book, periods)
     uses = [(budget, _use(budget, periods.get(budget.tenant_id), charged)) for budget in budgets]
-    return [
-        (budget, use)
-        for budget, use in uses
-        if use is not None and use.state in (BudgetState.FULL, BudgetState.STOPPED)
-    ]
+    return [(budget, use) for budget, use in uses if use is not None]
 
 
 def _credit(budget: Budget) -> int | None:

@@ -119,3 +119,15 @@ def still_open(now: datetime) -> QuerySet[Invitation]:
         used_at__isnull=True, revoked_at__isnull=True, expires_at__gt=now
     )
     return rows.select_related("tenant", "user", "made_by").order_by("-id")
+
+
+def person_id_named(username: str) -> int:
+    """Return the id of a person by login name, or 0 if no person has it."""
+    people = User.objects.filter(username=username)
+    return people.values_list("pk", flat=True).first() or 0
+
+
+def member_names(tenant_id: int) -> list[str]:
+    """Return the login names of a tenant's members, sorted."""
+    members = User.objects.filter(memberships__tenant=tenant_id).order_by("username")
+    return list(members.values_list("username", flat=True))

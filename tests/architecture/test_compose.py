@@ -29,7 +29,10 @@ PORTAL = {name for name, one in SERVICES.items() if one["image"].startswith("eve
 ONCE = {"prepare", "backup", "restore"}
 # Read by the web server itself, not by the portal; documented in docs/operations.md.
 UVICORN = {"FORWARDED_ALLOW_IPS"}
-OPTIONAL = {"LOG_LEVEL", "WEB_PROCESSES", "ROUND_PROCESSES", "COMMIT", "ROUNDS_KEEP_DAYS"}
+OPTIONAL = {
+    *("LOG_LEVEL", "WEB_PROCESSES", "ROUND_PROCESSES", "COMMIT", "ROUNDS_KEEP_DAYS"),
+    *("SMTP_URL", "MAIL_FROM", "WEBHOOK_INNER"),
+}
 USED = re.compile(r"(?<!\$)\$\{(\w+)(:[?-])?([^}]*)\}")
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
 STAGES = [stage.splitlines() for stage in re.split(r"(?m)^(?=FROM )", DOCKERFILE)[1:]]

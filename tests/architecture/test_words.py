@@ -74,6 +74,7 @@ ALLOWED_TWICE = {
     "Lease": _VALUE,
     "Node": _VALUE,
     "Profile": _VALUE,
+    "Sweep": "jobs of one request, and a pass over the events of metering",
     "Tenant": _VALUE,
     "Command": "Django looks a command's class up by this name",
 }

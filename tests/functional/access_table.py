@@ -64,12 +64,15 @@ API_TENANT = Row(200, 200, 200, 404, 404, 200, 401, 200)
 API_POOL = Row(200, 200, 200, 200, 404, 200, 401, 200)
 API_JOB = Row(200, 200, 200, 404, 404, 200, 401, 403)
 API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
+HOLD_PAGE = Row(403, 403, 302, 404, 404, 302, 302, 302)
 # The job was submitted by someone else, so a member may not order it; it runs, so it is not held.
 API_RELEASE = API_CANCEL._replace(owner=403)
 API_HOLD = API_RELEASE._replace(manager=409, operator=409)
 API_PRIORITY = API_RELEASE._replace(operator=403)
 # Submission to the owner's tenant by its slug: other users get 400, as for an unknown tenant.
 API_SUBMIT = Row(201, 403, 201, 400, 400, 403, 401, 403)
+# No job of the stage's sweep has failed.
+API_RESUBMIT = Row(409, 403, 409, 404, 404, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
 # A user without another tenant gets 400, because the recipient does not exist.
 API_ASK = Row(403, 403, 400, 400, 400, 403, 401, 403)
@@ -92,6 +95,10 @@ API_LEAVE = API_MEMBERS._replace(mate=204, manager=204, operator=204)
 API_INVITE = API_MEMBERS._replace(manager=201, operator=201)
 API_REVOKE = API_MEMBERS._replace(manager=204, operator=204)
 SHARE_PAGE = Row(403, 403, 422, 404, 404, 403, 302, 302)
+# A person's own subscriptions and messages.
+API_SUBSCRIBE = Row(201, 201, 201, 400, 400, 400, 401, 403)
+OWN_ACTION = Row(302, 404, 404, 404, 404, 404, 302, 302)
+OWN_ROW = Row(200, 404, 404, 404, 404, 404, 401, 403)
 TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 
 
@@ -132,6 +139,7 @@ PATHS = {
     "slug": "{slug}",
     "name": "{pool}",
     "uid": "{job}",
+    "sweep": "{sweep}",
     "number": "{round}",
     "transfer": "{transfer}",
     "node": "{node}",
@@ -142,6 +150,7 @@ PATHS = {
     "offer": "{offer}",
     "username": "{viewer}",
     "rest": "nothing/here",
+    "path": "results/output.txt",
 }
 
 TABLE: dict[str, Route] = {
@@ -164,9 +173,18 @@ TABLE: dict[str, Route] = {
     # The demo's sign-in buttons; the stage has no demo user.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
-    "t/<slug:slug>/jobs/": get(TENANT_PAGE).showing("Job.name", "Job.uid"),
+    "t/<slug:slug>/jobs/": get(TENANT_PAGE).showing(
+        "Job.name", "Job.uid", "User.username", "SavedFilter.name", "SavedFilter.query"
+    ),
+    "t/<slug:slug>/jobs/act/": post(
+        Row(200, 403, 200, 404, 404, 200, 302, 302),
+        {"action": "tag", "job": "{job}", "tags": "seen"},
+    ),
+    # Empty forms are refused by a message; forms lead back to the list.
+    "t/<slug:slug>/jobs/filters/": post(Row(302, 302, 302, 404, 404, 302, 302, 302)),
+    "t/<slug:slug>/jobs/columns/": post(Row(302, 302, 302, 404, 404, 302, 302, 302)),
     "jobs/<uuid:uid>/": get(TENANT_PAGE).showing(
-        "Job.command", "Job.comment", "Job.environment", "Profile.name", "Log.text"
+        "Job.command", "Job.comment", "Job.tags", "Job.environment", "Profile.name", "Log.text"
     ),
     "account/tokens/": Route(
         {
@@ -176,6 +194,23 @@ TABLE: dict[str, Route] = {
     ).showing("ApiToken.name", "ApiToken.uid"),
     "account/tokens/<uuid:uid>/revoke/": Route(
         {"POST": Row(302, 404, 404, 404, 404, 404, 302, 302)}, {"uid": "{token}"}
+    ),
+    "account/notifications/": Route(
+        {
+            "GET": Row(200, 200, 200, 200, 200, 200, 302, 302),
+            "POST": Row(422, 422, 422, 422, 422, 422, 302, 302),
+        }
+    ).showing("Subscription.uid", "Subscription.tag", "Delivery.error"),
+    "account/notifications/<uuid:uid>/<slug:action>/": Route(
+        {"POST": OWN_ACTION}, {"uid": "{subscription}", "action": "pause"}
+    ),
+    "account/notifications/messages/<uuid:uid>/again/": Route(
+        {"POST": OWN_ACTION}, {"uid": "{message}"}
+    ),
+    # A link in a mail works without signing in, by its token; this one is wrong.
+    **dict.fromkeys(
+        ("account/notifications/off/<str:token>/", "account/notifications/confirm/<str:token>/"),
+        Route({"GET": everybody(404), "POST": everybody(404)}, {"token": "wrong"}).showing(),
     ),
     "pools/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
     "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
@@ -208,7 +243,20 @@ TABLE: dict[str, Route] = {
         "User.username", "Invitation.note", "Invitation.uid"
     ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
+    "sweeps/<uuid:sweep>/": get(TENANT_PAGE).showing("Sweep.name", "Job.name", "Job.parameters"),
+    "sweeps/<uuid:sweep>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
+    "sweeps/<uuid:sweep>/resubmit/": post(Row(302, 403, 302, 404, 404, 403, 302, 302)),
+    "jobs/<uuid:uid>/hold/": post(HOLD_PAGE),
+    "jobs/<uuid:uid>/release/": post(HOLD_PAGE),
+    "jobs/<uuid:uid>/priority/": post(HOLD_PAGE._replace(operator=403), {"priority": "-1"}),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
+    # without jobs, a form
+    "compare/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
+    "compare.csv": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
+    "jobs/<uuid:uid>/files/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
+    "jobs/<uuid:uid>/files/<path:path>": get(TENANT_PAGE).showing("Log.text"),
+    "jobs/<uuid:uid>/metrics/": get(TENANT_PAGE).showing("Log.text"),
+    "jobs/<uuid:uid>/metrics.csv": get(TENANT_PAGE).showing("Log.text"),
     "jobs/<uuid:uid>/usage/": get(TENANT_PAGE).showing(),
     "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)).showing(
         "Tenant.slug", "Account.balance"
@@ -265,10 +313,22 @@ TABLE: dict[str, Route] = {
     # The API: GET is added below from the views.
     "api/v1/tokens": post(everybody(401), {"username": "canaryada", "password": "not this"}),
     "api/v1/tokens/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{token}"}),
+    "api/v1/subscriptions": post(
+        API_SUBSCRIBE, {"tenant": "{slug}", "channel": "ntfy", "address": "https://ntfy.example/x"}
+    ),
+    "api/v1/subscriptions/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{subscription}"}),
+    "api/v1/messages/<uuid:uid>/replay": post(OWN_ROW, uid="{message}"),
     "api/v1/jobs": post(API_SUBMIT, SPEC),
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
     "api/v1/jobs/dry-run": post(API_DRY_RUN, SPEC),
+    # A person with the right in some tenant gets a refusal for each job of another tenant.
+    "api/v1/jobs/actions": post(
+        API_JOB_LIST._replace(mate=403), {"action": "tag", "jobs": ["{job}"], "tags": ["seen"]}
+    ),
     "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
+    "api/v1/sweeps": post(API_SUBMIT, {**SPEC, "array": "0-1"}),
+    "api/v1/sweeps/<uuid:sweep>/cancel": post(API_CANCEL),
+    "api/v1/sweeps/<uuid:sweep>/resubmit": post(API_RESUBMIT),
     "api/v1/jobs/<uuid:uid>/hold": post(API_HOLD),
     "api/v1/jobs/<uuid:uid>/release": post(API_RELEASE),
     "api/v1/jobs/<uuid:uid>/priority": post(API_PRIORITY, {"priority": -1}),
@@ -277,6 +337,9 @@ TABLE: dict[str, Route] = {
     ),
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": Route(
         {"PUT": API_SHARE}, body={"max_price": "1"}
+    ),
+    "api/v1/pools/<slug:name>/people/<slug:slug>": Route(
+        {"PUT": API_SHARE}, body={"people": "equal"}
     ),
     "api/v1/pools/<slug:name>/sharing/<slug:slug>/<slug:gpu_type>": Route(
         {"PUT": API_SHARE}, body={"by_offer": True}
@@ -287,6 +350,7 @@ TABLE: dict[str, Route] = {
     "api/v1/chain/<slug:name>/verifications": post(API_VERIFY),
     # The answer names other tenants if the pool shows them, but never shows their texts and ids.
     "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
+    "api/v1/jobs/<uuid:uid>/files/<path:path>": get(API_JOB).showing("Log.text"),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/transfers": post(API_ASK, GIFT),
     "api/v1/tenants/<slug:slug>/members/<str:username>": Route(
@@ -379,12 +443,22 @@ FINANCE_GETS = {
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
     "api/v1/pools/<slug:name>/idle/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
+    "sweeps/<uuid:sweep>/": 404,
     "jobs/<uuid:uid>/log/": 404,
+    "jobs/<uuid:uid>/files/": 404,
+    "jobs/<uuid:uid>/files/<path:path>": 404,
+    "jobs/<uuid:uid>/metrics/": 404,
+    "jobs/<uuid:uid>/metrics.csv": 404,
     "jobs/<uuid:uid>/usage/": 404,
+    "api/v1/sweeps/<uuid:sweep>": 404,
+    "api/v1/sweeps/<uuid:sweep>/jobs": 404,
     "api/v1/jobs/<uuid:uid>": 404,
     "api/v1/jobs/<uuid:uid>/why": 404,
     "api/v1/jobs/<uuid:uid>/deadline": 404,
     "api/v1/jobs/<uuid:uid>/logs": 404,
+    "api/v1/jobs/<uuid:uid>/files": 404,
+    "api/v1/jobs/<uuid:uid>/files/<path:path>": 404,
+    "api/v1/jobs/<uuid:uid>/metrics": 404,
     "api/v1/jobs/<uuid:uid>/usage": 404,
     "api/v1/jobs/<uuid:uid>/fairness": 404,
 }
@@ -404,6 +478,9 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/", get(TENANT_PAGE, "pool={pool}").showing("Job.name")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "from={job}").showing("Job.command")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
+    ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "sweep={sweep}").showing("Sweep.name")),
+    ("compare/", get(TENANT_PAGE, "job={job}").showing("Job.name", "Job.uid", "Log.text")),
+    ("compare.csv", get(TENANT_PAGE, "job={job}").showing("Job.name", "Job.uid", "Log.text")),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
     ("t/<slug:slug>/sharing/", get(TENANT_PAGE, "pool={pool}").showing("IdleOffer.uid")),
     # Transfers for GPUs lent to the other tenant, and for GPUs that both lent to a third tenant.

@@ -49,7 +49,14 @@ class ApiStage:
         return create_token(user=user, name="t", scopes=scopes, days=1, now=timezone.now())[1]
 
     def call(
-        self, method: str, path: str, body: Any = None, *, as_: str = "ada", **headers: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        as_: str = "ada",
+        content_type: str = "application/json",
+        **headers: str,
     ) -> Any:
         """Call the API; `body` is JSON unless it is bytes.
 
@@ -62,7 +69,7 @@ class ApiStage:
         if body is not None:
             content = {
                 "data": body if isinstance(body, bytes) else json.dumps(body),
-                "content_type": "application/json",
+                "content_type": content_type,
             }
         return client.generic(method, f"/api/v1/{path}", headers=headers, **content)
 

@@ -12,9 +12,11 @@ from django.utils import timezone
 
 from billing.metering import log_transfers, meter_pool, settle_pool
 from billing.models import Book, Transfer
-from scheduling.models import Job, Pool
+from scheduling.engine.executors.local_files import jobs_root
+from scheduling.models import Job, Message, Pool, Subscription
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.simulations import request_simulation
+from scheduling.services.sweeps import submit_sweep
 from tenants.audit import Actor
 from tenants.models import ApiToken, IdleOffer, Membership, SharingSetting, User
 from tenants.tokens import Scope, create_token
@@ -127,15 +129,35 @@ def busy_lab() -> Cluster:
     return lab
 
 
+def subscription_of(made: Stage) -> dict[str, str]:
+    """Subscribe the owner to messages; return the ids of the subscription and of a message."""
+    owner = User.objects.get(username=NAMES["owner"])
+    tenant, now = made.lab.tenants["canary-lab"], timezone.now()
+    row = Subscription.objects.create(
+        person=owner, tenant=tenant, channel="webhook", address="https://canary.example/canary",
+        kinds=["job_ended"],
+    )  # fmt: skip
+    message = Message.objects.create(
+        subscription=row, tenant=tenant, kind="test", event="test", at=now, due_at=now, state="sent"
+    )
+    return {"subscription": str(row.uid), "message": str(message.uid)}
+
+
 def words_of(made: Stage) -> dict[str, str]:
     """Return values for placeholders of URLs: the tenant's objects, and those of its pool."""
     lab = made.lab
     tenant = lab.tenants["canary-lab"]
+    job = Job.objects.filter(tenant=tenant).order_by("id")[0]
+    results = jobs_root() / str(job.pk) / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "output.txt").write_text("canary-output")
     return {
         "slug": "canary-lab",
         "pool": lab.pool.name,
-        "job": str(Job.objects.filter(tenant=tenant).order_by("id")[0].uid),
+        "job": str(job.uid),
+        "sweep": sweep(lab, "canary-lab"),
         "token": str(ApiToken.objects.order_by("-id")[0].uid),
+        **subscription_of(made),
         "transfer": str(Transfer.objects.filter(tenant=tenant)[0].pk),
         "simulation": str(made.simulate()),
         "round": "1",
@@ -148,6 +170,16 @@ def words_of(made: Stage) -> dict[str, str]:
         "viewer": NAMES["mate"],
         "invitation": invite_guest(tenant, User.objects.get(username=NAMES["manager"]), CANARY),
     }
+
+
+def sweep(lab: Cluster, slug: str) -> str:
+    """Submit a sweep of the tenant; return its id."""
+    spec = {
+        "pool": lab.pool.name, "gpus": 1, "name": "canary-sweep", "command": ["canary-program"],
+        "array": "0-1%1",
+    }  # fmt: skip
+    made = submit_sweep(tenant=lab.tenants[slug], user=None, spec=spec, now=lambda _: lab.now())
+    return str(made.row.uid)
 
 
 def offer_idle(lab: Cluster, slug: str) -> str:

@@ -16,9 +16,13 @@ from tests.functional.addresses import UNSAFE, send, session
 from tests.functional.matrix_stage import Stage
 from tests.functional.turns import TURNS, dealt
 
-# The password is the only credential here. No session is read or started, so a foreign page gains
-# nothing.
-OPEN = {("POST", "api/v1/tokens")}
+# The password or the URL is the only credential here. No session is read or started, so a foreign
+# page gains nothing.
+OPEN = {
+    ("POST", "api/v1/tokens"),
+    # Mail programs send it (RFC 8058); the token in its URL is the credential.
+    ("POST", "account/notifications/off/<str:token>/"),
+}
 TOKEN = "c" * 32  # CSRF secrets are 32 letters or digits; a page's form repeats the cookie's
 ORIGIN = {"Origin": "http://testserver"}
 # Requests with or without the token, and with each origin that a browser may report.

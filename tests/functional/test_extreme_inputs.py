@@ -77,6 +77,7 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
         ("post", "jobs"): spec,
         ("post", "jobs/bulk"): {"jobs": [spec]},
         ("post", "jobs/dry-run"): spec,
+        ("post", "jobs/actions"): {"action": "cancel", "jobs": ["0"]},
         ("post", "operate/maintenance"): {
             "pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER,
         },

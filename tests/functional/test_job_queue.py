@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from scheduling.models import Job
 from tenants.models import AuditRecord, User
 from tenants.scopes import tenant_scope
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
+from tests.functional.queue_stages import text
+from tests.functional.visitors import town
 
 
 @pytest.fixture
@@ -106,3 +109,104 @@ class TestPriority:
     def test_of_ended_job_is_refused(self, stage: ApiStage) -> None:
         job = job_of(stage, state="succeeded")
         assert stage.post(f"jobs/{job.uid}/priority", {"priority": -1}).status_code == 409
+
+
+class TestSubmission:
+    def test_stores_priority_and_earliest_start(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(priority=-7, not_before="2h")).json()
+        job = Job.objects.get(uid=made["id"])
+        assert (made["priority"], made["reason_code"]) == (-7, "not_before")
+        assert job.not_before == job.eligible_at == job.submitted_at + timedelta(hours=2)
+        assert stage.get(f"jobs/{job.uid}/why").json()["words"].startswith("It may start at")
+        assert stage.post(f"jobs/{job.uid}/release").status_code == 409
+
+    def test_stores_held_job_until_release(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(held=True, not_before="30m")).json()
+        assert (made["holds"], made["reason_code"]) == (["tenant"], "held_by_tenant")
+        free = stage.post(f"jobs/{made['id']}/release").json()
+        assert (free["holds"], free["reason_code"]) == ([], "not_before")
+        assert free["eligible_at"] == free["not_before"]
+
+    def test_starts_at_once_if_its_time_is_over(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(not_before="2001-01-01T00:00:00Z")).json()
+        assert (made["not_before"], made["eligible_at"], made["holds"]) == ("", None, [])
+
+    @pytest.mark.parametrize(
+        ("field", "bad"),
+        [
+            ("priority", 1), ("priority", -101), ("priority", "high"),
+            ("not_before", "soon"), ("not_before", "3000d"), ("not_before", 5), ("held", "yes"),
+        ],
+    )  # fmt: skip # a table
+    def test_refuses_wrong_values(self, stage: ApiStage, field: str, bad: object) -> None:
+        refused = stage.post("jobs", stage.spec(**{field: bad}))
+        assert refused.status_code == 400
+        assert [error["field"] for error in refused.json()["errors"]] == [field]
+        assert not Job.objects.exists()
+
+    def test_manager_may_boost_at_submission(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(priority=100), as_="max")
+        assert made.json()["priority"] == 100
+        bulk = stage.post("jobs/bulk", {"jobs": [stage.spec(), stage.spec(priority=2)]})
+        assert [error["field"] for error in bulk.json()["errors"]] == ["jobs[1].priority"]
+
+
+class TestPeople:
+    def test_rule_is_set_by_manager_and_audited(self, stage: ApiStage) -> None:
+        url = f"pools/{stage.pool}/people/aa"
+        assert stage.call("PUT", url, {"people": "equal"}).status_code == 403
+        changed = stage.call("PUT", url, {"people": "equal"}, as_="max")
+        assert changed.json()["people"] == "equal"
+        assert stage.get(f"pools/{stage.pool}/sharing/aa").json()["people"] == "equal"
+        assert stage.call("PUT", url, {"people": "all"}, as_="max").status_code == 400
+        assert stage.call("PUT", url, {"people": "first_come"}, as_="max").status_code == 200
+        assert [one.after for one in AuditRecord.objects.order_by("id")] == [
+            {"people": "equal"},
+            {"people": "first_come"},
+        ]
+
+    @pytest.mark.usefixtures("db")
+    def test_rule_is_shown_beside_quota_and_changed_by_form(self) -> None:
+        place = town()
+        manager, url = place.neighbour, "/t/south/sharing/"
+        assert "in the order of their arrival" in text(manager.get(url))
+        manager.post(url, {"act": "people", "people": "equal"})
+        assert "the person with the fewest GPUs comes first" in text(manager.get(url))
+
+
+class TestPage:
+    @pytest.fixture
+    def job(self, request: pytest.FixtureRequest) -> Job:
+        request.getfixturevalue("committed_db")
+        self.town = town()
+        ada = User.objects.get(username="ada")
+        return self.town.cluster.submit("north", 4, 60, submitted_by=ada)
+
+    def page(self, job: Job) -> str:
+        return text(self.town.owner.get(f"/jobs/{job.uid}/"))
+
+    def test_holds_and_releases(self, job: Job) -> None:
+        owner, url = self.town.owner, f"/jobs/{job.uid}"
+        raw = [one.get(f"{url}/").content for one in (owner, self.town.mate)]
+        assert [b'id="hold"' in page for page in raw] == [True, False]
+        owner.post(f"{url}/hold/")
+        held = self.page(job)
+        assert "Held: not queued" in held
+        assert "Its tenant holds it. Release it" in held
+        self.town.play()
+        assert "Held: not queued" in self.page(job)
+        assert row(job).state == "pending"
+        owner.post(f"{url}/release/")
+        assert "Held" not in self.page(job)
+        self.town.play()
+        assert row(job).state == "running"
+        refused = owner.post(f"{url}/hold/", follow=True).content.decode()
+        assert "a running job cannot be held" in refused
+
+    def test_sets_priority_within_bounds(self, job: Job) -> None:
+        owner, url = self.town.owner, f"/jobs/{job.uid}/priority/"
+        owner.post(url, {"priority": "-3"})
+        assert "Priority -3" in self.page(job)
+        for bad in ("5", "high", ""):
+            owner.post(url, {"priority": bad})
+        assert row(job).priority == -3

@@ -129,7 +129,7 @@ class TestJobList:
         few = len(reads(place.owner, LIST))
         for _ in range(30):
             place.submit()
-        assert len(reads(place.owner, LIST)) == few <= 15
+        assert len(reads(place.owner, LIST)) == few <= 18
 
 
 def played_town() -> Town:

@@ -28,7 +28,10 @@ from tests.functional.turns import TURNS, dealt
 
 OTHER_GETS = {"finance": FINANCE_GETS, "auditor": AUDITOR_GETS}
 # A user's own session, password and tokens, which each user may change, and the demo's front page.
-OWN = ("login/", "logout/", "account/", "demo/<slug:role>/", "api/v1/tokens")
+OWN = (
+    *("login/", "logout/", "account/", "demo/<slug:role>/", "api/v1/tokens"),
+    *("t/<slug:slug>/jobs/filters/", "t/<slug:slug>/jobs/columns/"),
+)
 ALWAYS = ("owner", "neighbour")
 ANYBODY = ("owner", *FOREIGN)
 IN_TURN = tuple(actor for actor in ACTORS if actor not in ALWAYS)
@@ -47,7 +50,8 @@ class TestTable:
 
 
 def _converted(found: re.Match[str]) -> str:
-    kinds = {"uid": "uuid", "offer": "uuid", "number": "int", "username": "str"}
+    kinds = {"uid": "uuid", "offer": "uuid", "sweep": "uuid", "number": "int", "path": "path"}
+    kinds["username"] = "str"
     return f"<{kinds.get(found[1], 'slug')}:{found[1]}>"
 
 

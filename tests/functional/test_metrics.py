@@ -180,7 +180,7 @@ class TestPool:
                 place.submit("north", 1, 3600)
             cluster({f"more-{more}": 2})
             place.round(after_s=10)
-        assert [len(sql) for sql in counts] == [7, 7, 7]
+        assert [len(sql) for sql in counts] == [8, 8, 8]
 
     def test_labels_name_no_job_tenant_or_person(self, place: Cluster, client: Client) -> None:
         place.submit("north", 1, 3600)

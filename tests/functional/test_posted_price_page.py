@@ -9,7 +9,7 @@ import pytest
 
 from billing.metering import meter_pool
 from billing.models import PostedPrice, Transfer, UsageLine
-from scheduling.models import Lease, LeaseTerm, PriceSetting
+from scheduling.models import GpuType, Lease, LeaseTerm, Node, PriceSetting
 from tests.functional.pool_stage import Stage
 
 LINK = re.compile(r'href="(/pools/[\w-]+/prices/v100/(\d+)/)"')
@@ -93,6 +93,12 @@ class TestPage:
     def test_returns_404_for_price_never_posted(self, settled: Stage, path: str) -> None:
         name = settled.lab.pool.name
         assert settled.get("owner", f"/pools/{name}/prices/{path}").status_code == 404
+
+    def test_type_without_a_posted_price_is_free_so_far(self, settled: Stage) -> None:
+        pool, h100 = settled.lab.pool, GpuType.objects.create(name="h100")
+        Node.objects.create(pool=pool, name="new-1", gpu_type=h100, gpus=8)
+        page = settled.page("owner", f"/pools/{pool.name}/prices/h100/1/")
+        assert "borrowing was free" in page
 
     def test_is_limited_to_members_of_the_pool(self, settled: Stage) -> None:
         path = f"/pools/{settled.lab.pool.name}/prices/v100/3/"

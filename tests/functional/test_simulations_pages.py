@@ -157,3 +157,50 @@ class TestResult:
         ask(there)
         page = there.operator.get("/operate/audit/?action=simulation.").content.decode()
         assert "started a simulation" in page
+
+
+class TestLeaseLengths:
+    def settings(self, there: Town) -> str:
+        return f"/operate/pools/{there.cluster.pool.name}/settings/"
+
+    def test_settings_page_starts_comparison_and_suggests_its_result(self, there: Town) -> None:
+        address = self.settings(there)
+        answer = there.operator.post(address, {"do": "lengths", "days": "1", "restart_s": "20"})
+        assert (answer.status_code, answer["Location"]) == (302, address)
+        row = Simulation.objects.get()
+        assert "is queued: 0 %" in there.operator.get(address).content.decode()
+        page = there.operator.get(path(there, row.pk)).content.decode()
+        assert "Cancel</button>" in page
+        ((number, claim),) = claim_simulations()
+        timer = itertools.count(0, 0.25).__next__
+        assert execute_simulation(number, claim, timer=timer) == "done"
+        row.refresh_from_db()
+        best_s = row.result["recommended"]["lease_s"]
+        assert best_s != there.cluster.pool.lease_s
+        page = there.operator.get(address).content.decode()
+        assert f'href="?lease_s={best_s}#settings"' in page
+        suggested = there.operator.get(address, {"lease_s": str(best_s)}).content.decode()
+        assert f'value="{best_s}"' in suggested.split('id="s-lease_s"')[1].split(">")[0]
+        shown = there.operator.get(path(there, row.pk)).content.decode()
+        assert "A job loses 20 s when it is resumed." in shown
+        assert shown.count("> recommended<") + shown.count(">recommended<") == 1
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"days": "2"}, "Choose 1, 3 or 7 days."),
+            ({"days": "1", "restart_s": "-1"}, "0 to 86,400"),
+            ({"days": "1", "restart_s": "soon"}, "whole number"),
+        ],
+    )
+    def test_invalid_field_is_named(self, there: Town, fields: dict[str, str], words: str) -> None:
+        answer = there.operator.post(self.settings(there), {"do": "lengths", **fields})
+        assert answer.status_code == 422
+        assert words in answer.content.decode()
+        assert not Simulation.objects.exists()
+
+    def test_auditor_sees_no_form(self, there: Town) -> None:
+        auditor = visitor("ann", site_role=User.SiteRole.AUDITOR)
+        assert "compare-lengths" not in auditor.get(self.settings(there)).content.decode()
+        posted = {"do": "lengths", "days": "1"}
+        assert auditor.post(self.settings(there), posted).status_code == 403

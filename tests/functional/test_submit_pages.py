@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.jobs.forms.fields import Draft, draft_of, draft_spec
-from portal.jobs.forms.job_yaml import MOST_BYTES, YamlError, read_yaml, write_yaml
 from portal.jobs.forms.submit import form_of_draft, form_of_text
 from scheduling.models import Job, PriceSetting
+from scheduling.requests.job_yaml import MOST_BYTES, YamlError, read_yaml, write_yaml
 from scheduling.selectors.jobs.requests import job_as_request
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town

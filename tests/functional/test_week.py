@@ -67,6 +67,20 @@ class TestWeek:
         date_deadline(second, 200, [[100, 100]])
         assert [day.due for day in days_of(over).values()] == [1]
 
+    def test_rest_has_the_figures_of_the_page(self, over: Town) -> None:
+        first, second = Job.objects.filter(tenant=over.tenant).order_by("id")
+        date_deadline(first, 35, [[100, 100], [200, 40]])
+        date_deadline(second, 60, [[100, 100]])
+        path = f"/api/v1/pools/{over.cluster.pool.name}/week/north"
+        answer = over.owner.get(path).json()
+        (day,) = answer["days"]
+        assert (day["day"], day["jobs"], day["losses"]) == ("2030-01-01", 2, 1)
+        assert day["slowdown"] == pytest.approx((40 / 30 + 70 / 30) / 2)
+        assert (day["due"], day["missed"]) == (2, 1)
+        assert (day["points"], day["most"]) == ("40.000000", "200.000000")
+        assert answer["preemptions"]["preemptions"] == 0
+        assert over.neighbour.get(path).status_code == 404
+
     def test_is_hidden_from_other_tenants(self, over: Town) -> None:
         Job.objects.filter(tenant=over.tenant).update(name="secret")
         page = over.neighbour.get("/t/south/").content.decode()

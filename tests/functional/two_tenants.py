@@ -6,6 +6,8 @@ amounts are distinguished by their values.
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -22,6 +24,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.refits import refit
 from scheduling.models import (
     Arrival,
+    Delivery,
     IdleDay,
     IdleReading,
     Job,
@@ -31,6 +34,7 @@ from scheduling.models import (
     LeaseEvent,
     MaintenanceWindow,
     MeasurementNote,
+    Message,
     Node,
     Pool,
     PoolFence,
@@ -39,18 +43,21 @@ from scheduling.models import (
     RunRecord,
     StartEstimate,
     StartForecast,
+    Subscription,
+    Sweep,
     Verification,
     VirtualSpeeds,
 )
 from scheduling.requests.profiles import read_profile_request
-from scheduling.requests.sharing import OfferRequest, SharingRequest
+from scheduling.requests.sharing import OfferRequest, PeopleRule, SharingRequest
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.profiles import put_profile
-from scheduling.services.sharing import make_offer, set_price_limit, set_sharing
+from scheduling.services.sharing import make_offer, set_people, set_price_limit, set_sharing
 from scheduling.services.simulations import request_simulation
 from scheduling.services.submit import submit_job
+from scheduling.services.sweeps import submit_sweep
 from tenants.audit import Actor
-from tenants.models import ApiToken, Membership, Tenant, User
+from tenants.models import ApiToken, Membership, SavedFilter, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
 from tests.functional.trades import write_event, write_trade
@@ -174,6 +181,9 @@ def _side(word: str, name: str, initials: str, pools: list[Cluster]) -> Side:
     side.manager = _person(word, "boss", tenant, Membership.Role.MANAGER)
     _person(word, "viewer", tenant, Membership.Role.VIEWER)
     side.secret, side.session = _entry(side.manager, f"{word}-token")
+    SavedFilter.objects.create(
+        user=side.manager, tenant=tenant, name=f"{word}-filter", query=f"q={word}-part"
+    )
     for lab in pools:
         lab.tenants[tenant.slug] = tenant
         kinds = [lab.gpu_type.name] + (["k80"] if lab.pool.policy == "oef" else [])
@@ -283,6 +293,7 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
         "command": [f"{word}-program", f"--{word}-option"],
         "environment": {f"{word.upper()}_VARIABLE": f"{word}-value"},
         "comment": f"{word}-comment",
+        "tags": [f"{word}-tag"],
         "job_class": "soft_slo",
         "deadline": "20h",
         "deadline_steps": ["100:100", "150:20"],
@@ -338,6 +349,14 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         folder = logs / str(job.pk) / "leases" / "1"
         folder.mkdir(parents=True)
         (folder / "out.log").write_text(f"{word}-output\n")
+        curves = {"version": 1, "series": {f"{word}-output": [[1, 0.5]]}}
+        (folder.parents[1] / "metrics.json").write_text(json.dumps(curves))
+        results = folder.parents[1] / "results"
+        results.mkdir()
+        (results / "output.txt").write_text(f"{word}-output")
+        (results / f"{word}-output").write_text("")
+        for file in results.iterdir():
+            os.utime(file, (BEGIN.timestamp(), BEGIN.timestamp()))
     jobs.update(progress={f"{word}-metric": 0.5})
     waiting = Job.objects.filter(pool=side.pools[0].pool, tenant=side.tenant, state="pending")
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
@@ -356,6 +375,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
             uid=uuid4(), tenant=side.tenant, pool=pool.pool, user=side.manager, kind="rounds",
             size=1, root="0" * 64, first=1, last=1, checked=1, findings=0, client=f"{word}-client",
         )  # fmt: skip
+    message = _subscribe(side, ran)
     simulation = request_simulation(
         actor=Actor(operator.manager, "operator-request"), pool_id=lab.pool.pk, request=asked
     )
@@ -364,6 +384,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     side.words = {
         "slug": side.slug,
         "job": str(ran.uid),
+        "sweep": str(_sweep(side, lab, ran).uid),
         "token": str(ApiToken.objects.get(user=side.manager).uid),
         "transfer": str(part.filter(pool=lab.pool)[0].pk),
         "lent": str(lent.exclude(tenant__slug=LENDER)[0].pk),
@@ -376,8 +397,42 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "username": side.manager.username,
         "viewer": f"{word}-viewer",
         "invitation": invite_guest(side.tenant, side.manager, word),
+        "message": str(message.uid),
+        "subscription": str(message.subscription.uid),
     }
     side.words |= pool_words(side.pools[0])
+
+
+def _sweep(side: Side, lab: Cluster, needed: Job) -> Sweep:
+    """Submit a sweep with a text in every text field; its jobs wait for a job of another pool."""
+    word = side.word
+    spec = {
+        "pool": lab.pool.name, "gpus": 1, "name": f"{word}-sweep", "command": [f"{word}-sweeper"],
+        "comment": f"{word}-comment", "matrix": {f"{word}_rate": [f"{word}-1", f"{word}-2"]},
+        "at_once": 1, "after_ok": [str(needed.uid)],
+    }  # fmt: skip
+    return submit_sweep(
+        tenant=side.tenant, user=side.manager, spec=spec, now=lambda _: lab.now()
+    ).row
+
+
+def _subscribe(side: Side, job: Job) -> Message:
+    """Subscribe its manager to messages of a tag; return a message that was not delivered."""
+    word, now = side.word, wall_now()
+    row = Subscription.objects.create(
+        person=side.manager, tenant=side.tenant, channel="webhook", tag=f"{word}-tag",
+        address=f"https://{word}-hook.example/{word}-path", kinds=["job_ended"],
+        note=f"{word}-note", state="failed",
+    )  # fmt: skip
+    message = Message.objects.create(
+        subscription=row, tenant=side.tenant, job=job, kind="job_ended", event="event:1:1",
+        data={"job": {"name": job.name}}, at=now, due_at=now, state="failed",
+    )  # fmt: skip
+    Delivery.objects.create(
+        message=message, subscription=row, tenant=side.tenant, at=now, is_ok=False,
+        error=f"{word}-error", response=f"{word}-response", duration_ms=1,
+    )  # fmt: skip
+    return message
 
 
 def _share(side: Side, lab: Cluster) -> str:
@@ -391,6 +446,7 @@ def _share(side: Side, lab: Cluster) -> str:
     asked = SharingRequest(by_offer=True)
     set_sharing(**who, gpu_type=lab.gpu_type.name, request=asked, now=lab.at)
     set_price_limit(**who, max_price=amount)
+    set_people(**who, rule=PeopleRule.EQUAL)
     offer = OfferRequest(gpu_type=lab.gpu_type.name, gpus=1, floor_price=amount + 7)
     key = f"{side.word}-offer-{lab.pool.pk}"
     return str(make_offer(**who, request=offer, now=lab.at, key=key).row.uid)

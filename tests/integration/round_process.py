@@ -33,6 +33,7 @@ from scheduling.engine.seal import seal_rounds  # noqa: E402 - after django.setu
 from scheduling.models import Pool  # noqa: E402 - the same
 from tenants.faults import arm_faults  # noqa: E402 - after django.setup()
 from tests.integration.archive_stage import keep_files  # noqa: E402 - the same
+from tests.integration.outbox_stage import notify  # noqa: E402 - the same
 
 
 def main(pool: str, instant: str, where: str, hold_s: str, module: str = "") -> None:
@@ -60,6 +61,7 @@ def main(pool: str, instant: str, where: str, hold_s: str, module: str = "") -> 
         for book in Book.objects.all():
             log_transfers(book)
         keep_files(Pool.objects.get(pk=int(pool)))
+        notify(int(pool), at)
 
 
 if __name__ == "__main__":

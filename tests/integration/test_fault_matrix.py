@@ -25,7 +25,9 @@ from scheduling.models import (
     LeaseEvent,
     LeaseSlot,
     Measurement,
+    Message,
     MetricHistory,
+    Sweep,
     VirtualSpeeds,
 )
 from tenants import transparency
@@ -33,6 +35,7 @@ from tenants.faults import POINTS
 from tests.factories import Cluster, cluster
 from tests.integration.archive_stage import LONG_AGO, keep_files
 from tests.integration.injected import FAULTS
+from tests.integration.outbox_stage import notify, person, subscribe
 from tests.stages import Stages
 
 WORK_S = 45
@@ -58,6 +61,8 @@ def eventful_cluster() -> Cluster:
     VirtualSpeeds.objects.create(
         profile=profile, tenant=profile.tenant, speedups={"v100": 1000}, iteration_us=10**6
     )
+    ada = person("ada", lab.tenants["a"])
+    subscribe(ada, lab.tenants["a"], is_own=False)
     for gpus in (1, 2, 3, 4):
         lab.submit("a", gpus, WORK_S, profile=profile, gpu_types=["v100"], **BY_METRIC)
         lab.submit("b", gpus, WORK_S)
@@ -69,7 +74,17 @@ def eventful_cluster() -> Cluster:
     lab.round()
     lab.at += timedelta(seconds=20)
     Job.objects.filter(pk=doomed.pk).update(cancel_asked_at=lab.at)
+    _next_of_sweep(lab, lab.submit("a", 1, WORK_S))
     return lab
+
+
+def _next_of_sweep(lab: Cluster, job: Job) -> None:
+    """Make a job the last one of a sweep; all others have ended, so its turn has come."""
+    sweep = Sweep.objects.create(
+        tenant=job.tenant, pool=lab.pool, name="sweep", submitted_at=lab.at, created_at=lab.at,
+        spec={}, at_once=1,
+    )  # fmt: skip
+    Job.objects.filter(pk=job.pk).update(sweep=sweep, sweep_index=1, holds=["sweep"])
 
 
 def step(lab: Cluster) -> None:
@@ -81,6 +96,7 @@ def step(lab: Cluster) -> None:
     for book in Book.objects.all():
         log_transfers(book)
     keep_files(lab.pool)
+    notify(lab.pool.pk, lab.at)
 
 
 def assert_heals(lab: Cluster) -> None:
@@ -90,6 +106,7 @@ def assert_heals(lab: Cluster) -> None:
     for _ in range(2):
         lab.at += timedelta(seconds=10)
         step(lab)
+    assert not lab.pool.jobs.exclude(holds=[]).exists()
     assert not Intent.objects.filter(state="open").exists()
     assert not Lease.objects.filter(state__in=("launching", "stopping", "waiting")).exists()
     held = LeaseSlot.objects.filter(holding=True)
@@ -115,6 +132,11 @@ def assert_heals(lab: Cluster) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
     lab.at += timedelta(hours=2)
     step(lab)
+    # The end of each job that ran was announced once, and no message waits.
+    of_jobs = Message.objects.filter(kind="job_ended").values_list("job", flat=True)
+    of_tenant = jobs.filter(tenant__slug="a", state="succeeded", profiling_s=0)
+    assert sorted(of_jobs) == sorted(of_tenant.values_list("id", flat=True))
+    assert set(Message.objects.values_list("state", flat=True)) == {"sent"}
     assert [check.name for check in run_checks() if check.violations] == []
     # Each round has its record, in order, and follows from the previous round.
     entries = transparency.entries(transparency.round_log(lab.pool.name), 0, 1000)

@@ -13,9 +13,10 @@ from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import wall_now
 from scheduling.engine.due import due_rounds
 from scheduling.engine.job_holds import add_hold, remove_hold
-from scheduling.models import Job, Lease, PoolClock, Round, RoundSealing
+from scheduling.models import EqualPeople, Job, Lease, PoolClock, Round, RoundSealing
 from scheduling.selectors.rounds.replay import replay_stored_round
 from scheduling.selectors.rounds.stored import round_values
+from tenants.models import User
 from tenants.scopes import tenant_scope
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -178,3 +179,55 @@ class TestEarliestStart:
                 anchor_wall=wall, anchor_pool=seconds(at_s), seen_wall=wall
             )
             assert [due.pool_id for due in due_rounds()] == wanted
+
+
+class TestPriorities:
+    def story(self, boost: int) -> tuple[Cluster, dict[str, Job]]:
+        """Jobs of two tenants wait for one place; `boost` is the priority of the last job of a."""
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=4, policy="fifo", lease_s=10)
+        jobs = {"busy": lab.submit("b", 4, 15)}
+        for after_s, name in enumerate(("a first", "b first", "a second", "b second", "a last")):
+            priority = boost if name == "a last" else 0
+            lab.at = seconds(after_s + 1)
+            jobs[name] = lab.submit(name[0], 4, 5, priority=priority)
+        lab.at = BEGIN
+        lab.rounds(9, every_s=10)
+        return lab, {name: Job.objects.get(pk=job.pk) for name, job in jobs.items()}
+
+    def test_order_own_jobs_and_leave_other_tenants_alone(self) -> None:
+        _, plain = self.story(0)
+        _, boosted = self.story(50)
+        starts = {name: job.first_started_at for name, job in plain.items()}
+        places = ("a first", "a second", "a last")
+        assert [boosted[name].first_started_at for name in ("b first", "b second")] == [
+            starts["b first"],
+            starts["b second"],
+        ]
+        assert [boosted[name].first_started_at for name in ("a last", "a first", "a second")] == [
+            starts[name] for name in places
+        ]
+
+    def test_rounds_replay_and_follow_each_other(self) -> None:
+        lab, jobs = self.story(50)
+        assert jobs["a last"].place_at == jobs["a first"].submitted_at
+        assert jobs["a second"].place_at == jobs["a last"].submitted_at
+        check_all(lab)
+
+
+class TestPeople:
+    def test_share_places_of_their_tenant_equally(self) -> None:
+        lab = cluster({"a": 4}, nodes=1, gpus=4, policy="fifo", lease_s=10)
+        EqualPeople.objects.create(pool=lab.pool, tenant=lab.tenants["a"])
+        ann, ben = (User.objects.create(username=name) for name in ("ann", "ben"))
+        lab.submit("a", 2, 100, submitted_by=ann)
+        lab.round()
+        jobs = []
+        for after_s, who in enumerate((ann, ann, ben)):
+            jobs.append(lab.submit("a", 2, 100, after_s=after_s + 1, submitted_by=who))
+        lab.round(after_s=10)
+        snapshot, _ = last_values(lab)
+        assert {row.job: row.person for row in snapshot.ranks}[jobs[2].pk] == 2
+        states = [Job.objects.get(pk=job.pk).state for job in jobs]
+        assert states == ["pending", "pending", "running"]
+        lab.rounds(2, every_s=10)
+        check_all(lab)

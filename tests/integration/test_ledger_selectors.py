@@ -12,7 +12,7 @@ from billing.selectors.accounts import account_summary, ledger_page, ledger_row
 from billing.selectors.hours import account_hours
 from billing.selectors.income import lines_of_transfer
 from billing.selectors.prices import price_history, prices_now
-from billing.selectors.usage import job_charges
+from billing.selectors.usage import job_charges, job_costs
 from scheduling.models import GpuType
 from tenants.models import Budget
 from tests.integration.metering_story import Story, at
@@ -165,6 +165,14 @@ class TestJobCharges:
             (story.tenants["b"].pk, "2.000000"),
             (story.tenants["c"].pk, "1.000000"),
         ]
+
+    def test_add_up_to_costs_of_job(self, story: Story) -> None:
+        job = story.pool.jobs.get()
+        terms = job_charges(job.pk)
+        hours = sum(term.own_gpu_h + term.borrowed_gpu_h for term in terms)
+        charge = sum(term.charge for term in terms)
+        assert hours > 0
+        assert job_costs([job.pk, 0]) == {job.pk: (hours, charge)}
 
 
 class TestTransferLines:

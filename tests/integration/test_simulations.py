@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -17,7 +20,7 @@ from scheduling import tasks
 from scheduling.engine.clock import wall_now
 from scheduling.engine.snapshots import read_snapshot
 from scheduling.models import Job, Lease, PoolClock, Round, RoundState, Simulation
-from scheduling.requests.simulations import SimulationRequest
+from scheduling.requests.simulations import LeaseComparisonRequest, SimulationRequest
 from scheduling.selectors.jobs.work_left import work_done, work_left
 from scheduling.services import simulations as service
 from scheduling.services.execute_simulation import execute_simulation
@@ -251,6 +254,47 @@ class TestRemainingWork:
         assert any(row.leases for row in work.values())
 
 
+class TestLeaseLengths:
+    def test_equals_tune_lease_with_measured_restart(self, lab: Cluster, operator: Actor) -> None:
+        wanted = read_request(LeaseComparisonRequest, {"days": 1, "restart_s": 20})
+        row = service.request_lease_comparison(actor=operator, pool_id=lab.pool.pk, request=wanted)
+        assert AuditRecord.objects.get().after["options"] == {"restart_s": 20}
+        assert run(row) == "done", row.error
+        printed = StringIO()
+        call_command(
+            *("tune_lease", "--pool", lab.pool.name, "--days", "1", "--cold-s", "20", "--json"),
+            stdout=printed,
+            stderr=StringIO(),
+        )
+        told = json.loads(printed.getvalue())
+        assert row.result["recommended"]["lease_s"] == told["recommended_s"]
+        assert row.result["rows"] == told["lengths"]
+        assert len({one["avg_jct_s"] for one in told["lengths"]}) > 1
+        assert not any("Length" in text for text in row.result["remarks"])
+
+    @pytest.mark.usefixtures("committed_db")
+    def test_no_jobs_is_explained_without_option_of_command(self, operator: Actor) -> None:
+        empty = cluster({"north": 4})
+        wanted = read_request(LeaseComparisonRequest, {"days": 3})
+        row = service.request_lease_comparison(
+            actor=operator, pool_id=empty.pool.pk, request=wanted
+        )
+        assert run(row) == "failed"
+        assert row.error.startswith(f"Pool {empty.pool.name} has no job to simulate")
+
+    def test_is_restricted_to_operators_and_two_per_pool(
+        self, lab: Cluster, operator: Actor
+    ) -> None:
+        wanted = read_request(LeaseComparisonRequest, {"days": 7})
+        nobody = Actor(User.objects.create(username="ada"))
+        with pytest.raises(PermissionDenied):
+            service.request_lease_comparison(actor=nobody, pool_id=lab.pool.pk, request=wanted)
+        ask(lab, operator)
+        ask(lab, operator)
+        with pytest.raises(InvalidInputError, match="Cancel one, or wait"):
+            service.request_lease_comparison(actor=operator, pool_id=lab.pool.pk, request=wanted)
+
+
 class TestUnfinishedSimulation:
     def test_cancelled_while_running_stops_at_next_check(
         self, lab: Cluster, operator: Actor
@@ -277,7 +321,7 @@ class TestUnfinishedSimulation:
         row = ask(lab, operator)
         assert run(row, timer=itertools.count(0, 400).__next__) == "failed"
         assert "longer than 10 minutes" in row.error
-        assert "Choose fewer hours" in row.error
+        assert "Choose a shorter time" in row.error
 
     def test_fails_if_worker_is_gone(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)

@@ -15,6 +15,7 @@ from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant
 from evenshare_core.domain.held_jobs import HeldJob, HoldCode
+from evenshare_core.domain.job_ranks import JobRank
 from evenshare_core.domain.snapshot import Snapshot, Surcharge
 from evenshare_core.money.fixed_point import largest_remainder
 from evenshare_core.policies.base import decide_round
@@ -200,9 +201,16 @@ def _odd(rng: random.Random, snapshot: Snapshot) -> Snapshot:
     )
     rows = {
         "backoffs": backoffs, "tenants": tenants, "leases": leases, "nodes": nodes,
-        "holds": _holds(snapshot),
+        "holds": _holds(snapshot), "ranks": _ranks(snapshot),
     }  # fmt: skip # a table
     return replace(snapshot, **rows)
+
+
+def _ranks(snapshot: Snapshot) -> tuple[JobRank, ...]:
+    """Return ranks of a third of the jobs, in every second round."""
+    rng = random.Random(-snapshot.number)  # noqa: S311 - only test data
+    jobs = snapshot.jobs if snapshot.number % 2 else ()
+    return tuple(JobRank(job.id, rng.randint(-2, 2)) for job in jobs if rng.random() < 0.3)
 
 
 def _holds(snapshot: Snapshot) -> tuple[HeldJob, ...]:

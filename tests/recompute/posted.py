@@ -5,13 +5,14 @@ import json
 from collections import Counter
 from decimal import Context, Decimal, localcontext
 
+from .places import placed
 from .second import Limits, Round, Row, Sums, gpus_of, rho, skip, tally
 
 
 def recompute(snapshot: str) -> str:
     """Return the decision of a snapshot; both are JSON with the field names of bundles."""
     s = json.loads(snapshot, object_hook=Row)
-    began = Round(s)
+    began = Round(s, placed)
     decision = began.answer()
     decision.skips += [*back_offs(s), *held_jobs(s)]
     return json.dumps(decision | shares_and_prices(s, decision, began.limits))

@@ -198,14 +198,14 @@ class Places:  # the free GPUs on the nodes of a type, on which gangs are placed
             holds.append([node, min(gang - gpus_of(holds), -minus)])
         return sorted(pair for pair in holds if pair[1])
 class Round:  # the picks of a round, and the decision that follows from them
-    def __init__(self, s):
+    def __init__(self, s, placed=lambda _, jobs, __: jobs):
         self.s, self.o, held = s, Row(DEFAULTS | s.options), {row.job for row in s.leases}
         self.sums = Sums(s, self.o.fairness_window_s * 10**6)
         self.due = {row.job: row for row in s.leases
                     if max(row.expires_us, row.protected_until_us) <= s.at_us}
         self.going = [row for row in s.leases if row.job not in self.due]
         late = {row.job for row in s.backoffs if row.until_us > s.at_us} - held
-        self.jobs = {job.id: job for job in s.jobs if job.id not in late}
+        self.jobs = placed(s, {one.id: one for one in s.jobs if one.id not in late}, self.going)
         self.places = {n: Places(s, n, self.o.spread, self.going, self.due.values())
                        for n in {*self.sums.capacity, *(name for _, name in self.sums.claims)}}
         queues = {key: [] for key in self.sums.claims}

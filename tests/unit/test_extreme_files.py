@@ -11,7 +11,7 @@ import pytest
 from evenshare_core.domain.instants import from_us
 from evenshare_core.simulation.trace_formats import FORMATS, trace_lines
 from evenshare_core.simulation.trace_reads import BadLine, TraceLine
-from portal.jobs.forms.job_yaml import YamlError, read_yaml
+from scheduling.requests.job_yaml import YamlError, read_yaml
 from scheduling.requests.jobs import JobRequest
 from scheduling.services.job_requests import read_job_request
 from tenants.input.errors import InvalidInputError

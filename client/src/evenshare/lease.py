@@ -26,7 +26,7 @@ Outside the portal every call is a cheap no-op, unless `setup(directory=...)` is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, NoReturn
@@ -38,8 +38,8 @@ from evenshare.runtime.keeper import Keeper
 from evenshare.runtime.progress import finite
 
 __all__ = [
-    "RanksChangedError", "ending", "flush", "inside", "leave", "memory", "rank", "reached",
-    "report", "resume", "resume_all", "setup", "step", "steps", "store", "world_size",
+    "RanksChangedError", "ending", "flush", "inside", "leave", "link", "log", "memory", "rank",
+    "reached", "report", "resume", "resume_all", "setup", "step", "steps", "store", "world_size",
 ]  # fmt: skip # a table
 
 EVERY_S = 300.0
@@ -79,6 +79,11 @@ class _Runtime:
             said = finite({log.criterion.metric: metrics[log.criterion.metric]})
             for metric in said.values():
                 log.add(iteration, metric)
+
+    def log(self, step: int | None, metrics: Mapping[str, object]) -> None:
+        if self.keeper is not None and self.keeper.metrics is not None and metrics:
+            self.keeper.start()
+            self.keeper.metrics.add(step, metrics)
 
     def count(self, iterations: int) -> None:
         if self.keeper is not None and self.keeper.iterations is not None:
@@ -215,9 +220,11 @@ def report(step: int | None = None, total: int | None = None, **metrics: object)
     if runtime.keeper is None:
         return
     if step is None and runtime.in_step is not None:
-        runtime.evaluate(runtime.in_step + 1, metrics)
+        reached = runtime.in_step + 1
     else:
-        runtime.evaluate(int(runtime.step if step is None else step), metrics)
+        reached = int(runtime.step if step is None else step)
+    runtime.evaluate(reached, metrics)
+    runtime.log(reached or None, metrics)
     runtime.step = runtime.step if step is None else step
     runtime.total = runtime.total if total is None else total
     runtime.metrics.update(metrics)
@@ -242,8 +249,31 @@ def step(count: int = 1, **metrics: object) -> None:
     runtime.count(count)
     runtime.step += count
     runtime.evaluate(runtime.step, metrics)
+    runtime.log(runtime.step, metrics)
     runtime.metrics.update(metrics)
     runtime.report()
+
+
+def log(metrics: Mapping[str, object], step: int | None = None) -> None:
+    """Add a point to the curves of metrics on the job's page, after `step` steps.
+
+    The default of `step` is the iteration in progress inside of `steps`, else the number that
+    `step` has counted. Without both, each point is one step further. Steps of a metric must
+    increase. `report` and `step` add their metrics too.
+    """
+    runtime = _get()
+    if step is None:
+        inside = runtime.in_step is not None
+        step = (runtime.in_step or 0) + 1 if inside else runtime.step or None
+    runtime.log(None if step is None else int(step), metrics)
+
+
+def link(name: str, url: str) -> None:
+    """Show a link on the job's page, for example to the run's page at W&B or MLflow; https only."""
+    keeper = _get().keeper
+    if keeper is not None and keeper.metrics is not None:
+        keeper.start()
+        keeper.metrics.link(str(name), str(url))
 
 
 def _require_count(count: object) -> None:

@@ -36,7 +36,7 @@ class Series:
     also shown on hover. If `shown` is False, the reader switches the series on. `dots` marks each
     value of a line, so that a single value is visible. `span_s`: the seconds that a bar covers from
     its key on. `key` identifies the series across refreshes of the chart; the default is the name,
-    which is not unique for tenants.
+    which is not unique for tenants. `digits`: significant digits of values, in place of `places`.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Series:
     dots: bool = False
     span_s: int = 0
     key: str = ""
+    digits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +198,16 @@ def _shared(axes: list[Any], values: Any) -> int:
 
 def _cells(one: Series) -> list[tuple[str, dict[Key, str]]]:
     own = {
-        key: value_text(value, one.places) for key, value in zip(one.keys, one.values, strict=True)
+        key: value_text(value, one.places, one.digits)
+        for key, value in zip(one.keys, one.values, strict=True)
     }
     more = [(head, dict(zip(one.keys, texts, strict=True))) for head, texts in one.also.items()]
     return [(one.column, own), *more]
 
 
-def value_text(value: Value, places: int) -> str:
+def value_text(value: Value, places: int, digits: int = 0) -> str:
+    if digits and value is not None:
+        return f"{value:.{digits}g}"
     if isinstance(value, Decimal):
         return credits_text(value, places)
     return thousands(value, places)
@@ -212,7 +216,7 @@ def value_text(value: Value, places: int) -> str:
 def key_text(key: Key) -> str:
     if isinstance(key, datetime):
         return f"{key.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-    return key if isinstance(key, str) else f"{key:g}"
+    return str(key) if isinstance(key, str | int) else f"{key:g}"
 
 
 def _order(key: Key) -> Any:
@@ -224,16 +228,19 @@ def _plain(key: Key) -> Any:
     return round(key.timestamp() * 1000) if isinstance(key, datetime) else key
 
 
-def _number(value: Value) -> str | float | int | None:
+def _number(value: Value, digits: int = 0) -> str | float | int | None:
     """Return a JSON value: a Decimal as its digits, never as a float; a float with 6 places."""
     if isinstance(value, Decimal):
         return str(value)
+    if digits and value is not None:
+        return float(f"{value:.{digits}g}")
     return round(value, 6) if isinstance(value, float) else value
 
 
 def _trace(one: Series, *, sideways: bool) -> dict[str, Any]:
     keys = [_plain(key) for key in one.keys]
-    values = [_number(value) for value in one.values]
+    values = [_number(value, one.digits) for value in one.values]
+    form = f".{one.digits}~g" if one.digits else f",.{one.places}f"
     more = "".join(
         f"<br>{said(head)}: %{{customdata[{place}]}}" for place, head in enumerate(one.also)
     )
@@ -243,7 +250,7 @@ def _trace(one: Series, *, sideways: bool) -> dict[str, Any]:
         "x": values if sideways else keys,
         "y": keys if sideways else values,
         "visible": True if one.shown else "legendonly",
-        "hovertemplate": f"%{{{axis}:,.{one.places}f}}{more}<extra>{said(one.name)}</extra>",
+        "hovertemplate": f"%{{{axis}:{form}}}{more}<extra>{said(one.name)}</extra>",
         "meta": {
             "key": one.key or one.name,
             "column": one.column,
@@ -308,6 +315,8 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         "zeroline": chart.y[0] < 0,
         "title": {"text": chart.unit, "standoff": 6, "font": {"size": 13}},
     }
+    if any(one.digits for one in chart.series):
+        values["exponentformat"] = "e"
     keys: dict[str, Any] = {**line, "showgrid": False, "showline": True, "zeroline": False}
     if chart.is_time:
         keys |= {"type": "date", "hoverformat": "%Y-%m-%d %H:%M:%S", "nticks": 6}

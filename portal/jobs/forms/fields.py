@@ -1,7 +1,7 @@
 """The submit form's fields, and their values in a job's request.
 
-The fields come from `scheduling.requests.jobs.JobRequest`; the shape of a value decides its input.
-A draft keeps every text as typed, so that invalid input is not lost.
+The fields come from `scheduling.requests.sweeps.SweepRequest`; the shape of a value decides its
+input. A draft keeps every text as typed, so that invalid input is not lost.
 """
 
 import json
@@ -13,15 +13,14 @@ from typing import Any
 
 from evenshare_core.domain.deadlines import DeadlineClass
 from portal.common.forms import Field
-from scheduling.requests.jobs import JobRequest
+from scheduling.requests.job_yaml import ORDER
+from scheduling.requests.sweep_points import joined_values, split_values
+from scheduling.requests.sweeps import SweepRequest
 from tenants.input.errors import FieldError
 from tenants.input.requests import Shape, request_fields
 
 MOST_CHARACTERS = 256 * 1024
-# The order for readers; the other fields follow in the order of the request.
-_AHEAD = ("name", "tenant", "pool", "gpus", "profile", "gpu_types", "max_price")
-_REQUEST = request_fields(JobRequest)
-ORDER = (*_AHEAD, *(name for name in _REQUEST if name not in _AHEAD))
+_REQUEST = request_fields(SweepRequest)
 # The page's URL already names the tenant.
 TYPED = tuple(name for name in ORDER if name != "tenant")
 # Fields with an input; errors of other fields are shown next to the YAML.
@@ -42,6 +41,11 @@ _GROUPS = (
         ("job_class", "deadline", "deadline_steps", "estimate_s", "iterations", "stop_when"),
     ),
     ("resources", "Value, CPUs and memory", ("utility", "cpus", "memory_mb")),
+    (
+        "many",
+        "Many jobs, and order",
+        ("array", "matrix", "at_once", "after_ok", "after_any"),
+    ),
 )
 _GROUPED = tuple(name for _, _, names in _GROUPS for name in names)
 # For each field, its options with their texts; the empty option means no choice.
@@ -58,7 +62,10 @@ _KINDS = {
     Shape.AMOUNT: "decimal",
     Shape.TEXTS: "lines",
     Shape.PAIRS: "lines",
+    Shape.LISTS: "lines",
 }
+# Lists that are one line of text.
+_LINES = {"tags": "text"}
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
@@ -112,13 +119,17 @@ def submit_fields(
             hint=hints.get(name, field.hint) if is_simulated else field.hint,
             unit=field.input.unit,
             example=field.input.example,
-            kind="choice" if name in _CHOICES else _KINDS.get(field.shape, "text"),
+            kind="choice" if name in _CHOICES else _kind(name),
             required=field.is_required,
             value=draft[name],
             errors=errors.get(name, ()),
             choices=_choices(name, draft[name]),
         )
     return shown
+
+
+def _kind(name: str) -> str:
+    return _LINES.get(name) or _KINDS.get(_REQUEST[name].shape, "text")
 
 
 def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:
@@ -166,6 +177,9 @@ def _read(name: str, typed: Any, errors: list[FieldError]) -> object:
             return _split(name, typed, errors)
         case Shape.PAIRS:
             return _pairs(name, typed, errors)
+        case Shape.LISTS:
+            pairs = _pairs(name, typed, errors)
+            return {key: split_values(text) for key, text in pairs.items()}
     return typed.strip()
 
 
@@ -177,7 +191,14 @@ def _written(name: str, value: Any) -> Any:
             return _joined(value)
         case Shape.PAIRS:
             return _lines(value) if isinstance(value, Mapping) else ""
+        case Shape.LISTS:
+            lists = value.items() if isinstance(value, Mapping) else ()
+            return _lines({key: _listed(row) for key, row in lists})
     return _text(value)
+
+
+def _listed(row: object) -> object:
+    return joined_values(row) if isinstance(row, list | tuple) else row
 
 
 def _text(value: object) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 
 from portal.common.submit_links import submit_command
 from portal.jobs.forms.fields import LABELS, Draft, draft_of, draft_spec
-from portal.jobs.forms.job_yaml import YamlError, read_yaml, write_yaml
 from scheduling.models import Job
+from scheduling.requests.job_yaml import YamlError, read_yaml, write_yaml
 from scheduling.selectors.jobs.requests import job_as_request
 from tenants.input.errors import FieldError, InvalidInputError
 

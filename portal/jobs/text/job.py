@@ -18,6 +18,7 @@ from portal.charts.notes import LineItem, Note, count_note
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
 from portal.common.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
+from scheduling.selectors.jobs.lists import held_numbers
 from scheduling.selectors.jobs.phases import STARTING, phase_of
 from scheduling.selectors.jobs.preemption_costs import EARLY, TAKEN
 from scheduling.selectors.jobs.preemptions import PreemptionRow
@@ -35,6 +36,7 @@ STATE_BADGES: dict[str, StateBadge] = {
     State.CANCELLED: StateBadge("ended", "Cancelled"),
 }
 IN_QUARANTINE = StateBadge("waiting", "In quarantine")
+HELD = StateBadge("waiting", "Held")
 # Ends that do not count as preemptions, each with its label.
 NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back", "idle": "given back"}
 # Ends of a lease that the job did not cause.
@@ -80,7 +82,10 @@ def job_context(
         "until": clocks.instant(_until(held.lease)) if held and said.end == " until" else None,
         "may_be_preempted": registry.traits(story.job.pool.policy).preempts_running,
         "nodes_note": nodes_note(held) if held else None,
-        "state_badge": state_badge(phase, is_quarantined=bool(story.job.quarantine)),
+        "state_badge": state_badge(
+            phase, is_quarantined=bool(story.job.quarantine), is_held=story.job.is_held
+        ),
+        "held_reason": held_reason(story.job),
         "quarantine": quarantine_reason(story.job),
         "spent": spent,
         "time_title": time_title(story, spent),
@@ -104,9 +109,16 @@ def price_url(story: JobStory, held: LeaseView) -> str:
     return reverse("posted-price", args=place)
 
 
-def state_badge(phase: str, *, is_quarantined: bool) -> StateBadge:
-    """Return the badge of a phase; a quarantined job is not in a queue, so it has its own badge."""
-    return IN_QUARANTINE if is_quarantined and phase == State.PENDING else STATE_BADGES[phase]
+def state_badge(phase: str, *, is_quarantined: bool, is_held: bool = False) -> StateBadge:
+    """Return the badge of a phase; waiting jobs that are not in a queue have their own badges."""
+    if phase != State.PENDING or not (is_quarantined or is_held):
+        return STATE_BADGES[phase]
+    return IN_QUARANTINE if is_quarantined else HELD
+
+
+def held_reason(job: Job) -> ReasonText | None:
+    """Return why a job is held, or None if it is not."""
+    return why(job.reason_code, held_numbers(job)) if job.is_held else None
 
 
 def quarantine_reason(job: Job) -> ReasonText | None:
@@ -215,16 +227,19 @@ def _queued_text(story: JobStory) -> Headline:
     """Return the text around the time of queueing, which the page inserts and keeps up to date."""
     if story.job.quarantine:
         return Headline("In quarantine: rounds skip it.")
+    if held := held_reason(story.job):
+        return Headline(f"Held, not queued: {held.text}.")
     reason = f": {story.waits_for.reason.text}" if story.waits_for else ""
     return Headline("Queued again" if story.holds else "Queued", end=f"{reason}.")
 
 
 def queued_at(story: JobStory) -> datetime | None:
     """Return since when the job is queued, or None if it is not."""
-    if story.job.state != State.PENDING or story.job.quarantine or story.job.cancel_asked_at:
+    job = story.job
+    if job.state != State.PENDING or job.quarantine or job.cancel_asked_at or job.is_held:
         return None
     last = story.holds[-1].lease.ended_at if story.holds else None
-    return last or story.job.submitted_at
+    return max(last, job.arrived_at) if last else job.arrived_at
 
 
 def _gpus_go(job: Job) -> str:

@@ -1,5 +1,6 @@
-"""The action on an existing job: cancel. (To clone a job is to submit another one.)"""
+"""Actions on an existing job: cancel, hold, release, priority."""
 
+import re
 from uuid import UUID
 
 from django.contrib import messages
@@ -11,10 +12,18 @@ from django.views.decorators.http import require_POST
 
 from portal.common.access import access, signed_in
 from portal.jobs.views.jobs import job_or_404
+from portal.site.request_id import request_id_of
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
+from scheduling.services.holds import Side, hold_job, release_hold, side_of
 from scheduling.services.jobs import cancel_job
+from scheduling.services.priorities import may_set_priority, set_priority
+from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError, invalid
+from tenants.models import User
 from tenants.permissions import Action, may_in_tenant
+
+WHOLE = re.compile(r"-?[0-9]{1,4}")
 
 
 @signed_in
@@ -34,3 +43,69 @@ def cancel(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         messages.info(request, f"{job.name} has already ended. Nothing was changed.")
     # Keep the focus where the button was.
     return redirect(reverse("job", args=[job.uid]) + "#cancelled")
+
+
+@signed_in
+@require_POST
+def hold(request: HttpRequest, uid: UUID) -> HttpResponseBase:
+    """Hold a waiting job; to hold it again does no harm."""
+    job, side = _job_and_side(request, uid)
+    try:
+        hold_job(job=job, actor=_actor(request), side=side)
+    except InvalidInputError as error:
+        messages.error(request, f"{job.name} is not held. {error.errors[0].reason}")
+    else:
+        messages.success(request, f"{job.name} is held: it waits until it is released.")
+    return redirect(reverse("job", args=[job.uid]) + "#acts")
+
+
+@signed_in
+@require_POST
+def release(request: HttpRequest, uid: UUID) -> HttpResponseBase:
+    """Release a held job; to release it again does no harm."""
+    job, side = _job_and_side(request, uid)
+    try:
+        release_hold(job=job, actor=_actor(request), side=side, now=read_clock(job.pool_id))
+    except InvalidInputError as error:
+        messages.error(request, f"{job.name} is not released. {error.errors[0].reason}")
+    else:
+        messages.success(request, f"{job.name} is released.")
+    return redirect(reverse("job", args=[job.uid]) + "#acts")
+
+
+@signed_in
+@require_POST
+def priority(request: HttpRequest, uid: UUID) -> HttpResponseBase:
+    """Set a job's priority among the jobs of its tenant."""
+    job = job_or_404(request, uid)
+    if not may_set_priority(access(request), job):
+        raise PermissionDenied
+    text = request.POST.get("priority", "").strip()
+    try:
+        if not WHOLE.fullmatch(text):
+            raise invalid("priority", "must be a whole number")
+        set_priority(job=job, actor=_actor(request), access=access(request), priority=int(text))
+    except InvalidInputError as error:
+        messages.error(request, f"The priority {error.errors[0].reason}. {error.errors[0].hint}")
+    else:
+        messages.success(request, f"{job.name} has priority {int(text)}.")
+    return redirect(reverse("job", args=[job.uid]) + "#acts")
+
+
+def _actor(request: HttpRequest) -> Actor:
+    assert isinstance(request.user, User)  # noqa: S101 - `signed_in` checked it
+    return Actor(request.user, request_id_of(request))
+
+
+def _job_and_side(request: HttpRequest, uid: UUID) -> tuple[Job, Side]:
+    """Return a visible job, and the side on which the viewer may hold it.
+
+    Raises:
+        Http404: the viewer may not see it.
+        PermissionDenied: the viewer may not hold it.
+    """
+    job = job_or_404(request, uid)
+    side = side_of(access(request), job)
+    if side is None:
+        raise PermissionDenied
+    return job, side

@@ -1,11 +1,9 @@
 """A tenant's jobs, and a job's page."""
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -15,177 +13,54 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
-from portal.charts.figures import plural, thousands
-from portal.common.access import about, access, signed_in, tenant_or_404, tenant_pool
-from portal.common.clocks import Clocks, clocks, clocks_by_pool
-from portal.common.standings import standing_badge
+from portal.common.access import about, access, signed_in
+from portal.common.clocks import Clocks, clocks
 from portal.common.submit_links import submit_links
 from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.answer import answer_context
 from portal.jobs.text.charges import charge_rows
+from portal.jobs.text.curves import axis_named, curves_context
 from portal.jobs.text.deadline import deadline_context
 from portal.jobs.text.estimates import declared_apart, estimate_text
 from portal.jobs.text.failure import failure_context
 from portal.jobs.text.fairness import fairness_context
-from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
+from portal.jobs.text.job import job_context
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import WorkLoss, work_losses
 from portal.jobs.text.metric import metric_context
+from portal.jobs.text.needs import needs_context
 from portal.jobs.text.output import output_context
-from portal.jobs.text.start import queues_text, start_context
+from portal.jobs.text.start import start_context
 from portal.jobs.text.usage import usage_context
 from scheduling.engine.executors.base import executor_traits
 from scheduling.models import Job
-from scheduling.selectors.deadlines.answers import DeadlineStory
+from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.selectors.deadlines.plans import read_plan
 from scheduling.selectors.jobs import tenant_jobs as read
 from scheduling.selectors.jobs.estimates import read_estimate
 from scheduling.selectors.jobs.fairness import read_job_rho
-from scheduling.selectors.jobs.lists import TEXT_MAX, find_visible_job
-from scheduling.selectors.jobs.phases import phase_named
+from scheduling.selectors.jobs.lists import find_visible_job
 from scheduling.selectors.jobs.preemption_costs import read_job_cost
 from scheduling.selectors.jobs.preemptions import preemptions_among, preemptions_for
 from scheduling.selectors.jobs.queue_order import (
-    QueueKey,
-    QueueMark,
     is_queued,
     read_queue_order,
 )
 from scheduling.selectors.jobs.reasons import resources_text
 from scheduling.selectors.jobs.start_estimates import read_starts
-from scheduling.selectors.pools.executors import pools_by_name, silent_pools
-from scheduling.selectors.pools.lines import PoolFacts, pool_facts, pools_named
+from scheduling.selectors.pools.executors import silent_pools
+from scheduling.selectors.pools.lines import PoolFacts, pool_facts
 from scheduling.selectors.rounds.promised_starts import pinned_until, read_latest_starts
 from scheduling.selectors.speeds.profiling import find_active_run
 from scheduling.selectors.visibility import read_visibility
+from scheduling.services.holds import side_of
+from scheduling.services.priorities import may_boost, may_set_priority
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
-from tenants.selectors.quotas import pools_of
 
 CHARGE_ROWS, LOG_ROWS = 24, 20
-# Filters for ended jobs. With such a filter, the list shows no warning of a silent cluster.
-OVER = frozenset({"succeeded", "failed", "cancelled"})
 # Prices are read from this long before the submission on, to include the price at the submission.
 PRICE_LEAD = timedelta(hours=1)
-_MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
-
-
-@signed_in
-@require_safe
-def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """Show the jobs of a tenant, newest first, filtered by the query."""
-    tenant = tenant_or_404(request, slug)
-    wanted = _filter(request)
-    pool = tenant_pool(request, tenant, wanted.pool)
-    kept = {"state": wanted.state, "q": wanted.text, "pool": wanted.pool}
-    query = urlencode({key: value for key, value in kept.items() if value})
-    with tenant_scope(tenant.pk):
-        page = read.jobs_page(tenant.pk, wanted)
-        counts = read.active_counts(tenant.pk)
-        matches = read.count_matches(tenant.pk, wanted) if query else 0
-        pools = pools_by_name(pools_of(tenant.pk))
-    silent = [
-        one
-        for name, one in pools.items()
-        if one and wanted.pool in ("", name) and wanted.state not in OVER
-    ]
-    on_page = {row.job.pool.name for row in page.rows}
-    times = clocks_by_pool(pools_named(on_page)) if on_page else {}
-    with tenant_scope(tenant.pk):
-        standings = page.standings({name: clock.now.pool_at for name, clock in times.items()})
-    return render(
-        request,
-        "jobs/job_list.html",
-        {
-            "tenant": tenant,
-            **submit_links(access(request), tenant, pool.name if pool else ""),
-            "nav_key": "jobs",
-            "live": wanted.before is None and wanted.after is None,
-            "wanted": wanted,
-            "narrowed": bool(query),
-            "unknown_state": request.GET.get("state", "")[:TEXT_MAX] if not wanted.state else "",
-            "match_text": _match_text(wanted, matches),
-            "query": query,
-            "counts": counts,
-            "page": page,
-            "next_after": _mark_text(page.next_after),
-            "goes_on": page.queues.get(wanted.after.pool) if wanted.after else None,
-            "queues_text": queues_text(page.queues),
-            "pools": list(pools),
-            "silent": silent,
-            "names_pool": len(pools) > 1,
-            "states": {state: _label(state) for state in read.STATES},
-            "rows": [
-                _row(row, standings.get(row.job.pk), times[row.job.pool.name]) for row in page.rows
-            ],
-            "has_deadlines": bool(standings),
-        },
-    )
-
-
-def _filter(request: HttpRequest) -> read.JobFilter:
-    """Return the filter of the query; unknown values are ignored."""
-    get = request.GET
-    state = _state_named(get.get("state", ""))
-    before = get.get("before", "") if state != "pending" else ""
-    return read.JobFilter(
-        state=state,
-        text=get.get("q", "").replace("\x00", "").strip()[:TEXT_MAX],
-        pool=get.get("pool", ""),
-        before=int(before) if before.isdecimal() and len(before) < 19 else None,
-        after=_mark(get.get("after", "")) if state == "pending" else None,
-    )
-
-
-def _state_named(text: str) -> str:
-    """Return the filter of this name, in any letter case; empty if there is none."""
-    word = text.strip().lower()
-    word = word if word in read.STATES else phase_named(word) or ""
-    return word if word in read.STATES else ""
-
-
-def _mark_text(mark: QueueMark | None) -> str:
-    """Return the query value of a queue mark: numbers, and the pool's name."""
-    return "" if mark is None else ".".join(map(str, (mark.round, *mark.key, mark.pool)))
-
-
-def _mark(text: str) -> QueueMark | None:
-    """Return the queue mark of a query value, or None if it is missing or malformed."""
-    match = _MARK.fullmatch(text)
-    if match is None:
-        return None
-    *numbers, pool = match.groups()
-    round_, *key = map(int, numbers)
-    return QueueMark(pool, round_, QueueKey(*key))
-
-
-def _match_text(wanted: read.JobFilter, matches: int) -> str:
-    kind = f"{_label(wanted.state).lower()} job" if wanted.state else "job"
-    count = f"{thousands(matches)} or more {kind}s" if matches >= read.COUNTED else ""
-    named = f" with “{wanted.text}” in its name" if wanted.text else ""
-    if matches > 1:
-        named = named.replace("its name", "their names")
-    pool = f" in {wanted.pool}" if wanted.pool else ""
-    return f"{count or plural(matches, kind) if matches else f'No {kind}'}{named}{pool}."
-
-
-def _label(state: str) -> str:
-    return STATE_BADGES[state].text if state in STATE_BADGES else "Running or starting"
-
-
-def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> dict[str, Any]:
-    """Return a job's row, on the clock of its pool."""
-    job = row.job
-    end = job.first_started_at or job.ended_at or clock.now.pool_at
-    return {
-        "listed": row,
-        "job": job,
-        "standing": standing_badge(story, clock) if story is not None else None,
-        "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine)),
-        "submitted": clock.instant(job.submitted_at),
-        "ended": clock.instant(job.ended_at),
-        "waited_s": max(0.0, (end - job.submitted_at).total_seconds()),
-    }
 
 
 @signed_in
@@ -200,6 +75,11 @@ def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         context = _job_context(request, job, pool)
     about(request).pool = pool
     context |= submit_links(access(request), job.tenant)
+    context |= {
+        "may_hold": side_of(access(request), job) is not None,
+        "may_order": may_set_priority(access(request), job),
+        "priority_most": PRIORITY_MAX if may_boost(access(request), job.tenant_id) else 0,
+    }
     context |= spec_context(job, request.build_absolute_uri("/api/v1/jobs"))
     context |= output_context(job, number_asked(request, "lease"))
     context |= failure_context(job, context["story"], context.get("output"), context["clock"])
@@ -276,6 +156,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **deadline_context(job, clock),
         **answer_context(story, clock),
         **metric_context(job),
+        **needs_context(job),
+        **curves_context(job, axis_named(request.GET.get("x", ""))),
         **usage_context(job, leases, clock),
         **_fairness_context(story, losses, clock),
     }

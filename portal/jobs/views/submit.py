@@ -1,6 +1,7 @@
 """The submit page: the form and the YAML, the dry run's answer, the submission."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -46,8 +47,10 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.executors.base import executor_traits
 from scheduling.requests.job_deadline import TEXT_MAX
 from scheduling.requests.jobs import DURATION_S
+from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.jobs.clones import free_job_name, submitted_duration_us
 from scheduling.selectors.jobs.requests import job_as_request
+from scheduling.selectors.jobs.sweeps import find_visible_sweep
 from scheduling.selectors.jobs.tenant_jobs import (
     find_tenant_job,
     pool_names,
@@ -56,6 +59,7 @@ from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.pools.offers import PoolOffer, pool_offer
 from scheduling.selectors.tenants.prospects import StartProspect, prospects
 from scheduling.services.submit import PendingLimitError, submit_job
+from scheduling.services.sweeps import submit_sweep
 from tenants.idempotency import InFlightError, MismatchError
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
@@ -105,6 +109,8 @@ def job_new(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
     pools = _pools(tenant)
     source = request.GET.get("from", "")
     draft = _cloned(tenant, source) if source else _blank(request, tenant, pools)
+    if of := request.GET.get("sweep", ""):
+        draft = _sweep_draft(tenant, of)
     if source and (due := request.GET.get("deadline", "")[:TEXT_MAX]):
         draft = Draft({**draft, "deadline": due})
     form = form_of_draft(draft, tenant=tenant.slug)
@@ -131,14 +137,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
     if "act" in request.POST and not form.wrong and form.spec is not None:
         assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
         try:
-            made = submit_job(
-                tenant=tenant,
-                user=request.user,
-                spec=form.spec,
-                now=read_clock,
-                key=_key(request),
-                source="web",
-            )
+            place = _submitted(request, tenant, request.user, form.spec)
         except InvalidInputError as error:
             form.refuse(error, target.pools)
         except MismatchError:
@@ -150,13 +149,26 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
         except PendingLimitError as error:
             notice = f"{error.limit:,}"
         else:
-            return redirect("job", made.row.uid)
+            return place
     answer = _answer(form, target)
     status = 429 if wait_s else 422 if "act" in request.POST else 200
     page = _page(request, target, form, answer, notice=notice, status=status)
     if wait_s:
         page["Retry-After"] = str(wait_s)
     return page
+
+
+def _submitted(
+    request: HttpRequest, tenant: Tenant, user: User, spec: Mapping[str, object]
+) -> HttpResponseBase:
+    """Submit a job or a sweep, and redirect to its page."""
+    given: dict[str, Any] = {
+        "tenant": tenant, "user": user, "spec": spec, "now": read_clock, "key": _key(request),
+        "source": "web",
+    }  # fmt: skip # rows of what belongs together
+    if is_sweep(spec):
+        return redirect("sweep", submit_sweep(**given).row.uid)
+    return redirect("job", submit_job(**given).row.uid)
 
 
 def _form(request: HttpRequest, tenant: Tenant) -> JobForm:
@@ -201,6 +213,23 @@ def _cloned(tenant: Tenant, source: str) -> Draft:
         duration_s = None if duration_us is None else duration_us // SECOND_US
         named = {"name": free_job_name(tenant.pk, job.name)} if job.name else {}
         return draft_of({**job_as_request(job, duration_s=duration_s), **named})
+
+
+def _sweep_draft(tenant: Tenant, source: str) -> Draft:
+    """Return a form with the request of a sweep of this tenant.
+
+    Raises:
+        Http404: the sweep does not exist.
+    """
+    try:
+        uid = UUID(source)
+    except ValueError:
+        raise Http404 from None
+    with tenant_scope(tenant.pk):
+        sweep = find_visible_sweep(uid, [tenant.pk])
+    if sweep is None:
+        raise Http404
+    return draft_of(sweep.spec)
 
 
 def _pools(tenant: Tenant) -> list[str]:

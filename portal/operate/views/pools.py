@@ -18,6 +18,7 @@ from portal.common.forms import Field, amount, request_inputs, text, typed_reque
 from portal.common.quota_promises import pool_promise_text, quota_promise_text
 from portal.common.tenant_badges import tenant_badge
 from portal.operate.forms.executor import executor_form
+from portal.operate.forms.lease_lengths import lease_lengths_form
 from portal.operate.forms.settings import (
     lengths_typed,
     option_fields,
@@ -38,13 +39,15 @@ from portal.operate.views.console import (
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Pool
 from scheduling.requests.executor_options import FIELD, parse_executor_options
-from scheduling.requests.pools import BASE_MAX, SCALE_MAX, THETA_MAX, PriceRequest
+from scheduling.requests.pools import BASE_MAX, LENGTHS, SCALE_MAX, THETA_MAX, PriceRequest
+from scheduling.requests.simulations import LeaseComparisonRequest
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.pools.settings import posted_use, price_settings
 from scheduling.selectors.sharing.quota_promises import promise_with
 from scheduling.services import pools as change
 from scheduling.services.executors import change_executor_options
 from scheduling.services.settings_impact import SettingsImpact, settings_impact
+from scheduling.services.simulations import request_lease_comparison
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import all_tenants
@@ -90,9 +93,16 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
     policy = policy if policy in POLICIES else pool.policy
     stored = pool.options if policy == pool.policy else {}
     wrong = errors if of_form else {}
-    lengths = setting_fields(pool, typed, wrong)
+    # A link may suggest lengths.
+    suggested = {name: request.GET[name] for name in LENGTHS if name in request.GET}
+    lengths = setting_fields(pool, typed or suggested, wrong)
     options = option_fields(policy, stored, typed, wrong)
     present = _present_use(pool)
+    of_lengths = asked.do == "lengths"
+    with site_scope():
+        compared = lease_lengths_form(
+            pool, request.POST if of_lengths else {}, errors if of_lengths else {}
+        )
     context = {
         "pool": asked.facts,
         "row": pool,
@@ -105,6 +115,7 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
         "setting_fields": lengths,
         "option_fields": options,
         "invalid_fields": [field for field in (*lengths, *options) if field.error],
+        "lease_lengths": compared,
         "reason": text(typed, "reason"),
         "preview": asked.preview,
         "prices": _prices(request, pool, present, errors if asked.do == "price" else {}),
@@ -239,6 +250,12 @@ def _settings(request: HttpRequest, pool: Pool) -> str:
     return f"Saved: the next round of {pool.name} uses it." if differed else NOTHING_DIFFERED
 
 
+def _lengths(request: HttpRequest, pool: Pool) -> str:
+    wanted = typed_request(LeaseComparisonRequest, request.POST)
+    request_lease_comparison(actor=actor_of(request), pool_id=pool.pk, request=wanted)
+    return f"Started: the comparison takes minutes. Rounds of {pool.name} go on meanwhile."
+
+
 def _executor(request: HttpRequest, pool: Pool) -> str:
     differed = change_executor_options(
         actor=actor_of(request),
@@ -279,6 +296,7 @@ def _price_set(request: HttpRequest, pool: Pool) -> str:
 
 ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {
     "settings": _settings,
+    "lengths": _lengths,
     "pause": _pause,
     "resume": _resume,
     "scale": _scale,

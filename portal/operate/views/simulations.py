@@ -14,6 +14,7 @@ from portal.common.clocks import clocks
 from portal.common.forms import text, typed_request, whole
 from portal.common.tenant_badges import tenant_badge
 from portal.operate.forms.settings import option_fields, options_typed, policy_choices
+from portal.operate.text.lease_lengths import view_lease_lengths
 from portal.operate.text.simulation import view_simulation
 from portal.operate.views.console import (
     actor_of,
@@ -93,17 +94,28 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
         tenants = all_tenants()
     if row is None:
         raise Http404
-    badges = {one.pk: tenant_badge(one) for one in tenants}
-    slugs = {one.pk: one.slug for one in tenants}
-    view = view_simulation(row, badges, slugs) if row.state == Simulation.State.DONE else None
-    both = view is not None and len(view.names) > 1
     context: dict[str, Any] = {
         "pool": facts,
         "one": row,
         "state": STATES[row.state],
-        "at": clocks(facts).instant(row.at),
         "bar": wide_bar(row.progress_milli / ONE_MILLI),
-        "percent": row.progress_milli // 10,
+        "percent": row.progress_percent,
+    }
+    is_done = row.state == Simulation.State.DONE
+    if row.kind == Simulation.Kind.LEASE_LENGTHS:
+        recommended = row.result["recommended"]["lease_s"] if row.result else None
+        context |= {
+            "days": row.hours // 24,
+            "result": view_lease_lengths(row) if is_done else None,
+            "suggestion": f"?lease_s={recommended}" if recommended else "",
+        }
+        return page(request, "lease_lengths.html", context, key=KEY)
+    badges = {one.pk: tenant_badge(one) for one in tenants}
+    slugs = {one.pk: one.slug for one in tenants}
+    view = view_simulation(row, badges, slugs) if is_done else None
+    both = view is not None and len(view.names) > 1
+    context |= {
+        "at": clocks(facts).instant(row.at),
         "result": view,
         "figures_title": "Figures of both" if both else "Figures",
     }

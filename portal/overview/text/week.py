@@ -8,9 +8,7 @@ from typing import Any
 from portal.charts.figures import gpu_hours, plural, thousands
 from portal.charts.notes import LineItem, Note
 from scheduling.selectors.jobs.preemption_costs import PreemptionCost
-from scheduling.selectors.tenants.week import ServedJobs, total
-
-DAYS = 7
+from scheduling.selectors.tenants.week import DAYS, ServedJobs, total
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,16 @@ from portal.common.forms import Field, text, typed_fields, typed_request
 from portal.overview.forms import BY_OFFER, limit_fields, offer_fields, settings_fields
 from portal.overview.text.sharing import limits_text, sharing_headline
 from portal.site.request_id import request_id_of
-from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
+from scheduling.requests.sharing import (
+    OfferRequest,
+    PeopleRequest,
+    PeopleRule,
+    PriceLimitRequest,
+    SharingRequest,
+)
 from scheduling.selectors.jobs.tenant_jobs import pool_names
 from scheduling.selectors.pools.lines import PoolFacts
-from scheduling.selectors.sharing.settings import price_limit_of
+from scheduling.selectors.sharing.settings import people_rule, price_limit_of
 from scheduling.selectors.sharing.views import (
     OfferRow,
     PromisedReturn,
@@ -31,7 +37,13 @@ from scheduling.selectors.sharing.views import (
     promised_return,
     sharing_views,
 )
-from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
+from scheduling.services.sharing import (
+    make_offer,
+    revoke_offer,
+    set_people,
+    set_price_limit,
+    set_sharing,
+)
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.input.requests import read_request
@@ -169,11 +181,23 @@ def _limit(change: SharingChange) -> str:
     return "Maximum price saved. It applies to grants and renewals from the next round on."
 
 
+def _people(change: SharingChange) -> str:
+    wanted = typed_request(PeopleRequest, change.request.POST)
+    set_people(
+        tenant=change.tenant,
+        actor=change.actor,
+        pool_id=change.facts.id,
+        rule=PeopleRule(wanted.people),
+    )
+    return "Saved. The next round uses it."
+
+
 _ACTS: dict[str, Callable[[SharingChange], str]] = {
     "set": _set,
     "offer": _offer,
     "revoke": _revoke,
     "limit": _limit,
+    "people": _people,
 }
 
 
@@ -190,6 +214,7 @@ def _context(
         views = sharing_views(facts.id, tenant.pk, now)
         offers, more = list_offers(facts.id, tenant.pk, now, limit=OFFERS)
         most = price_limit_of(facts.id, tenant.pk)
+        people = people_rule(facts.id, tenant.pk)
         names = pool_names(pools_of(tenant.pk))
     by_offer = [row.gpu_type for row in views if row.own.by_offer]
     typed, act = request.POST, text(request.POST, "act") if errors else ""
@@ -214,6 +239,7 @@ def _context(
         "stands": _standing(offers),
         "by_offer": by_offer,
         "max_price": None if most is None else to_credits(most),
+        "is_equal": people is PeopleRule.EQUAL,
         "pools": names,
         "offer_fields": offer_fields(by_offer, typed if act == "offer" else {}, errors),
         "limit_fields": limit_fields(most, typed if act == "limit" else {}, errors),

@@ -130,8 +130,9 @@ class ExecutorTraits(NamedTuple):
 
     A missing executor has the defaults. `simulates`: no process runs; a job lasts as long as it
     declares, and may come from a trace. `keeps_output`: the output of programs is in the portal's
-    data folder. `reports_usage`: so is a record of the use of CPUs, memory and GPUs
-    (docs/executors.md). `runs_as_portal`: jobs have the rights of the portal's user.
+    data folder. `keeps_files`: so are the folders of jobs, with their metrics and files.
+    `reports_usage`: so is a record of the use of CPUs, memory and GPUs (docs/executors.md).
+    `runs_as_portal`: jobs have the rights of the portal's user.
     `is_exclusive`: only this installation uses it. `has_nodes`: its engine knows its nodes and
     their states (`scheduling.engine.executors.node_source`); `title` is the engine's name.
     `silence_s`: a launched lease counts as lost if at least two calls of `list`, over this wall
@@ -144,6 +145,7 @@ class ExecutorTraits(NamedTuple):
 
     simulates: bool = False
     keeps_output: bool = False
+    keeps_files: bool = False
     reports_usage: bool = False
     runs_as_portal: bool = False
     is_exclusive: bool = False

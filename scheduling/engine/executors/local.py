@@ -45,7 +45,11 @@ class LocalExecutor(ShimExecutor):
     """Starts shims as processes of this machine, and finds them there."""
 
     traits = ExecutorTraits(
-        keeps_output=True, reports_usage=True, runs_as_portal=True, is_exclusive=True
+        keeps_output=True,
+        keeps_files=True,
+        reports_usage=True,
+        runs_as_portal=True,
+        is_exclusive=True,
     )
 
     def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:

@@ -3,7 +3,8 @@
 ROOT/<job>/                     the job's folder for all its leases; `lease` is the
                                 current one's number, `progress.json` the job's report,
                                 `iterations.json` the durations of its iterations,
-                                `evaluations.json` the values of its stopping metric
+                                `evaluations.json` the values of its stopping metric,
+                                `metrics.json` the curves of its metrics
 ROOT/<job>/leases/<n>/          one lease: see `scheduling.engine.executors.shim`
 ROOT/active/<token>             names the pool; exists until the lease's end is recorded
 """
@@ -25,6 +26,7 @@ PROGRESS_BYTES = 64 * 1024
 ITERATIONS_BYTES = 4096
 EVALUATIONS_BYTES = 16 * 1024
 USAGE_BYTES = 256 * 1024
+METRICS_BYTES = 2**20
 PROGRESS_DEPTH = 8
 _LARGEST = 2**63
 
@@ -64,14 +66,14 @@ def read_log(
     """
     limit = max(0, min(limit, WINDOW_BYTES))
     try:
-        with _opened(str(int(job_id)), "leases", str(int(lease_number))) as folder:
+        with opened(str(int(job_id)), "leases", str(int(lease_number))) as folder:
             return _window(folder, offset, limit)
     except OSError:
         return LogWindow(b"", 0, 0)
 
 
 @contextlib.contextmanager
-def _opened(*names: str) -> Iterator[int]:
+def opened(*names: str) -> Iterator[int]:
     """Open folders from the root by descriptors, so that no folder can be replaced meanwhile."""
     descriptor = os.open(jobs_root(), _FOLDER & ~os.O_NOFOLLOW)
     try:
@@ -118,25 +120,48 @@ def _size(folder: int, name: str) -> int:
 def _piece(folder: int, name: str, start: int, length: int) -> bytes:
     """Read from one file of the log; empty if the rolling tail dropped it meanwhile."""
     try:
-        descriptor = os.open(name, _FILE, dir_fd=folder)
-    except OSError:
+        with opened_file(folder, name, is_shared=is_shared_folder(folder)) as descriptor:
+            return os.pread(descriptor, length, start)
+    except FileNotFoundError:
         return b""
+
+
+def is_shared_folder(folder: int) -> bool:
+    """Return whether a folder's job runs as another user (`slurm.users.WORK_MODE`)."""
+    return os.fstat(folder).st_mode & 0o2770 == 0o2770
+
+
+@contextlib.contextmanager
+def opened_file(folder: int, name: str, *, is_shared: bool) -> Iterator[int]:
+    """Open a regular file of a folder; `is_shared`: the folder's job runs as another user.
+
+    Raises:
+        FileNotFoundError: it is missing, is no regular file, or cannot be opened.
+    """
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return b""
-        # Refuse hard links: a job of another user could make us read any of our files.
-        if status.st_nlink > 1 and os.fstat(folder).st_mode & 0o2770 == 0o2770:
-            return b""
-        return os.pread(descriptor, length, start)
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+    except OSError as error:
+        raise FileNotFoundError(name) from error
+    try:
+        if not is_readable(os.fstat(descriptor), is_shared=is_shared):
+            raise FileNotFoundError(name)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def is_readable(status: os.stat_result, *, is_shared: bool) -> bool:
+    """Return whether it is a regular file of the job itself.
+
+    Hard links are refused, because a job of another user could make us read any of our files.
+    """
+    return stat.S_ISREG(status.st_mode) and not (is_shared and status.st_nlink > 1)
 
 
 def read_progress(job_id: int) -> dict[str, Any] | None:
     """Return a job's own report, or None if there is none that can be stored."""
     try:
-        with _opened(str(int(job_id))) as folder:
+        with opened(str(int(job_id))) as folder:
             text = _piece(folder, "progress.json", 0, PROGRESS_BYTES + 1)
     except OSError:
         return None
@@ -153,10 +178,15 @@ def read_evaluations(job_id: int) -> bytes:
     return _said(job_id, "evaluations.json", EVALUATIONS_BYTES)
 
 
+def read_metrics(job_id: int) -> bytes:
+    """Return the curves of a job's metrics; cut an overlong file one byte above the limit."""
+    return _said(job_id, "metrics.json", METRICS_BYTES)
+
+
 def read_usage(job_id: int, lease_number: int, rank: int) -> bytes:
     """Return the shim's samples for a node; cut an overlong file one byte above the limit."""
     try:
-        with _opened(str(int(job_id)), "leases", str(int(lease_number))) as folder:
+        with opened(str(int(job_id)), "leases", str(int(lease_number))) as folder:
             return _piece(folder, f"usage.{int(rank)}.json", 0, USAGE_BYTES + 1)
     except OSError:
         return b""
@@ -164,7 +194,7 @@ def read_usage(job_id: int, lease_number: int, rank: int) -> bytes:
 
 def _said(job_id: int, name: str, most: int) -> bytes:
     try:
-        with _opened(str(int(job_id))) as folder:
+        with opened(str(int(job_id))) as folder:
             return _piece(folder, name, 0, most + 1)
     except OSError:
         return b""

@@ -14,6 +14,7 @@ from scheduling.engine.executors.base import lease_token
 from scheduling.engine.executors.limits import clock_skew, dead_mans_limit
 from scheduling.engine.executors.shim.files import lease_folder
 from scheduling.models import Job, Lease, LeaseSlot, Pool
+from scheduling.requests.sweep_points import INDEX, INDEX_VARIABLE
 from tenants.scopes import site_scope
 
 # The GPU type whose slots are CPUs instead of GPUs.
@@ -103,9 +104,11 @@ def _spec(
         "EVENSHARE_GRACE_S": f"{grace_s:g}",
         "EVENSHARE_PROGRESS": str(folder / "progress.json"),
         "EVENSHARE_ITERATIONS": str(folder / "iterations.json"),
+        "EVENSHARE_METRICS": str(folder / "metrics.json"),
         # Set only in profiling runs, so that programs can test whether the variable exists.
         **({"EVENSHARE_PROFILING": "1"} if job.profiling_s else {}),
         **_stop_facts(job, folder),
+        **_sweep_facts(job),
     }
     slots = [slot for share in shares for slot in share.slots]
     if surroundings.names_gpus:
@@ -139,6 +142,16 @@ def _stop_facts(job: Job, folder: Path) -> dict[str, str]:
         "EVENSHARE_STOP_RULE": job.stop_rule,
         "EVENSHARE_STOP_VALUE": f"{job.stop_value:f}",
     }
+
+
+def _sweep_facts(job: Job) -> dict[str, str]:
+    """Return the variable of a sweep's job: its array's index, or else its place in the sweep.
+
+    Parameters of a matrix are in the job's own environment.
+    """
+    if job.sweep_index is None:
+        return {}
+    return {INDEX_VARIABLE: str((job.parameters or {}).get(INDEX, job.sweep_index))}
 
 
 def job_environment(

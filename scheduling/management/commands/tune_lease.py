@@ -1,6 +1,7 @@
 """`manage.py tune_lease --pool POOL`: find the best lease length for the last days."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,7 @@ from evenshare_core.cli.pool_inputs import whole_number
 from evenshare_core.domain.plurals import plural
 from evenshare_core.simulation.lease_tuning import LENGTHS_S, WITHIN_PERCENT, LengthFigures
 from scheduling.requests.pools import LENGTHS
-from scheduling.services.lease_tuning import LeaseTuning, LeaseTuningError, tune_lease
+from scheduling.services.lease_tuning import LeaseTuning, LeaseTuningError, LengthRun, tune_lease
 
 DAYS, DAYS_MOST = 7, 3650
 ROW = "{:>8}  {:>16}  {:>8}  {:>11}  {:>12}  {:>8}  {:>10}"
@@ -52,9 +53,15 @@ class Command(BaseCommand):
                 cold_s=options["cold_s"],
                 checkpoint_s=options["checkpoint_s"],
                 remark=self.stderr.write,
+                progress=_announce_lengths(self.stderr.write),
             )
         except (InputError, LeaseTuningError) as error:
             raise CommandError(str(error)) from error
+        if not options["cold_s"] and not options["checkpoint_s"]:
+            self.stderr.write(
+                "Preemptions cost nothing in these runs, which favours short lengths: give"
+                " --cold-s and --checkpoint-s as measured in this pool."
+            )
         if options["json"]:
             self.stdout.write(json.dumps(_fields(tuning)))
             return
@@ -70,6 +77,18 @@ def _lengths(text: str | None) -> list[int] | None:
         if lengths.count(length) > 1:
             raise InputError(f"--lengths: {length} is repeated; name it once")
     return lengths
+
+
+def _announce_lengths(write: Callable[[str], object]) -> Callable[[LengthRun], None]:
+    """Return a function that announces each length when its run starts."""
+    announced: set[int] = set()
+
+    def announce(run: LengthRun) -> None:
+        if run.position not in announced:
+            announced.add(run.position)
+            write(f"Length {run.position + 1} of {run.runs}: {run.lease_s:,} s.")
+
+    return announce
 
 
 def _fields(tuning: LeaseTuning) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Pages of jobs of several tenants, their current leases, and why a job waits."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
@@ -13,44 +13,65 @@ from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.policies.shared.held_jobs import HELD
 from scheduling.models import Job, Lease, Pool, Round
+from scheduling.selectors.jobs.ended_jobs import find_ended
+from scheduling.selectors.jobs.list_filters import JobListFilter
 from scheduling.selectors.jobs.phases import STARTING, is_starting
 from scheduling.selectors.jobs.round_reasons import read_reason
 from scheduling.selectors.tenants.dashboard import node_names, term_length
 from tenants.answers import Answer, Hidden, about, answer_of
 
-TEXT_MAX = 80
-
-
-@dataclass(frozen=True, slots=True)
-class JobListFilter:
-    """The filter of a job list; empty values do not filter. `before` is the start of a page.
-
-    `tenants`: None for all tenants; the caller has checked that the viewer may see them. `text`: a
-    part of a job's name. `phases` are those of `scheduling.selectors.jobs.phases`; `states` are
-    those in the database.
-    """
-
-    tenants: Collection[int] | None
-    states: Collection[str] = ()
-    pool: str = ""
-    text: str = ""
-    before: int | None = None
-    phases: Collection[str] = ()
+# A list of at most this number of tenants is put together from their own lists.
+TENANTS_JOINED = 20
 
 
 def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
     """Return jobs, newest first, with tenant and pool, and whether there are more.
 
-    A single query; pages are found by key, never by an offset.
+    Pages are found by key, never by an offset. At most five queries.
     """
-    jobs = _wanted(wanted).select_related("tenant", "pool", "profile").order_by("-id")
-    page = list(jobs[: limit + 1])
-    return page[:limit], len(page) > limit
+    if not wanted.is_by_key and not _is_joined(wanted):
+        page = list(_of_list(_wanted(wanted)).order_by(wanted.order)[: limit + 1])
+        return page[:limit], len(page) > limit
+    ids = _ids(wanted, limit + 1)
+    rows = _of_list(Job.objects.all()).in_bulk(ids[:limit])
+    return [rows[one] for one in ids[:limit] if one in rows], len(ids) > limit
 
 
 def count_jobs(wanted: JobListFilter, *, most: int) -> int:
-    """Return the number of jobs that match a filter, at most `most`. A single query."""
-    return _wanted(wanted)[:most].count()
+    """Return the number of jobs that match a filter, at most `most`. At most four queries."""
+    return len(_ids(wanted, most))
+
+
+def _ids(wanted: JobListFilter, limit: int) -> list[int]:
+    """Return the ids of the first jobs that match."""
+    if not wanted.is_by_key:
+        return _first_ids(wanted, Q(), limit)
+    # Jobs that are active are read first: a job that ends in between must not be missing.
+    is_active = Q(state__in=Job.ACTIVE_STATES)
+    active = [] if wanted.exit_code is not None else _first_ids(wanted, is_active, limit)
+    ids = {*active, *find_ended(wanted, limit=limit)}
+    return sorted(ids, reverse=not wanted.oldest_first)[:limit]
+
+
+def _first_ids(wanted: JobListFilter, more: Q, limit: int) -> list[int]:
+    if not _is_joined(wanted):
+        rows = _wanted(wanted).filter(more).order_by(wanted.order).values_list("id", flat=True)
+        return list(rows[:limit])
+    # An index has the order of one tenant's jobs, not of several tenants together.
+    own = (_wanted(replace(wanted, tenants=[one])) for one in wanted.tenants or ())
+    first, *others = (
+        jobs.filter(more).order_by(wanted.order).values_list("id", flat=True)[:limit]
+        for jobs in own
+    )
+    return list(first.union(*others, all=True).order_by(wanted.order)[:limit])
+
+
+def _is_joined(wanted: JobListFilter) -> bool:
+    return wanted.tenants is not None and 1 < len(wanted.tenants) <= TENANTS_JOINED
+
+
+def _of_list(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    return jobs.select_related("tenant", "pool", "profile", "submitted_by")
 
 
 class QueuedRow(NamedTuple):
@@ -82,7 +103,7 @@ def pools_of(wanted: JobListFilter) -> list[tuple[int, str]]:
 
 def among_jobs(wanted: JobListFilter, pool_id: int) -> QuerySet[Job]:
     """Return the jobs of a pool that match a filter, with their job types."""
-    return _wanted(wanted).filter(pool=pool_id).select_related("pool", "profile")
+    return _wanted(wanted).filter(pool=pool_id).select_related("pool", "profile", "submitted_by")
 
 
 def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
@@ -96,10 +117,19 @@ def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
     if wanted.pool:
         jobs = jobs.filter(pool__name=wanted.pool)
     if wanted.text:
-        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
-    if wanted.before is not None:
-        jobs = jobs.filter(id__lt=wanted.before)
-    return jobs
+        jobs = jobs.filter(name__icontains=wanted.text)
+    if wanted.tags:
+        jobs = jobs.filter(tags__contains=list(wanted.tags))
+    if wanted.folds_sweeps:
+        jobs = jobs.exclude(holds__contains=[Job.Hold.SWEEP.value])
+    bounds = {
+        "submitted_by": wanted.submitter,
+        "exit_code": wanted.exit_code,
+        "submitted_at__gte": wanted.since,
+        "submitted_at__lt": wanted.until,
+        "id__gt" if wanted.oldest_first else "id__lt": wanted.before,
+    }
+    return jobs.filter(**{name: bound for name, bound in bounds.items() if bound is not None})
 
 
 def _in_phases(wanted: Collection[str]) -> Q:
@@ -194,8 +224,14 @@ def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
 
     A single query.
     """
+    return next(iter(find_visible_jobs([uid], tenants)), None)
+
+
+def find_visible_jobs(uids: Collection[UUID], tenants: Collection[int] | None) -> list[Job]:
+    """Return the jobs of the given tenants, in the order of `uids`; like `find_visible_job`."""
     named = ("tenant", "pool", "profile", "submitted_by", "profiled_for")
-    jobs = Job.objects.select_related(*named).filter(uid=uid)
+    jobs = Job.objects.select_related(*named).filter(uid__in=uids)
     if tenants is not None:
         jobs = jobs.filter(tenant__in=list(tenants))
-    return jobs.first()
+    by_uid = {job.uid: job for job in jobs}
+    return [by_uid[uid] for uid in uids if uid in by_uid]

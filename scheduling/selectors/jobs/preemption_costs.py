@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Annotated, NamedTuple
 
 from evenshare_core.units import SECOND_US
-from scheduling.models import Job, Measurement
+from scheduling.models import Job, Measurement, Profile
 from tenants.answers import Answer, about
 from tenants.sql import fetch_rows
 
@@ -110,6 +110,12 @@ def read_restart_s(profiles: Iterable[int]) -> dict[int, float]:
         if kind == Measurement.Kind.RESUME:
             resumed.add(profile)
     return {profile: sums[profile] / SECOND_US for profile in resumed}
+
+
+def read_pool_restart_s(pool_id: int) -> list[float]:
+    """Return the measured seconds to suspend and resume of a pool's job types. Two queries."""
+    profiles = Profile.objects.filter(pool_id=pool_id).values_list("pk", flat=True)
+    return sorted(read_restart_s(profiles).values())
 
 
 def _taken(which: str, *, simulates: bool, **given: object) -> list[_TakenLeases]:

@@ -42,6 +42,11 @@ def duration_of(job: Job) -> str:
     return duration_text(job.deadline_at - job.submitted_at)
 
 
+def wait_of(job: Job) -> str:
+    """Return the time from a job's submission to its earliest start, or "" if it has none."""
+    return "" if job.not_before is None else duration_text(job.not_before - job.submitted_at)
+
+
 def job_as_request(job: Job, *, duration_s: int | None = None) -> Mapping[str, object]:
     """Return the request that would submit the same job again, without fields at their defaults.
 
@@ -50,8 +55,9 @@ def job_as_request(job: Job, *, duration_s: int | None = None) -> Mapping[str, o
     profile = job.profile
     values: dict[str, object] = {name: getattr(job, name) for name in stored_fields()}
     values |= worded_fields(job) | {
-        # The original's deadline may have passed, so the copy gets the same duration.
+        # The original's times may have passed, so the copy gets the same durations.
         "deadline": duration_of(job),
+        "not_before": wait_of(job),
         "pool": job.pool.name,
         "profile": "" if profile is None else profile.name,
         "duration_s": duration_s,

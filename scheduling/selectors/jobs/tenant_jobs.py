@@ -9,11 +9,13 @@ from uuid import UUID
 from django.db.models import Count, Exists, OuterRef, Q
 
 from evenshare_core.domain.reasons import Reason
+from evenshare_core.policies.shared.held_jobs import HELD
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Pool, Round
+from scheduling.requests.job_filters import JobQuery
 from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
 from scheduling.selectors.jobs import queue_order
+from scheduling.selectors.jobs.list_filters import JobListFilter, list_filter
 from scheduling.selectors.jobs.lists import (
-    JobListFilter,
     among_jobs,
     count_jobs,
     list_jobs,
@@ -59,15 +61,21 @@ STATES: dict[str, tuple[str, ...]] = {
 class JobFilter:
     """The filter of a job list; empty values do not filter.
 
-    A page starts below the key `before`. A page of queued jobs, in queue order, starts after the
-    mark `after`.
+    A page starts beyond the key `before`. A page of queued jobs, in queue order, starts after the
+    mark `after`. `submitter`: the id of the person in `query`.
     """
 
     state: str = ""
-    text: str = ""
     pool: str = ""
     before: int | None = None
     after: QueueMark | None = None
+    query: JobQuery = field(default_factory=JobQuery)
+    submitter: int | None = None
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Return whether the list is filtered, except by a pool."""
+        return bool(self.state) or any(self.query.kept.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class JobListPage:
 
 
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
-    """Return a page of a tenant's jobs, newest first, or its queued jobs in queue order.
+    """Return a page of a tenant's jobs, by default newest first, or its queued jobs in queue order.
 
     Two queries, and one more if a job is too large. For each pool with a queued job on the page,
     `read_queue_order` adds its own queries.
@@ -160,7 +168,7 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
         key=marks.__getitem__,
     )
     page = ids[:limit]
-    rows = Job.objects.select_related("pool", "profile").in_bulk(page)
+    rows = Job.objects.select_related("pool", "profile", "submitted_by").in_bulk(page)
     shown = [rows[job] for job in page if job in rows]
     sizes = _sizes(shown)
     return JobListPage(
@@ -207,12 +215,14 @@ def count_matches(tenant_id: int, wanted: JobFilter) -> int:
 
 
 def _listing(tenant_id: int, wanted: JobFilter) -> JobListFilter:
-    return JobListFilter(
-        tenants=[tenant_id],
+    return list_filter(
+        wanted.query,
+        [tenant_id],
         phases=STATES.get(wanted.state, ()),
         pool=wanted.pool,
-        text=wanted.text,
         before=wanted.before,
+        submitter=wanted.submitter,
+        folds_sweeps=not wanted.is_narrowed,
     )
 
 
@@ -372,6 +382,7 @@ def _waits_for(job: Job) -> CurrentWait | None:
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     wait = read_reason(last, job.pk) if last else None
-    if last is None or wait is None:
+    # The last round may have been before its release.
+    if last is None or wait is None or wait.reason in HELD:
         return None
     return CurrentWait(last.number, why_now(job, wait.reason, wait.numbers), wait.jobs)

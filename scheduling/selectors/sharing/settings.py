@@ -9,6 +9,8 @@ from typing import NamedTuple
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.offers import Offer, OwnSharing, narrow, offered
 from evenshare_core.money.fixed_point import to_micro
+from scheduling.models import EqualPeople
+from scheduling.requests.sharing import PeopleRule
 from scheduling.selectors.rounds.states import posted_rows
 from tenants.models import PriceLimit
 from tenants.sql import fetch_rows
@@ -106,6 +108,18 @@ def price_limits(pool_id: int) -> dict[int, int]:
     """Return the maximum prices of tenants' jobs, in micro-credits per GPU-hour. A single query."""
     rows = PriceLimit.objects.filter(pool_id=pool_id).order_by("tenant_id")
     return {tenant: to_micro(price) for tenant, price in rows.values_list("tenant_id", "max_price")}
+
+
+def equal_tenants(pool_id: int) -> frozenset[int]:
+    """Return the tenants whose people share their places in a pool equally. A single query."""
+    rows = EqualPeople.objects.filter(pool_id=pool_id)
+    return frozenset(rows.values_list("tenant_id", flat=True))
+
+
+def people_rule(pool_id: int, tenant_id: int) -> PeopleRule:
+    """Return how a tenant's people share its places in a pool. A single query."""
+    rows = EqualPeople.objects.filter(pool_id=pool_id, tenant_id=tenant_id)
+    return PeopleRule.EQUAL if rows.exists() else PeopleRule.FIRST_COME
 
 
 def price_limit_of(pool_id: int, tenant_id: int) -> int | None:

@@ -7,18 +7,22 @@ GPUs: cold starts do not count as received.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
+from typing import Annotated
 
 from django.db.models import Q
 
 from evenshare_core.simulation.figures import LOSS_BELOW
 from scheduling.models import Job
-from scheduling.selectors.deadlines.answers import DeadlineStanding, read_standings
+from scheduling.selectors.deadlines.answers import DeadlineStanding, Points, read_standings
 from scheduling.selectors.deadlines.instants import deadline_steps_of
+from scheduling.selectors.jobs.preemption_costs import PreemptionCost, read_tenant_cost
+from tenants.answers import Answer, about, answer_of
 from tenants.sql import fetch_rows
 
 # The maximum numbers of jobs that are read, the newest ends and the newest jobs with deadlines.
 ENDED_MAX, DATED_MAX = 2000, 500
+DAYS, DAY = 7, timedelta(days=1)
 
 
 @dataclass(slots=True)
@@ -98,6 +102,42 @@ def read_served_days(
     for day, due in _deadlines(pool_id, tenant_id, since, at):
         days.setdefault(day, ServedJobs()).add(due)
     return dict(sorted(days.items()))
+
+
+class ServedDay(Answer, frozen=True, kw_only=True):
+    """A tenant's jobs that ended on a day of pool time."""
+
+    day: date
+    jobs: Annotated[int, about("Jobs that ran and ended.")]
+    slowdown: Annotated[
+        float | None, about("Mean time from submission to end over time on GPUs; null: no job.")
+    ]
+    compared: Annotated[int, about("Jobs with a rho.")]
+    losses: Annotated[int, about("Of these, jobs with a sharing loss: a rho below 0.95.")]
+    due: Annotated[int, about("Jobs that met or missed their deadlines on this day.")]
+    missed: Annotated[int, about("Of these, jobs that missed all their deadlines.")]
+    points: Annotated[Points, about("Points for jobs that ended in time.")]
+    most: Annotated[Points, about("Points possible for the jobs that were due.")]
+
+
+class TenantWeek(Answer, frozen=True, kw_only=True):
+    """A tenant's last seven days in a pool, in pool time."""
+
+    days: Annotated[tuple[ServedDay, ...], about("Days with such jobs, oldest first.")]
+    preemptions: PreemptionCost
+
+
+def read_week(pool_id: int, tenant_id: int, *, at: datetime, simulates: bool) -> TenantWeek:
+    """Return a tenant's last days in a pool up to `at`; `simulates`: no process runs.
+
+    At most five queries.
+    """
+    since = at - DAYS * DAY
+    served = read_served_days(pool_id, tenant_id, since=since, at=at)
+    return TenantWeek(
+        days=tuple(answer_of(ServedDay, sums, day=day) for day, sums in served.items()),
+        preemptions=read_tenant_cost(pool_id, tenant_id, since=since, simulates=simulates),
+    )
 
 
 def total(days: Iterable[ServedJobs]) -> ServedJobs:

@@ -45,6 +45,11 @@ class Job:
         return json.loads(file.read_text()) if file.exists() else {}
 
     @property
+    def metrics(self) -> dict[str, Any]:
+        file = self.folder / "metrics.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    @property
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("*.ckpt"))
 
@@ -69,6 +74,7 @@ class Job:
             "EVENSHARE_GRACE_S": str(self.grace_s),
             "EVENSHARE_PROGRESS": str(self.folder / "progress.json"),
             "EVENSHARE_ITERATIONS": str(self.folder / "iterations.json"),
+            "EVENSHARE_METRICS": str(self.folder / "metrics.json"),
             **self.stop,
         }
 

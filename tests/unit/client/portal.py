@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 TOKEN = "es_" + "t" * 40
 Answer = tuple[int, Any]
@@ -34,6 +34,10 @@ class Portal:
     income: list[dict[str, Any]] = field(default_factory=list)
     credit: list[dict[str, Any]] = field(default_factory=list)
     reports: list[Any] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    # By path; each request of a file gets at most five bytes.
+    files: dict[str, bytes] = field(default_factory=dict)
+    versions: list[str] = field(default_factory=list)
     refusal: Answer | None = None
     cursors: bool = False
     takes_phase: bool = True
@@ -157,9 +161,19 @@ class Portal:
                     "as_of": "2031-05-04T03:02:01Z", "preempted": job.get("preempted"),
                     "made_way": job.get("made_way", []),
                 }  # fmt: skip
-            case ("GET", "logs" | "usage" as what):
-                return 200, self._log(job, query) if what == "logs" else self.usage
+            case ("GET", "logs" | "usage" | "metrics" | "files" as what):
+                return 200, self._written(what, job, query)
         return 405, problem(405, "Not so")
+
+    def _written(self, what: str, job: dict[str, Any], query: dict[str, str]) -> dict[str, Any]:
+        if what == "logs":
+            return self._log(job, query)
+        rows = [
+            {"path": path, "bytes": len(data), "modified_at": None}
+            for path, data in self.files.items()
+        ]
+        files = {"kept": True, "files": rows, "cut": False}
+        return {"usage": self.usage, "metrics": self.metrics, "files": files}[what]
 
     def _log(self, job: dict[str, Any], query: dict[str, str]) -> dict[str, Any]:
         lease = int(query.get("lease", max(self.logs, default=0)))
@@ -194,6 +208,9 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(data) if data else None
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.portal.seen.append((method, self.path, headers, body))
+        if "/files/" in parts.path:
+            self._send_part(unquote(parts.path.partition("/files/")[2]))
+            return
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         status, answer = self._checked(method, parts.path, query, body, headers)
         fault = self.portal.script.pop(0) if self.portal.script else None
@@ -204,6 +221,22 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(fault, int):
             status, answer = fault, problem(fault, "For a while")
         self._send(status, answer)
+
+    def _send_part(self, path: str) -> None:
+        """Send five bytes of a file, or 404, or 416 if it ends before."""
+        data = self.portal.files.get(path)
+        start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+        if data is None or start >= len(data):
+            self._send(404 if data is None else 416, problem(404, "No such file"))
+            return
+        piece = data[start : start + 5]
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{start + len(piece) - 1}/{len(data)}")
+        versions = self.portal.versions
+        self.send_header("ETag", versions.pop(0) if versions else '"1"')
+        self.send_header("Content-Length", str(len(piece)))
+        self.end_headers()
+        self.wfile.write(piece)
 
     def _checked(
         self, method: str, path: str, query: dict[str, str], body: Any, headers: dict[str, str]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from evenshare.cli.api import ApiError
 from evenshare.cli.statement_files import fetch_rounds
 from evenshare.cli.terminal import Terminal
 from evenshare.cli.verify_files import Files, fetch_chain
 from evenshare.cli.verify_statement_rounds import AFTER_HEAD, BEFORE_LOG, StatementRounds
+from evenshare.errors import ApiError
 from evenshare_core.verification.verdict import Gap
 from tests.unit.verified_rounds import ADA, POOL, StagedPool, staged_rounds
 

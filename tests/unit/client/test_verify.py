@@ -210,7 +210,7 @@ class TestVerify:
     def test_explain_shows_first_request(self, run: Run, portal: Portal) -> None:
         done = run("round", "verify", "--pool", POOL, "--explain")
         assert (done.code, portal.seen) == (0, [])
-        assert done.out.startswith(f"GET {portal.url}/api/v1/chain/{POOL}")
+        assert done.out.endswith(f"{portal.url}/api/v1/chain/{POOL}\n")
 
     def test_rejects_path_traversal_in_answers(self, tmp_path: Path) -> None:
         with pytest.raises(Exception, match="an invalid name"):

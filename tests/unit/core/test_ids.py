@@ -46,9 +46,10 @@ UNITS = ("_us", "_micro", "_milli", "_mb")
 PLAIN = {
     "schema", "pool", "number", "seed", "gpus", "weight", "terms", "term", "own", "borrowed",
     "used", "capacity", "queued", "quota", "demand", "weights", "held", "cpus", "priority",
-    "losses", "borrow_limit", "lend_limit", "reports", "order", "deserved", "held_before", "got",
-    "version", "checked", "count", "left_out", "of", "overclaims_left_out", "ClassService.jobs",
-    "Lease.placement", "Grant.placement", "speedups", "declared",
+    "losses", "borrow_limit", "lend_limit", "reports", "order", "person", "deserved",
+    "held_before", "got", "version", "checked", "count", "left_out", "of",
+    "overclaims_left_out", "ClassService.jobs", "Lease.placement", "Grant.placement", "speedups",
+    "declared",
 }  # fmt: skip
 # Fields that hold untyped objects, and the declaration of their keys.
 OBJECTS = {

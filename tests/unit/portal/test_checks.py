@@ -70,6 +70,21 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
         {"SECRET_KEY": "please-ChangeMe-before-you-use-it-1234567"},
         f"SECRET_KEY has 'change' in it, as an example's would; {FIX_KEY}",
     ),
+    "an inner network that is none": (
+        {"WEBHOOK_INNER": "ntfy.invalid, 10.0.0.1/8"},
+        (
+            "WEBHOOK_INNER is not a list of hosts: '10.0.0.1/8' is no host name and no network;"
+            " name hosts and networks"
+        ),
+    ),
+    "links without TLS": (
+        {"SITE_URL": "http://gpu.invalid"},
+        "SITE_URL is not the address of a TLS proxy; use https://",
+    ),
+    "a mail server without a scheme": (
+        {"SMTP_URL": "mail.invalid"},
+        "SMTP_URL must look like smtp+starttls://user:password@host:587",
+    ),
     "a storage class that is not installed": (
         {"ROUNDS_STORAGE": "storages.backends.s3.NoSuch"},
         f"ROUNDS_STORAGE cannot be used ({NO_STORAGE}); {FIX_STORAGE}",
@@ -225,6 +240,7 @@ ALSO_SAFE: dict[str, dict[str, str]] = {
         "DATABASE_URL": "postgres://app:word@db.invalid/evenshare?sslmode=verify-full"
     },
     "a database on this machine": {"DATABASE_URL": "postgres://app:word@127.0.0.1/evenshare"},
+    "a mail server": {"SMTP_URL": "smtps://me:word@mail.invalid"},
     "a broker on a socket": {"REDIS_URL": "unix:///run/valkey.sock?db=0"},
     "a broker by TLS": {"REDIS_URL": "rediss://:word@broker.invalid/0"},
     "no metrics": {"METRICS_TOKEN": ""},
@@ -274,7 +290,8 @@ class TestEnvironment:
         changed = {name: change[name] for change, _ in UNSAFE.values() for name in change}
         changed |= {"EVENSHARE_MODE": "production", "METRICS_TOKEN": "", "SECRET_KEY": "canary-1"}
         changed |= {"DATABASE_URL": "postgres://postgres:canary-2@db/x", "DATABASE_POOL_SIZE": "1"}
-        # Reading the settings fails because of these two.
+        # Reading the settings fails because of these three.
+        changed |= {"SMTP_URL": "smtp://me:canary-4@mail.invalid"}
         changed |= {"ROUNDS_KEEP_DAYS": "90", "ROUNDS_STORAGE_OPTIONS": '{"secret": "canary-3"}'}
         lines = refusals(monkeypatch, changed)
         assert len(lines) > 5

@@ -67,25 +67,60 @@ def node(**changes: object) -> nodemap.MapNode:
     return replace(made, **changes)  # type: ignore[arg-type]  # a test's free-form fields
 
 
+def cells_of(root: ET.Element, css: str) -> set[tuple[int, int]]:
+    """Return the cells (column, row) that rectangles of a class cover, each of 20 x 18."""
+    cells = []
+    for box in (e for e in root.iter("rect") if css in e.get("class", "").split()):
+        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+        column, row = round((x - 1) / 20), round((y - 13) / 18)
+        cells += [
+            (column + right, row + down)
+            for right in range(round(width / 20))
+            for down in range(round(height / 18))
+        ]
+    assert len(cells) == len(set(cells)), "a cell is covered twice"
+    return set(cells)
+
+
+def count_shapes(root: ET.Element, css: str) -> int:
+    """Return the number of shapes in the paths of a class."""
+    return sum(e.get("d", "").count("M") for e in root.iter("path") if e.get("class") == css)
+
+
 class TestNodeMap:
     def test_escapes_names(self) -> None:
         root = drawn(nodemap.node_map([node(name=HOSTILE)]))
         assert HOSTILE in [element.text for element in root.iter("title")]
 
     def test_draws_each_slot_once(self) -> None:
-        found = classes(drawn(nodemap.node_map([node()])))
-        assert found.count("gpu") == 4
-        assert found.count("idle") == 4
-        assert found.count("corner") == 1
+        root = drawn(nodemap.node_map([node()]))
+        assert cells_of(root, "gpu") == {(0, 0), (0, 1), (1, 0), (1, 1)}
+        assert count_shapes(root, "idle") == 4
+        assert count_shapes(root, "corner") == 1
 
     def test_frames_own_leases(self) -> None:
         assert "me" in classes(drawn(nodemap.node_map([node()])))
 
-    def test_draws_square_gang_as_one_box(self) -> None:
+    def test_draws_square_gang_as_one_box_with_initials_once(self) -> None:
         root = drawn(nodemap.node_map([node()]))
-        box = next(e for e in root.iter("path") if "box" in e.get("class", ""))
-        assert box.get("d", "").count("h") == 4  # two cells each at the top and bottom edges
-        assert box.get("d", "").count("v") == 4  # two cells each at the left and right edges
+        (box,) = [e for e in root.iter() if "box" in e.get("class", "").split()]
+        assert (box.tag, box.get("width"), box.get("height")) == ("rect", "40", "36")
+        assert count_shapes(root, "cut") == 2
+        assert classes(root).count("ini") == 1
+
+    @pytest.mark.parametrize(
+        ("slots", "edges"),
+        [((0, 1, 2), (4, 4)), ((0, 3), (4, 4)), ((1, 2, 3, 4), (6, 4)), ((0, 7), (4, 4))],
+    )
+    def test_frames_lease_of_any_shape(
+        self, slots: tuple[int, ...], edges: tuple[int, int]
+    ) -> None:
+        lease = nodemap.MapLease(slots, MARK, "held")
+        root = drawn(nodemap.node_map([node(leases=(lease,))]))
+        assert cells_of(root, "gpu") == {divmod(slot, nodemap.ROWS) for slot in slots}
+        (frame,) = [e for e in root.iter("path") if "box" in e.get("class", "")]
+        assert (frame.get("d", "").count("h"), frame.get("d", "").count("v")) == edges
+        assert classes(root).count("ini") == 1
 
     @pytest.mark.parametrize("state", ["drained", "down"])
     def test_hatches_blocked_nodes(self, state: str) -> None:
@@ -95,24 +130,25 @@ class TestNodeMap:
 
     @pytest.mark.parametrize("gpus", [1, 3, 4, 16])
     def test_draws_any_node_size(self, gpus: int) -> None:
-        assert classes(drawn(nodemap.node_map([node(gpus=gpus, leases=())]))).count("idle") == gpus
+        root = drawn(nodemap.node_map([node(gpus=gpus, leases=())]))
+        assert count_shapes(root, "idle") == gpus
 
     def test_draws_held_back_gpus_apart_from_idle_ones(self) -> None:
         kept = nodemap.MapHeldBack(3, MARK, HOSTILE, href="/jobs/2")
         root = drawn(nodemap.node_map([node(held_back=(kept,))]))
-        found = classes(root)
-        assert [found.count(css) for css in ("gpu", "kept", "idle")] == [4, 3, 1]
+        assert len(cells_of(root, "gpu")) == 4
+        assert [count_shapes(root, css) for css in ("kept", "idle")] == [3, 1]
         assert [link.get("href") for link in root.iter("a")] == ["/jobs/2"]
-        title = root.find("li/svg/title")
-        assert title is not None
-        assert title.text == f"p100-07: {HOSTILE}; {HOSTILE}; 1 idle"
+        drawing = root.find("li/svg")
+        assert drawing is not None
+        assert drawing.get("aria-label") == f"p100-07: {HOSTILE}; {HOSTILE}; 1 idle"
         many = [node(held_back=(kept,)), *[node()] * nodemap.COMPACT_FROM]
         assert classes(drawn(nodemap.node_map(many))).count("kept") == 3
 
     def test_draws_no_more_held_back_gpus_than_are_free(self) -> None:
         kept = nodemap.MapHeldBack(9, MARK, "held")
-        found = classes(drawn(nodemap.node_map([node(held_back=(kept,))])))
-        assert [found.count(css) for css in ("gpu", "kept", "idle")] == [4, 4, 0]
+        root = drawn(nodemap.node_map([node(held_back=(kept,))]))
+        assert [count_shapes(root, css) for css in ("kept", "idle")] == [4, 0]
 
     def test_shrinks_if_there_are_many_nodes(self) -> None:
         many = nodemap.node_map([node(name=f"n{n}") for n in range(nodemap.COMPACT_FROM + 1)])

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.engine.executors.local_files import _opened, _piece
+from scheduling.engine.executors.local_files import _piece, opened
 from scheduling.engine.executors.shim.files import (
     claim,
     fence,
@@ -274,7 +274,7 @@ class TestSharedFolder:
         portal(prepare, root)
 
         def look() -> None:
-            with _opened("7", "leases", "1") as folder:
+            with opened("7", "leases", "1") as folder:
                 assert json.loads(_piece(folder, "spec.json", 0, 100)) == {"secret": ANN}
 
         portal(look)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
+import re
 import time
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from evenshare import __version__
+from evenshare.errors import ApiError, UnreachableError, refusal
 
 from .config import Server
 
@@ -25,26 +28,8 @@ LONGEST_PAUSE_S = 10.0
 PASSING = (429, 502, 503, 504)
 LARGEST_BYTES = 32 * 2**20
 PAGE = 100
+_RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 PAGES = 100
-
-
-class ApiError(Exception):
-    """A refusal by the server, with its problem+json, or the fields of it that arrived."""
-
-    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
-        super().__init__(f"{status} {problem.get('title', '')}")
-        self.status = status
-        self.problem = problem
-
-    @property
-    def retry_after_s(self) -> float:
-        """Return the server's waiting time before a retry; 0 if it gives none."""
-        after = self.problem.get("retry_after_s")
-        return float(after) if isinstance(after, int) else 0.0
-
-
-class UnreachableError(Exception):
-    """No response arrived, or the response is not from a portal."""
 
 
 class ExplainedError(Exception):
@@ -62,14 +47,25 @@ class Call:
     repeatable: bool
 
 
+class Window(NamedTuple):
+    """A part of a file; `version` changes with the file."""
+
+    data: bytes
+    total: int
+    version: str
+
+
 @dataclass
-class Client:
-    """A client of one server. If `explain` is set, it receives the calls and nothing is sent."""
+class Transport:
+    """Requests to one server. If `explain` is set, it receives the calls and nothing is sent."""
 
     server: Server
     explain: Callable[[Call], None] | None = None
     pause: Callable[[float], None] = time.sleep
+    timeout_s: float = TIMEOUT_S
     _opener: urllib.request.OpenerDirector = field(init=False)
+    # Of the last response.
+    _headers: Mapping[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._opener = urllib.request.build_opener(_NoRedirect)
@@ -97,6 +93,19 @@ class Client:
         call = replace(call, headers={**call.headers, "Accept-Encoding": "gzip"})
         data: bytes = self._tried(call, bytes)
         return data
+
+    def window(self, path: str, offset: int) -> Window:
+        """Return a part of a file from `offset`, as long as the server sends at a time.
+
+        Raises ApiError with status 416 if the file ends before `offset`.
+        """
+        call = self._call("GET", path, None, None, repeatable=True)
+        headers = {**call.headers, "Range": f"bytes={offset}-"}
+        data: bytes = self._tried(replace(call, headers=headers), bytes)
+        match = _RANGE.fullmatch(self._headers.get("Content-Range", ""))
+        if match is None or int(match[1]) != offset or not data:
+            raise UnreachableError(f"{self.server.url} did not send the requested part")
+        return Window(data, int(match[2]), self._headers.get("ETag", ""))
 
     def pages(self, path: str, limit: int | None, **query: object) -> Iterator[Any]:
         """Yield at most `limit` items of a list, page by page."""
@@ -151,7 +160,8 @@ class Client:
                     raise
                 wait_s = 0.0
             tried = True
-            self.pause(max(wait_s, pauses.pop(0)))
+            # Clients whose requests failed together must not repeat them together.
+            self.pause(wait_s + pauses.pop(0) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
 
     def _call(
         self,
@@ -178,8 +188,9 @@ class Client:
             call.url, data=data, headers=dict(call.headers), method=call.method
         )
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+            with self._opener.open(request, timeout=self.timeout_s) as answer:
                 text = answer.read(LARGEST_BYTES + 1)
+                self._headers = answer.headers
                 if answer.headers.get("Content-Encoding") == "gzip":
                     text = _unpacked(text)
         except urllib.error.HTTPError as refused:
@@ -241,7 +252,7 @@ def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
     after = refused.headers.get("Retry-After", "")
     if after.isdecimal():
         problem["retry_after_s"] = int(after)
-    raise ApiError(refused.code, problem)
+    raise refusal(refused.code, problem)
 
 
 def part(text: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from .api import Client, part
+from .api import Transport, part
 from .terminal import Terminal, inert, named, short, when
 
 # Known columns in this order; other fields of the response follow under their own names.
@@ -18,7 +18,7 @@ PRICE_COLUMNS = (
 BANDS = ("p10", "p50", "p90")
 
 
-def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def queue(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     waiting = list(client.pages(f"/pools/{part(options.pool)}/queue", None))
     if options.output == "json":
         screen.json(waiting)
@@ -42,18 +42,18 @@ def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     return 0
 
 
-def price(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def price(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     return _prices(options, client.get("/prices", pool=options.pool)["results"], screen)
 
 
-def price_history(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def price_history(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     path = f"/prices/{part(options.pool)}/{part(options.type)}"
     most = None if options.all else options.limit
     posted = client.pages(path, most, since=options.since, until=options.until)
     return _prices(options, list(posted), screen)
 
 
-def price_forecast(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def price_forecast(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     forecasts = client.get(f"/price-forecasts/{part(options.pool)}")["results"]
     if options.output == "json":
         screen.json(forecasts)

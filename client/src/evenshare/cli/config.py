@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from evenshare.errors import UsageError
+
 DEFAULT_URL = "http://127.0.0.1:8000"
-
-
-class UsageError(Exception):
-    """The command's arguments are invalid; nothing was sent."""
 
 
 @dataclass(frozen=True)

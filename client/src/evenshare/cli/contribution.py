@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .api import Client
+from .api import Transport
 from .terminal import Terminal, inert, when
 
 SUMS = (("by_day", "DAY"), ("by_gpu_type", "GPU TYPE"), ("by_borrower", "BORROWER"))
@@ -34,7 +34,7 @@ LINE = (
 RIGHT = "LINES LENT EARNED ROUND LEASE TERM GPUS PRICE CHARGE QUOTA KEPT"
 
 
-def contribution(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def contribution(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     asked = {name: getattr(options, name) for name in ("tenant", "pool", "since", "until")}
     if options.lines:
         lines = list(client.pages("/contribution/lines", options.limit, **asked))

@@ -6,7 +6,7 @@ import argparse
 import uuid
 from typing import Any
 
-from .api import Client
+from .api import Transport
 from .terminal import Terminal, inert
 
 HEADS = [
@@ -22,7 +22,7 @@ HEADS = [
 ]
 
 
-def show(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     rows = client.get("/credit", tenant=options.tenant)["results"]
     if options.output == "json":
         screen.json(rows)
@@ -38,7 +38,7 @@ def show(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     return 0
 
 
-def transfer(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def transfer(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     body = {"to": options.to, "amount": options.amount, "reason": options.reason}
     body |= {"tenant": options.tenant} if options.tenant else {}
     body |= {"book": options.book} if options.book else {}

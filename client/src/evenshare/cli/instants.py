@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from .config import UsageError
+from evenshare.errors import UsageError
 
 
 def read_instant(option: str, text: str) -> datetime:

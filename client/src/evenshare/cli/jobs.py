@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from .api import ApiError, Client, part
-from .config import UsageError
+from evenshare.errors import ApiError
+
+from . import sweeps
+from .api import Transport, part
 from .deadlines import preview_line, standing_line
+from .ids import find_id
 from .job_facts import facts
-from .job_fields import COMMAND, JOB_FIELDS, JobField
+from .specification import specification
 from .terminal import Terminal, inert, inert_lines, named, short, when
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
@@ -29,29 +31,42 @@ STATE_SYNONYMS = {
 DID_NOT_SUCCEED = 3
 POLL_S = (0.5, 1.0, 2.0)
 LOG_BYTES = 65536
-PREFIX = re.compile(r"[0-9a-f-]{8,36}")
 
 
-def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    body = _specification(options)
+def submit(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
+    body = specification(options)
     if options.dry_run:
         return _dry_run(options, client, screen, body)
     # A key makes the request repeatable: if the response is lost, a retry makes no second job.
     key = options.idempotency_key or str(uuid.uuid4())
-    job = client.post("/jobs", body, key=key)
+    job = _post(client, body, key)
     identity = str(job["id"])
     if not options.wait:
         if options.output == "json":
             screen.json(job)
             return 0
         screen.line(inert(identity))
-        _next_steps(screen, identity)
+        if _noun(job) == "sweep":
+            screen.note(f"{inert(job['jobs'])} jobs: {sweeps.states(job)}")
+        else:
+            _next_steps(screen, identity)
         return 0
     screen.note(f"submitted {inert(identity)}")
     return _wait(options, client, screen, job)
 
 
-def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def _post(client: Transport, body: dict[str, Any], key: str) -> Any:
+    """Submit a job or a sweep; of a YAML file only the portal knows which it is."""
+    if not any(name in body for name in sweeps.FIELDS):
+        try:
+            return client.post("/jobs", body, key=key)
+        except ApiError as error:
+            if error.problem.get("reason_code") != "is_sweep":
+                raise
+    return client.post("/sweeps", body, key=key)
+
+
+def listing(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     limit = None if options.all else options.limit
     state = (options.state or "").strip().lower()
     state = STATE_SYNONYMS.get(state, state) or None
@@ -87,13 +102,13 @@ def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> in
     return 0
 
 
-def show(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     job = client.get(f"/jobs/{part(find(client, options.id))}")
     _print(options, screen, job)
     return 0
 
 
-def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def why(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     answer = client.get(f"/jobs/{part(find(client, options.id))}/why")
     if options.output == "json":
         screen.json(answer)
@@ -170,7 +185,7 @@ def _made_way(row: Mapping[str, Any]) -> str:
     )
 
 
-def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def cancel(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     job = client.post(f"/jobs/{part(find(client, options.id))}/cancel", repeatable=True)
     if options.output == "json":
         screen.json(job)
@@ -181,7 +196,7 @@ def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     return 0
 
 
-def logs(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def logs(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     identity = find(client, options.id)
     try:
         return _LogReader(options, client, screen, identity).run()
@@ -199,29 +214,15 @@ def phase(job: Mapping[str, Any]) -> object:
     return job.get("phase") or job["state"]
 
 
-def find(client: Client, text: str) -> str:
-    """Return the id of the job whose id starts with `text`.
-
-    A full id is returned unchanged, and so is any text with `--explain`.
-    """
-    wanted = text.lower()
-    if not PREFIX.fullmatch(wanted):
-        raise UsageError(f"{text!r} is not a job id or its first 8 or more characters")
-    if len(wanted) == 36 or client.explain is not None:
-        return wanted
-    matches = [str(j["id"]) for j in client.pages("/jobs", None) if str(j["id"]).startswith(wanted)]
-    if not matches:
-        raise UsageError(f"{text} matches no job id")
-    if len(matches) > 1:
-        raise UsageError(f"{text} begins {len(matches)} jobs' ids: give more characters")
-    return matches[0]
+def find(client: Transport, text: str) -> str:
+    return find_id(client, text, "/jobs", "job")
 
 
 class _LogReader:
     """Prints a log window by window, lease after lease."""
 
     def __init__(
-        self, options: argparse.Namespace, client: Client, screen: Terminal, identity: str
+        self, options: argparse.Namespace, client: Transport, screen: Terminal, identity: str
     ) -> None:
         self._options, self._client, self._screen = options, client, screen
         self._path = f"/jobs/{part(identity)}"
@@ -289,30 +290,8 @@ class _LogReader:
         self._idle += 1
 
 
-def _specification(options: argparse.Namespace) -> dict[str, Any]:
-    body = {field.name: _value(options, field) for field in JOB_FIELDS if field.option}
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def _value(options: argparse.Namespace, field: JobField) -> Any:
-    """Return the command line's value of a field, or None if it is not given."""
-    if field.option == COMMAND:
-        return list(options.command)
-    value = getattr(options, field.name)
-    if field.shape == "pairs":
-        value = _pairs(value, field.option)
-    return None if value in ([], {}) else value
-
-
-def _pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
-    for pair in pairs:
-        if "=" not in pair or pair.startswith("="):
-            raise UsageError(f"{option} takes NAME=VALUE, not {pair!r}")
-    return dict(pair.split("=", 1) for pair in pairs)
-
-
 def _dry_run(
-    options: argparse.Namespace, client: Client, screen: Terminal, body: dict[str, Any]
+    options: argparse.Namespace, client: Transport, screen: Terminal, body: dict[str, Any]
 ) -> int:
     answer = client.post("/jobs/dry-run", body, repeatable=True)
     if options.output == "json":
@@ -334,27 +313,31 @@ def _dry_run(
     return 0 if answer["feasible"] else DID_NOT_SUCCEED
 
 
-def _wait(options: argparse.Namespace, client: Client, screen: Terminal, job: Any) -> int:
+def _wait(options: argparse.Namespace, client: Transport, screen: Terminal, job: Any) -> int:
     identity, seen, asked = str(job["id"]), None, 0
     try:
         while True:
             if phase(job) != seen:
                 seen, asked = phase(job), 0
-                screen.note(f"{when(job.get('started_at'))} {inert(seen)}".strip())
+                screen.step(f"{when(job.get('started_at'))} {inert(seen)}".strip())
             if seen in TERMINAL_STATES:
                 break
             client.pause(POLL_S[min(asked, len(POLL_S) - 1)])
             asked += 1
-            job = client.get(f"/jobs/{part(identity)}")
+            job = client.get(f"/{_noun(job)}s/{part(identity)}")
     except KeyboardInterrupt:
-        _left_alone(screen, identity)
+        _left_alone(screen, identity, _noun(job))
         raise
     _print(options, screen, job)
     return 0 if seen == "succeeded" else DID_NOT_SUCCEED
 
 
-def _left_alone(screen: Terminal, identity: str) -> None:
-    screen.note(f"\nThe job goes on. To end it: evenshare job cancel {inert(identity)}")
+def _noun(job: Mapping[str, Any]) -> str:
+    return "sweep" if "counts" in job else "job"
+
+
+def _left_alone(screen: Terminal, identity: str, noun: str = "job") -> None:
+    screen.note(f"\nThe {noun} goes on. To end it: evenshare {noun} cancel {inert(identity)}")
 
 
 def _next_steps(screen: Terminal, identity: str) -> None:
@@ -368,6 +351,9 @@ def _next_steps(screen: Terminal, identity: str) -> None:
 def _print(options: argparse.Namespace, screen: Terminal, job: Any) -> None:
     if options.output == "json":
         screen.json(job)
+        return
+    if _noun(job) == "sweep":
+        sweeps.print_sweep(screen, job)
         return
     lines = [
         ("id", inert(job["id"])),

@@ -9,15 +9,17 @@ import platform
 import sys
 from dataclasses import replace
 
-from .api import ApiError, Client
-from .config import Server, UsageError, checked_token, is_private, remember
+from evenshare.errors import ApiError, UsageError
+
+from .api import Transport
+from .config import Server, checked_token, is_private, remember
 from .terminal import Terminal, inert, when
 
 SCOPES = ["jobs:write", "jobs:read", "read"]
 CREDIT_SCOPE = "credit:write"
 
 
-def login(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def login(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     """Log in. A token is tested before it is stored, so that an invalid one is detected now."""
     if options.token and (options.username or options.password):
         raise UsageError("give --token, or --username and --password, not both")
@@ -74,7 +76,7 @@ def _secret(given: str) -> str:
     return sys.stdin.readline().rstrip("\r\n") if given == "-" else given
 
 
-def _try(client: Client) -> None:
+def _try(client: Transport) -> None:
     """Test a token.
 
     Only 401 means that it is invalid: a valid token with few scopes may get 403 here.

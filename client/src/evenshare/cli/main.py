@@ -5,15 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
+from evenshare.errors import ApiError, RequestConflictError, UnreachableError, UsageError
+
 from . import terminal
-from .api import ApiError, Call, Client, ExplainedError, UnreachableError
-from .config import UsageError, server
+from .api import Call, ExplainedError, Transport
+from .config import server
 from .parser import parser
 from .terminal import Terminal, inert
 
+# The token in commands for a shell.
+IN_SHELL = "$EVENSHARE_TOKEN"
+# Headers without an effect on the answer's content.
+UNSHOWN = ("Accept", "Accept-Encoding", "User-Agent")
 OK, USAGE, REFUSED, CONFLICT, INTERRUPTED = 0, 2, 3, 4, 130
 
 
@@ -38,11 +45,8 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     at = argv.index("--") if "--" in argv else len(argv)
     top = parser()
     options = top.parse_args(argv[:at])
-    options.command = argv[at + 1 :]
-    if getattr(options, "takes_command", False):
-        if not options.command:
-            top.error("put the job's program after --, as in: -- python train.py")
-    elif at < len(argv):
+    options.top, options.command = top, argv[at + 1 :]
+    if at < len(argv) and not options.takes_command:
         top.error("only `job submit` takes a program after --")
     return options
 
@@ -51,7 +55,7 @@ def _run(options: argparse.Namespace, screen: Terminal) -> int:
     explain = (lambda call: show_call(screen, call, options.output)) if options.explain else None
     try:
         portal = server(os.environ, getattr(options, "url", None))
-        return int(options.run(options, Client(portal, explain), screen))
+        return int(options.run(options, Transport(portal, explain), screen))
     except ExplainedError:
         return OK
     except UsageError as problem:
@@ -62,32 +66,28 @@ def _run(options: argparse.Namespace, screen: Terminal) -> int:
         return REFUSED
     except ApiError as refused:
         show_refusal(screen, refused, options.output)
-        return CONFLICT if is_conflict(refused) else REFUSED
+        return CONFLICT if isinstance(refused, RequestConflictError) else REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def is_conflict(refused: ApiError) -> bool:
-    """Return whether the error is a conflict: 409, or 422 for a key used with another body."""
-    code = str(refused.problem.get("reason_code", ""))
-    return refused.status == 409 or (refused.status == 422 and code.startswith("idempotency"))
-
-
 def show_call(screen: Terminal, call: Call, output: str) -> None:
-    """Show the call as it would be made, without its secrets."""
+    """Show the call as curl would make it, without its secrets."""
     headers = dict(call.headers)
     if "Authorization" in headers:
-        headers["Authorization"] = "Bearer <token>"
+        headers["Authorization"] = f"Bearer {IN_SHELL}"
     body = None if call.body is None else _redacted(call.body)
     if output == "json":
         screen.json({"method": call.method, "url": call.url, "headers": headers, "body": body})
         return
-    screen.line(f"{screen.style(call.method, 'bold')} {inert(call.url)}")
-    for name, value in headers.items():
-        screen.line(f"{screen.style(name + ':', 'dim')} {inert(value)}")
+    parts = ["curl -sS" if call.method == "GET" else f"curl -sS -X {call.method}"]
+    for name in (name for name in headers if name not in UNSHOWN):
+        text = f"{name}: {headers[name]}"
+        # Double quotes, so that the shell inserts the token.
+        parts.append(f'-H "{text}"' if IN_SHELL in text else f"-H {shlex.quote(text)}")
     if body is not None:
-        screen.line()
-        screen.line(json.dumps(body, indent=2))
+        parts.append(f"-d {shlex.quote(json.dumps(body))}")
+    screen.line(" \\\n  ".join(map(inert, [*parts, shlex.quote(call.url)])))
 
 
 def _redacted(body: Mapping[str, object]) -> dict[str, object]:
@@ -108,7 +108,8 @@ def show_refusal(screen: Terminal, refused: ApiError, output: str) -> None:
     for error in errors if isinstance(errors, list) else []:
         if isinstance(error, dict):
             field = inert(error.get("field") or "request")
-            screen.note(f"  {field}: {inert(error.get('reason', ''))}")
+            line = f"line {inert(error['line'])}, " if error.get("line") else ""
+            screen.note(f"  {line}{field}: {inert(error.get('reason', ''))}")
             if error.get("hint"):
                 screen.note(f"    -> {inert(error['hint'])}")
     if refused.status == 401:

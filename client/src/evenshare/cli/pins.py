@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from .config import UsageError, config_file, write_private
+from evenshare.errors import UsageError
+
+from .config import config_file, write_private
 
 
 def pin_file(environment: Mapping[str, str], url: str, pool: str) -> Path:

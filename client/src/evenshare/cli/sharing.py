@@ -7,15 +7,16 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from .api import Client, part
-from .config import UsageError
+from evenshare.errors import UsageError
+
+from .api import Transport, part
 from .terminal import Terminal, inert, when
 
 MODES = ("RESERVE", "LEND", "LEND_AND_BORROW")
 NO_LIMIT = "none"
 
 
-def offer_list(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def offer_list(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     limit = None if options.all else options.limit
     offers = list(client.pages(_path("offers", options), limit))
     if options.output == "json":
@@ -40,7 +41,7 @@ def offer_list(options: argparse.Namespace, client: Client, screen: Terminal) ->
     return 0
 
 
-def offer_create(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def offer_create(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     body: dict[str, Any] = {"gpu_type": options.gpu_type, "gpus": options.gpus}
     body["floor_price"] = options.floor
     if options.until:
@@ -56,8 +57,8 @@ def offer_create(options: argparse.Namespace, client: Client, screen: Terminal) 
     return 0
 
 
-def offer_revoke(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    path = f"{_path('offers', options)}/{part(options.id)}"
+def offer_revoke(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
+    path = f"{_path('offers', options)}/{part(options.offer)}"
     offer = client.call("DELETE", path, repeatable=True)
     if options.output == "json":
         screen.json(offer)
@@ -67,12 +68,12 @@ def offer_revoke(options: argparse.Namespace, client: Client, screen: Terminal) 
     return 0
 
 
-def show(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     _print(options, screen, client.get(_path("sharing", options)))
     return 0
 
 
-def set_type(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def set_type(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     body = {
         "mode": options.mode,
         "lend_limit": _count(options.lend_limit, "--lend-limit"),
@@ -90,7 +91,7 @@ def set_type(options: argparse.Namespace, client: Client, screen: Terminal) -> i
     return 0
 
 
-def limit_price(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def limit_price(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     price = None if options.price == NO_LIMIT else options.price
     path = _path("sharing", options)
     _print(options, screen, client.call("PUT", path, body={"max_price": price}, repeatable=True))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from .api import Client
+from .api import Transport
 from .terminal import Terminal
 from .verify import with_core
 
 
-def statement_verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def statement_verify(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     return int(with_core("verify_statement").verify(options, client, screen))

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from .api import NO_PORTAL, Client, UnreachableError, part
-from .config import UsageError
+from evenshare.errors import UnreachableError, UsageError
+
+from .api import NO_PORTAL, Transport, part
 from .terminal import Terminal
 from .verify_files import (
     RECORDS,
@@ -42,7 +43,7 @@ def list_file(name: str) -> str:
 
 
 def fetch_statement(
-    client: Client, screen: Terminal, files: Files, asked: dict[str, str]
+    client: Transport, screen: Terminal, files: Files, asked: dict[str, str]
 ) -> dict[str, list[dict[str, Any]]]:
     """Fetch all data of a statement's recomputation, except the rounds."""
     time = {key: asked[key] for key in ("tenant", "pool", "since", "until") if asked.get(key)}
@@ -67,7 +68,7 @@ def fetch_statement(
 
 
 def fetch_rounds(
-    client: Client,
+    client: Transport,
     screen: Terminal,
     files: Files,
     wanted: set[int],
@@ -102,7 +103,7 @@ def fetch_rounds(
     screen.progress("")
 
 
-def only_pool(client: Client) -> str:
+def only_pool(client: Transport) -> str:
     pools = [str(pool["name"]) for pool in client.get("/pools")["results"]]
     if len(pools) != 1:
         raise UsageError(f"give --pool: {', '.join(pools) or 'you have access to none'}")
@@ -145,7 +146,7 @@ def _oldest_rounds(rows: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
     return oldest
 
 
-def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
+def _pages(client: Transport, path: str, **query: str) -> Iterator[dict[str, Any]]:
     """Yield all pages of a list."""
     cursor: dict[str, str] = {}
     seen: set[str] = set()

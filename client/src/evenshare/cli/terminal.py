@@ -80,6 +80,11 @@ class Terminal:
         self.progress("")
         print(text, file=self._err, flush=True)
 
+    def step(self, text: str) -> None:
+        """Print a message about the progress of a wait, if a person watches."""
+        if self._err.isatty():
+            self.note(text)
+
     def progress(self, text: str) -> None:
         """Replace the progress line, if the output is a terminal."""
         if self._moves and (text or self._progress):

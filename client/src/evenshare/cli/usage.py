@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .api import Client, part
+from .api import Transport, part
 from .job_fields import GPU_STATES
 from .jobs import find
 from .terminal import Terminal, inert, when
@@ -17,7 +17,7 @@ HEADS = ["LEASE", "FROM", "CORES", "MEMORY", "PEAK", "GPU", "LOWEST", "GPU-MEMOR
 GIB, MIB = 2**30, 2**20
 
 
-def usage(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def usage(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     answer = client.get(f"/jobs/{part(find(client, options.id))}/usage")
     if options.output == "json":
         screen.json(answer)

@@ -7,8 +7,9 @@ import importlib
 import sys
 from types import ModuleType
 
-from .api import Client
-from .config import UsageError
+from evenshare.errors import UsageError
+
+from .api import Transport
 from .terminal import Terminal
 
 NEEDS = (3, 11)
@@ -20,11 +21,11 @@ GAPS = (
 )  # fmt: skip # a table
 
 
-def round_verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def round_verify(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     return int(with_core("verify_rounds").verify(options, client, screen))
 
 
-def round_pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def round_pin(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     return int(with_core("verify_pins").pin(options, client, screen))
 
 

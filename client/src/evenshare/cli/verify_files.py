@@ -26,8 +26,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .api import NO_PORTAL, PAGE, PAGES, ApiError, Client, UnreachableError, part
-from .config import UsageError
+from evenshare.errors import ApiError, UnreachableError, UsageError
+
+from .api import NO_PORTAL, PAGE, PAGES, Transport, part
 
 CHAIN, RECORDS, JOBS = "chain.json", "records.json", "jobs.json"
 INCLUSION, CONSISTENCY = "inclusion.json", "consistency.json"
@@ -107,14 +108,14 @@ def bundle_file(number: int) -> str:
     return f"bundles/{number}.json"
 
 
-def fetch_chain(client: Client, files: Files, pool: str) -> dict[str, Any]:
+def fetch_chain(client: Transport, files: Files, pool: str) -> dict[str, Any]:
     """Fetch the head of the pool's log of rounds."""
     data = client.download(f"/chain/{part(pool)}")
     files.write(CHAIN, data)
     return _object(data)
 
 
-def fetch_records(client: Client, pool: str, first: int, last: int) -> list[dict[str, Any]]:
+def fetch_records(client: Transport, pool: str, first: int, last: int) -> list[dict[str, Any]]:
     """Fetch the records of rounds from `first` to `last`."""
     path = f"/chain/{part(pool)}/records"
     rows: list[dict[str, Any]] = []
@@ -125,7 +126,7 @@ def fetch_records(client: Client, pool: str, first: int, last: int) -> list[dict
     return rows
 
 
-def fetch_bundle(client: Client, files: Files, pool: str, number: int, sha256: str = "") -> bool:
+def fetch_bundle(client: Transport, files: Files, pool: str, number: int, sha256: str = "") -> bool:
     """Return whether a round's bundle could be fetched, or is in the folder with this hash.
 
     False means that the portal keeps only the bundle's hashes and proofs.
@@ -143,27 +144,27 @@ def fetch_bundle(client: Client, files: Files, pool: str, number: int, sha256: s
     return True
 
 
-def fetch_names(client: Client, files: Files, pool: str, day: str) -> dict[str, Any]:
+def fetch_names(client: Transport, files: Files, pool: str, day: str) -> dict[str, Any]:
     """Fetch the keys of a day of pool time, and the pseudonyms that this reader can resolve."""
     data = client.download(f"/chain/{part(pool)}/names", day=day)
     files.write(names_file(day), data)
     return _object(data)
 
 
-def fetch_consistency(client: Client, files: Files, pool: str, first: int, second: int) -> None:
+def fetch_consistency(client: Transport, files: Files, pool: str, first: int, second: int) -> None:
     """Fetch the proof that a log of size `second` starts with the log of size `first`."""
     answer = client.get(f"/chain/{part(pool)}/consistency", first=first, second=second)
     files.write_json(CONSISTENCY, {"first": first, "second": second, "path": answer["path"]})
 
 
-def fetch_inclusion(client: Client, files: Files, pool: str, number: int, size: int) -> None:
+def fetch_inclusion(client: Transport, files: Files, pool: str, number: int, size: int) -> None:
     """Fetch the proof that a round's record is in the log of this size."""
     path = f"/chain/{part(pool)}/inclusion"
     files.write(INCLUSION, client.download(path, round=number, size=size))
 
 
 def fetch_jobs(
-    client: Client,
+    client: Transport,
     files: Files,
     pool: str,
     tenants: Sequence[str],

@@ -14,19 +14,19 @@ from evenshare_core.verification.heads import HeadCheck, HeadFinding, Pin
 from evenshare_core.verification.history import RoundHistory
 from evenshare_core.verification.verdict import TO_DO, Gap, Unproven
 
-from .api import Client
+from .api import Transport
 from .pins import pin_file
 from .verify_files import Files, fetch_chain, fetch_consistency
 from .verify_pins import keep_newer, pinned
 
 
-def pin_of(client: Client, pool: str) -> tuple[Path, Pin | None]:
+def pin_of(client: Transport, pool: str) -> tuple[Path, Pin | None]:
     """Return the path of a pool's pin file, and the pin."""
     path = pin_file(os.environ, client.server.url, pool)
     return path, pinned(path)
 
 
-def fetch_log(client: Client, files: Files, pool: str) -> tuple[int, int] | None:
+def fetch_log(client: Transport, files: Files, pool: str) -> tuple[int, int] | None:
     """Fetch a pool's log, with the proof from the pin; return its newest round and its size.
 
     Return None if no round is in the log.

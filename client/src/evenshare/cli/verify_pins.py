@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from evenshare.errors import ApiError, UnreachableError, UsageError
 from evenshare_core.verification.heads import (
     HeadFinding,
     Pin,
@@ -24,14 +25,13 @@ from evenshare_core.verification.heads import (
 )
 from evenshare_core.verification.verdict import EXIT_CODES, ProofProblem, ProofVerdict
 
-from .api import ApiError, Client, UnreachableError, part
-from .config import UsageError
+from .api import Transport, part
 from .pins import keep, pin_file, stored_pin
 from .terminal import Terminal, inert
 from .verify_files import Files, answers, fetch_chain
 
 
-def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def pin(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     path = pin_file(os.environ, client.server.url, options.pool)
     options.file, known = path, pinned(path)
     if options.show:
@@ -74,7 +74,7 @@ def keep_newer(path: Path, new: Pin) -> None:
         keep(path, msgspec.json.encode(new))
 
 
-def proof_of(client: Client, pool: str, first: int, second: int) -> Proof | None:
+def proof_of(client: Transport, pool: str, first: int, second: int) -> Proof | None:
     """Fetch the portal's proof that its log of size `second` starts with that of size `first`."""
     if not 0 < first < second:
         return None
@@ -86,7 +86,7 @@ def proof_of(client: Client, pool: str, first: int, second: int) -> Proof | None
 
 
 def _verified(
-    options: argparse.Namespace, client: Client, answer: dict[str, Any], known: Pin | None
+    options: argparse.Namespace, client: Transport, answer: dict[str, Any], known: Pin | None
 ) -> HeadFinding:
     size = answer.get("size")
     proof = None
@@ -106,7 +106,7 @@ def _given(path: Path) -> Pin:
         raise UsageError(f"{path} is not a pin: {problem}") from None
 
 
-def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[ProofProblem, ...]:
+def _compared(client: Transport, pool: str, mine: Pin, other: Pin) -> tuple[ProofProblem, ...]:
     first, second = sorted((mine.size, other.size))
     try:
         proof = proof_of(client, pool, first, second)

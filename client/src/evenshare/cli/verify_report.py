@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evenshare import __version__
+from evenshare.errors import ApiError, UnreachableError
 
-from .api import ApiError, Client, UnreachableError, part
+from .api import Transport, part
 from .terminal import Terminal, inert
 
 
 def report(
-    client: Client, screen: Terminal, pool: str, tenants: Iterable[str], said: Mapping[str, Any]
+    client: Transport, screen: Terminal, pool: str, tenants: Iterable[str], said: Mapping[str, Any]
 ) -> None:
     """Send the report for each of the reader's tenants; print a line if that fails."""
     for tenant in tenants:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
+from evenshare.errors import UnreachableError, UsageError
 from evenshare_core.chain.records import RecordError, RoundRecord, read_record
 from evenshare_core.cli.bounded import in_child
 from evenshare_core.cli.verify_folder import version_here
@@ -25,8 +26,7 @@ from evenshare_core.verification.rounds import RoundFinding
 from evenshare_core.verification.texts import Tally, gap_lines, head_lines, round_line, summary
 from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict, open_gaps
 
-from .api import NO_PORTAL, Client, UnreachableError
-from .config import UsageError
+from .api import NO_PORTAL, Transport
 from .instants import read_instant
 from .terminal import Terminal, inert
 from .verify_files import (
@@ -49,7 +49,7 @@ from .verify_report import report
 Wanted = Callable[[RoundRecord], bool]
 
 
-def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def verify(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     """Return exit code 0 if all is proven, 3 if something is wrong, 5 if something is unproven."""
     if sum(value is not None for value in (options.round, options.last, options.since)) > 1:
         raise UsageError("give only one of a round number, --last and --since")
@@ -70,7 +70,7 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 
 
 def download_rounds(
-    client: Client, screen: Terminal, files: Files, pool: str, span: tuple[int, int]
+    client: Transport, screen: Terminal, files: Files, pool: str, span: tuple[int, int]
 ) -> list[RoundRecord]:
     """Download records, bundles and names of the rounds in the span.
 
@@ -97,7 +97,7 @@ def download_rounds(
 
 def _download(
     options: argparse.Namespace,
-    client: Client,
+    client: Transport,
     screen: Terminal,
     files: Files,
     since_us: int | None,
@@ -140,7 +140,9 @@ def _guard_span(
         raise UnreachableError(f"the portal withholds the rounds before {oldest.round}")
 
 
-def _first(options: argparse.Namespace, client: Client, newest: int, since_us: int | None) -> int:
+def _first(
+    options: argparse.Namespace, client: Transport, newest: int, since_us: int | None
+) -> int:
     """Return the first requested round."""
     if options.round is not None:
         return int(options.round)
@@ -185,7 +187,7 @@ def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], in
 
 def _verify(
     options: argparse.Namespace,
-    client: Client,
+    client: Transport,
     screen: Terminal,
     files: Files,
     since_us: int | None,

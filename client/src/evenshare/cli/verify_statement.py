@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from evenshare.errors import ApiError, UsageError
 from evenshare_core.cli.bounded import in_child
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.plurals import plural
@@ -27,8 +28,7 @@ from evenshare_core.verification.verdict import (
     open_gaps,
 )
 
-from .api import ApiError, Client
-from .config import UsageError
+from .api import Transport
 from .instants import read_instant
 from .statement_files import (
     ASKED,
@@ -55,7 +55,7 @@ NEED_ROUNDS = frozenset({Gap.ROUNDS.value, Gap.NAMES.value})
 NO_LOG = "the portal has no log of the pool's rounds, or none in it yet; see --without-rounds"
 
 
-def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+def verify(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     """Return exit code 0 if all is proven, 3 if something is wrong, 5 if something is unproven."""
     if options.from_dir is not None:
         if options.save_dir is not None:
@@ -80,7 +80,7 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 
 
 def _fetch_rounds(
-    client: Client, screen: Terminal, files: Files, pool: str, named: set[int]
+    client: Transport, screen: Terminal, files: Files, pool: str, named: set[int]
 ) -> str:
     """Download the statement's rounds. Return the reason if the pool has no log, else ""."""
     try:
@@ -95,7 +95,7 @@ def _fetch_rounds(
     return ""
 
 
-def _verify(options: argparse.Namespace, client: Client, screen: Terminal, files: Files) -> int:
+def _verify(options: argparse.Namespace, client: Transport, screen: Terminal, files: Files) -> int:
     asked = read_json(files, ASKED)
     pool = str(asked["pool"])
     path, pin = pin_of(client, pool)

@@ -38,6 +38,7 @@ class Contract:
     progress: Path | None = None
     iterations: Path | None = None
     evaluations: Path | None = None
+    metrics: Path | None = None
     criterion: Criterion | None = None
     signal: signal.Signals = signal.SIGUSR1
     grace_s: float = DEFAULT_GRACE_S
@@ -68,6 +69,7 @@ def read(environment: Mapping[str, str] | None = None) -> Contract:
     rank, size = _ranks(values)
     progress, iterations = values.get("EVENSHARE_PROGRESS"), values.get("EVENSHARE_ITERATIONS")
     evaluations = values.get("EVENSHARE_EVALUATIONS")
+    metrics = values.get("EVENSHARE_METRICS")
     return Contract(
         folder=Path(folder),
         lease=_whole("EVENSHARE_LEASE", lease),
@@ -75,6 +77,7 @@ def read(environment: Mapping[str, str] | None = None) -> Contract:
         progress=Path(progress) if progress else None,
         iterations=Path(iterations) if iterations else None,
         evaluations=Path(evaluations) if evaluations else None,
+        metrics=Path(metrics) if metrics else None,
         criterion=_criterion(values),
         signal=checkpoint_signal(values),
         grace_s=_seconds("EVENSHARE_GRACE_S", values.get("EVENSHARE_GRACE_S")),

@@ -31,6 +31,7 @@ from .checkpoints import Checkpoint, Fence, Folder, StaleLeaseError
 from .contract import CHECKPOINTED, FENCED, NOT_WRITTEN, Contract, margin_seconds
 from .evaluations import EvaluationLog
 from .iterations import IterationLog
+from .metrics import MetricLog
 from .progress import Progress
 
 UNWRITTEN = "the checkpoint could not be written, trying again"
@@ -60,6 +61,7 @@ class Keeper:
             if contract.evaluations is not None and contract.criterion is not None
             else None
         )
+        self.metrics = MetricLog(contract.metrics) if contract.metrics is not None else None
         self._numbers = itertools.count(1)
         self._newest: tuple[int, bytes] | None = None
         self._written = 0
@@ -139,7 +141,7 @@ class Keeper:
             code = NOT_WRITTEN
             say(f"the checkpoint could not be written: {problem}")
         self._note_suspended()
-        self._report()
+        self._report(is_last=True)
         if threading.current_thread() is threading.main_thread():
             raise SystemExit(code)
         # In any other thread, SystemExit would end only the thread.
@@ -212,7 +214,7 @@ class Keeper:
         code = CHECKPOINTED if self._failure is None else NOT_WRITTEN
         say(f"lease {self.contract.lease} ends inside an iteration: {self._position()}")
         self._note_suspended()
-        self._report()
+        self._report(is_last=True)
         flush_stdio()
         os._exit(code)
 
@@ -226,11 +228,11 @@ class Keeper:
         if self.iterations is not None and self._asked_at is not None:
             self.iterations.suspended(time.monotonic() - self._asked_at)
 
-    def _report(self) -> None:
+    def _report(self, *, is_last: bool = False) -> None:
         if self.contract.rank != 0:
             return  # rank 0 reports for the whole job
-        kept = (self.progress, self.iterations, self.evaluations)
-        files = [one for one in kept if one is not None and one.waits]
+        kept = (self.progress, self.iterations, self.evaluations, self.metrics)
+        files = [one for one in kept if one is not None and (is_last or one.waits)]
         if not files:
             return
         try:
@@ -243,7 +245,7 @@ class Keeper:
     def _at_exit(self) -> None:
         if self._forked:
             return
-        self._report()
+        self._report(is_last=True)
         if not self.contract.inside:
             # On a user's own machine no portal sends signals; the next run continues from here.
             with contextlib.suppress(OSError):
@@ -252,6 +254,8 @@ class Keeper:
     def _forget(self) -> None:
         """Disable the keeper in a fork, such as a data loader, which must not write or yield."""
         self._forked = True
+        # Another thread may have held its lock.
+        self.metrics = None
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)
             signal.signal(self.contract.signal, signal.SIG_IGN)

@@ -38,6 +38,7 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.estimates import JobEstimate
 from evenshare_core.domain.held_jobs import HeldJob
 from evenshare_core.domain.ids import IdKind, JobId, shape_of
+from evenshare_core.domain.job_ranks import JobRank
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.measured_speeds import MeasuredProfile
@@ -67,7 +68,7 @@ class OwnRows(Value, frozen=True, array_like=True):
     with `next_` are the sums after it.
     """
 
-    newest: ClassVar[tuple[str, ...]] = ("holds",)
+    newest: ClassVar[tuple[str, ...]] = ("holds", "ranks")
 
     tenants: tuple[Tenant, ...] = ()
     entitlements: tuple[Entitlement, ...] = ()
@@ -101,6 +102,7 @@ class OwnRows(Value, frozen=True, array_like=True):
     next_classes: tuple[ClassService, ...] = ()
     next_job_sums: tuple[JobService, ...] = ()
     holds: tuple[HeldJob, ...] = ()
+    ranks: tuple[JobRank, ...] = ()
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -204,6 +206,7 @@ def _tables(disclosed: Disclosed) -> dict[str, dict[int, list[Any]]]:
     tables: dict[str, tuple[Iterable[Any], _Owners]] = {
         "tenants": (snapshot.tenants, lambda row: (row.id,)),
         "backoffs": (snapshot.backoffs, by_job),
+        "ranks": (snapshot.ranks, by_job),
         "profilers": (snapshot.profilers, lambda job: (of_job.get(job, 0),)),
         "measured": (snapshot.measured, lambda row: (of_profile.get(row.id, 0),)),
         "claims": (sums.claims, by_tenant),

@@ -2,8 +2,8 @@
 
 Data of jobs is left out if the policy does not read it (`Policy.reads`). Limits that cannot bind in
 the round are left out, too: maximum prices above all its posted prices, and credit that covers all
-possible borrowing. The decision and the certificate do not change
-(tests/unit/core/test_redaction.py).
+possible borrowing. Of the ranks of a tenant's jobs, only the resulting order remains. The decision
+and the certificate do not change (tests/unit/core/test_redaction.py).
 
 Some data stays although it may be sensitive. Profiles stay because certificates use them under any
 policy. Limits that might bind stay, whether or not they did. Maximum prices stay if a policy uses
@@ -20,6 +20,7 @@ from evenshare_core.domain.snapshot import Snapshot, with_schema
 from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies import registry
 from evenshare_core.policies.policy import Private
+from evenshare_core.policies.shared.places import disclosed_ranks
 
 _OF_JOBS = (Private.ESTIMATE, Private.DEADLINE)
 
@@ -43,6 +44,7 @@ def redacted(snapshot: Snapshot) -> Snapshot:
         **changes,
         jobs=tuple(_job(job, of_jobs, prices) for job in snapshot.jobs),
         tenants=_tenants(snapshot),
+        ranks=disclosed_ranks(snapshot),
     )
     return with_schema(new)
 

@@ -12,6 +12,7 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.estimates import JobEstimate
 from evenshare_core.domain.held_jobs import HeldJob
 from evenshare_core.domain.ids import Each, IdKind, JobId, Row, TenantId, shaped
+from evenshare_core.domain.job_ranks import JobRank
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.measured_speeds import MeasuredProfile
@@ -21,7 +22,8 @@ from evenshare_core.domain.values import Value
 
 # Version 2 is the base. Version 3 adds back-offs, 4 bounds of lease lengths, 5 CPUs and memory.
 # Version 6 adds utilities of jobs, 7 surcharges, 8 deadlines or estimates. Version 9 adds profilers
-# or measured job types, 10 held jobs.
+# or measured job types, 10 held jobs
+# and ranks.
 SCHEMA_VERSION = 10
 
 
@@ -187,10 +189,11 @@ def schema_of(
     profilers: tuple[int, ...] = (),
     measured: tuple[MeasuredProfile, ...] = (),
     holds: tuple[HeldJob, ...] = (),
+    ranks: tuple[JobRank, ...] = (),
 ) -> int:
     """Return the schema version of a snapshot with these rows."""
     newest_first: tuple[tuple[int, object], ...] = (
-        (SCHEMA_VERSION, holds),
+        (SCHEMA_VERSION, holds or ranks),
         (9, profilers or measured),
         (8, deadlines or estimates),
         (7, surcharges),
@@ -232,12 +235,13 @@ class Snapshot(Value, frozen=True, array_like=True):
     - `profilers`: ids of the jobs that are profiling runs.
     - `measured`: the measured profiles, by profile id; only the certificate reads them.
     - `holds`: waiting jobs that are not among `jobs` because they may not start, by job.
+    - `ranks`: jobs whose tenant orders its own jobs, by job.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
         "backoffs", "lease_bounds_us", "node_resources", "job_resources", "utilities",
         "surcharges", "deadlines", "estimates", "profilers", "measured",
-        "holds",
+        "holds", "ranks",
     )  # fmt: skip # a table
 
     schema: int
@@ -271,6 +275,7 @@ class Snapshot(Value, frozen=True, array_like=True):
     profilers: tuple[JobId, ...] = ()
     measured: tuple[MeasuredProfile, ...] = ()
     holds: tuple[HeldJob, ...] = ()
+    ranks: tuple[JobRank, ...] = ()
 
     @property
     def longest_us(self) -> int:
@@ -291,5 +296,6 @@ def with_schema(snapshot: Snapshot) -> Snapshot:
         profilers=snapshot.profilers,
         measured=snapshot.measured,
         holds=snapshot.holds,
+        ranks=snapshot.ranks,
     )
     return replace(snapshot, schema=schema)

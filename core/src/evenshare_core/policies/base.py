@@ -1,7 +1,7 @@
 """The round function of all policies: the entry point for the engine, the simulator and replays.
 
 1. advance the GPU-time sums to the round's instant (fairness belongs to the snapshot);
-2. call the policy with the jobs that may start;
+2. call the policy with the jobs that may start, each at its place within its tenant;
 3. set the own and borrowed GPUs and the price of each new term (`terms.settle`), with the quotas
    after trades;
 4. compute each tenant's share, with rho before and after;
@@ -32,6 +32,7 @@ from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies.policy import ALWAYS_PROMISED
 from evenshare_core.policies.shared.backoffs import backoff_skips, without_backoffs
 from evenshare_core.policies.shared.held_jobs import held_skips
+from evenshare_core.policies.shared.places import with_places
 from evenshare_core.policies.shared.prices import (
     next_surcharges,
     post_prices,
@@ -61,7 +62,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
         at_round=partial(move_claims, waiting=waiting_jobs(snapshot), at_us=snapshot.at_us),
     )
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
-    candidates = without_backoffs(ready)
+    candidates = with_places(without_backoffs(ready))
     answer = policy.decide(candidates)
     pool = with_swaps(candidates, answer.swaps)
     settled = settle(pool, answer)
@@ -104,7 +105,7 @@ def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
         UnknownPolicyError, OptionError: the pool's policy setting is wrong.
     """
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
-    candidates = _without_hopeless(without_backoffs(ready))
+    candidates = _without_hopeless(with_places(without_backoffs(ready)))
     return registry.policy(snapshot.policy).queue_order(candidates)
 
 
@@ -126,7 +127,7 @@ def _without_hopeless(snapshot: Snapshot) -> Snapshot:
 
 def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:
     """Return the certificate of a round; see `evenshare_core.fairness.certify.certify`."""
-    snapshot = without_backoffs(snapshot)
+    snapshot = with_places(without_backoffs(snapshot))
     return certify(snapshot, decision, promised=partial(promises, snapshot), ideals_of=round_ideals)
 
 

@@ -14,7 +14,7 @@ as fast as the fastest.
 Source: Astraea-LTGF 5.1.3, 6.2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from evenshare_core.simulation.books import Books
@@ -48,13 +48,17 @@ class LengthFigures:
     never_ending: int = 0
 
 
-def run_length(scenario: Scenario, rules: Rules) -> LengthFigures:
+def run_length(
+    scenario: Scenario, rules: Rules, *, progress: Callable[[int], None] | None = None
+) -> LengthFigures:
     """Run a scenario with the lease length of `rules`, and return its figures.
+
+    `progress`: as `run_policy`.
 
     Raises:
         ConservationError, InvariantViolation: as `simulate`.
     """
-    outcome = run_policy(scenario, rules)
+    outcome = run_policy(scenario, rules, progress=progress)
     figures: Figures = figures_of(scenario.cluster, scenario.workload.jobs, outcome.books)
     gangs = {job.id: job.gpus for job in scenario.workload.jobs}
     return LengthFigures(

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
 from evenshare_core.policies.shared.backoffs import jobs_backing_off
+from evenshare_core.policies.shared.places import with_places
 from evenshare_core.simulation.deadline_jobs import later
 from evenshare_core.simulation.events import EventKind
 from evenshare_core.simulation.job_runs import Run
@@ -87,6 +88,8 @@ class PresentState(SimulationState):
         Raises:
             KeyError: a job of the snapshot has no work.
         """
+        # The forecast keeps the present exchange of places within tenants.
+        start = Start(with_places(start.snapshot), start.work, start.arrivals)
         snapshot = start.snapshot
         rules = rules or start.rules
         super().__init__(start.cluster, start.arrivals, rules, start_us=snapshot.at_us)

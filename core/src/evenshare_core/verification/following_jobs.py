@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from evenshare_core.domain.held_jobs import HoldCode
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Change, ChangeKind
+from evenshare_core.policies.shared.places import places_after
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
-# Fields of a job that never change after its submission; the time changes if it is held.
+# Fields of a job that never change after its submission. The time changes if the job is held, or
+# exchanges its place with another job of its tenant.
 _FACTS = ("gpus", "submitted_us", "gpu_types", "weight")
 _COMES_AND_GOES = (ChangeKind.ACTIVE, ChangeKind.INACTIVE)
 
@@ -27,6 +29,8 @@ def job_breaks(
     counted = {row.job: row for row in second.service.jobs}
     granted = _granted_terms(before, ids)
     was = {ids.job(job.id): job for job in first.jobs}
+    kept = places_after(first, before.decision, before.superseded)
+    places = {ids.job(job): place_us for job, place_us in kept.items()}
     held = {ids.job(lease.job) for lease in first.leases} | granted.keys()
     for job, row in now.items():
         kinds = {change.kind: change for change in changes.get(job, ())}
@@ -46,7 +50,8 @@ def job_breaks(
             yield f"A change says that {text.job(job)} is over, and it is among the jobs."
         if job in was:
             again = job in counted and ChangeKind.ACTIVE in kinds
-            yield from _altered(was[job], row, granted.get(job, 0), ids, text, again=again)
+            known = replace(was[job], submitted_us=places.get(job, was[job].submitted_us))
+            yield from _altered(known, row, granted.get(job, 0), ids, text, again=again)
     for job in sorted(was.keys() - now.keys() - held):
         if not _is_over(changes.get(job, ())):
             name = text.job(job).capitalize()

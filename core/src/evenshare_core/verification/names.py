@@ -126,8 +126,7 @@ def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
         label = f"job {job.uid[:8]} of {job.tenant}"
         if tenant != job.tenant:
             yield f"{label} has the pseudonym of {tenant or 'another tenant'}"
-        # Before its last hold, it may have arrived at any time since its submission.
-        elif row.gpus != job.gpus or not job.submitted_us <= row.submitted_us <= job.since_us:
+        elif row.gpus != job.gpus or not _may_be_place(row.submitted_us, job, own):
             yield (
                 f"{label} asked for {job.gpus} GPUs at {job.submitted_us} us of pool time;"
                 f" the round has {row.gpus} at {row.submitted_us}"
@@ -137,6 +136,20 @@ def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
             if given != due:
                 yield f"{label} is of the job type {job.profile}, {due}; the round has {given}"
     yield from _lease_breaks(disclosed)
+
+
+def _may_be_place(at_us: int, job: OwnJob, own: OwnNames) -> bool:
+    """Return whether a round may have this time as a job's place in the queue.
+
+    Before its last hold, the job may have arrived at any time since its submission. It may have
+    exchanged its place with another job of its tenant, whose place may be later by a microsecond
+    for each job in between. Without all jobs of the tenant, this cannot be excluded.
+    """
+    if job.submitted_us <= at_us <= job.since_us or not own.all_jobs:
+        return True
+    jobs = [one for one in own.jobs.values() if one.tenant == job.tenant]
+    places = (place_us for one in jobs for place_us in (one.submitted_us, one.since_us))
+    return any(0 <= at_us - place_us < len(jobs) for place_us in places)
 
 
 def _lease_breaks(disclosed: Disclosed) -> Iterator[str]:

@@ -98,6 +98,7 @@ class SlurmExecutor(ShimExecutor):
 
     traits = ExecutorTraits(
         keeps_output=True,
+        keeps_files=True,
         reports_usage=True,
         has_nodes=True,
         title="Slurm",

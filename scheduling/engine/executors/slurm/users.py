@@ -26,7 +26,7 @@ WORK_MODE, LEASES_MODE = 0o3770, 0o2750
 RECORD = "unix-user"
 # A former user's files whose content is not needed, but whose names the next lease must be able to
 # write.
-REPLACED = ("lease", "progress.json", "iterations.json", "evaluations.json")
+REPLACED = ("lease", "progress.json", "iterations.json", "evaluations.json", "metrics.json")
 _OWN = ("leases", "uid", RECORD)
 
 

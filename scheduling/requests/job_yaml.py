@@ -14,19 +14,22 @@ from typing import Any
 
 import yaml
 
-from portal.jobs.forms.fields import ORDER
-from scheduling.requests.jobs import JobRequest
+from scheduling.requests.sweeps import SweepRequest
 from tenants.input.requests import Shape, request_fields
 from tenants.input.yaml_lines import editor_lines, error_line
 
 MOST_BYTES = 128 * 1024
 MOST_NODES = 2000
 DEPTH = 6
+_REQUEST = request_fields(SweepRequest)
+# The order for readers; the other fields follow in the order of the request.
+_AHEAD = ("name", "tenant", "pool", "gpus", "profile", "gpu_types", "max_price")
+ORDER = (*_AHEAD, *(name for name in _REQUEST if name not in _AHEAD))
 # In these fields a plain 1, true or 2.0 is text, as typed.
 TEXTS = frozenset(
     name
-    for name, field in request_fields(JobRequest).items()
-    if field.shape in (Shape.TEXT, Shape.TEXTS, Shape.PAIRS)
+    for name, field in _REQUEST.items()
+    if field.shape in (Shape.TEXT, Shape.TEXTS, Shape.PAIRS, Shape.LISTS)
 )
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

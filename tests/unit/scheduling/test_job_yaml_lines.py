@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from portal.jobs.forms.job_yaml import YamlError, read_yaml
+from scheduling.requests.job_yaml import YamlError, read_yaml
 from tenants.input.errors import InvalidInputError
 from tenants.quota_files import read_lines
 

@@ -1,0 +1,158 @@
+"""Data of templates/jobs/compare.html: jobs as rows of parameters and results, and their curves."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from billing.selectors.usage import JobCost
+from portal.charts.explore.chart import PageChart, distinct_names
+from portal.charts.explore.curves import RunCurve, compared_chart
+from portal.charts.glyphs import StateBadge
+from portal.jobs.text.job import state_badge
+from scheduling.models import Job
+from scheduling.selectors.jobs.comparisons import Parameter
+from scheduling.services.job_metrics import JobMetrics, MetricCurve
+
+# Charts of one page, and points of all curves in a chart.
+CHARTS, POINTS, POINTS_OF_CHART = 12, 200, 2000
+MARK = 8
+# Metrics of which a lower value is better, by a word in their names.
+_LOW = re.compile(r"loss|err|perplexity|ppl|nll|mse|mae|wer|cer|time|latency", re.IGNORECASE)
+
+
+class Result(NamedTuple):
+    """A metric's last and best value; None if the job did not report it."""
+
+    last: float | None
+    best: float | None
+
+    @property
+    def last_text(self) -> str:
+        return "" if self.last is None else f"{self.last:.4g}"
+
+    @property
+    def best_text(self) -> str:
+        return "" if self.best is None else f"{self.best:.4g}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A job of a comparison: its parameters and results in the order of the columns."""
+
+    job: Job
+    name: str
+    badge: StateBadge
+    parameters: tuple[str, ...]
+    results: tuple[Result, ...]
+    gpu_h: Decimal
+    charge: Decimal
+
+    @property
+    def cells(self) -> list[str]:
+        """Return the texts of the columns of the metrics."""
+        return [text for one in self.results for text in (one.last_text, one.best_text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Jobs in rows; `parameters` and `metrics` name the columns, `lows` those with low bests."""
+
+    rows: tuple[RunRow, ...]
+    parameters: tuple[str, ...]
+    metrics: tuple[str, ...]
+    lows: frozenset[str]
+
+    @property
+    def heads(self) -> list[str]:
+        """Return the columns of the metrics: the last value, and the best one."""
+        return [
+            head
+            for name in self.metrics
+            for head in (f"{name}, last", f"{name}, {'lowest' if name in self.lows else 'highest'}")
+        ]
+
+
+def points_of_each(jobs: int) -> int:
+    """Return how many points of a curve a chart of several jobs shows."""
+    return min(POINTS, POINTS_OF_CHART // max(1, jobs))
+
+
+def compare(
+    jobs: Sequence[Job],
+    parameters: Sequence[Parameter],
+    metrics: Sequence[JobMetrics],
+    costs: Mapping[int, JobCost],
+) -> Comparison:
+    """Return the table of jobs; all sequences are in the order of `jobs`."""
+    by_name = [{curve.name: curve for curve in one.metrics} for one in metrics]
+    names = sorted({name for one in by_name for name in one})
+    lows = frozenset(name for name in names if _prefers_low(name, jobs))
+    rows = tuple(
+        RunRow(
+            job=job,
+            name=name,
+            badge=state_badge(job.state, is_quarantined=bool(job.quarantine), is_held=job.is_held),
+            parameters=tuple(one.values[place] for one in parameters),
+            results=tuple(_result(curves.get(name), is_low=name in lows) for name in names),
+            gpu_h=costs.get(job.pk, JobCost()).gpu_h,
+            charge=costs.get(job.pk, JobCost()).charge,
+        )
+        for place, (job, name, curves) in enumerate(
+            zip(jobs, run_names(jobs), by_name, strict=True)
+        )
+    )
+    return Comparison(rows, tuple(one.name for one in parameters), tuple(names), lows)
+
+
+def run_names(jobs: Sequence[Job]) -> list[str]:
+    """Return the names of jobs; jobs with the same name also get the start of their id."""
+    return distinct_names([(job.name, str(job.uid)[:MARK]) for job in jobs])
+
+
+def _prefers_low(name: str, jobs: Sequence[Job]) -> bool:
+    """Return whether low values are best: as a job's stopping rule says, else by the name."""
+    rules = {job.stop_rule for job in jobs if job.stop_metric == name}
+    return rules == {Job.StopRule.AT_MOST} or (not rules and bool(_LOW.search(name)))
+
+
+def _result(curve: MetricCurve | None, *, is_low: bool) -> Result:
+    if curve is None:
+        return Result(None, None)
+    best = curve.lowest if is_low else curve.highest
+    return Result(curve.points[-1].value, best)
+
+
+def compared_charts(
+    jobs: Sequence[Job], metrics: Sequence[JobMetrics], names: Sequence[str], *, axis: str
+) -> list[PageChart]:
+    """Return the charts of these metrics, each with the curves of all jobs that report it."""
+    charts, names_of_runs = [], run_names(jobs)
+    for place, name in enumerate(names):
+        runs = [
+            RunCurve(run_name, str(jobs[number].uid), number, curve)
+            for number, (run_name, one) in enumerate(zip(names_of_runs, metrics, strict=True))
+            for curve in one.metrics
+            if curve.name == name
+        ]
+        chart = compared_chart(name, runs, axis=axis, key=f"curve-{place}", file="compare")
+        charts += [chart] if chart else []
+    return charts
+
+
+def table_columns(comparison: Comparison) -> dict[str, Any]:
+    """Return the columns of the CSV file; a repeated name is left out."""
+
+    def parameter(place: int) -> Any:
+        return lambda row: row.parameters[place]
+
+    def result(place: int, which: int) -> Any:
+        return lambda row: row.results[place][which]
+
+    columns: dict[str, Any] = {"job": "job.uid", "name": "name", "state": "job.state"}
+    for place, name in enumerate(comparison.parameters):
+        columns.setdefault(name, parameter(place))
+    for place, name in enumerate(comparison.heads):
+        columns.setdefault(name, result(place // 2, place % 2))
+    return columns | {"GPU-hours": "gpu_h", "charge, credits": "charge"}

@@ -1,0 +1,289 @@
+"""A tenant's jobs: the list with its filters, and what people do with it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
+from portal.common.clocks import Clocks, clocks_by_pool
+from portal.common.forms import whole
+from portal.common.standings import standing_badge
+from portal.common.submit_links import submit_links
+from portal.jobs.text.job import state_badge
+from portal.jobs.text.job_list import COLUMNS, USUAL, match_text, state_label
+from portal.jobs.text.start import queues_text
+from portal.jobs.text.sweeps import sweep_views
+from portal.site.request_id import request_id_of
+from scheduling.engine.clock import read_clock
+from scheduling.requests.job_filters import ME, OLDEST, TEXT_MAX, read_job_query
+from scheduling.requests.job_tags import split_tags
+from scheduling.selectors.deadlines.answers import DeadlineStory
+from scheduling.selectors.jobs import tenant_jobs as read
+from scheduling.selectors.jobs.phases import phase_named
+from scheduling.selectors.jobs.queue_order import QueueKey, QueueMark
+from scheduling.selectors.jobs.sweeps import active_sweeps, sweep_rows
+from scheduling.selectors.pools.executors import pools_by_name
+from scheduling.selectors.pools.lines import pools_named
+from scheduling.services.job_actions import ACTIONS, act_on_jobs
+from tenants.audit import Actor
+from tenants.input.errors import FieldErrors, InvalidInputError
+from tenants.models import Tenant, User
+from tenants.permissions import Action, may_in_tenant
+from tenants.scopes import site_scope, tenant_scope
+from tenants.selectors.job_lists import saved_filters
+from tenants.selectors.people import member_names, person_id_named
+from tenants.selectors.quotas import pools_of
+from tenants.services.job_lists import choose_columns, delete_filter, save_filter
+
+# Filters for ended jobs. With such a filter, the list shows no warning of a silent cluster.
+OVER = frozenset({"succeeded", "failed", "cancelled"})
+# The filters that the page folds away while none of them is used.
+FOLDED = ("tag", "exit_code", "since", "until", "sort")
+_MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
+
+
+@signed_in
+@require_safe
+def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """Show the jobs of a tenant, newest first, filtered by the query."""
+    tenant = tenant_or_404(request, slug)
+    errors = FieldErrors()
+    wanted = _filter(request, errors)
+    pool = tenant_pool(request, tenant, wanted.pool)
+    query = urlencode(_kept(wanted))
+    with tenant_scope(tenant.pk):
+        page = read.jobs_page(tenant.pk, wanted)
+        counts = read.active_counts(tenant.pk)
+        matches = read.count_matches(tenant.pk, wanted) if query else 0
+        pools = pools_by_name(pools_of(tenant.pk))
+        is_later = wanted.before is not None or wanted.is_narrowed
+        sweeps = [] if is_later else active_sweeps(tenant.pk, pool=wanted.pool)
+        sweep_panels = sweep_views(sweep_rows(sweeps, ""))
+    silent = [
+        one
+        for name, one in pools.items()
+        if one and wanted.pool in ("", name) and wanted.state not in OVER
+    ]
+    on_page = {row.job.pool.name for row in page.rows}
+    times = clocks_by_pool(pools_named(on_page)) if on_page else {}
+    with tenant_scope(tenant.pk):
+        standings = page.standings({name: clock.now.pool_at for name, clock in times.items()})
+    return render(
+        request,
+        "jobs/job_list.html",
+        {
+            "tenant": tenant,
+            **submit_links(access(request), tenant, pool.name if pool else ""),
+            **_choices(request, tenant, wanted),
+            "nav_key": "jobs",
+            "live": wanted.before is None and wanted.after is None,
+            "wanted": wanted,
+            "narrowed": bool(query),
+            "unknown_state": request.GET.get("state", "")[:TEXT_MAX] if not wanted.state else "",
+            "ignored": list(errors),
+            "match_text": match_text(wanted, matches),
+            "query": query,
+            "counts": counts,
+            "page": page,
+            "next_after": _mark_text(page.next_after),
+            "goes_on": page.queues.get(wanted.after.pool) if wanted.after else None,
+            "queues_text": queues_text(page.queues),
+            "pools": list(pools),
+            "silent": silent,
+            "sweeps": sweep_panels,
+            "names_pool": len(pools) > 1,
+            "states": {state: state_label(state) for state in read.STATES},
+            "rows": [
+                _row(row, standings.get(row.job.pk), times[row.job.pool.name]) for row in page.rows
+            ],
+            "has_deadlines": bool(standings),
+        },
+    )
+
+
+def _choices(request: HttpRequest, tenant: Tenant, wanted: read.JobFilter) -> dict[str, Any]:
+    """Return what the viewer may choose: submitters, kept filters, columns and actions."""
+    user, asked = _person(request), wanted.query
+    with site_scope():
+        names = member_names(tenant.pk)
+        kept = saved_filters(user.pk, tenant.pk)
+    known = (*names, ME, "")
+    chosen = [name for name in COLUMNS if name in user.job_columns] or list(USUAL)
+    may_act = may_in_tenant(access(request), Action.CANCEL, tenant.pk)
+    return {
+        "submitters": names if asked.submitter in known else [*names, asked.submitter],
+        "is_mine": asked.submitter in (ME, user.username) and wanted.submitter == user.pk,
+        "is_member": access(request).membership_of(tenant.pk) is not None,
+        "has_more_filters": any(asked.kept[name] for name in FOLDED),
+        "is_oldest_first": asked.sort == OLDEST,
+        "saved": [(one.name, one.query) for one in kept],
+        "columns": chosen,
+        "all_columns": COLUMNS,
+        "actions": ACTIONS if may_act else {},
+    }
+
+
+def _filter(request: HttpRequest, errors: FieldErrors) -> read.JobFilter:
+    """Return the filter of the query; unknown values are ignored."""
+    get = request.GET
+    state = _state_named(get.get("state", ""))
+    before = get.get("before", "") if state != "pending" else ""
+    query = read_job_query({name: ",".join(get.getlist(name)) for name in get}, errors)
+    return read.JobFilter(
+        state=state,
+        pool=get.get("pool", ""),
+        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+        after=_mark(get.get("after", "")) if state == "pending" else None,
+        query=query,
+        submitter=_submitter(request, query.submitter),
+    )
+
+
+def _submitter(request: HttpRequest, name: str) -> int | None:
+    """Return the id of the person with this login name; 0 if no person has it."""
+    if not name or name == ME:
+        return _person(request).pk if name else None
+    with site_scope():
+        return person_id_named(name)
+
+
+def _person(request: HttpRequest) -> User:
+    user = request.user
+    if not isinstance(user, User):
+        raise PermissionDenied
+    return user
+
+
+def _kept(wanted: read.JobFilter) -> dict[str, str]:
+    """Return the filter as the values of a URL, without the page."""
+    asked = dict(wanted.query.kept)
+    kept = {"state": wanted.state, "q": asked.pop("q", ""), "pool": wanted.pool, **asked}
+    return {key: value for key, value in kept.items() if value}
+
+
+def _state_named(text: str) -> str:
+    """Return the filter of this name, in any letter case; empty if there is none."""
+    word = text.strip().lower()
+    word = word if word in read.STATES else phase_named(word) or ""
+    return word if word in read.STATES else ""
+
+
+def _mark_text(mark: QueueMark | None) -> str:
+    """Return the query value of a queue mark: numbers, and the pool's name."""
+    return "" if mark is None else ".".join(map(str, (mark.round, *mark.key, mark.pool)))
+
+
+def _mark(text: str) -> QueueMark | None:
+    """Return the queue mark of a query value, or None if it is missing or malformed."""
+    match = _MARK.fullmatch(text)
+    if match is None:
+        return None
+    *numbers, pool = match.groups()
+    round_, *key = map(int, numbers)
+    return QueueMark(pool, round_, QueueKey(*key))
+
+
+def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> dict[str, Any]:
+    """Return a job's row, on the clock of its pool."""
+    job = row.job
+    end = job.first_started_at or job.ended_at or clock.now.pool_at
+    return {
+        "listed": row,
+        "job": job,
+        "standing": standing_badge(story, clock) if story is not None else None,
+        "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine), is_held=job.is_held),
+        "submitted": clock.instant(job.submitted_at),
+        "ended": clock.instant(job.ended_at),
+        "waited_s": max(0.0, (end - job.arrived_at).total_seconds()),
+    }
+
+
+@signed_in
+@require_POST
+def act(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """Act on the checked jobs, and show what was done to each; to repeat it does no harm."""
+    tenant = tenant_or_404(request, slug)
+    if not may_in_tenant(access(request), Action.CANCEL, tenant.pk):
+        raise PermissionDenied
+    action = ACTIONS.get(request.POST.get("action", ""))
+    raw = {
+        "action": request.POST.get("action", ""),
+        "jobs": request.POST.getlist("job"),
+        **_value_of(request, action.takes if action else ""),
+    }
+    try:
+        actor = Actor(_person(request), request_id_of(request))
+        rows = act_on_jobs(actor=actor, access=access(request), raw=raw, now=read_clock)
+    except InvalidInputError as error:
+        has_jobs = bool(raw["jobs"])
+        messages.error(request, f"{error}." if has_jobs else "Select at least one job.")
+        return _back(request, tenant)
+    context = {
+        "tenant": tenant,
+        "nav_key": "jobs",
+        "action": action,
+        "rows": rows,
+        "done": sum(row.outcome == "done" for row in rows),
+        "back": _back_url(request, tenant),
+    }
+    return render(request, "jobs/acted.html", context)
+
+
+def _value_of(request: HttpRequest, name: str) -> dict[str, object]:
+    """Return the value that an action takes."""
+    text = request.POST.get(name, "")
+    if name == "tags":
+        return {name: split_tags(text)}
+    number = whole(text)
+    return {name: text if number is None else number} if name else {}
+
+
+@signed_in
+@require_POST
+def keep_filter(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """Keep the list's filters under a name, or delete the filters of this name."""
+    tenant, post = tenant_or_404(request, slug), request.POST
+    name, query = post.get("name", ""), urlencode(_asked(post))
+    if post.get("act") == "delete":
+        delete_filter(user=_person(request), tenant_id=tenant.pk, name=name)
+        messages.success(request, f"“{name[:TEXT_MAX]}” is deleted.")
+        return _back(request, tenant)
+    try:
+        save_filter(user=_person(request), tenant_id=tenant.pk, name=name, query=query)
+        messages.success(request, f"Saved as “{name.strip()}”.")
+    except InvalidInputError as error:
+        messages.error(request, f"{error}.")
+    return _back(request, tenant)
+
+
+@signed_in
+@require_POST
+def keep_columns(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """Keep the columns that the person chose for lists of jobs."""
+    tenant = tenant_or_404(request, slug)
+    chosen = [name for name in COLUMNS if name in request.POST.getlist("column")]
+    usual = set(chosen) == set(USUAL)
+    choose_columns(user=_person(request), columns=[] if usual else chosen)
+    return _back(request, tenant)
+
+
+def _back(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
+    return redirect(_back_url(request, tenant))
+
+
+def _back_url(request: HttpRequest, tenant: Tenant) -> str:
+    """Return the address of the list from which a form was sent."""
+    asked = urlencode(_asked(request.POST))
+    return reverse("job-list", args=[tenant.slug]) + (f"?{asked}" if asked else "")
+
+
+def _asked(post: Mapping[str, str]) -> list[tuple[str, str]]:
+    return parse_qsl(post.get("query", "")[:1000], keep_blank_values=False, max_num_fields=20)

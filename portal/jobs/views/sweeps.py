@@ -1,0 +1,123 @@
+"""A sweep's page, and its actions: cancel, run failed jobs again."""
+
+import re
+from uuid import UUID, uuid4
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.common.access import about, access, signed_in
+from portal.common.clocks import clocks
+from portal.common.submit_links import submit_links
+from portal.jobs.text.sweeps import (
+    STATES,
+    headline,
+    parameter_names,
+    sweep_job_views,
+    sweep_views,
+)
+from scheduling.engine.clock import read_clock
+from scheduling.models import Sweep
+from scheduling.selectors.jobs.sweeps import find_visible_sweep, sweep_jobs, sweep_rows
+from scheduling.selectors.pools.lines import pool_facts
+from scheduling.services.submit import PendingLimitError
+from scheduling.services.sweeps import cancel_sweep, resubmit_failed
+from tenants.idempotency import InFlightError
+from tenants.input.errors import InvalidInputError
+from tenants.models import User
+from tenants.permissions import Action, may_in_tenant, seen_tenants
+from tenants.rate import RateError
+from tenants.scopes import tenant_scope, tenants_scope
+
+ROWS = 100
+_KEY = re.compile(r"[0-9a-f-]{36}")
+
+
+@signed_in
+@require_safe
+def sweep_page(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
+    """Show a sweep: the states of its jobs, and a table of parameters against results."""
+    row = sweep_or_404(request, sweep)
+    state = request.GET.get("state", "")
+    state = state if state in STATES else ""
+    text = request.GET.get("after", "")
+    after = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else None
+    with tenant_scope(row.tenant_id):
+        pool = pool_facts(row.pool_id)
+        if pool is None:
+            raise Http404
+        (answer,) = sweep_rows([row], "")
+        jobs = sweep_jobs(row, "", after=after, limit=ROWS, state=state)
+    about(request).pool = pool
+    clock = clocks(pool)
+    shown = jobs[:ROWS]
+    names = parameter_names(shown)
+    context = {
+        "sweep": row,
+        "nav_key": "jobs",
+        "live": bool(answer.counts.active),
+        "headline": headline(answer.counts),
+        "view": sweep_views([answer])[0],
+        "submitted": clock.instant(row.submitted_at),
+        "cancelled": clock.instant(row.cancel_asked_at),
+        "state": state,
+        "names": names,
+        "jobs": sweep_job_views(shown, names),
+        "next_after": shown[-1].sweep_index if len(jobs) > ROWS else None,
+        "key": str(uuid4()),
+        **submit_links(access(request), row.tenant),
+    }
+    return render(request, "jobs/sweep.html", context)
+
+
+@signed_in
+@require_POST
+def cancel(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
+    """Cancel a sweep's jobs; to cancel them again does no harm."""
+    row = sweep_or_404(request, sweep)
+    if not may_in_tenant(access(request), Action.CANCEL, row.tenant_id):
+        raise PermissionDenied
+    cancel_sweep(sweep=row, now=read_clock(row.pool_id))
+    messages.success(request, f"{row.name}: waiting jobs are cancelled, running ones stop.")
+    return redirect("sweep", row.uid)
+
+
+@signed_in
+@require_POST
+def resubmit(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
+    """Submit the failed jobs again, and show the new sweep."""
+    row = sweep_or_404(request, sweep)
+    if not may_in_tenant(access(request), Action.SUBMIT, row.tenant_id):
+        raise PermissionDenied
+    assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
+    sent = request.POST.get("key", "")
+    key = sent if _KEY.fullmatch(sent) else str(uuid4())
+    try:
+        made = resubmit_failed(sweep=row, user=request.user, now=read_clock, key=key, source="web")
+    except InvalidInputError as error:
+        messages.error(request, f"{error}.")
+    except (RateError, InFlightError):
+        messages.error(request, "The tenant submits too fast: try again in a moment.")
+    except PendingLimitError as error:
+        messages.error(request, f"The tenant has {error.limit:,} queued jobs, the maximum.")
+    else:
+        return redirect("sweep", made.row.uid)
+    return redirect("sweep", row.uid)
+
+
+def sweep_or_404(request: HttpRequest, uid: UUID) -> Sweep:
+    """Return a sweep that the viewer may see.
+
+    Raises:
+        Http404: it does not exist or is not visible.
+    """
+    tenants = seen_tenants(access(request))
+    with tenants_scope(tenants):
+        sweep = find_visible_sweep(uid, tenants)
+    if sweep is None or not may_in_tenant(access(request), Action.SEE_TENANT, sweep.tenant_id):
+        raise Http404
+    about(request).tenant = sweep.tenant
+    return sweep

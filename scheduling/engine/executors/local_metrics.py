@@ -1,0 +1,108 @@
+"""Parses the curves of a job's metrics and its links, which are untrusted: bounded and checked.
+
+`evenshare.runtime.metrics` writes the file, or the job's program itself.
+"""
+
+import math
+import re
+from itertools import islice
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from scheduling.engine.executors.local_files import METRICS_BYTES
+
+VERSION = 1
+MOST_METRICS, MOST_LINKS = 64, 8
+# A larger file would cost a page that compares jobs a second.
+MOST_NAMES, MOST_POINTS = 1000, 50_000
+NAME_MAX, LINK_MAX = 64, 500
+# Larger values are left out: sums and axes of charts stay finite numbers.
+VALUE_MOST = 1e100
+
+NAME = re.compile(rf"[A-Za-z0-9_./@-]{{1,{NAME_MAX}}}")
+# Without a user's name before the host, which could look like another host.
+_LINK = re.compile(r"https://([A-Za-z0-9.-]+)(:[0-9]{1,5})?([/?#][!-~]*)?")
+
+
+class MetricPoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A metric's value after `step` steps; `at_ms`: wall time since 1970, by the job's own clock.
+
+    A struct of the file, so that it is checked while it is read.
+    """
+
+    step: Annotated[int, Meta(ge=0, lt=2**53)]
+    value: float
+    at_ms: Annotated[int, Meta(ge=0, lt=2**53)] | None = None
+
+
+class _File(msgspec.Struct, frozen=True):
+    version: int
+    series: dict[str, list[MetricPoint]] = {}
+    links: dict[str, str] = {}
+    thinned: bool = False
+
+
+class JobLink(NamedTuple):
+    """A link that a job reports: its name, its address, and the host of the address."""
+
+    name: str
+    url: str
+    host: str
+
+
+class MetricsFile(NamedTuple):
+    """A job's curves by name, with steps in order, and its links.
+
+    `left_out`: the number of curves with unusable names, or after the first `MOST_METRICS`.
+    `refused`: why the file cannot be used; empty if it can, or if there is none.
+    """
+
+    series: dict[str, list[MetricPoint]] = {}
+    links: tuple[JobLink, ...] = ()
+    is_thinned: bool = False
+    left_out: int = 0
+    refused: str = ""
+
+
+_decoder = msgspec.json.Decoder(_File)
+
+
+def parse_metrics(text: bytes) -> MetricsFile:
+    """Return the usable curves and links of a file, or a short reason to refuse it."""
+    if not text:
+        return MetricsFile()
+    if len(text) > METRICS_BYTES:
+        return MetricsFile(refused=f"is longer than {METRICS_BYTES} bytes")
+    try:
+        said = _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Not shown, because msgspec's message may quote parts of the input.
+        return MetricsFile(refused="is not as described in docs/jobs.md")
+    if said.version != VERSION:
+        return MetricsFile(refused=f"is not of version {VERSION}")
+    if len(said.series) > MOST_NAMES or sum(map(len, said.series.values())) > MOST_POINTS:
+        return MetricsFile(refused=f"has more than {MOST_NAMES} names or {MOST_POINTS} points")
+    named = sorted(name for name in said.series if NAME.fullmatch(name))[:MOST_METRICS]
+    series = {name: points for name in named if (points := _ordered(said.series[name]))}
+    links = tuple(islice(filter(None, map(_link, said.links.items())), MOST_LINKS))
+    return MetricsFile(series, links, said.thinned, len(said.series) - len(named))
+
+
+def _ordered(points: list[MetricPoint]) -> list[MetricPoint]:
+    """Return points by step; of a repeated step the last one counts."""
+    by_step = {
+        point.step: point
+        for point in points
+        if math.isfinite(point.value) and abs(point.value) <= VALUE_MOST
+    }
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _link(named: tuple[str, str]) -> JobLink | None:
+    name, url = named
+    match = _LINK.fullmatch(url) if len(url) <= LINK_MAX else None
+    if match is None or not name.isprintable() or not 0 < len(name) <= NAME_MAX:
+        return None
+    return JobLink(name, url, match[1].lower())

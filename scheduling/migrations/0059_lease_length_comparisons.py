@@ -1,0 +1,20 @@
+"""Add the kind of a simulation; all simulations so far are of a pool's next hours."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = (("scheduling", "0058_idle_gpus"),)
+
+    operations = (
+        migrations.AddField(
+            "simulation",
+            "kind",
+            models.CharField(
+                max_length=16,
+                choices=(("next_hours", "next hours"), ("lease_lengths", "lease lengths")),
+                default="next_hours",
+                db_default="next_hours",
+            ),
+        ),
+    )

@@ -1,0 +1,52 @@
+"""The parameters in which jobs differ."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from scheduling.models import Job
+from scheduling.selectors.jobs.requests import job_as_request
+
+# Fields that name a job, or that hold several parameters.
+_NAMES = frozenset({"name", "comment", "environment"})
+TEXT_MAX = 200
+
+
+class Parameter(NamedTuple):
+    """A parameter and its value for each job, as text; empty for a job without it."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+def sweep_parameters(job: Job) -> Mapping[str, object]:
+    """Return the values that a sweep chose for this job, by name; empty outside a sweep."""
+    del job
+    return {}
+
+
+def differing_parameters(jobs: Sequence[Job]) -> list[Parameter]:
+    """Return the fields, environment variables and sweep parameters that are not equal in all jobs.
+
+    Environment variables are those that the jobs declare. Parameters of sweeps come first.
+    """
+    of_jobs = [_parameters(job) for job in jobs]
+    names = dict.fromkeys(name for one in of_jobs for name in one)
+    rows = [Parameter(name, tuple(one.get(name, "") for one in of_jobs)) for name in names]
+    return [row for row in rows if len(set(row.values)) > 1]
+
+
+def _parameters(job: Job) -> dict[str, str]:
+    request = job_as_request(job)
+    fields = {name: value for name, value in request.items() if name not in _NAMES}
+    environment = dict(job.environment) if isinstance(job.environment, dict) else {}
+    swept = sweep_parameters(job)
+    return {name: _text(value) for name, value in {**swept, **fields, **environment}.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return shlex.join(map(str, value))[:TEXT_MAX]
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={one}" for name, one in value.items())[:TEXT_MAX]
+    return str(value)[:TEXT_MAX]

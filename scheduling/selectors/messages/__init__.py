@@ -1,0 +1,1 @@
+"""Subscriptions of a person, and the deliveries to them."""

@@ -1,0 +1,246 @@
+"""Actions on many jobs at once: each job by itself, with a result for each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, ClassVar, NamedTuple
+from uuid import UUID
+
+from django.core.exceptions import PermissionDenied
+from msgspec import Meta
+
+from scheduling.engine.clock import Clocks, PoolNow
+from scheduling.models import Job
+from scheduling.requests.job_queue import PRIORITY_MAX
+from scheduling.requests.job_tags import TAG_MAX, TAGS_MAX, read_tags
+from scheduling.services.holds import hold_job, release_hold, side_of
+from scheduling.services.jobs import cancel_job
+from scheduling.services.priorities import may_set_priority, set_priority
+from tenants.answers import Answer, about, one_of
+from tenants.audit import Actor
+from tenants.input.errors import FieldErrors, InvalidInputError, invalid
+from tenants.input.requests import Input, Request, read_request
+from tenants.permissions import Action, may_in_tenant, may_on_site, seen_tenants
+from tenants.scopes import tenant_scope, tenants_scope
+from tenants.selectors.access import Access
+
+JOBS_MAX = 1000
+
+
+class ActionOutcome(StrEnum):
+    """The effect of an action on a job."""
+
+    DONE = "done"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+
+
+class Done(NamedTuple):
+    """The outcome of an action on one job, and a sentence about it."""
+
+    outcome: ActionOutcome
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """An action on a job: the person, the pool time, and the values."""
+
+    job: Job
+    actor: Actor
+    access: Access
+    now: PoolNow
+    tags: tuple[str, ...]
+    priority: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobAction:
+    """An action that a form and REST offer.
+
+    `permission`: what the person must be allowed to do in the job's tenant. `takes`: the field of
+    the request that it needs, if any.
+    """
+
+    label: str
+    permission: Action
+    act: Callable[[Acting], Done]
+    takes: str = ""
+
+
+def _cancel(acting: Acting) -> Done:
+    before = acting.job.is_active and acting.job.cancel_asked_at is None
+    job = cancel_job(job=acting.job, now=acting.now)
+    if not before:
+        text = "Stops already." if job.is_active else "Has ended already."
+        return Done(ActionOutcome.UNCHANGED, text)
+    text = "Stops; it may save its state." if job.is_active else "Cancelled."
+    return Done(ActionOutcome.DONE, text)
+
+
+def _tag(acting: Acting) -> Done:
+    return _retag(acting.job, lambda tags: tags | {*acting.tags})
+
+
+def _untag(acting: Acting) -> Done:
+    return _retag(acting.job, lambda tags: tags - {*acting.tags})
+
+
+def _retag(job: Job, change: Callable[[set[str]], set[str]]) -> Done:
+    with tenant_scope(job.tenant_id):
+        # The lock keeps another person's tags. The version stays: rounds do not read tags.
+        locked = Job.objects.select_for_update(no_key=True).only("tags").get(pk=job.pk)
+        tags = sorted(change(set(locked.tags)))
+        if tags == sorted(locked.tags):
+            return Done(ActionOutcome.UNCHANGED, _tags_text(tags))
+        if len(tags) > TAGS_MAX:
+            return Done(ActionOutcome.REFUSED, f"It would have more than {TAGS_MAX} tags.")
+        locked.tags = tags
+        locked.save(update_fields=["tags"])
+    return Done(ActionOutcome.DONE, _tags_text(tags))
+
+
+def _tags_text(tags: Sequence[str]) -> str:
+    return f"Tags: {', '.join(tags)}." if tags else "No tags."
+
+
+def _hold(acting: Acting) -> Done:
+    side = side_of(acting.access, acting.job)
+    if side is None:
+        return NOT_OWN
+    was_free = hold_job(job=acting.job, actor=acting.actor, side=side)
+    return Done(ActionOutcome.DONE, "Held.") if was_free else Done(SAME, "Is held already.")
+
+
+def _release(acting: Acting) -> Done:
+    side = side_of(acting.access, acting.job)
+    if side is None:
+        return NOT_OWN
+    was_held = release_hold(job=acting.job, actor=acting.actor, side=side, now=acting.now)
+    return Done(ActionOutcome.DONE, "Released.") if was_held else Done(SAME, "Is not held.")
+
+
+def _prioritize(acting: Acting) -> Done:
+    if not may_set_priority(acting.access, acting.job) or acting.priority is None:
+        return NOT_OWN
+    has_changed = set_priority(
+        job=acting.job, actor=acting.actor, access=acting.access, priority=acting.priority
+    )
+    return Done(ActionOutcome.DONE if has_changed else SAME, f"Priority {acting.priority}.")
+
+
+# The right to cancel a tenant's jobs includes the right to tag them.
+ACTIONS: Mapping[str, JobAction] = {
+    "cancel": JobAction("Cancel", Action.CANCEL, _cancel),
+    "tag": JobAction("Add tags", Action.CANCEL, _tag, takes="tags"),
+    "untag": JobAction("Remove tags", Action.CANCEL, _untag, takes="tags"),
+    "hold": JobAction("Hold", Action.CANCEL, _hold),
+    "release": JobAction("Release", Action.CANCEL, _release),
+    "priority": JobAction("Set priority", Action.CANCEL, _prioritize, takes="priority"),
+}
+SAME = ActionOutcome.UNCHANGED
+NOT_OWN = Done(ActionOutcome.REFUSED, "Only its submitter and managers may do this.")
+NOT_FOUND = "No job that you may see."
+
+
+class JobActionRequest(Request, frozen=True, kw_only=True):
+    """An action on jobs. Repeating it is harmless."""
+
+    NOUN: ClassVar[str] = "an action"
+
+    action: Annotated[
+        str, Meta(max_length=15, description="What to do."), Input(choices=tuple(ACTIONS))
+    ]
+    jobs: Annotated[
+        tuple[Annotated[str, Meta(max_length=36)], ...],
+        Meta(min_length=1, max_length=JOBS_MAX, description="Ids of jobs, at most 1,000."),
+    ]
+    tags: Annotated[
+        tuple[Annotated[str, Meta(max_length=TAG_MAX)], ...],
+        Meta(max_length=TAGS_MAX, description="Tags to add or remove."),
+    ] = ()
+    priority: Annotated[
+        Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] | None,
+        Meta(description="The new priority; above 0 only for managers."),
+    ] = None
+
+
+class JobActionRow(Answer, frozen=True):
+    """The result of an action for one job."""
+
+    id: str
+    outcome: Annotated[
+        str,
+        one_of(*ActionOutcome),
+        about("`unchanged`: it was so already. `refused`: nothing was changed."),
+    ]
+    detail: Annotated[str, about("What was done, or why not.")]
+    name: Annotated[str, about("Empty if you may see no such job.")] = ""
+
+
+def act_on_jobs(*, actor: Actor, access: Access, raw: object, now: Clocks) -> list[JobActionRow]:
+    """Act on each named job in its own transaction; return a row for each, in their order.
+
+    A job that the person may not see is refused like one that does not exist.
+
+    Raises:
+        InvalidInputError: the request (`JobActionRequest`) is invalid, and changed nothing.
+        PermissionDenied: the person may do this in no tenant.
+    """
+    request = read_request(JobActionRequest, raw)
+    action, tags = ACTIONS[request.action], _tags_of(request)
+    if not may_on_site(access.site_role, action.permission) and not any(
+        may_in_tenant(access, action.permission, one) for one in access.tenant_ids
+    ):
+        raise PermissionDenied
+    names = list(dict.fromkeys(request.jobs))
+    jobs = _visible_jobs(names, access)
+    clocks: dict[int, PoolNow] = {}
+    rows = []
+    for name in names:
+        job = jobs.get(_uuid(name))
+        if job is None:
+            rows.append(JobActionRow(name, ActionOutcome.REFUSED, NOT_FOUND))
+            continue
+        if not may_in_tenant(access, action.permission, job.tenant_id):
+            done = Done(ActionOutcome.REFUSED, "Your role in its tenant does not allow this.")
+        else:
+            at = clocks.get(job.pool_id) or clocks.setdefault(job.pool_id, now(job.pool_id))
+            done = _done(action, Acting(job, actor, access, at, tags, request.priority))
+        rows.append(JobActionRow(name, done.outcome, done.text, job.name))
+    return rows
+
+
+def _done(action: JobAction, acting: Acting) -> Done:
+    try:
+        return action.act(acting)
+    except InvalidInputError as error:
+        (first, *_) = error.errors
+        text = first.reason if first.reason[:1].isupper() else f"{first}."
+        return Done(ActionOutcome.REFUSED, f"{text} {first.hint}".strip())
+
+
+def _tags_of(request: JobActionRequest) -> tuple[str, ...]:
+    errors = FieldErrors()
+    tags = read_tags(request.tags, errors)
+    errors.raise_any()
+    takes = ACTIONS[request.action].takes
+    if (takes == "tags" and not tags) or (takes == "priority" and request.priority is None):
+        raise invalid(takes, "is required")
+    return tags
+
+
+def _visible_jobs(names: Sequence[str], access: Access) -> dict[UUID | None, Job]:
+    tenants = seen_tenants(access)
+    with tenants_scope(tenants):
+        jobs = Job.objects.filter(uid__in=[uid for name in names if (uid := _uuid(name))])
+        if tenants is not None:
+            jobs = jobs.filter(tenant__in=list(tenants))
+        return {job.uid: job for job in jobs.select_related("pool")}
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

@@ -1,0 +1,91 @@
+"""The jobs that a request for a sweep makes. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from scheduling.requests.process import read_command, read_environment
+from scheduling.requests.sweep_points import (
+    ARRAY_HINT,
+    INDEX,
+    SweepPoint,
+    filled_command,
+    parse_array,
+    sweep_points,
+)
+from scheduling.requests.sweeps import SweepRequest
+from scheduling.selectors.pools.offers import PoolOffer
+from scheduling.services.job_requests import read_completed
+from tenants.input.errors import FieldErrors
+
+NAME_MAX = 63
+
+
+@dataclass(frozen=True, slots=True)
+class SweepJob:
+    """A job of a new sweep: its place, its parameters, and its request."""
+
+    place: int
+    parameters: Mapping[str, str]
+    request: SweepRequest
+
+
+def read_first_job(raw: object, offer: PoolOffer | None) -> SweepRequest:
+    """Return the request of a sweep's first job.
+
+    Raises:
+        InvalidInputError: the sweep would be refused.
+    """
+    _, jobs = jobs_of_sweep(read_completed(SweepRequest, raw, offer))
+    return jobs[0].request
+
+
+def jobs_of_sweep(request: SweepRequest) -> tuple[int | None, list[SweepJob]]:
+    """Return the number of jobs that may run at once, None if all, and the jobs.
+
+    Raises:
+        InvalidInputError: the request makes no jobs, or jobs that cannot be submitted.
+    """
+    errors = FieldErrors()
+    array = parse_array(request.array, errors)
+    if array.at_once and request.at_once not in (None, array.at_once):
+        errors.add("at_once", "differs from the array's %", "Give one of the two.")
+    points = sweep_points(array, request.matrix, errors)
+    if not points and not errors:
+        errors.add("array", "or a matrix is required", ARRAY_HINT, "required")
+    for name in sorted(request.matrix.keys() & request.environment.keys()):
+        errors.add(f"matrix.{name}", "is in the environment too", "Give it once.")
+    errors.raise_any()
+    named_by_index = bool(array.indices) and not request.matrix
+    children = []
+    for place, point in enumerate(points):
+        number = point.index if named_by_index else place
+        own = _request_of_job(request, point, number, errors)
+        children.append(SweepJob(place, _parameters(request, point), own))
+        if errors:
+            break  # the other jobs have the same errors
+    errors.raise_any()
+    return array.at_once or request.at_once, children
+
+
+def _request_of_job(
+    request: SweepRequest, point: SweepPoint, number: int, errors: FieldErrors
+) -> SweepRequest:
+    name = f"{request.name}-{number}"
+    if len(name) > NAME_MAX:
+        spare = NAME_MAX - len(f"-{number}")
+        hint = f"At most {spare} characters: its jobs add a number."
+        errors.add("name", "is too long for a sweep", hint, "too_long")
+    command = filled_command(request.command, point, errors)
+    environment = {**request.environment, **point.parameters}
+    if command:
+        read_command({"command": command}, errors)
+    read_environment({"environment": environment}, errors)
+    return replace(request, name=name, command=command, environment=environment)
+
+
+def _parameters(request: SweepRequest, point: SweepPoint) -> dict[str, str]:
+    """Return a job's parameters, and its index if there is an array."""
+    index = {INDEX: str(point.index)} if request.array else {}
+    return {**index, **point.parameters}

@@ -1,0 +1,46 @@
+"""A person's settings for lists of jobs: filters under a name, and the chosen columns."""
+
+from collections.abc import Collection
+
+from django.db import transaction
+
+from tenants.input.errors import FieldErrors
+from tenants.models import SavedFilter, User
+
+FILTERS_MAX, NAME_MAX, QUERY_MAX = 20, 40, 600
+
+
+def save_filter(*, user: User, tenant_id: int, name: str, query: str) -> SavedFilter:
+    """Keep the query under a name; a name that exists gets the new query.
+
+    Raises:
+        InvalidInputError: a text is empty or too long, or the person has too many filters.
+    """
+    name, errors = name.strip(), FieldErrors()
+    if not 0 < len(name) <= NAME_MAX or not name.isprintable():
+        errors.add("name", f"must be one line of 1 to {NAME_MAX} characters")
+    if not 0 < len(query) <= QUERY_MAX or not query.isprintable():
+        errors.add("query", f"must have 1 to {QUERY_MAX} characters")
+    errors.raise_any()
+    with transaction.atomic():
+        # The lock makes the count exact.
+        User.objects.select_for_update(no_key=True).get(pk=user.pk)
+        kept = SavedFilter.objects.filter(user=user, tenant_id=tenant_id)
+        if kept.exclude(name=name).count() >= FILTERS_MAX:
+            errors.add("name", f"You have {FILTERS_MAX} filters here. Delete one first.")
+            errors.raise_any()
+        saved, _ = kept.update_or_create(
+            user=user, tenant_id=tenant_id, name=name, defaults={"query": query}
+        )
+    return saved
+
+
+def delete_filter(*, user: User, tenant_id: int, name: str) -> bool:
+    """Delete a person's filter; return whether it existed."""
+    deleted, _ = SavedFilter.objects.filter(user=user, tenant_id=tenant_id, name=name).delete()
+    return bool(deleted)
+
+
+def choose_columns(*, user: User, columns: Collection[str]) -> None:
+    """Keep the columns that a person wants in lists of jobs; empty for the usual ones."""
+    User.objects.filter(pk=user.pk).update(job_columns=list(columns))

@@ -1,0 +1,159 @@
+"""Test the list of jobs as people use it: whose jobs, filters, columns, and acting on many."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from scheduling.models import Job
+from tenants.models import SavedFilter, User
+from tenants.services.job_lists import FILTERS_MAX
+from tests.functional.pool_stage import headline
+from tests.functional.visitors import Town, town
+
+LIST = "/t/north/jobs/"
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def place() -> Town:
+    """Create a town in which ada has two jobs and another person has one."""
+    there = town()
+    ada = User.objects.get(username="ada")
+    jobs: dict[str, dict[str, Any]] = {
+        "mine": {"submitted_by": ada, "tags": ["a", "b"]},
+        "odd": {"submitted_by": ada, "state": "failed", "exit_code": 137},
+        "theirs": {"submitted_by": User.objects.get(username="bea")},
+    }
+    for name, more in jobs.items():
+        Job.objects.filter(pk=there.submit().pk).update(name=name, **more)
+    return there
+
+
+def names(place: Town, query: str, client: Any = None) -> list[str]:
+    answer = (client or place.owner).get(f"{LIST}?{query}")
+    assert answer.status_code == 200
+    return [row["job"].name for row in answer.context["rows"]]
+
+
+class TestFilters:
+    def test_find_own_jobs_first(self, place: Town) -> None:
+        page = place.owner.get("/t/north/").content.decode()
+        assert f'href="{LIST}?submitter=me"' in page
+        assert names(place, "submitter=me") == ["odd", "mine"]
+        assert names(place, "submitter=me", place.mate) == ["theirs"]
+        page = place.operator.get(f"{LIST}?submitter=me").content.decode()
+        assert headline(page) == "No job submitted by you."
+        assert f'href="{LIST}"' in page
+
+    def test_combine_in_the_url(self, place: Town) -> None:
+        day = Job.objects.earliest("pk").submitted_at.date().isoformat()
+        asked = {
+            "tag=b,a": ["mine"],
+            "tag=a&tag=b": ["mine"],
+            "submitter=bea": ["theirs"],
+            "submitter=nobody": [],
+            "exit_code=137": ["odd"],
+            "exit_code=137&submitter=bea": [],
+            f"since={day}&until={day}&q=O": ["odd"],
+            "sort=oldest": ["mine", "odd", "theirs"],
+            "submitter=me&state=failed": ["odd"],
+        }
+        for query, expected in asked.items():
+            assert names(place, query) == expected, query
+
+    def test_are_described_in_the_heading(self, place: Town) -> None:
+        said = headline(
+            place.owner.get(f"{LIST}?tag=a&submitter=me&since=2001-01-01").content.decode()
+        )
+        assert said == "1 job tagged a submitted by you since 2001-01-01."
+
+    def test_that_are_invalid_are_named(self, place: Town) -> None:
+        page = place.owner.get(f"{LIST}?exit_code=x&since=soon&sort=name&tag=A!").content.decode()
+        for name in ("exit_code", "since", "sort", "tag"):
+            assert f"{name}" in page.partition("Some filters do not apply")[2][:900]
+        assert names(place, "exit_code=x") == ["theirs", "odd", "mine"]
+
+
+class TestKept:
+    def test_filters_are_kept_per_person(self, place: Town) -> None:
+        sent = {"query": "state=failed&submitter=me", "name": " Failed of mine "}
+        answer = place.owner.post(f"{LIST}filters/", sent, follow=True)
+        assert answer.redirect_chain == [(f"{LIST}?state=failed&submitter=me", 302)]
+        assert answer.context["saved"] == [("Failed of mine", "state=failed&submitter=me")]
+        assert place.mate.get(LIST).context["saved"] == []
+        place.owner.post(f"{LIST}filters/", {**sent, "query": "state=failed"})
+        assert SavedFilter.objects.get().query == "state=failed"
+        place.owner.post(f"{LIST}filters/", {"name": "Failed of mine", "act": "delete"})
+        assert not SavedFilter.objects.exists()
+
+    def test_filters_are_few_and_named(self, place: Town) -> None:
+        for number in range(FILTERS_MAX + 2):
+            place.owner.post(f"{LIST}filters/", {"query": "q=a", "name": f"f{number}"})
+        for name in ("", "x" * 41, "two\nlines"):
+            place.owner.post(f"{LIST}filters/", {"query": "q=a", "name": name})
+        assert SavedFilter.objects.count() == FILTERS_MAX
+
+    def test_forms_return_to_the_list_only(self, place: Town) -> None:
+        sent = {"query": "//evil.example/?q=a&x=%0d%0a", "name": "a"}
+        answer = place.owner.post(f"{LIST}filters/", sent)
+        assert answer["Location"].startswith(f"{LIST}?")
+        assert "\n" not in answer["Location"]
+
+    def test_columns_are_kept_per_person(self, place: Town) -> None:
+        usual = heads(place.owner.get(LIST).content.decode())
+        place.owner.post(f"{LIST}columns/", {"column": ["tags", "exit_code", "none"]})
+        assert heads(place.owner.get(LIST).content.decode()) == [
+            "Job",
+            "State",
+            "Tags",
+            "Exit code",
+        ]
+        assert heads(place.mate.get(LIST).content.decode()) == usual
+        place.owner.post(f"{LIST}columns/", {"column": []})
+        assert heads(place.owner.get(LIST).content.decode()) == usual
+
+
+def heads(page: str) -> list[str]:
+    table = re.search(r'id="t-jobs".*?</thead>', page, re.DOTALL)
+    assert table is not None
+    return re.findall(r"<th[^>]*>([^<]+)</th>", table[0])
+
+
+class TestActions:
+    def test_show_a_result_for_each_job(self, place: Town) -> None:
+        jobs = {job.name: str(job.uid) for job in Job.objects.all()}
+        sent = {"action": "cancel", "job": [jobs["mine"], jobs["odd"]], "query": "submitter=me"}
+        answer = place.owner.post(f"{LIST}act/", sent)
+        assert headline(answer.content.decode()) == "Cancel: 1 of 2 jobs changed."
+        assert [(row.name, row.outcome) for row in answer.context["rows"]] == [
+            ("mine", "done"),
+            ("odd", "unchanged"),
+        ]
+        assert f'href="{LIST}?submitter=me"' in answer.content.decode()
+        assert Job.objects.get(name="mine").state == "cancelled"
+
+    def test_reach_no_job_of_another_tenant(self, place: Town) -> None:
+        foreign = place.submit(tenant="south")
+        sent = {"action": "tag", "job": [str(foreign.uid)], "tags": "a"}
+        answer = place.owner.post(f"{LIST}act/", sent)
+        assert [row.outcome for row in answer.context["rows"]] == ["refused"]
+        assert foreign.name not in answer.content.decode()
+        foreign.refresh_from_db()
+        assert foreign.tags == []
+
+    def test_are_offered_to_those_who_may(self, place: Town) -> None:
+        assert 'name="job"' in place.owner.get(LIST).content.decode()
+        assert 'name="job"' not in place.mate.get(LIST).content.decode()
+        job = str(Job.objects.get(name="mine").uid)
+        refused = place.mate.post(f"{LIST}act/", {"action": "cancel", "job": [job]})
+        assert refused.status_code == 403
+
+    def test_ask_for_jobs_and_tags(self, place: Town) -> None:
+        job = str(Job.objects.get(name="mine").uid)
+        for sent in ({"action": "cancel"}, {"action": "tag", "job": [job]}, {"job": [job]}):
+            answer = place.owner.post(f"{LIST}act/", sent)
+            assert answer.status_code == 302
+        assert Job.objects.get(name="mine").state == "pending"
