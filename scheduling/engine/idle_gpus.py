@@ -70,7 +70,7 @@ def read_idle(pool: Pool, *, seconds: float) -> int:
 def _leases_to_read(pool_id: int, now: PoolNow) -> list[Lease]:
     """Return running leases that were not read lately, and those that ended and are not over.
 
-    Two queries, because each has an index of its own.
+    Two queries, each with its own index.
     """
     rows = Lease.objects.filter(
         Q(idle_reading__isnull=True) | Q(idle_reading__is_over=False),

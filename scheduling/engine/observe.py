@@ -116,9 +116,7 @@ def observe(
                 over.append(report.token)  # its end is recorded, now or before
         _note_contradictions(observed, by_token, held, at)
         _write(observed)
-        idle = [one.job_id for one in observed.ended if one.end_reason == EndReason.IDLE]
-        if idle:
-            add_hold(idle, Job.Hold.IDLE)
+        _hold_idle(observed)
         keep_runs([one.job for one in observed.jobs if one.state == Job.State.SUCCEEDED])
         _write_progress(reports)
         if any(one.ended_at for one in observed.jobs):
@@ -129,6 +127,13 @@ def observe(
             fence.save(update_fields=["next_event"])
         fault_point("observe.before_commit")
     return over
+
+
+def _hold_idle(observed: "_Observed") -> None:
+    """Hold the jobs whose leases ended because their GPUs were idle."""
+    idle = [one.job_id for one in observed.ended if one.end_reason == EndReason.IDLE]
+    if idle:
+        add_hold(idle, Job.Hold.IDLE)
 
 
 def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:

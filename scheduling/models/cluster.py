@@ -28,7 +28,7 @@ class Pool(models.Model):
     A policy may vary a term from `least_lease_s` to `most_lease_s`; 0 means that `lease_s` is the
     bound. `profiling_s` is the total profiling time of a job type; 0 turns profiling off. `book`
     names the currency (`main` for pools at scale 1, another for scaled ones). If all GPUs of a
-    lease idle for `idle_warn_s` of pool time, its tenant is warned; after `idle_return_s`, the
+    lease idle for `idle_warn_s` of pool time, its tenant is warned. After `idle_return_s`, the
     lease ends at its next expiry. 0 turns either off.
     """
 

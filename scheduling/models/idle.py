@@ -9,12 +9,12 @@ from tenants.models import Tenant
 
 
 class IdleReading(models.Model):
-    """What was counted of a lease's samples; only `scheduling.engine.idle_gpus` writes it.
+    """Sums over a lease's samples; only `scheduling.engine.idle_gpus` writes them.
 
     `counted_ms`: the samples are counted until then (wall time since the start). `known_us` and
     `idle_us` are GPU-microseconds of pool time: sampled, and idle. All GPUs of the lease were idle
-    from `idle_since` to `idle_until` (pool time), its last samples; null if not. `warned_at`: when
-    its tenant was told of this span. `is_over`: the lease ended and everything is counted.
+    from `idle_since` to `idle_until` (pool time), its last samples; null if not. `warned_at`:
+    when its tenant was warned. `is_over`: the lease ended and everything is counted.
     """
 
     lease = models.OneToOneField(

@@ -1,5 +1,6 @@
 """Tables of people, tenants, quotas and budgets, and of the append-only logs."""
 
+from tenants.models.people import Invitation, SavedFilter
 from tenants.models.tenancy import (
     ApiToken,
     AuditRecord,
@@ -8,13 +9,11 @@ from tenants.models.tenancy import (
     IdempotentReply,
     IdleOffer,
     IdRange,
-    Invitation,
     LoginAttempt,
     Membership,
     PriceLimit,
     Quota,
     RateBucket,
-    SavedFilter,
     SharingSetting,
     Tenant,
     TstzRange,

@@ -6,8 +6,6 @@ amounts are distinguished by their values.
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -25,11 +23,7 @@ from scheduling.engine.refits import refit
 from scheduling.models import (
     Arrival,
     Delivery,
-    IdleDay,
-    IdleReading,
     Job,
-    JobAnswer,
-    JobPlan,
     Lease,
     LeaseEvent,
     MaintenanceWindow,
@@ -41,8 +35,6 @@ from scheduling.models import (
     PriceSetting,
     Round,
     RunRecord,
-    StartEstimate,
-    StartForecast,
     Subscription,
     Sweep,
     Verification,
@@ -60,6 +52,7 @@ from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, SavedFilter, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
+from tests.functional.tenant_rows import count_idle, expect_start, write_files
 from tests.functional.trades import write_event, write_trade
 from tests.functional.visitors import invite_guest
 
@@ -346,24 +339,13 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     )  # fmt: skip
     jobs = Job.objects.filter(tenant=side.tenant, leases_held__gt=0).order_by("id")
     ran = jobs.filter(pool=side.pools[0].pool)[0]
-    for job in jobs:
-        folder = logs / str(job.pk) / "leases" / "1"
-        folder.mkdir(parents=True)
-        (folder / "out.log").write_text(f"{word}-output\n")
-        curves = {"version": 1, "series": {f"{word}-output": [[1, 0.5]]}}
-        (folder.parents[1] / "metrics.json").write_text(json.dumps(curves))
-        results = folder.parents[1] / "results"
-        results.mkdir()
-        (results / "output.txt").write_text(f"{word}-output")
-        (results / f"{word}-output").write_text("")
-        for file in results.iterdir():
-            os.utime(file, (BEGIN.timestamp(), BEGIN.timestamp()))
+    write_files(word, jobs, logs)
     jobs.update(progress={f"{word}-metric": 0.5})
     waiting = Job.objects.filter(pool=side.pools[0].pool, tenant=side.tenant, state="pending")
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
-    _expect_start(waiting.exclude(gpus=1)[0])
+    expect_start(waiting.exclude(gpus=1)[0])
     offers = [_share(side, lab) for lab in side.pools]
-    _idle(Lease.objects.filter(job=ran)[0])
+    count_idle(Lease.objects.filter(job=ran)[0])
     TransferRequest.objects.create(
         book=Book.objects.get(slug="main"), tenant=side.tenant, amount=side.amount,
         receiver=Tenant.objects.get(slug=LENDER), reason=f"{word}-gift", asked_by=side.manager,
@@ -418,6 +400,7 @@ def _sweep(side: Side) -> Sweep:
 
 def _subscribe(side: Side, job: Job) -> Message:
     """Subscribe its manager to messages of a tag; return a message that was not delivered."""
+    assert side.manager is not None
     word, now = side.word, wall_now()
     row = Subscription.objects.create(
         person=side.manager, tenant=side.tenant, channel="webhook", tag=f"{word}-tag",
@@ -450,37 +433,3 @@ def _share(side: Side, lab: Cluster) -> str:
     offer = OfferRequest(gpu_type=lab.gpu_type.name, gpus=1, floor_price=amount + 7)
     key = f"{side.word}-offer-{lab.pool.pk}"
     return str(make_offer(**who, request=offer, now=lab.at, key=key).row.uid)
-
-
-def _idle(lease: Lease) -> None:
-    counted = {"known_us": 2 * 3600 * 10**6, "idle_us": 3600 * 10**6}
-    IdleReading.objects.create(lease=lease, read_at=BEGIN, **counted)
-    IdleDay.objects.create(tenant=lease.tenant, pool=lease.pool, day=BEGIN.date(), **counted)
-
-
-def _expect_start(job: Job) -> None:
-    """Create a forecast of the pool with jobs of both tenants, and this job's estimate."""
-    now = wall_now()
-    facts = {
-        "runs": 19, "queued": 2, "running": 2, "with_estimate": 0, "ended": 12, "arrivals": 0,
-        "past_s": 3600, "hours": 24, "none": {},
-        "corrections": {
-            group: {"p50": 1.0, "p90": 1.0, "past": 0} for group in ("short", "long")
-        },
-    }  # fmt: skip
-    forecast, _ = StartForecast.objects.get_or_create(
-        pool=job.pool, state="done", claim="stage", round=1, at=BEGIN, until=BEGIN,
-        defaults={"started_at": now, "beat_at": now, "ended_at": now, "facts": facts},
-    )  # fmt: skip
-    StartEstimate.objects.create(
-        forecast=forecast, pool=job.pool, tenant_id=job.tenant_id, job=job, at=BEGIN, p50=BEGIN,
-        kept=True,
-    )  # fmt: skip
-    JobPlan.objects.create(
-        job=job, tenant_id=job.tenant_id, round=1, at=BEGIN, kind="refused", gpu_type="v100",
-        gpus=1, borrowed=0, price=0, cost=0, value=0, needed=0, lowest=0,
-    )  # fmt: skip
-    JobAnswer.objects.create(
-        job=job, tenant_id=job.tenant_id, round=1, at=BEGIN, state="missed", reward_micro=0,
-        gpus=0, one_node=True, leases=[], blocked=[],
-    )  # fmt: skip

@@ -41,8 +41,6 @@ class TestMetrics:
             ["loss", "1", "1", "0"],
             ["loss", "9", "0.25", "-"],
         ]
-        done = run("job", "metrics", job, "--csv")
-        assert done.out == "metric,step,value,elapsed_s\nloss,1,1.0,0.0\nloss,9,0.25,\n"
         assert run("job", "metrics", job, "--output", "json").json == ANSWER
 
     def test_select_one_by_name(self, run: Run, job: str, portal: Portal) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -30,9 +28,7 @@ def metrics(options: argparse.Namespace, client: Transport, screen: Terminal) ->
         return 0
     curves = answer.get("metrics") or ()
     points = [(curve.get("name", ""), one) for curve in curves for one in curve.get("points") or ()]
-    if options.csv:
-        screen.write(_csv(points))
-    elif not curves:
+    if not curves:
         screen.note("no metrics")
     elif options.points:
         screen.table(POINT_HEADS, [_point(*one) for one in points], "STEP VALUE SECONDS")
@@ -57,15 +53,6 @@ def _curve(curve: Mapping[str, Any]) -> list[str]:
 def _point(name: str, point: Mapping[str, Any]) -> list[str]:
     elapsed = _figure(point.get("elapsed_s"))
     return [inert(name), inert(point.get("step", "")), _figure(point.get("value")), elapsed]
-
-
-def _csv(points: list[tuple[str, Mapping[str, Any]]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["metric", "step", "value", "elapsed_s"])
-    columns = ("step", "value", "elapsed_s")
-    writer.writerows([inert(name), *map(point.get, columns)] for name, point in points)
-    return text.getvalue()
 
 
 def _figure(value: Any) -> str:

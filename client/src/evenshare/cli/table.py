@@ -222,7 +222,6 @@ COMMANDS = (
             JOB,
             option("--name", help="one metric (default: all)"),
             option("--points", action="store_true", help="show every point"),
-            option("--csv", action="store_true", help="print every point as CSV"),
         ),
     ),
     CommandRow("job files", runs.files, "list the files that its program wrote", (JOB,)),
