@@ -13,6 +13,7 @@ from django.test import Client
 
 from evenshare.cli import api as cli_api
 from evenshare.cli.main import main
+from evenshare.errors import ApiError
 from scheduling.engine.snapshots import read_snapshot
 from scheduling.models import Job, Lease, Pool
 from scheduling.services.dry_run import dry_run_job
@@ -266,12 +267,12 @@ class TestCommand:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        def send(_: cli_api.Client, call: cli_api.Call, read: object) -> Any:  # noqa: ARG001 - the client's
+        def send(_: cli_api.Transport, call: cli_api.Call, read: object) -> Any:  # noqa: ARG001 - the client's
             path = call.url.removeprefix("http://portal")
             data = "" if call.body is None else json.dumps(call.body)
             answer = boss.generic(call.method, path, data, content_type=JSON)
             if answer.status_code >= 400:
-                raise cli_api.ApiError(answer.status_code, answer.json())
+                raise ApiError(answer.status_code, answer.json())
             return answer.json()
 
         def run(*words: str) -> str:
@@ -281,7 +282,7 @@ class TestCommand:
 
         monkeypatch.setenv("EVENSHARE_URL", "http://portal")
         monkeypatch.setenv("EVENSHARE_TOKEN", "es_x")
-        monkeypatch.setattr(cli_api.Client, "_send", send)
+        monkeypatch.setattr(cli_api.Transport, "_send", send)
         assert "offers" in run("sharing", "set", "--gpu-type", "v100", "--by-offer")
         assert "no offers" in run("offer", "list")
         made = run("offer", "create", "--gpu-type", "v100", "--gpus", "2", "--floor", "0.25")

@@ -146,7 +146,7 @@ class TestChartGpuType:
 class TestPoolPage:
     def test_heading_counts_used_and_idle_gpus(self, there: Stage) -> None:
         words = headline(there.page("owner", there.url()))
-        assert words == "6 of 8 GPUs are in use. 2 are idle."
+        assert words == "6 of 8 GPUs are in use. 2 are idle (2 held back for promised starts)."
 
     def test_names_tenants_but_not_their_jobs(self, there: Stage) -> None:
         page = there.page("owner", there.url())

@@ -175,6 +175,7 @@ class TestLeaseLengths:
         timer = itertools.count(0, 0.25).__next__
         assert execute_simulation(number, claim, timer=timer) == "done"
         row.refresh_from_db()
+        assert row.result is not None
         best_s = row.result["recommended"]["lease_s"]
         assert best_s != there.cluster.pool.lease_s
         page = there.operator.get(address).content.decode()

@@ -267,6 +267,7 @@ class TestLeaseLengths:
             stderr=StringIO(),
         )
         told = json.loads(printed.getvalue())
+        assert row.result is not None
         assert row.result["recommended"]["lease_s"] == told["recommended_s"]
         assert row.result["rows"] == told["lengths"]
         assert len({one["avg_jct_s"] for one in told["lengths"]}) > 1

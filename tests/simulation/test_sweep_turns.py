@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.engine import observe
+from scheduling.engine import observe, turns
 from scheduling.models import Job, JobDependency, Round, Sweep, VirtualWork
 from scheduling.selectors.rounds.stored import round_values
 from scheduling.services.submit import submit_job
@@ -31,7 +31,7 @@ class SweepChaos(Chaos):
 
     def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(seed, "ltgf", monkeypatch)
-        self.release = observe.release_due
+        self.release = turns.release_due
         monkeypatch.setattr(observe, "release_due", self.lose_some)
 
     def lose_some(self, pool_id: int, **given: Any) -> int:

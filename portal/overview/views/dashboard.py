@@ -23,7 +23,7 @@ from portal.common.submit_links import submit_links
 from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge
 from portal.overview.text.deadlines import dated_context
 from portal.overview.text.others import others_context
-from portal.overview.text.week import DAYS, week_context
+from portal.overview.text.week import week_context
 from scheduling.engine.executors.base import executor_traits
 from scheduling.selectors.deadlines.planned_jobs import list_dated_jobs
 from scheduling.selectors.jobs.idle import idle_leases
@@ -36,7 +36,7 @@ from scheduling.selectors.rounds.histories import claim_history
 from scheduling.selectors.tenants import dashboard as read
 from scheduling.selectors.tenants.others_shares import SharesCompared, compare_shares
 from scheduling.selectors.tenants.pools import pool_uses
-from scheduling.selectors.tenants.week import read_served_days
+from scheduling.selectors.tenants.week import DAYS, read_served_days
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
