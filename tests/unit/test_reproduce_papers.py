@@ -72,7 +72,7 @@ class TestLtgf:
         """The rival is 5 % behind on average, but ahead in some of the resamples."""
         rows = self.rows(ours=9, published=9)
         rows["`hived`"]["jct_s"] = 9.45
-        rows["`hived`"]["resampled"]["jct_s"] = [8.0, 11.0]
+        rows["`hived`"]["resampled"]["jct_s"] = [8.0, 11.0] * 5
         claim = of(ltgf.fairness_claims(rows, rows[ltgf.LTGF]), "The mean JCT is the lowest")
         assert claim.verdict is PARTLY
         assert claim.why == "as published, within the noise of `hived`"
