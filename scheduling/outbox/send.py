@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
+from django.db import DatabaseError
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
@@ -101,29 +102,42 @@ class Sender:
         running[pool.submit(self.deliver, parcel, self.now())] = turn
 
     def _record(self, turn: _Turn, reply: Receipt, took_ms: int) -> bool:
-        """Record an attempt; return whether to continue with the receiver's next message."""
-        now, row = self.now(), turn.subscription
+        """Record an attempt; return whether to continue with the receiver's next message.
+
+        An attempt that cannot be recorded is repeated when the claim expires.
+        """
+        try:
+            return self._write(turn, reply, took_ms)
+        except DatabaseError:
+            log.exception("outbox.not_recorded", subscription=str(turn.subscription.uid))
+            return False
+
+    def _write(self, turn: _Turn, reply: Receipt, took_ms: int) -> bool:
+        """Write what was sent, except for messages that were deleted meanwhile."""
+        now, claim_ = self.now(), turn.subscription.claim
         with site_scope():
-            claimed = Subscription.objects.select_for_update().filter(pk=row.pk, claim=row.claim)
-            receiver = claimed.first()
+            row = Subscription.objects.select_for_update().filter(pk=turn.subscription.pk).first()
+            if row is None:
+                return False
+            messages = Message.objects.filter(pk__in=[one.pk for one in turn.sending])
+            left = list(messages.select_for_update().order_by("id").values_list("id", flat=True))
             Delivery.objects.bulk_create(
                 Delivery(
-                    message=one, subscription_id=row.pk, tenant_id=row.tenant_id, at=now,
+                    message_id=one, subscription_id=row.pk, tenant_id=row.tenant_id, at=now,
                     is_ok=reply.is_ok, status=reply.status, error=reply.error[:200],
                     response=reply.start[:200], duration_ms=took_ms,
                 )
-                for one in turn.sending
+                for one in left
             )  # fmt: skip # a row
-            messages = Message.objects.filter(pk__in=[one.pk for one in turn.sending])
             if reply.is_ok:
                 messages.update(state=Message.State.SENT, sent_at=now, attempts=F("attempts") + 1)
             else:
                 self._put_off(messages, turn, now)
-            if receiver is not None:
-                goes_on = reply.is_ok and bool(turn.parts)
-                self._note(receiver, reply, now, goes_on=goes_on)
+            goes_on = row.claim == claim_ and reply.is_ok and bool(turn.parts)
+            if row.claim == claim_:
+                self._note(row, reply, now, goes_on=goes_on)
             fault_point("outbox.before_record")
-        return receiver is not None and reply.is_ok and bool(turn.parts)
+        return goes_on
 
     def _put_off(self, messages: QuerySet[Message], turn: _Turn, now: datetime) -> None:
         """Plan the next attempt of messages, or give old ones up."""
