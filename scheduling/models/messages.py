@@ -31,6 +31,7 @@ class MessageKind(models.TextChoices):
     JOB_FAILED = "job_failed", "job failed"
     JOB_PREEMPTED = "job_preempted", "job was preempted or lost its node"
     JOB_NOT_RENEWED = "job_not_renewed", "job's lease ended and the job waits again"
+    JOB_IDLE = "job_idle", "job's GPUs are idle"
     START_PROMISED = "start_promised", "start was promised, or a promise was not kept"
     DEADLINE_MOVED = "deadline_moved", "answer to a deadline changed"
     OFFER_REVOKED = "offer_revoked", "offer of idle quota was revoked"

@@ -20,6 +20,7 @@ from scheduling.outbox.bodies import CONFIRM, OFF, Outgoing, secret_of, token_of
 from scheduling.outbox.post import Receipt
 from scheduling.services.subscriptions import PER_PERSON
 from tenants.models import AuditRecord, Membership
+from tenants.tokens import SCOPES_USUAL, Scope
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.integration.outbox_stage import Post
 
@@ -52,7 +53,7 @@ class TestRest:
         body = made.json()
         assert body["secret"] == secret_of(UUID(body["id"]))
         assert body["address"] == "https://hooks.example.org/...cret"
-        assert (body["kinds"], body["jobs"]) == (["job_ended", "job_failed"], "mine")
+        assert (body["kinds"], body["jobs"]) == (["job_ended", "job_failed", "job_idle"], "mine")
         changed = there.post("subscriptions", {**HOOK, "kinds": ["job_started"], "jobs": "all"})
         assert changed.json()["id"] == body["id"]
         (row,) = there.get("subscriptions").json()["results"]
@@ -64,6 +65,16 @@ class TestRest:
         actions = AuditRecord.objects.order_by("id").values_list("action", flat=True)
         assert list(actions) == ["subscription.made", "subscription.ended"]
         assert "s3cret" not in str(list(AuditRecord.objects.values("before", "after")))
+
+    @pytest.mark.parametrize("missing", [Scope.READ, Scope.JOBS_READ, Scope.JOBS_WRITE])
+    def test_refuses_a_token_that_may_not_read_what_is_sent(
+        self, there: ApiStage, missing: Scope
+    ) -> None:
+        token = there.token("ada", *(set(SCOPES_USUAL) - {missing}))
+        answer = there.post("subscriptions", HOOK, as_=token)
+        assert (answer.status_code, Subscription.objects.exists()) == (403, False)
+        assert missing.value in answer.json()["detail"]
+        assert there.post("subscriptions", HOOK, as_=there.token("ada", *SCOPES_USUAL)).json()["id"]
 
     @pytest.mark.parametrize(
         ("fields", "field"),
