@@ -111,6 +111,7 @@ class Migration(migrations.Migration):
                     "created_at",
                     models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
                 ),
+                ("confirmed_at", models.DateTimeField(blank=True, null=True)),
                 ("failures", models.PositiveIntegerField(db_default=0, default=0)),
                 ("failing_since", models.DateTimeField(blank=True, null=True)),
                 ("retry_at", models.DateTimeField(blank=True, null=True)),

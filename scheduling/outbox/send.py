@@ -133,7 +133,8 @@ class Sender:
                 messages.update(state=Message.State.SENT, sent_at=now, attempts=F("attempts") + 1)
             else:
                 self._put_off(messages, turn, now)
-            goes_on = row.claim == claim_ and reply.is_ok and bool(turn.parts)
+            is_on = row.claim == claim_ and row.state == turn.subscription.state
+            goes_on = is_on and reply.is_ok and bool(turn.parts)
             if row.claim == claim_:
                 self._note(row, reply, now, goes_on=goes_on)
             fault_point("outbox.before_record")

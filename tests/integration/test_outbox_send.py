@@ -128,6 +128,18 @@ class TestSending:
         assert receiver.state == Subscription.State.FAILED
         assert states(receiver) == ["dropped"]
 
+    def test_sends_nothing_more_after_a_person_paused_it(self, receiver: Subscription) -> None:
+        add_message(receiver)
+        add_message(receiver)
+
+        def pause() -> None:
+            Subscription.objects.update(state=Subscription.State.PAUSED)
+
+        hook, _ = once("outbox.after_send", pause)
+        with arm_faults(hook):
+            assert Post().run() == 1
+        assert states(receiver) == ["sent", "due"]
+
     def test_sends_only_its_question_to_an_unconfirmed_address(
         self, receiver: Subscription
     ) -> None:
