@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.db import DatabaseError
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Window
+from django.db.models.functions import Coalesce, Now, RowNumber
 
 from scheduling.models import Delivery, Message, MessageKind, Subscription
 from scheduling.outbox.bodies import Outgoing
@@ -31,6 +31,8 @@ log = structlog.get_logger(__name__)
 THREADS = 8
 # While all threads wait for receivers, new messages of others are looked up this often.
 LOOK_S = 0.5
+# A person's receivers that are claimed at once, so that no person occupies all threads.
+PER_PERSON = 2
 # A receiver's messages per claim, so that receivers take turns.
 BATCH, DIGEST_MOST = 20, 1000
 CLAIM = timedelta(seconds=90)
@@ -44,6 +46,7 @@ GONE = 410
 # Sent messages and deliveries are kept this long.
 KEEP = timedelta(days=30)
 
+_LONGEST_WAIT = (F("claimed_until").asc(nulls_first=True), "id")
 Deliver = Callable[[Parcel, datetime], tuple[Receipt, int]]
 
 
@@ -177,8 +180,9 @@ def claim(now: datetime, *, most: int) -> list[_Turn]:
     with site_scope():
         rows = list(
             _claimable(now)
+            .filter(pk__in=_turns(now))
             .select_for_update(skip_locked=True, no_key=True)
-            .order_by(F("claimed_until").asc(nulls_first=True), "id")[:most]
+            .order_by(*_LONGEST_WAIT)[:most]
         )
         members = _members(rows)
         left = [row.pk for row in rows if (row.person_id, row.tenant_id) not in members]
@@ -229,6 +233,15 @@ def _claimable(now: datetime) -> QuerySet[Subscription]:
         Q(retry_at=None) | Q(retry_at__lte=now),
         Q(claimed_until=None) | Q(claimed_until__lte=now),
     )
+
+
+def _turns(now: datetime) -> QuerySet[Subscription, int]:
+    """Return the claimable receivers of each person up to `PER_PERSON`, with the claimed ones."""
+    claimed = Subscription.objects.filter(person=OuterRef("person"), claimed_until__gt=now)
+    place = Window(RowNumber(), partition_by="person", order_by=_LONGEST_WAIT)
+    held = claimed.order_by().values("person").annotate(held=Count("pk")).values("held")
+    rows = _claimable(now).annotate(place=place, held=Coalesce(Subquery(held), 0))
+    return rows.filter(place__lte=PER_PERSON - F("held")).values_list("pk", flat=True)
 
 
 def _members(rows: Sequence[Subscription]) -> set[tuple[int, int]]:

@@ -175,6 +175,21 @@ class TestPost:
             thread.join()
         assert reply.error == "No answer within 0 s."
 
+    def test_gives_up_a_name_server_that_does_not_answer(
+        self, monkeypatch: pytest.MonkeyPatch, connected: list[str]
+    ) -> None:
+        monkeypatch.setattr(posting, "TIMEOUT_S", 0.01)
+        answers = threading.Event()
+
+        def hang(_host: str, _port: int) -> list[str]:
+            answers.wait(60)
+            return [PUBLIC]
+
+        reply = post("https://slow.test/", b"", {}, TargetRules(), look_up=hang)
+        answers.set()
+        assert reply.error == "No answer within 0 s."
+        assert connected == []
+
 
 class TestRules:
     @pytest.mark.parametrize(
