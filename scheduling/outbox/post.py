@@ -1,8 +1,8 @@
 """Sends one POST to a checked address, without redirects and without a second look-up.
 
-The host's name is resolved once, within the time limit. The connection goes to an address that was checked, so a changed
-answer of the name server cannot redirect it. TLS still checks the certificate against the name.
-Proxies in the environment are not used.
+The host's name is resolved once, within the time limit. The connection goes to an address that was
+checked, so a changed answer of the name server cannot redirect it. TLS still checks the certificate
+against the name. Proxies in the environment are not used.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ def post(
 
 
 def _in_time(look_up: Resolve, until: float, host: str, port: int) -> Sequence[str]:
-    """Look a host up in a thread of its own, as the C library's look-up has no time limit.
+    """Look a host up in another thread, because the C library's look-up has no time limit.
 
     Raises:
         TimeoutError: it takes too long. The thread ends with the look-up, or with the process.

@@ -72,10 +72,7 @@ def _idle(data: Data) -> tuple[str, str]:
     if data["event"] == "idle":
         since = f"{from_us(data['since_us']):%Y-%m-%d %H:%M} UTC"
         return "does not use its GPUs", f"No use of its {_gpus(data)} was measured since {since}."
-    return "lost its idle GPUs", (
-        "Its lease was not renewed, and it is held. Find out why it did not use its GPUs, then"
-        " release it."
-    )
+    return "lost its idle GPUs", "It is held. Release it once its program uses its GPUs."
 
 
 def _promise(data: Data) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from tenants.selectors.access import access_of
 PER_PERSON = 20
 # Messages that a person may cause by hand: tests, confirmations, and sending again.
 BY_HAND = Rate(per_s=1 / 30, full=10)
-# Mails that ask the reader of an address, whoever subscribes it.
+# Mails to one address that ask its reader for consent, over all people who subscribe it.
 ASKED = Rate(per_s=3 / 86_400, full=3)
 TOO_MANY = "Too many messages by hand. Try again later."
 States = Subscription.State

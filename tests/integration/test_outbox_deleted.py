@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("receivers")
 
 
 @pytest.fixture
-def receivers(committed_db: str) -> tuple[Subscription, Subscription]:  # noqa: ARG001
+def receivers(committed_db: str) -> tuple[Subscription, Subscription]:  # noqa: ARG001 - the fixture is what is wanted of it
     tenant = cluster({"a": 4}).tenants["a"]
     first, second = (subscribe(person(name, tenant), tenant) for name in ("ada", "bob"))
     for row in (first, first, second):
