@@ -25,7 +25,7 @@ from tenants.input.requests import read_request
 from tenants.models import User
 from tenants.rate import RateError
 from tenants.scopes import site_scope
-from tenants.tokens import Scope
+from tenants.tokens import Scope, TokenBearer
 
 READ, WRITE = Scope.JOBS_READ.value, Scope.JOBS_WRITE.value
 
@@ -63,8 +63,10 @@ class SubscriptionList(Listed):
         """Subscribe to messages of a tenant's events.
 
         A second request for the same address, pool and tag changes the subscription. Webhooks are
-        signed as the Standard Webhooks specification describes.
+        signed as the Standard Webhooks specification describes. A token also needs the scopes
+        `read` and `jobs:read`.
         """
+        _require_reading(request)
         wanted = read_request(SubscriptionRequest, spec_of(request))
         try:
             row, secret = subscribe(actor=actor_of(self.person), request=wanted, now=wall_now())
@@ -120,6 +122,18 @@ class MessageReplay(ApiView):
         if row is None:
             raise not_there()
         return Response(plain(MessageQueued(row.uid, row.state)))
+
+
+def _require_reading(request: Request) -> None:
+    """Refuse a token that may not read what it would have sent to an address.
+
+    Raises:
+        Problem: 403.
+    """
+    if isinstance(request.auth, TokenBearer):
+        for scope in (Scope.READ, Scope.JOBS_READ):
+            if scope.value not in request.auth.token.scopes:
+                raise Problem("scope", f"The token lacks the scope {scope.value}.")
 
 
 def _too_many(error: RateError) -> Problem:

@@ -14,7 +14,7 @@ from tenants.shapes import OBJECT, hold_condition, hold_shapes
 
 KINDS = (
     *("job_started", "job_ended", "job_failed", "job_preempted", "job_not_renewed"),
-    *("start_promised", "deadline_moved", "offer_revoked", "budget_reached", "test", "confirm"),
+    *("job_idle", "start_promised", "deadline_moved", "offer_revoked", "budget_reached", "test", "confirm"),
 )
 KNOWN = {
     ("subscription", "channel"): ("mail", "webhook", "slack", "ntfy"),
@@ -111,6 +111,7 @@ class Migration(migrations.Migration):
                     "created_at",
                     models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
                 ),
+                ("confirmed_at", models.DateTimeField(blank=True, null=True)),
                 ("failures", models.PositiveIntegerField(db_default=0, default=0)),
                 ("failing_since", models.DateTimeField(blank=True, null=True)),
                 ("retry_at", models.DateTimeField(blank=True, null=True)),
@@ -168,6 +169,7 @@ class Migration(migrations.Migration):
                             ("job_failed", "job failed"),
                             ("job_preempted", "job was preempted or lost its node"),
                             ("job_not_renewed", "job's lease ended and the job waits again"),
+                            ("job_idle", "job's GPUs are idle"),
                             ("start_promised", "start was promised, or a promise was not kept"),
                             ("deadline_moved", "answer to a deadline changed"),
                             ("offer_revoked", "offer of idle quota was revoked"),

@@ -31,6 +31,7 @@ class MessageKind(models.TextChoices):
     JOB_FAILED = "job_failed", "job failed"
     JOB_PREEMPTED = "job_preempted", "job was preempted or lost its node"
     JOB_NOT_RENEWED = "job_not_renewed", "job's lease ended and the job waits again"
+    JOB_IDLE = "job_idle", "job's GPUs are idle"
     START_PROMISED = "start_promised", "start was promised, or a promise was not kept"
     DEADLINE_MOVED = "deadline_moved", "answer to a deadline changed"
     OFFER_REVOKED = "offer_revoked", "offer of idle quota was revoked"
@@ -46,8 +47,9 @@ class Subscription(models.Model):
     own jobs. With `digest_hour`, mail is collected until this hour of the person's `zone`;
     `digest_at` is the next such time. `failing_since`, `failures` and `retry_at` describe the
     failures since the last success. A sender holds the receiver until `claimed_until`; each claim
-    raises `claim`. `note`: why it was switched off. The secret of a webhook is derived from `uid`
-    and not stored (0245).
+    raises `claim`. `note`: why it was switched off. `confirmed_at`: when the reader of an address
+    other than the account's agreed; null again after they stopped the mails. The secret of a
+    webhook is derived from `uid` and not stored (0245).
     """
 
     class State(models.TextChoices):
@@ -77,6 +79,7 @@ class Subscription(models.Model):
     state = models.CharField(max_length=15, choices=State.choices, default=State.ACTIVE)
     note = models.CharField(max_length=200, default="", db_default="", blank=True)
     created_at = models.DateTimeField(db_default=Now())
+    confirmed_at = models.DateTimeField(null=True, blank=True)
     failures = models.PositiveIntegerField(default=0, db_default=0)
     failing_since = models.DateTimeField(null=True, blank=True)
     retry_at = models.DateTimeField(null=True, blank=True)

@@ -33,10 +33,12 @@ _EVENT_KIND = f"""
 CASE
   WHEN e.kind = 'started' AND l.number = 1 THEN '{MessageKind.JOB_STARTED}'
   WHEN e.kind IN ('promised', 'late_start', 'promise_ended') THEN '{MessageKind.START_PROMISED}'
+  WHEN e.kind = 'idle' THEN '{MessageKind.JOB_IDLE}'
   WHEN e.kind = 'stop_asked' AND e.data->>'reason' = '{EndReason.PREEMPTED}'
     THEN '{MessageKind.JOB_PREEMPTED}'
   WHEN e.kind <> 'ended' OR NOT (e.data->>'started')::boolean THEN NULL
   WHEN e.data->>'reason' IN {tuple(map(str, _OVER))} THEN '{MessageKind.JOB_ENDED}'
+  WHEN e.data->>'reason' = '{EndReason.IDLE}' THEN '{MessageKind.JOB_IDLE}'
   WHEN e.data->>'reason' = '{EndReason.FAILED}' THEN '{MessageKind.JOB_FAILED}'
   WHEN e.data->>'reason' IN {tuple(map(str, _BROKEN))}
     THEN CASE WHEN j.state = 'failed' AND j.ended_at = e.at THEN '{MessageKind.JOB_FAILED}'
@@ -58,7 +60,7 @@ SELECT e.tenant_id, e.pool_id, j.id AS job_id, j.submitted_by_id, j.tags, e.at, 
   {_JOB_FACTS} || jsonb_strip_nulls(jsonb_build_object(
     'event', e.kind, 'reason', e.data->'reason', 'exit_code', e.data->'exit_code',
     'gpu_type', COALESCE(g.name, e.data->>'gpu_type'), 'gpus', COALESCE(l.gpus, j.gpus),
-    'due_us', e.data->'due_us'
+    'due_us', e.data->'due_us', 'since_us', e.data->'since_us'
   )) AS data
 FROM scheduling_leaseevent e
 JOIN scheduling_job j ON j.id = e.job_id AND j.profiling_s = 0
@@ -67,7 +69,8 @@ JOIN tenants_tenant t ON t.id = e.tenant_id
 LEFT JOIN scheduling_lease l ON l.id = e.lease_id
 LEFT JOIN scheduling_gputype g ON g.id = l.gpu_type_id
 WHERE e.pool_id = %(pool)s AND e.number > %(after)s AND e.number <= %(last)s
-  AND e.kind IN ('started', 'ended', 'stop_asked', 'promised', 'late_start', 'promise_ended')
+  AND e.kind IN ('started', 'ended', 'stop_asked', 'promised', 'late_start', 'promise_ended',
+    'idle')
 """  # noqa: S608 - only names of codes are inserted
 _ANSWERS = f"""
 SELECT e.tenant_id, j.pool_id, j.id AS job_id, j.submitted_by_id, j.tags, e.at,

@@ -1,19 +1,20 @@
 """Sends one POST to a checked address, without redirects and without a second look-up.
 
-The host's name is resolved once. The connection goes to an address that was checked, so a changed
-answer of the name server cannot redirect it. TLS still checks the certificate against the name.
-Proxies in the environment are not used.
+The host's name is resolved once, within the time limit. The connection goes to an address that was
+checked, so a changed answer of the name server cannot redirect it. TLS still checks the certificate
+against the name. Proxies in the environment are not used.
 """
 
 import contextlib
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from http.client import HTTPConnection, HTTPException
+from queue import Empty, SimpleQueue
+from threading import Thread, Timer
 
 from scheduling.outbox.targets import (
     Target,
@@ -55,16 +56,15 @@ def post(
     context: ssl.SSLContext | None = None,
 ) -> Receipt:
     """Send a body; return the reply. Errors of the network and refusals are replies, too."""
-    try:
-        target = read_target(url, rules)
-        addresses = allowed_addresses(target, rules, look_up)
-    except TargetRefusedError as error:
-        return Receipt(error=str(error))
     until = time.monotonic() + TIMEOUT_S
     try:
+        target = read_target(url, rules)
+        addresses = allowed_addresses(target, rules, partial(_in_time, look_up, until))
         plain = _connected(addresses, target.port, until)
         with contextlib.closing(plain), _cut_at(plain, until):
             return _exchange(plain, target, body, headers, context or _tls())
+    except TargetRefusedError as error:
+        return Receipt(error=str(error))
     except TimeoutError:
         return Receipt(error=f"No answer within {TIMEOUT_S:.0f} s.")
     except ssl.SSLCertVerificationError:
@@ -73,6 +73,20 @@ def post(
         if time.monotonic() >= until:
             return Receipt(error=f"No answer within {TIMEOUT_S:.0f} s.")
         return Receipt(error=f"The connection failed: {type(error).__name__}.")
+
+
+def _in_time(look_up: Resolve, until: float, host: str, port: int) -> Sequence[str]:
+    """Look a host up in another thread, because the C library's look-up has no time limit.
+
+    Raises:
+        TimeoutError: it takes too long. The thread ends with the look-up, or with the process.
+    """
+    results: SimpleQueue[Sequence[str]] = SimpleQueue()
+    Thread(target=lambda: results.put(look_up(host, port)), daemon=True).start()
+    try:
+        return results.get(timeout=max(0.0, until - time.monotonic()))
+    except Empty:
+        raise TimeoutError from None
 
 
 def _connected(addresses: Sequence[str], port: int, until: float) -> socket.socket:
@@ -98,7 +112,7 @@ def _cut_at(plain: socket.socket, until: float) -> Iterator[None]:
         with contextlib.suppress(OSError):
             duplicate.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(max(0.0, until - time.monotonic()), cut)
+    timer = Timer(max(0.0, until - time.monotonic()), cut)
     timer.daemon = True
     timer.start()
     try:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
-from django.db.models.functions import Now
+from django.db import DatabaseError
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Window
+from django.db.models.functions import Coalesce, Now, RowNumber
 
 from scheduling.models import Delivery, Message, MessageKind, Subscription
 from scheduling.outbox.bodies import Outgoing
@@ -30,6 +31,8 @@ log = structlog.get_logger(__name__)
 THREADS = 8
 # While all threads wait for receivers, new messages of others are looked up this often.
 LOOK_S = 0.5
+# A person's receivers that are claimed at once, so that no person occupies all threads.
+PER_PERSON = 2
 # A receiver's messages per claim, so that receivers take turns.
 BATCH, DIGEST_MOST = 20, 1000
 CLAIM = timedelta(seconds=90)
@@ -43,6 +46,7 @@ GONE = 410
 # Sent messages and deliveries are kept this long.
 KEEP = timedelta(days=30)
 
+_LONGEST_WAIT = (F("claimed_until").asc(nulls_first=True), "id")
 Deliver = Callable[[Parcel, datetime], tuple[Receipt, int]]
 
 
@@ -101,29 +105,43 @@ class Sender:
         running[pool.submit(self.deliver, parcel, self.now())] = turn
 
     def _record(self, turn: _Turn, reply: Receipt, took_ms: int) -> bool:
-        """Record an attempt; return whether to continue with the receiver's next message."""
-        now, row = self.now(), turn.subscription
+        """Record an attempt; return whether to continue with the receiver's next message.
+
+        An attempt that cannot be recorded is repeated when the claim expires.
+        """
+        try:
+            return self._write(turn, reply, took_ms)
+        except DatabaseError:
+            log.exception("outbox.not_recorded", subscription=str(turn.subscription.uid))
+            return False
+
+    def _write(self, turn: _Turn, reply: Receipt, took_ms: int) -> bool:
+        """Write what was sent, except for messages that were deleted meanwhile."""
+        now, claim_ = self.now(), turn.subscription.claim
         with site_scope():
-            claimed = Subscription.objects.select_for_update().filter(pk=row.pk, claim=row.claim)
-            receiver = claimed.first()
+            row = Subscription.objects.select_for_update().filter(pk=turn.subscription.pk).first()
+            if row is None:
+                return False
+            messages = Message.objects.filter(pk__in=[one.pk for one in turn.sending])
+            left = list(messages.select_for_update().order_by("id").values_list("id", flat=True))
             Delivery.objects.bulk_create(
                 Delivery(
-                    message=one, subscription_id=row.pk, tenant_id=row.tenant_id, at=now,
+                    message_id=one, subscription_id=row.pk, tenant_id=row.tenant_id, at=now,
                     is_ok=reply.is_ok, status=reply.status, error=reply.error[:200],
                     response=reply.start[:200], duration_ms=took_ms,
                 )
-                for one in turn.sending
+                for one in left
             )  # fmt: skip # a row
-            messages = Message.objects.filter(pk__in=[one.pk for one in turn.sending])
             if reply.is_ok:
                 messages.update(state=Message.State.SENT, sent_at=now, attempts=F("attempts") + 1)
             else:
                 self._put_off(messages, turn, now)
-            if receiver is not None:
-                goes_on = reply.is_ok and bool(turn.parts)
-                self._note(receiver, reply, now, goes_on=goes_on)
+            is_on = row.claim == claim_ and row.state == turn.subscription.state
+            goes_on = is_on and reply.is_ok and bool(turn.parts)
+            if row.claim == claim_:
+                self._note(row, reply, now, goes_on=goes_on)
             fault_point("outbox.before_record")
-        return receiver is not None and reply.is_ok and bool(turn.parts)
+        return goes_on
 
     def _put_off(self, messages: QuerySet[Message], turn: _Turn, now: datetime) -> None:
         """Plan the next attempt of messages, or give old ones up."""
@@ -162,8 +180,9 @@ def claim(now: datetime, *, most: int) -> list[_Turn]:
     with site_scope():
         rows = list(
             _claimable(now)
+            .filter(pk__in=_turns(now))
             .select_for_update(skip_locked=True, no_key=True)
-            .order_by(F("claimed_until").asc(nulls_first=True), "id")[:most]
+            .order_by(*_LONGEST_WAIT)[:most]
         )
         members = _members(rows)
         left = [row.pk for row in rows if (row.person_id, row.tenant_id) not in members]
@@ -214,6 +233,15 @@ def _claimable(now: datetime) -> QuerySet[Subscription]:
         Q(retry_at=None) | Q(retry_at__lte=now),
         Q(claimed_until=None) | Q(claimed_until__lte=now),
     )
+
+
+def _turns(now: datetime) -> QuerySet[Subscription, int]:
+    """Return the claimable receivers of each person up to `PER_PERSON`, with the claimed ones."""
+    claimed = Subscription.objects.filter(person=OuterRef("person"), claimed_until__gt=now)
+    place = Window(RowNumber(), partition_by="person", order_by=_LONGEST_WAIT)
+    held = claimed.order_by().values("person").annotate(held=Count("pk")).values("held")
+    rows = _claimable(now).annotate(place=place, held=Coalesce(Subquery(held), 0))
+    return rows.filter(place__lte=PER_PERSON - F("held")).values_list("pk", flat=True)
 
 
 def _members(rows: Sequence[Subscription]) -> set[tuple[int, int]]:

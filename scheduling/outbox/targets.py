@@ -18,6 +18,8 @@ from urllib.parse import SplitResult, urlsplit
 Address = IPv4Address | IPv6Address
 URL_MAX, NAME_MAX = 500, 253
 _NO_HOST = "The address has an invalid host or port."
+# The same text for an inner address and for none, which hides the names of inner hosts.
+_NOT_PUBLIC = "The host name has no public address."
 _INNER = "The host has an inner address, which is not allowed."
 _PORTS: Final = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*\.?")
@@ -146,11 +148,11 @@ def allowed_addresses(
     """
     addresses = [_parsed(text) for text in resolve(target.host, target.port)]
     if not addresses:
-        raise TargetRefusedError("The host name has no address.")
+        raise TargetRefusedError(_NOT_PUBLIC)
     if target.host.rstrip(".") not in rules.inner_names:
         for address in addresses:
             if address is None or is_denied(address, rules):
-                raise TargetRefusedError(_INNER)
+                raise TargetRefusedError(_NOT_PUBLIC)
     return [str(address) for address in addresses if address is not None]
 
 

@@ -68,6 +68,13 @@ def _interrupted(data: Data) -> tuple[str, str]:
     return "lost its GPUs", f"Reason: {ENDINGS.get(data['reason'], data['reason'])}."
 
 
+def _idle(data: Data) -> tuple[str, str]:
+    if data["event"] == "idle":
+        since = f"{from_us(data['since_us']):%Y-%m-%d %H:%M} UTC"
+        return "does not use its GPUs", f"No use of its {_gpus(data)} was measured since {since}."
+    return "lost its idle GPUs", "It is held. Release it once its program uses its GPUs."
+
+
 def _promise(data: Data) -> tuple[str, str]:
     if data["event"] == "promised":
         due = f"{from_us(data['due_us']):%Y-%m-%d %H:%M} UTC"
@@ -90,6 +97,7 @@ _JOBS = {
     MessageKind.JOB_FAILED.value: _failed,
     MessageKind.JOB_PREEMPTED.value: _interrupted,
     MessageKind.JOB_NOT_RENEWED.value: _interrupted,
+    MessageKind.JOB_IDLE.value: _idle,
     MessageKind.START_PROMISED.value: _promise,
     MessageKind.DEADLINE_MOVED.value: _deadline,
 }

@@ -15,12 +15,13 @@ KINDS = {
     "job_failed": "A job fails",
     "job_preempted": "A job is preempted, or loses its node",
     "job_not_renewed": "A job's lease is not renewed, so it waits again",
+    "job_idle": "A job's GPUs are idle, or are returned and the job is held",
     "start_promised": "A start is promised, or a promise is broken",
     "deadline_moved": "The answer to a job's deadline changes",
     "budget_reached": "80 % or 100 % of the budget is used",
     "offer_revoked": "An offer of idle quota is revoked",
 }
-KINDS_USUAL = ("job_ended", "job_failed")
+KINDS_USUAL = ("job_ended", "job_failed", "job_idle")
 CHANNELS = {
     "mail": "Mail",
     "webhook": "Webhook",

@@ -10,6 +10,8 @@ from zoneinfo import available_timezones
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
+from django.db.models.functions import Now
+from django.utils.crypto import salted_hmac
 
 from scheduling.models import Channel, Message, MessageKind, Pool, Subscription
 from scheduling.outbox.bodies import CONFIRM, OFF, secret_of, subscription_of
@@ -28,7 +30,9 @@ from tenants.selectors.access import access_of
 PER_PERSON = 20
 # Messages that a person may cause by hand: tests, confirmations, and sending again.
 BY_HAND = Rate(per_s=1 / 30, full=10)
-TOO_MANY = "Too many messages by hand; wait a minute."
+# Mails to one address that ask its reader for consent, over all people who subscribe it.
+ASKED = Rate(per_s=3 / 86_400, full=3)
+TOO_MANY = "Too many messages by hand. Try again later."
 States = Subscription.State
 
 
@@ -63,7 +67,8 @@ def subscribe(
             if Subscription.objects.filter(person=actor.user).count() >= PER_PERSON:
                 raise invalid("address", f"would exceed {PER_PERSON} subscriptions")
             row = Subscription(**key)
-            row.state = _first_state(actor.user, row)
+            if _needs_consent(actor.user, row):
+                row.state = States.UNCONFIRMED
         row.kinds, row.is_own = list(request.kinds), request.jobs == MINE
         row.digest_hour, row.zone = request.digest_hour, request.zone
         row.digest_at = (
@@ -75,8 +80,7 @@ def subscribe(
         if is_new:
             write_audit(actor, "subscription.made", _subject(row), after=_facts(row))
             if row.state == States.UNCONFIRMED:
-                facts = {"subscription": row.uid.hex, "person": actor.user.username}
-                _add(row, MessageKind.CONFIRM, now, facts)
+                _ask(row, now)
     return row, secret_of(row.uid) if row.channel == Channel.WEBHOOK else ""
 
 
@@ -90,16 +94,23 @@ def unsubscribe(*, actor: Actor, uid: UUID) -> bool:
     return True
 
 
-def set_active(*, actor: Actor, uid: UUID, active: bool) -> Subscription | None:
+def set_active(*, actor: Actor, uid: UUID, active: bool, now: datetime) -> Subscription | None:
     """Pause or resume a subscription of the actor; None if there is none.
 
-    An unconfirmed one stays unconfirmed. Resuming forgets earlier failures.
+    An unconfirmed one stays unconfirmed. Resuming forgets earlier failures, and asks the reader of
+    an address who did not agree, or who stopped the mails.
+
+    Raises:
+        RateError: too many addresses to confirm.
     """
     with _own(actor, uid) as row:
         if row is None or row.state == States.UNCONFIRMED:
             return row
         row.state = States.ACTIVE if active else States.PAUSED
         row.note, row.failures, row.failing_since, row.retry_at = "", 0, None, None
+        if active and _needs_consent(actor.user, row):
+            row.state = States.UNCONFIRMED
+            _ask(row, now)
         row.save(update_fields=["state", "note", "failures", "failing_since", "retry_at"])
     return row
 
@@ -139,12 +150,25 @@ def send_again(*, actor: Actor, uid: UUID, now: datetime) -> Message | None:
 
 def confirm(token: str) -> Subscription | None:
     """Confirm the mail address of a link's token; None if the token is not valid."""
-    return _change_state(token, CONFIRM, States.UNCONFIRMED, States.ACTIVE)
+    with _linked(token, CONFIRM) as row:
+        if row is not None and row.state == States.UNCONFIRMED:
+            row.state, row.confirmed_at = States.ACTIVE, Now()
+            row.save(update_fields=["state", "confirmed_at"])
+    return row
 
 
 def turn_off(token: str) -> Subscription | None:
-    """Pause the subscription of a mail's link; None if the token is not valid."""
-    return _change_state(token, OFF, States.ACTIVE, States.PAUSED)
+    """Pause the subscription of a mail's link; None if the token is not valid.
+
+    Its reader must confirm again before it is resumed, unless the address is the account's.
+    """
+    with _linked(token, OFF) as row:
+        if row is not None:
+            row.confirmed_at = None
+            if row.state == States.ACTIVE:
+                row.state = States.PAUSED
+            row.save(update_fields=["state", "confirmed_at"])
+    return row
 
 
 def _tenant_id(user: User, slug: str) -> int:
@@ -188,9 +212,10 @@ def _checked_address(user: User, request: SubscriptionRequest) -> str:
     return address
 
 
-def _first_state(user: User, row: Subscription) -> str:
-    needs = row.channel == Channel.MAIL and row.address.lower() != user.email.lower()
-    return States.UNCONFIRMED if needs else States.ACTIVE
+def _needs_consent(user: User, row: Subscription) -> bool:
+    """Return whether the reader of a mail address must agree before it gets messages."""
+    is_other = row.channel == Channel.MAIL and row.address.lower() != user.email.lower()
+    return is_other and row.confirmed_at is None
 
 
 def _pool(tenant: Tenant, name: str) -> Pool | None:
@@ -210,14 +235,25 @@ def _own(actor: Actor, uid: UUID) -> Iterator[Subscription | None]:
         yield rows.first()
 
 
-def _change_state(token: str, use: str, before: str, after: str) -> Subscription | None:
+@contextmanager
+def _linked(token: str, use: str) -> Iterator[Subscription | None]:
+    """Open a transaction with the subscription of a link's token, locked."""
     uid = subscription_of(token, use)
-    if uid is None:
-        return None
     with site_scope():
-        rows = Subscription.objects.filter(uid=uid)
-        rows.filter(state=before).update(state=after)
-        return rows.select_related("tenant").first()
+        yield Subscription.objects.select_for_update().filter(uid=uid).first() if uid else None
+
+
+def _ask(row: Subscription, now: datetime) -> None:
+    """Ask the reader of an address for consent.
+
+    A word after "+" in a mailbox's name does not count, as its mails have the same reader.
+    """
+    mailbox, _, host = row.address.lower().rpartition("@")
+    reader = f"{mailbox.partition('+')[0]}@{host}"
+    digest = salted_hmac("scheduling.subscriptions.asked", reader, algorithm="sha256").hexdigest()
+    take(f"asked:{digest}", ASKED)
+    facts = {"subscription": row.uid.hex, "person": row.person.username}
+    _add(row, MessageKind.CONFIRM, now, facts)
 
 
 def _add(row: Subscription, kind: MessageKind, now: datetime, facts: dict[str, str]) -> None:

@@ -20,12 +20,15 @@ from scheduling.outbox.bodies import CONFIRM, OFF, Outgoing, secret_of, token_of
 from scheduling.outbox.post import Receipt
 from scheduling.services.subscriptions import PER_PERSON
 from tenants.models import AuditRecord, Membership
+from tenants.tokens import SCOPES_USUAL, Scope
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.integration.outbox_stage import Post
 
 PAGE = "/account/notifications/"
 ADDRESS = "https://hooks.example.org/in?key=s3cret"
 HOOK: dict[str, Any] = {"tenant": "aa", "channel": "webhook", "address": ADDRESS}
+
+MAIL = {"tenant": "aa", "channel": "mail", "address": "friend@example.org"}
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ class TestRest:
         body = made.json()
         assert body["secret"] == secret_of(UUID(body["id"]))
         assert body["address"] == "https://hooks.example.org/...cret"
-        assert (body["kinds"], body["jobs"]) == (["job_ended", "job_failed"], "mine")
+        assert (body["kinds"], body["jobs"]) == (["job_ended", "job_failed", "job_idle"], "mine")
         changed = there.post("subscriptions", {**HOOK, "kinds": ["job_started"], "jobs": "all"})
         assert changed.json()["id"] == body["id"]
         (row,) = there.get("subscriptions").json()["results"]
@@ -64,6 +67,16 @@ class TestRest:
         actions = AuditRecord.objects.order_by("id").values_list("action", flat=True)
         assert list(actions) == ["subscription.made", "subscription.ended"]
         assert "s3cret" not in str(list(AuditRecord.objects.values("before", "after")))
+
+    @pytest.mark.parametrize("missing", [Scope.READ, Scope.JOBS_READ, Scope.JOBS_WRITE])
+    def test_refuses_a_token_that_may_not_read_what_is_sent(
+        self, there: ApiStage, missing: Scope
+    ) -> None:
+        token = there.token("ada", *(set(SCOPES_USUAL) - {missing}))
+        answer = there.post("subscriptions", HOOK, as_=token)
+        assert (answer.status_code, Subscription.objects.exists()) == (403, False)
+        assert missing.value in answer.json()["detail"]
+        assert there.post("subscriptions", HOOK, as_=there.token("ada", *SCOPES_USUAL)).json()["id"]
 
     @pytest.mark.parametrize(
         ("fields", "field"),
@@ -193,8 +206,7 @@ class TestMail:
         self, there: ApiStage, settings: Settings
     ) -> None:
         settings.EMAIL_HOST = "mail.example.org"
-        mail = {"tenant": "aa", "channel": "mail", "address": "friend@example.org"}
-        assert there.post("subscriptions", mail).json()["state"] == "unconfirmed"
+        assert there.post("subscriptions", MAIL).json()["state"] == "unconfirmed"
         row = Subscription.objects.get()
         (sent,) = send_all().sent
         assert [one.kind for one in sent.messages] == ["confirm"]
@@ -208,6 +220,58 @@ class TestMail:
         assert anybody.post(path, {"csrfmiddlewaretoken": token}).status_code == 200
         row.refresh_from_db()
         assert row.state == "active"
+
+    @pytest.mark.parametrize("state", ["active", "paused", "failed"])
+    def test_is_resumed_after_its_reader_stopped_it_only_if_they_agree_again(
+        self, there: ApiStage, settings: Settings, state: str
+    ) -> None:
+        settings.EMAIL_HOST = "mail.example.org"
+        there.post("subscriptions", MAIL)
+        row = Subscription.objects.get()
+        agree, stop = (f"{use}{token_of(row.uid, use)}/" for use in (CONFIRM, OFF))
+        client, reader = visit(there), Client()
+
+        def act(*paths: str) -> str:
+            for path in paths:
+                (reader if path in (agree, stop) else client).post(path)
+            row.refresh_from_db()
+            return row.state
+
+        pause, resume = (f"{PAGE}{row.uid}/{name}/" for name in ("pause", "resume"))
+        assert act(agree, pause, resume) == "active"  # its own pause needs no consent
+        Subscription.objects.update(state=state)
+        assert act(stop) == (state if state != "active" else "paused")
+        assert act(agree) != "active"
+        assert act(resume) == "unconfirmed"
+        kinds = [one.kind for parcel in send_all().sent for one in parcel.messages]
+        assert set(kinds) == {"confirm"}
+        assert act(agree) == "active"
+
+    def test_is_not_resumed_without_consent_after_its_question_failed(
+        self, there: ApiStage, settings: Settings
+    ) -> None:
+        settings.EMAIL_HOST = "mail.example.org"
+        there.post("subscriptions", MAIL)
+        Subscription.objects.update(state="failed")
+        visit(there).post(f"{PAGE}{Subscription.objects.get().uid}/resume/")
+        assert Subscription.objects.get().state == "unconfirmed"
+
+    def test_asks_an_address_a_few_times_a_day_whoever_subscribes_it(
+        self, there: ApiStage, settings: Settings
+    ) -> None:
+        settings.EMAIL_HOST = "mail.example.org"
+        for address, as_, tenant in (
+            ("friend@example.org", "ada", "aa"),
+            ("Friend@example.org", "bob", "bb"),
+            ("friend+x@example.org", "bob", "bb"),
+        ):
+            body = {**MAIL, "address": address, "tenant": tenant}
+            assert there.post("subscriptions", body, as_=as_).status_code == 201
+        again = {**MAIL, "tag": "t"}
+        answer = there.post("subscriptions", again)
+        assert (answer.status_code, Subscription.objects.count()) == (429, 3)
+        other = {**again, "address": "other@example.org"}
+        assert there.post("subscriptions", other).status_code == 201
 
     def test_goes_to_the_address_of_the_account_at_once(
         self, there: ApiStage, settings: Settings

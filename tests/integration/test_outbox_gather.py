@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.reasons import EndReason
 from scheduling.models import (
     Job,
@@ -163,6 +164,7 @@ class TestGathering:
             EndReason.BUDGET: "job_not_renewed",
             EndReason.LOST: "job_preempted",
             EndReason.QUARANTINED: "job_preempted",
+            EndReason.IDLE: "job_idle",
         }
         assert set(kinds) == set(EndReason)
         events = [("ended", {"reason": reason, "started": True}) for reason in kinds]
@@ -184,6 +186,24 @@ class TestGathering:
         assert {row.data["reason"]: row.kind for row in made} == wanted
         assert Message.objects.count() == len(wanted)
         assert all(text_of(row.kind, row.data).sentence for row in made)
+
+    def test_warns_of_idle_gpus(self, lab: Cluster) -> None:
+        ada = person("ada", lab.tenants["a"])
+        subscribe(ada, lab.tenants["a"])
+        job = submit(lab, ada, 10**6)
+        lab.round()
+        fence = PoolFence.objects.get()
+        LeaseEvent.objects.create(
+            pool=lab.pool, number=fence.next_event, kind="idle", at=BEGIN, job=job,
+            lease=Lease.objects.get(), tenant=job.tenant,
+            data={"since_us": to_us(BEGIN), "gpus": 1},
+        )  # fmt: skip
+        PoolFence.objects.update(next_event=fence.next_event + 1)
+        gather(lab)
+        row = Message.objects.get(kind="job_idle")
+        text = text_of(row.kind, row.data)
+        assert text.subject == "a-1 does not use its GPUs"
+        assert "1 v100 GPU was measured since 2030-01-01 00:00 UTC." in text.sentence
 
     def test_reports_a_job_that_was_lost_too_often_as_failed(self, lab: Cluster) -> None:
         ada = person("ada", lab.tenants["a"])

@@ -10,7 +10,7 @@ import pytest
 from scheduling.models import Delivery, Message, Subscription
 from scheduling.outbox.deliver import Parcel
 from scheduling.outbox.post import Receipt
-from scheduling.outbox.send import PAUSES_S, Sender, drop_old_messages
+from scheduling.outbox.send import PAUSES_S, Sender, claim, drop_old_messages
 from tenants.faults import arm_faults
 from tenants.models import Membership
 from tests.factories import cluster
@@ -120,6 +120,22 @@ class TestSending:
         assert post.run() == 41
         assert post.sent[-1].address == slow
 
+    def test_sends_to_two_receivers_of_a_person_at_once(self, receiver: Subscription) -> None:
+        ada, tenant = receiver.person, receiver.tenant
+        bob = subscribe(person("bob", tenant), tenant)
+        mine = [subscribe(ada, tenant, address=f"https://{index}.example.org/") for index in "abc"]
+        for row in (receiver, *mine, bob):
+            add_message(row)
+        first = claim(WALL, most=8)
+        assert {turn.subscription.pk for turn in first} == {receiver.pk, mine[0].pk, bob.pk}
+        assert claim(WALL, most=8) == []
+        Subscription.objects.filter(pk=receiver.pk).update(claimed_until=WALL)
+        Message.objects.filter(subscription=receiver).update(state=STATES.SENT)
+        (next_one,) = claim(WALL, most=8)
+        assert next_one.subscription == mine[1]
+        post = Post(WALL + timedelta(minutes=2))
+        assert post.run() == 4
+
     def test_sends_nothing_to_a_person_who_left(self, receiver: Subscription) -> None:
         add_message(receiver)
         Membership.objects.all().delete()
@@ -127,6 +143,18 @@ class TestSending:
         receiver.refresh_from_db()
         assert receiver.state == Subscription.State.FAILED
         assert states(receiver) == ["dropped"]
+
+    def test_sends_nothing_more_after_a_person_paused_it(self, receiver: Subscription) -> None:
+        add_message(receiver)
+        add_message(receiver)
+
+        def pause() -> None:
+            Subscription.objects.update(state=Subscription.State.PAUSED)
+
+        hook, _ = once("outbox.after_send", pause)
+        with arm_faults(hook):
+            assert Post().run() == 1
+        assert states(receiver) == ["sent", "due"]
 
     def test_sends_only_its_question_to_an_unconfirmed_address(
         self, receiver: Subscription

@@ -196,16 +196,20 @@ def _by_link(
     return render(request, "account/notification_link.html", context)
 
 
+def _set(actor: Actor, uid: UUID, *, active: bool) -> object:
+    return set_active(actor=actor, uid=uid, active=active, now=wall_now())
+
+
 ACTIONS: dict[str, Callable[[Actor, UUID], object]] = {
     "test": lambda actor, uid: send_test(actor=actor, uid=uid, now=wall_now()),
-    "pause": lambda actor, uid: set_active(actor=actor, uid=uid, active=False),
-    "resume": lambda actor, uid: set_active(actor=actor, uid=uid, active=True),
+    "pause": lambda actor, uid: _set(actor, uid, active=False),
+    "resume": lambda actor, uid: _set(actor, uid, active=True),
     "remove": lambda actor, uid: unsubscribe(actor=actor, uid=uid),
 }
 DONE = {
     "test": "A test message is on its way.",
     "pause": "Paused.",
-    "resume": "Resumed.",
+    "resume": "Resumed. An address that is not confirmed is asked first.",
     "remove": "Removed.",
 }
 

@@ -175,6 +175,28 @@ class TestPost:
             thread.join()
         assert reply.error == "No answer within 0 s."
 
+    def test_does_not_tell_whether_an_inner_name_exists(self) -> None:
+        errors = {
+            post(f"https://{name}/", b"", {}, TargetRules(), look_up=Resolver()).error
+            for name in ("none.test", "private.test", "mixed.test")
+        }
+        assert len(errors) == 1
+
+    def test_gives_up_a_name_server_that_does_not_answer(
+        self, monkeypatch: pytest.MonkeyPatch, connected: list[str]
+    ) -> None:
+        monkeypatch.setattr(posting, "TIMEOUT_S", 0.01)
+        answers = threading.Event()
+
+        def hang(_host: str, _port: int) -> list[str]:
+            answers.wait(60)
+            return [PUBLIC]
+
+        reply = post("https://slow.test/", b"", {}, TargetRules(), look_up=hang)
+        answers.set()
+        assert reply.error == "No answer within 0 s."
+        assert connected == []
+
 
 class TestRules:
     @pytest.mark.parametrize(
