@@ -313,6 +313,25 @@ class TestRest:
         made = client.post(f"{API}/invitations", {"role": "viewer"}, "application/json")
         assert (made.status_code, made.json()["reason_code"]) == (403, "scope")
 
+    @pytest.mark.usefixtures("there")
+    def test_of_operators_needs_their_scope_too(self, boss: Client) -> None:
+        link_of(boss)
+        usual = token_of("eve", Scope.READ, Scope.MEMBERS_WRITE)
+        [row] = usual.get(f"{API}/invitations").json()["results"]
+        places = (
+            ("post", f"{API}/invitations", {"role": "manager"}),
+            ("patch", f"{API}/members/bea", {"role": "manager"}),
+            ("delete", f"{API}/members/bea", {}),
+            ("delete", f"{API}/invitations/{row['id']}", {}),
+        )
+        for method, url, body in places:
+            answer = getattr(usual, method)(url, body, "application/json")
+            assert (answer.status_code, answer.json()["reason_code"]) == (403, "scope")
+        assert role_of("bea") == "viewer"
+        full = token_of("eve", Scope.READ, Scope.MEMBERS_WRITE, Scope.OPERATE)
+        body = {"role": "manager"}
+        assert full.patch(f"{API}/members/bea", body, "application/json").status_code == 200
+
 
 def token_of(name: str, *scopes: Scope) -> Client:
     user = User.objects.get(username=name)
