@@ -132,7 +132,7 @@ class ApiView(APIView):
             raise Problem("role", f"Your role in this tenant does not cover {action.value}.")
 
     def require_scope(self, action: Action, tenant_id: int) -> None:
-        """Check the token of a caller whom only the role for the site allows a change.
+        """Check the token of a caller who may do `action` only by the role for the site.
 
         Raises:
             Problem: 403, without the scope `operate`.
