@@ -68,7 +68,7 @@ class TenantRequest(Request, frozen=True, kw_only=True):
 class NewcomerRequest(Request, frozen=True, kw_only=True):
     """A login name that its person chooses, and their name.
 
-    The login name is ASCII, because letters of other scripts look alike.
+    The login name is ASCII, because other scripts have letters that look like ASCII.
     """
 
     NOUN: ClassVar[str] = "a person"
