@@ -66,14 +66,20 @@ class TenantRequest(Request, frozen=True, kw_only=True):
 
 
 class NewcomerRequest(Request, frozen=True, kw_only=True):
-    """A login name, and a person's name."""
+    """A login name that its person chooses, and their name.
+
+    The login name is ASCII, because other scripts have letters that look like ASCII.
+    """
 
     NOUN: ClassVar[str] = "a person"
 
     username: Annotated[
         str,
-        Meta(pattern=r"^[\w.@+-]{1,150}$", description="The name with which the person signs in."),
-        Input(label="Login name", complaint="Use up to 150 letters, digits and @ . + - _"),
+        Meta(
+            pattern=r"^[A-Za-z0-9_.@+-]{1,150}$",
+            description="The name with which the person signs in.",
+        ),
+        Input(label="Login name", complaint="Use up to 150 letters a to z, digits and @ . + - _"),
     ]
     first_name: Annotated[
         str, Meta(max_length=150, description="First name."), Input(label="First name")
@@ -86,6 +92,11 @@ class NewcomerRequest(Request, frozen=True, kw_only=True):
 class PersonRequest(NewcomerRequest, frozen=True, kw_only=True):
     """A person who may sign in; the first password is generated."""
 
+    username: Annotated[
+        str,
+        Meta(pattern=r"^[\w.@+-]{1,150}$", description="The name with which the person signs in."),
+        Input(label="Login name", complaint="Use up to 150 letters, digits and @ . + - _"),
+    ]
     site_role: Annotated[
         str,
         Meta(max_length=10, description="Site role; empty: none."),

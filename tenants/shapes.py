@@ -26,8 +26,12 @@ WHOLE = ("BigIntegerField", "IntegerField", "SmallIntegerField")
 _LARGEST = "1.7976931348623157e308"
 DEEPEST = 100
 # Whole numbers that may be negative: random seeds, exit codes, instants before 1970, rewards of a
-# market, and remainders of rounded charges.
-SIGNED = frozenset({"seed", "exit_code", "launched_us", "stopped_us", "reward_micro", "carried"})
+# market, remainders of rounded charges, and priorities.
+SIGNED = frozenset(
+    {
+        *("seed", "exit_code", "launched_us", "stopped_us", "reward_micro", "carried", "priority"),
+    }
+)
 
 
 class JsonShape(Protocol):

@@ -56,10 +56,8 @@ _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("down", "drain", "maintenance", "unavailable"), _DOWN),
     (("gang", "node", "fragment", "place", "fit", "large"), _BLOCKS),
     (("limit", "quota", "cap", "borrow"), _STOPS),
-    (
-        ("turn", "later", "promise", "batch", "share", "rho", "fair", "lease", "queue", "order"),
-        _CLOCK,
-    ),
+    (("before", "later", "promise", "batch"), _CLOCK),
+    (("turn", "share", "rho", "fair", "lease", "queue", "order"), _CLOCK),
     (("full", "capacity", "resource", "gpu", "memory"), _FULL),
 )
 

@@ -145,7 +145,7 @@ class LaneChooser:
             reverse("metrics"): "metrics",
         }
         # Requests that hash a password.
-        self._logins = frozenset({reverse("login"), reverse("api-tokens"), reverse("account")})
+        self._logins = frozenset(map(reverse, ("login", "api-tokens", "account", "join")))
 
     def lane(self, scope: Mapping[str, Any]) -> str:
         path = str(scope["path"])

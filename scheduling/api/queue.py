@@ -23,6 +23,7 @@ from tenants.api.problems import fields_only
 from tenants.api.resources import described
 from tenants.input.errors import InvalidInputError
 from tenants.input.requests import Request
+from tenants.permissions import Action
 from tenants.scopes import tenant_scope
 
 
@@ -55,11 +56,14 @@ class QueueView(SchedulingView):
 
         Raises:
             PermissionDenied: it is neither the caller's job nor the caller's to manage.
+            Problem: 403 if an operator's token lacks the scope `operate`.
         """
         fields_only(request.data or {}, ())
         side = side_of(self.access, job)
         if side is None:
             raise PermissionDenied
+        if side is Side.OPERATOR:
+            self.require_scope(Action.OPERATE, job.tenant_id)
         return side
 
     def shown(self, job: Job) -> Response:

@@ -2,6 +2,8 @@
 
 from django.db import migrations, models
 
+from tenants.shapes import hold_condition
+
 
 class Migration(migrations.Migration):
     dependencies = (("scheduling", "0058_idle_gpus"),)
@@ -16,5 +18,8 @@ class Migration(migrations.Migration):
                 default="next_hours",
                 db_default="next_hours",
             ),
+        ),
+        hold_condition(
+            "scheduling_simulation", "kind_known", "kind IN ('next_hours', 'lease_lengths')"
         ),
     )

@@ -1,5 +1,6 @@
 """The base of every view of the API: the caller, and the objects that the caller may see."""
 
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access, access_of
 from tenants.selectors.tenants import find_tenant
-from tenants.tokens import TokenBearer
+from tenants.tokens import Scope, TokenBearer
 
 
 def actor_of(person: User) -> Actor:
@@ -129,6 +130,18 @@ class ApiView(APIView):
         """
         if not may_in_tenant(self.access, action, tenant_id):
             raise Problem("role", f"Your role in this tenant does not cover {action.value}.")
+
+    def require_scope(self, action: Action, tenant_id: int) -> None:
+        """Check the token of a caller who may do `action` only by the role for the site.
+
+        Raises:
+            Problem: 403, without the scope `operate`.
+        """
+        used = self.request.auth
+        if not isinstance(used, TokenBearer) or Scope.OPERATE.value in used.token.scopes:
+            return
+        if not may_in_tenant(replace(self.access, site_role=""), action, tenant_id):
+            raise Problem("scope", f"The token lacks the scope {Scope.OPERATE.value}.")
 
     def filtered_tenant(self, seen: Action = Action.SEE_TENANT) -> Tenant | None:
         """Return the tenant of the query's `tenant`, or None if it is not given.

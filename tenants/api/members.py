@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from tenants.answers import plain
 from tenants.api.base import ApiView, Who, actor_of
-from tenants.api.operate import refusal, request_of
+from tenants.api.operate import EDITS, refusal, request_of
 from tenants.api.problems import Problem, not_there
 from tenants.api.resources import Listed, Page, described
 from tenants.input.errors import InvalidInputError
@@ -60,9 +60,12 @@ class MembersView(ApiView):
         """Return the tenant if the caller may change its members.
 
         Raises:
-            Problem: 404 if it is not visible, 403 if the role does not allow it.
+            Problem: 404 if it is not visible, 403 if the role or the token does not allow it.
         """
-        return self.tenant(slug, Action.MANAGE_MEMBERS)
+        tenant = self.tenant(slug, Action.MANAGE_MEMBERS)
+        if self.request.method in EDITS:
+            self.require_scope(Action.MANAGE_MEMBERS, tenant.pk)
+        return tenant
 
 
 class MemberList(Listed, MembersView):

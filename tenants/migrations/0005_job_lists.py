@@ -5,6 +5,8 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
 
+from tenants.row_security import OF_TENANT, secure_rows
+
 
 class Migration(migrations.Migration):
     dependencies = (("tenants", "0004_invitations"),)
@@ -57,4 +59,5 @@ class Migration(migrations.Migration):
                 ]
             },
         ),
+        secure_rows({"tenants_savedfilter": OF_TENANT}),
     )

@@ -4,6 +4,7 @@ import secrets
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import structlog
 from django.contrib.auth.hashers import make_password
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -12,6 +13,7 @@ from tenants.audit import Actor, write_audit
 from tenants.input.errors import invalid
 from tenants.models import Invitation, Membership, Tenant, User
 from tenants.operator_transaction import manages_members, member_change
+from tenants.rate import Rate, RateError, take
 from tenants.requests import NOBODY, InvitationRequest, NewcomerRequest
 from tenants.scopes import site_scope
 from tenants.selectors.people import open_invitations, still_open
@@ -22,6 +24,11 @@ from tenants.tokens import SECRET_BYTES, digest_of
 PREFIX = "ei_"
 VALID_FOR = timedelta(hours=72)
 PER_TENANT = 50
+# Answers show which login names exist, so names are limited: by manager, and by link.
+NAMES_OF_MANAGER = Rate(per_s=1 / 300, full=50)
+NAMES_OF_LINK = Rate(per_s=1 / 300, full=10)
+TOO_MANY_NAMES = "Too many login names were tried: wait {minutes} minutes."
+log = structlog.get_logger(__name__)
 
 
 def join_path(secret: str) -> str:
@@ -45,25 +52,21 @@ def invite(
         InvalidInputError: on `username` or `role`, or the tenant has too many open invitations.
         PermissionDenied: the actor may not change the tenant's members.
     """
+    if request.username:
+        _count_name(f"invited-names:{actor.user.pk}", NAMES_OF_MANAGER)
     with member_change(actor, tenant):
         check_role(request.role)
-        user = _invited(tenant, request.username) if request.username else None
+        user = _known(request.username)
+        if user is not None and Membership.objects.filter(tenant=tenant, user=user).exists():
+            raise invalid("username", "This person is already a member.")
         if open_invitations(tenant.pk, now).count() >= PER_TENANT:
             raise invalid("note", f"{PER_TENANT} invitations are open: revoke one first.")
-        secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        made = Invitation.objects.create(
-            tenant=tenant,
-            user=user,
-            role=request.role,
-            note=request.note,
-            digest=digest_of(secret),
-            made_by=actor.user,
-            made_at=now,
-            expires_at=now + VALID_FOR,
-        )
-        after = {"invitation": str(made.uid), "member": request.username, "role": request.role}
-        write_audit(actor, "member.invited", f"tenant {tenant.slug}", after=after)
-    return made, secret
+        after = {"member": request.username, "role": request.role}
+        if user is not None or not request.username:
+            return _invited(actor, tenant, user, request, now)
+        # The record stays: it is in this transaction, which the refusal does not undo.
+        write_audit(actor, "member.unknown", f"tenant {tenant.slug}", after=after)
+    raise invalid("username", NOBODY)
 
 
 def revoke_invitation(*, actor: Actor, tenant: Tenant, uid: UUID, now: datetime) -> bool:
@@ -120,13 +123,19 @@ def accept_as_newcomer(
     check_new_password(user, password)
     # Only holders of a valid link may have a password hashed, which is slow by design.
     with site_scope():
-        check_invitation(secret, now)
+        link = check_invitation(secret, now)
+    if link.user_id is not None:
+        raise InvitationGoneError
+    _count_name(f"newcomers-names:{link.pk}", NAMES_OF_LINK)
+    with site_scope():
+        is_taken = login_name_is_taken(user.username)
+    if is_taken:
+        log.info("invitation.name_taken", invitation=str(link.uid), made_by=link.made_by_id)
+        raise invalid("username", LOGIN_NAME_TAKEN)
     user.password = make_password(password.new_password)
     with site_scope():
         invitation = _lock_open(secret, now)
-        if invitation.user_id is not None:
-            raise InvitationGoneError
-        if login_name_is_taken(user.username):
+        if login_name_is_taken(user.username):  # meanwhile
             raise invalid("username", LOGIN_NAME_TAKEN)
         try:
             with transaction.atomic():
@@ -139,13 +148,44 @@ def accept_as_newcomer(
         return _join(actor, invitation, now)
 
 
-def _invited(tenant: Tenant, username: str) -> User:
-    user = User.objects.filter(username=username, is_active=True).first()
-    if user is None:
-        raise invalid("username", NOBODY)
-    if Membership.objects.filter(tenant=tenant, user=user).exists():
-        raise invalid("username", "This person is already a member.")
-    return user
+def _known(username: str) -> User | None:
+    if not username:
+        return None
+    return User.objects.filter(username=username, is_active=True).first()
+
+
+def _invited(
+    actor: Actor, tenant: Tenant, user: User | None, request: InvitationRequest, now: datetime
+) -> tuple[Invitation, str]:
+    secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+    made = Invitation.objects.create(
+        tenant=tenant,
+        user=user,
+        role=request.role,
+        note=request.note,
+        digest=digest_of(secret),
+        made_by=actor.user,
+        made_at=now,
+        expires_at=now + VALID_FOR,
+    )
+    after = {"invitation": str(made.uid), "member": request.username, "role": request.role}
+    write_audit(actor, "member.invited", f"tenant {tenant.slug}", after=after)
+    return made, secret
+
+
+def _count_name(key: str, rate: Rate) -> None:
+    """Count a login name that a person tries, in its own transaction.
+
+    Known names count too: otherwise the refusal would show which names are unknown.
+
+    Raises:
+        InvalidInputError: on `username`: too many.
+    """
+    try:
+        take(key, rate)
+    except RateError as error:
+        minutes = -(-error.retry_after_s // 60)
+        raise invalid("username", TOO_MANY_NAMES.format(minutes=minutes)) from None
 
 
 def _lock_open(key: str | UUID, now: datetime) -> Invitation:

@@ -2,10 +2,9 @@
 
 from collections.abc import Collection
 
-from django.db import transaction
-
 from tenants.input.errors import FieldErrors
 from tenants.models import SavedFilter, User
+from tenants.scopes import tenant_scope
 
 FILTERS_MAX, NAME_MAX, QUERY_MAX = 20, 40, 600
 
@@ -22,7 +21,7 @@ def save_filter(*, user: User, tenant_id: int, name: str, query: str) -> SavedFi
     if not 0 < len(query) <= QUERY_MAX or not query.isprintable():
         errors.add("query", f"must have 1 to {QUERY_MAX} characters")
     errors.raise_any()
-    with transaction.atomic():
+    with tenant_scope(tenant_id):
         # The lock makes the count exact.
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
         kept = SavedFilter.objects.filter(user=user, tenant_id=tenant_id)
@@ -37,7 +36,8 @@ def save_filter(*, user: User, tenant_id: int, name: str, query: str) -> SavedFi
 
 def delete_filter(*, user: User, tenant_id: int, name: str) -> bool:
     """Delete a person's filter; return whether it existed."""
-    deleted, _ = SavedFilter.objects.filter(user=user, tenant_id=tenant_id, name=name).delete()
+    with tenant_scope(tenant_id):
+        deleted, _ = SavedFilter.objects.filter(user=user, tenant_id=tenant_id, name=name).delete()
     return bool(deleted)
 
 

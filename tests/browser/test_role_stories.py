@@ -20,9 +20,10 @@ from tests.functional.two_clocks import TwoClocks
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# Controls that a reader must not see, because the server would refuse the action.
+# Controls that a reader must not see, because the server would refuse the action. Forms of the
+# class "filters" change only what the reader sees.
 CHANGES = (
-    "main form[method=post]:not([inert]) button, main #cancel-ask,"
+    "main form[method=post]:not([inert], .filters) button, main #cancel-ask,"
     " main a:text-is('Submit a job'), main a:text-is('Clone')"
 )
 

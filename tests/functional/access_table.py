@@ -442,6 +442,7 @@ FINANCE_GETS = {
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": 404,
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
     "api/v1/pools/<slug:name>/idle/<slug:slug>": 404,
+    "api/v1/pools/<slug:name>/week/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
     "sweeps/<uuid:sweep>/": 404,
     "jobs/<uuid:uid>/log/": 404,

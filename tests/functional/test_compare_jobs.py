@@ -89,6 +89,15 @@ class TestComparedJobs:
         assert "cifar" not in text
         assert "note 1" not in text
 
+    def test_table_has_parameters_of_sweep_first(self, place: Town, tmp_path: Path) -> None:
+        jobs = runs(place, tmp_path, "0.1", "0.01", "0.1")
+        for job, index in zip(jobs[:2], ("3", "7"), strict=True):
+            Job.objects.filter(pk=job.pk).update(parameters={"index": index, "depth": "18"})
+        rows = table(place, jobs)
+        assert list(rows[0])[3:6] == ["depth", "index", "LR"]  # jsonb sorts its keys
+        assert [row["index"] for row in rows] == ["3", "7", ""]
+        assert [row["depth"] for row in rows] == ["18", "18", ""]
+
     def test_criterion_decides_which_value_is_best(self, place: Town, tmp_path: Path) -> None:
         jobs = runs(place, tmp_path, "0.1")
         Job.objects.filter(pk=jobs[0].pk).update(

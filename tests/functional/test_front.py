@@ -48,7 +48,9 @@ class TestFrontPage:
         assert client.get("/").headers["Location"] == "/account/"
         page = client.get("/account/").content.decode()
         assert "(no tenant)" in page
-        assert "Ask an operator to add you" in " ".join(page.split())
+        assert "You belong to no tenant yet. Ask an operator or a manager." in " ".join(
+            page.split()
+        )
         assert "pool-1" not in page
         assert "pool-1" in place.owner.get("/account/").content.decode()
         # No link is a dead end.

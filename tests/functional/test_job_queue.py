@@ -10,6 +10,7 @@ import pytest
 from scheduling.models import Job
 from tenants.models import AuditRecord, User
 from tenants.scopes import tenant_scope
+from tenants.tokens import Scope
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
 from tests.functional.queue_stages import text
 from tests.functional.visitors import town
@@ -63,6 +64,14 @@ class TestHold:
         assert refused.status_code == 409
         assert "only an operator" in refused.json()["detail"]
         assert stage.post(f"jobs/{job.uid}/release", as_="olga").json()["holds"] == []
+
+    def test_of_operator_needs_their_scope(self, stage: ApiStage) -> None:
+        job = job_of(stage)
+        usual = stage.token("olga", Scope.JOBS_READ, Scope.JOBS_WRITE)
+        for act in ("hold", "release"):
+            refused = stage.post(f"jobs/{job.uid}/{act}", as_=usual)
+            assert (refused.status_code, refused.json()["reason_code"]) == (403, "scope")
+        assert row(job).holds == []
 
     def test_operator_releases_tenants_hold_without_own(self, stage: ApiStage) -> None:
         job = job_of(stage, holds=["tenant"])

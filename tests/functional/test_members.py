@@ -18,7 +18,9 @@ from django.utils import timezone
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, Invitation, Membership, Tenant, User
-from tenants.requests import InvitationRequest, MembershipRequest
+from tenants.rate import Rate
+from tenants.requests import NOBODY, InvitationRequest, MembershipRequest
+from tenants.services import invitations
 from tenants.services.invitations import InvitationGoneError, accept_invitation, invite
 from tenants.services.people import remove_member, set_member_role
 from tenants.tokens import Scope, create_token, digest_of
@@ -28,6 +30,7 @@ from tests.functional.visitors import Town, town, visitor
 Role = Membership.Role
 PAGE = "/t/north/members/"
 API = "/api/v1/tenants/north"
+FEW = Rate(per_s=1e-9, full=2)
 PASSWORD = "correct horse 47 battery"
 
 
@@ -151,10 +154,11 @@ class TestInvitation:
         [
             newcomer("ADA"),
             newcomer("a b"),
+            newcomer("\u0430da"),  # a Cyrillic a
             newcomer("zoe", new_password="short", new_password_again="short"),
             newcomer("zoe", new_password_again="another long text"),
         ],
-        ids=["taken", "no name", "short", "different"],
+        ids=["taken", "no name", "look-alike", "short", "different"],
     )
     def test_invalid_account_changes_nothing(
         self, there: Town, boss: Client, form: dict[str, str]
@@ -178,6 +182,34 @@ class TestInvitation:
         with pytest.raises(InvalidInputError):
             invite(actor=actor, tenant=there.tenant, request=request, now=now)
         assert boss.get(PAGE).status_code == 200
+
+    def test_names_of_people_are_limited_and_misses_audited(
+        self, there: Town, boss: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(invitations, "NAMES_OF_MANAGER", FEW)
+        body = {"do": "invite", "role": "viewer", "username": "no-such"}
+        assert NOBODY in boss.post(PAGE, body).content.decode()
+        assert boss.post(PAGE, {**body, "username": "cem"}).status_code == 200
+        for name in ("no-such", "dag"):
+            answer = boss.post(PAGE, {**body, "username": name})
+            assert answer.status_code == 422
+            assert "Too many login names" in answer.content.decode()
+        assert boss.post(PAGE, {**body, "username": ""}).status_code == 200
+        misses = AuditRecord.objects.filter(action="member.unknown")
+        assert [row.after["member"] for row in misses] == ["no-such"]
+        assert there.operator.post(PAGE, {**body, "username": "dag"}).status_code == 200
+
+    def test_names_of_newcomers_are_limited_and_cost_no_hash(
+        self, there: Town, boss: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(invitations, "NAMES_OF_LINK", FEW)
+        monkeypatch.setattr(invitations, "make_password", None)
+        links = [link_of(boss), link_of(boss)]
+        for complaint in ("is taken", "is taken", "Too many login names"):
+            answer = accept(there.nobody, links[0], **newcomer("ADA"))
+            assert (answer.status_code, complaint in answer.content.decode()) == (422, True)
+        assert "Too many" in accept(there.nobody, links[0], **newcomer("zoe")).content.decode()
+        assert "is taken" in accept(there.nobody, links[1], **newcomer("ADA")).content.decode()
 
     def test_is_audited(self, there: Town, boss: Client) -> None:
         accept(there.outsider, link_of(boss))
@@ -280,6 +312,25 @@ class TestRest:
         client = token_of("max", *{*Scope} - {Scope.MEMBERS_WRITE})
         made = client.post(f"{API}/invitations", {"role": "viewer"}, "application/json")
         assert (made.status_code, made.json()["reason_code"]) == (403, "scope")
+
+    @pytest.mark.usefixtures("there")
+    def test_of_operators_needs_their_scope_too(self, boss: Client) -> None:
+        link_of(boss)
+        usual = token_of("eve", Scope.READ, Scope.MEMBERS_WRITE)
+        [row] = usual.get(f"{API}/invitations").json()["results"]
+        places = (
+            ("post", f"{API}/invitations", {"role": "manager"}),
+            ("patch", f"{API}/members/bea", {"role": "manager"}),
+            ("delete", f"{API}/members/bea", {}),
+            ("delete", f"{API}/invitations/{row['id']}", {}),
+        )
+        for method, url, body in places:
+            answer = getattr(usual, method)(url, body, "application/json")
+            assert (answer.status_code, answer.json()["reason_code"]) == (403, "scope")
+        assert role_of("bea") == "viewer"
+        full = token_of("eve", Scope.READ, Scope.MEMBERS_WRITE, Scope.OPERATE)
+        body = {"role": "manager"}
+        assert full.patch(f"{API}/members/bea", body, "application/json").status_code == 200
 
 
 def token_of(name: str, *scopes: Scope) -> Client:

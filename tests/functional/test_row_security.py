@@ -195,6 +195,5 @@ def _difference(one: str, other: str) -> str:
 
 
 def _lasting(answer: Any) -> str:
-    return re.sub(
-        r"\d\d:\d\d:\d\d|data-ago=\"-?\d+\"|\w{64}|[0-9a-f-]{32,36}", "", answer.content.decode()
-    )
+    changing = r"\d\d:\d\d:\d\d(?:\.\d+)?|data-ago=\"-?\d+\"|\w{64}|[0-9a-f-]{32,36}"
+    return re.sub(changing, "", answer.content.decode())

@@ -109,6 +109,14 @@ class TestResubmission:
         assert again.status_code == 201
         assert (again.json()["jobs"], again.json()["origin"]) == (1, made["id"])
 
+    def test_with_key_is_made_once(self, stage: ApiStage) -> None:
+        made = submit(stage, array="0-1")
+        Job.objects.update(state="failed", ended_at=stage.cluster.at)
+        address, key = f"sweeps/{made['id']}/resubmit", {"Idempotency-Key": "k"}
+        one, two = (stage.post(address, **key) for _ in range(2))
+        assert (one.json(), two["Idempotent-Replayed"]) == (two.json(), "true")
+        assert Sweep.objects.count() == 2
+
 
 class TestDependency:
     def test_is_the_reason_of_waiting_and_of_cancelled_job(self, stage: ApiStage) -> None:

@@ -114,6 +114,7 @@ def _choices(request: HttpRequest, tenant: Tenant, wanted: read.JobFilter) -> di
     user, asked = _person(request), wanted.query
     with site_scope():
         names = member_names(tenant.pk)
+    with tenant_scope(tenant.pk):
         kept = saved_filters(user.pk, tenant.pk)
     known = (*names, ME, "")
     chosen = [name for name in COLUMNS if name in user.job_columns] or list(USUAL)

@@ -19,12 +19,6 @@ class Parameter(NamedTuple):
     values: tuple[str, ...]
 
 
-def sweep_parameters(job: Job) -> Mapping[str, object]:
-    """Return the values that a sweep chose for this job, by name; empty outside a sweep."""
-    del job
-    return {}
-
-
 def differing_parameters(jobs: Sequence[Job]) -> list[Parameter]:
     """Return the fields, environment variables and sweep parameters that are not equal in all jobs.
 
@@ -40,7 +34,8 @@ def _parameters(job: Job) -> dict[str, str]:
     request = job_as_request(job)
     fields = {name: value for name, value in request.items() if name not in _NAMES}
     environment = dict(job.environment) if isinstance(job.environment, dict) else {}
-    swept = sweep_parameters(job)
+    # With the index in an array; null outside a sweep.
+    swept = job.parameters or {}
     return {name: _text(value) for name, value in {**swept, **fields, **environment}.items()}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from portal.site import gate as module
 from portal.site.gate import REFUSAL, Gate
-from portal.site.lanes import LaneLimits, limits_by_lane
+from portal.site.lanes import LaneChooser, LaneLimits, limits_by_lane
 
 PAGES = LaneLimits(at_once=2, queue=3, wait_s=3600.0, each=4)
 
@@ -147,6 +147,12 @@ class TestTurns:
             # The board, which updates open pages, needs one more connection.
             assert sum(lanes[name].at_once for name in asking) + 1 == pool
             assert lanes["logins"].at_once == hashes
+
+    @pytest.mark.parametrize("path", ["/login/", "/api/v1/tokens", "/account/", "/join/"])
+    def test_of_logins_has_all_requests_that_hash_passwords(self, path: str) -> None:
+        chosen = LaneChooser()
+        lanes = [chosen.lane({"method": method, "path": path}) for method in ("POST", "GET")]
+        assert lanes == ["logins", "pages"]
 
 
 class TestBody:

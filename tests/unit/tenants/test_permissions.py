@@ -13,13 +13,13 @@ HERE, THERE, NOWHERE = 1, 2, 3
 IN_TENANT = {
     "viewer": "see_tenant see_money see_pool",
     "member": "see_tenant see_money see_pool submit cancel",
-    "manager": "see_tenant see_money see_pool submit cancel share ask_transfer",
+    "manager": "see_tenant see_money see_pool submit cancel share ask_transfer manage_members",
     "retired": "",
 }
 # For each site role, the actions allowed everywhere.
 ON_SITE = {
     "": "",
-    "operator": "see_tenant see_money see_pool cancel see_site operate keep_credit",
+    "operator": "see_tenant see_money see_pool cancel see_site operate keep_credit manage_members",
     "finance": "see_money see_pool see_site keep_credit",
     "auditor": "see_tenant see_money see_pool see_site",
     "retired": "",
