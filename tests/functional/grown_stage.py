@@ -17,6 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+from django.db.models import Q
 from django.utils import timezone
 
 from billing.metering import log_transfers, meter_pool, settle_pool
@@ -79,7 +80,8 @@ def short_stage() -> GrownStage:
     # A simulation requires a job in its pool, so this job is created.
     waits = lab.submit(OWN, 1, 60)
     made.words = words_of(made)
-    Job.objects.filter(pk=waits.pk).update(state="cancelled", ended_at=lab.at)
+    waiting = Job.objects.filter(Q(pk=waits.pk) | Q(sweep__isnull=False))
+    waiting.update(state="cancelled", holds=[], ended_at=lab.at)
     _rows_of_other_kinds(made)
     return made
 
@@ -180,6 +182,8 @@ class Copier:
             return f"{column} + k * {KEYS}"
         if name == "uid":
             return "gen_random_uuid()"
+        if name in ("sweep_id", "sweep_index"):
+            return "NULL"  # a sweep is not copied
         if name == "day":
             return f"(t.at + k * interval '{SPAN}')::date"
         if name == "index":
