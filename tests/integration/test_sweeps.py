@@ -130,6 +130,14 @@ class TestSubmission:
                 {"matrix": {"a": [1]}, "environment": {"a": "2"}},
                 "matrix.a is in the environment too",
             ),
+            (
+                {"array": "0-99", "environment": {f"V{i}": "x" * 30_000 for i in range(3)}},
+                "array makes jobs whose commands and environments exceed 8 MiB in total",
+            ),
+            (
+                {"matrix": {"lr": ["1" * 200]}, "array": "0-299", "command": ["{{ lr }}" * 160]},
+                "matrix makes jobs whose commands and environments exceed 8 MiB in total",
+            ),
             ({"array": "0-9", "after_ok": ["x"]}, "after_ok[0] is not an id"),
             (
                 {"array": "0-9", "after_ok": [str(uuid4())]},
