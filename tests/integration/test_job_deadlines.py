@@ -186,6 +186,14 @@ class TestTrace:
         assert (first.estimate_s, first.estimate_source) == (550, "trace")
         assert deadlines_of(second) == ("best_effort", None, None)
         assert second.estimate_s is None
+        # While more than `max_pending` jobs wait, the trace is held back; held jobs do not count.
+        TraceFeed.objects.update(max_pending=1)
+        Job.objects.filter(pk=first.pk).update(holds=["sweep"])
+        feed(lab.pool.pk, until=BEGIN + timedelta(minutes=2))
+        assert TraceFeed.objects.get().held_back == 0
+        Job.objects.update(holds=[])
+        feed(lab.pool.pk, until=BEGIN + timedelta(minutes=2))
+        assert TraceFeed.objects.get().held_back == 1
 
 
 class TestExportedPool:

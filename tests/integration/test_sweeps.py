@@ -185,6 +185,13 @@ class TestTurn:
         assert rows(one, "holds")[2:7] == [[], [], [], [], ["sweep"]]
         assert rows(two, "holds")[:3] == [[], [], ["sweep"]]
 
+    def test_comes_for_quarantined_job_but_not_for_held_job(self, lab: Cluster) -> None:
+        sweep = sweep_of(lab, array="0-4%2")
+        sweep.jobs.filter(sweep_index=0).update(quarantine="It was lost ten times.")
+        sweep.jobs.filter(sweep_index=1).update(holds=["tenant"])
+        reach_round(lab)
+        assert rows(sweep, "holds") == [[], ["tenant"], [], ["sweep"], ["sweep"]]
+
     def test_is_made_up_for_if_release_was_lost(self, lab: Cluster) -> None:
         sweep = sweep_of(lab, array="0-4%2")
         sweep.jobs.filter(sweep_index__lt=2).update(state="failed", ended_at=lab.at)
