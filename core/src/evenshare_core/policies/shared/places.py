@@ -4,7 +4,7 @@ A place is a time of arrival. Policies order jobs by it, at least those that are
 Before a policy sees the jobs, the places of a tenant's candidates are dealt out again among the
 same jobs. Higher priorities come first, or the person with the fewest GPUs. The tenant has the same
 places as before, so other tenants see no difference. Candidates are jobs that wait and may start,
-and jobs whose lease is due. Those with the priority `KEEPS_PLACE` take no part.
+and jobs whose lease is due. Jobs with the priority `KEEPS_PLACE` take no part.
 
 Policies order equal places by ids, which cannot be exchanged. If the order differs from that of the
 ids, later ones of equal places are a microsecond apart.
