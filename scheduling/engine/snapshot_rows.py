@@ -40,11 +40,17 @@ WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping')
   AND quarantine = ''{only}
 ORDER BY id
 """
+# Also held jobs that were cancelled after the time of the round: they still waited then.
 _HELD = """
 SELECT id, tenant_id, gpus, holds, (extract(epoch FROM not_before) * 1000000)::bigint
 FROM scheduling_job
-WHERE pool_id = %s AND state = 'pending' AND submitted_at <= %s AND quarantine = ''
-  AND (cardinality(holds) > 0 OR not_before > %s)
+WHERE pool_id = %(pool)s AND state = 'pending' AND submitted_at <= %(at)s AND quarantine = ''
+  AND (cardinality(holds) > 0 OR not_before > %(at)s)
+UNION ALL
+SELECT id, tenant_id, gpus, holds, (extract(epoch FROM not_before) * 1000000)::bigint
+FROM scheduling_job
+WHERE pool_id = %(pool)s AND state = 'cancelled' AND ended_at > %(at)s AND quarantine = ''
+  AND submitted_at <= %(at)s AND cardinality(holds) > 0
 ORDER BY id
 """
 
@@ -166,7 +172,7 @@ def job_ranks(rows: Iterable[RankedJob], sharing: Collection[int]) -> tuple[JobR
 
 def held_jobs(pool_id: int, at: datetime) -> tuple[HeldJob, ...]:
     """Return the waiting jobs that may not start at `at`, in order of their ids."""
-    return tuple(_held_job(*row) for row in fetch_rows(_HELD, [pool_id, at, at]))
+    return tuple(_held_job(*row) for row in fetch_rows(_HELD, {"pool": pool_id, "at": at}))
 
 
 def _held_job(

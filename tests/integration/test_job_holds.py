@@ -121,6 +121,21 @@ class TestHeldJob:
         assert job.pk not in {change.job for change in snapshot.changes}
         check_all(lab)
 
+    def test_cancelled_after_the_time_of_the_round_is_in_it(self) -> None:
+        lab = cluster({"a": 4})
+        job = lab.submit("a", 4, 20, holds=["tenant"])
+        lab.submit("a", 1, 100)
+        cancelled = {"state": "cancelled", "ended_at": seconds(5), "reason_code": ""}
+        Job.objects.filter(pk=job.pk).update(**cancelled)
+        lab.round()
+        assert [row.job for row in last_values(lab)[0].holds] == [job.pk]
+        job.refresh_from_db()
+        assert {name: getattr(job, name) for name in cancelled} == cancelled
+        lab.submit("a", 1, 100, after_s=7)
+        lab.round(after_s=10)
+        assert last_values(lab)[0].holds == ()
+        check_all(lab)
+
     def test_running_job_cannot_be_held(self) -> None:
         lab = cluster({"a": 4})
         job = lab.submit("a", 4, 200)
