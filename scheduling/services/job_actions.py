@@ -203,7 +203,7 @@ def act_on_jobs(*, actor: Actor, access: Access, raw: object, now: Clocks) -> li
     per_s = float(settings.SUBMISSIONS_PER_S)
     take(f"act:{actor.user.pk}", Rate(per_s, per_s * BURST_S), min(BULK, len(names)))
     jobs = _visible_jobs(names, access)
-    clocks, rows = _Clocks(now), []
+    clocks, rows = _RecentClocks(now), []
     ended: dict[tuple[int, int], Pool] = {}
     for name in names:
         job = jobs.get(_uuid(name))
@@ -224,7 +224,7 @@ def act_on_jobs(*, actor: Actor, access: Access, raw: object, now: Clocks) -> li
     return rows
 
 
-class _Clocks:
+class _RecentClocks:
     """The pools' clocks, read again after a second: 1,000 actions may take longer."""
 
     def __init__(self, now: Clocks) -> None:
