@@ -196,7 +196,7 @@ class JobDryRun(SchedulingView):
         read = read_spec(spec_of(request))
         with read.located():
             tenant = self.submitting_tenant(body_tenant(read.values))
-            answer = dry_run_job(tenant=tenant, spec=read.values, now=read_clock)
+            answer = dry_run_job(tenant=tenant, user=self.person, spec=read.values, now=read_clock)
         with tenant_scope(tenant.pk):
             currency = self.money.currency(answer.book)
         return Response(plain(replace(answer, currency=currency)))

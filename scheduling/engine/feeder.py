@@ -31,14 +31,15 @@ def _bundled(pool_id: int, until: datetime) -> int:
     """Submit the due jobs of the pool's bundled trace, if it has one.
 
     At its end the trace starts again, shifted by its length, without the jobs that waited from the
-    start. While more than `max_pending` jobs wait, the trace is held back. So the queue of an
-    overloaded demo stays bounded.
+    start. While more than `max_pending` jobs wait, without held ones, the trace is held back. So
+    the queue of an overloaded demo stays bounded.
     """
     with engine_scope(pool_id):
         row = TraceFeed.objects.select_for_update().filter(pool_id=pool_id).first()
         if row is None:
             return 0
-        pending = Job.objects.filter(pool_id=pool_id, state=Job.State.PENDING).count()
+        waiting = Job.objects.filter(pool_id=pool_id, state=Job.State.PENDING, holds=[])
+        pending = waiting.count()
         if pending > row.max_pending:
             _stand_still(row, until)
             row.save(update_fields=["held_back", "started_at"])

@@ -18,8 +18,8 @@ _CHANGED = ("holds", "eligible_at", "place_at", "reason_code", "reason_round", "
 def add_hold(jobs: Iterable[int], code: Job.Hold) -> list[int]:
     """Hold waiting jobs in the running transaction; return the jobs that were not held so before.
 
-    Jobs that run, ended or are being cancelled are left unchanged, and so are those whose GPUs are
-    still being released.
+    Jobs that run, ended or are being cancelled are left unchanged, and so are profiling runs and
+    jobs whose GPUs are still being released.
     """
     rows = _locked(jobs)
     busy = Lease.objects.filter(job__in=rows).exclude(state=Lease.State.ENDED)
@@ -29,6 +29,7 @@ def add_hold(jobs: Iterable[int], code: Job.Hold) -> list[int]:
         for row in rows
         if row.state == Job.State.PENDING
         and row.cancel_asked_at is None
+        and not row.profiling_s
         and code.value not in row.holds
         and row.pk not in releasing
     ]

@@ -29,9 +29,9 @@ j.profiling_s > 0 AND j.profiling_s <= (
     FROM scheduling_lease h WHERE h.job_id = j.id AND h.started_at IS NOT NULL)
 """
 
-# SQL: a running lease of the given ones has expired.
+# SQL: a running lease of the given ones has expired. A profiling run ends by its time.
 _EXPIRED = """
-l.state = 'running' AND l.id = ANY(%s) AND l.expires_at <= %s
+j.profiling_s = 0 AND l.state = 'running' AND l.id = ANY(%s) AND l.expires_at <= %s
 AND coalesce(l.protected_until, l.expires_at) <= %s
 """
 
@@ -202,18 +202,21 @@ def _stop(pool_id: int, leases: list[_Revoked], at: datetime) -> None:
 def _end_idle(
     pool_id: int, state: str, of_jobs: str, at: datetime, parameters: Sequence[datetime] = ()
 ) -> int:
-    """End jobs that hold no GPUs (any more). `of_jobs`: an SQL condition on their rows (`j`)."""
+    """End jobs that hold no GPUs (any more). `of_jobs`: an SQL condition on their rows (`j`).
+
+    Cancelled jobs keep their holds, as these show that they were not waiting.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
             UPDATE scheduling_job j
             SET state = %s, ended_at = greatest(%s, submitted_at), reason_code = '',
-                version = version + 1
+                version = version + 1, holds = CASE WHEN %s THEN holds ELSE '{{}}' END
             WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping')
               AND NOT EXISTS (SELECT FROM scheduling_lease l
                               WHERE l.job_id = j.id AND l.state <> 'ended')
               AND {of_jobs}
             """,  # noqa: S608 - a condition of this module's own
-            [state, at, pool_id, *parameters],
+            [state, at, state == "cancelled", pool_id, *parameters],
         )
         return int(cursor.rowcount)

@@ -11,7 +11,7 @@ from evenshare_core.deadlines.declared import dated_steps, read_steps
 from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.deadlines import Deadline, DeadlineClass
 from evenshare_core.domain.held_jobs import HeldJob, HoldCode, first_hold
-from evenshare_core.domain.job_ranks import JobRank
+from evenshare_core.domain.job_ranks import KEEPS_PLACE, JobRank
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.measured_speeds import MeasuredProfile
@@ -40,11 +40,17 @@ WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping')
   AND quarantine = ''{only}
 ORDER BY id
 """
+# Also held jobs that were cancelled after the time of the round: they still waited then.
 _HELD = """
 SELECT id, tenant_id, gpus, holds, (extract(epoch FROM not_before) * 1000000)::bigint
 FROM scheduling_job
-WHERE pool_id = %s AND state = 'pending' AND submitted_at <= %s AND quarantine = ''
-  AND (cardinality(holds) > 0 OR not_before > %s)
+WHERE pool_id = %(pool)s AND state = 'pending' AND submitted_at <= %(at)s AND quarantine = ''
+  AND (cardinality(holds) > 0 OR not_before > %(at)s)
+UNION ALL
+SELECT id, tenant_id, gpus, holds, (extract(epoch FROM not_before) * 1000000)::bigint
+FROM scheduling_job
+WHERE pool_id = %(pool)s AND state = 'cancelled' AND ended_at > %(at)s AND quarantine = ''
+  AND submitted_at <= %(at)s AND cardinality(holds) > 0
 ORDER BY id
 """
 
@@ -100,7 +106,43 @@ def active_jobs(pool_id: int, at: datetime) -> list[StoredJob]:
     return [_stored_job(row) for row in fetch_rows(_ALL_JOBS, [pool_id, at])]
 
 
-def job_ranks(rows: Iterable[StoredJob], sharing: Collection[int]) -> tuple[JobRank, ...]:
+class RankedJob(NamedTuple):
+    """The facts that decide a job's rank within its tenant.
+
+    `keeps_place`: it takes no part in the exchange of places.
+    """
+
+    job: int
+    tenant: int
+    priority: int
+    submitted_by: int | None
+    keeps_place: bool
+
+
+def ranked_jobs(rows: Iterable[StoredJob]) -> list[RankedJob]:
+    """Return jobs for `job_ranks`; their price limits are their own, not those of tenants."""
+    return [
+        RankedJob(
+            row.job.id,
+            row.job.tenant,
+            row.priority,
+            row.submitted_by,
+            keeps_place(row.job.max_price_micro, row.utility),
+        )
+        for row in rows
+    ]
+
+
+def keeps_place(own_price: object, utility: object) -> bool:
+    """Return whether a job with this price limit and utility takes no part in the exchange.
+
+    A utility may fall from the arrival on. A job below the posted price never starts, so it could
+    keep an early place for later jobs.
+    """
+    return own_price is not None or utility is not None
+
+
+def job_ranks(rows: Iterable[RankedJob], sharing: Collection[int]) -> tuple[JobRank, ...]:
     """Return the ranks of jobs by which their tenants order them, in the given order.
 
     `sharing`: the tenants whose people share equally. People are numbered from 1 within a tenant.
@@ -108,23 +150,29 @@ def job_ranks(rows: Iterable[StoredJob], sharing: Collection[int]) -> tuple[JobR
     rows = list(rows)
     people: dict[int, list[int]] = {}
     for row in rows:
-        if row.job.tenant in sharing:
-            people.setdefault(row.job.tenant, []).append(row.submitted_by or 0)
+        if row.tenant in sharing:
+            people.setdefault(row.tenant, []).append(row.submitted_by or 0)
     numbers = {
         (tenant, one): number
         for tenant, ones in people.items()
         for number, one in enumerate(sorted(set(ones)), 1)
     }
+    ordering = people.keys() | {row.tenant for row in rows if row.priority}
     ranks = (
-        JobRank(row.job.id, row.priority, numbers.get((row.job.tenant, row.submitted_by or 0), 0))
+        JobRank(
+            row.job,
+            KEEPS_PLACE if row.keeps_place else row.priority,
+            numbers.get((row.tenant, row.submitted_by or 0), 0),
+        )
         for row in rows
+        if row.tenant in ordering
     )
     return tuple(rank for rank in ranks if rank.priority or rank.person)
 
 
 def held_jobs(pool_id: int, at: datetime) -> tuple[HeldJob, ...]:
     """Return the waiting jobs that may not start at `at`, in order of their ids."""
-    return tuple(_held_job(*row) for row in fetch_rows(_HELD, [pool_id, at, at]))
+    return tuple(_held_job(*row) for row in fetch_rows(_HELD, {"pool": pool_id, "at": at}))
 
 
 def _held_job(

@@ -9,6 +9,7 @@ from evenshare_core.domain.cluster import Node, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
 from evenshare_core.domain.held_jobs import HeldJob
 from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.job_ranks import JobRank
 from evenshare_core.domain.jobs import Job as JobValue
 from evenshare_core.domain.snapshot import (
     Change,
@@ -39,6 +40,7 @@ from scheduling.engine.snapshot_rows import (
     job_utilities,
     live_leases,
     node_resources,
+    ranked_jobs,
     read_measured_profiles,
     with_price_limits,
 )
@@ -118,7 +120,8 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, prices, at_us)
     # Jobs that arrived after the time of the round belong to the next round: no round may use the
     # future.
-    job_rows = with_price_limits(active_jobs(pool_id, from_us(at_us)), price_limits(pool_id))
+    own_rows = active_jobs(pool_id, from_us(at_us))
+    job_rows = with_price_limits(own_rows, price_limits(pool_id))
     # A job whose lease is being released neither waits nor holds GPUs. Its GPUs may be given to
     # another lease, which waits until they are released.
     candidates = [row for row in job_rows if row.state != "stopping"]
@@ -126,13 +129,12 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     backoffs, holds = _backoffs(job_rows, at_us), held_jobs(pool_id, from_us(at_us))
     # If no node declares resources, no job can lack them: leave out the jobs' declarations.
     has, utilities = node_resources(pool_id), job_utilities(candidates)
-    deadlines = job_deadlines(candidates)
+    deadlines, ranks = job_deadlines(candidates), _ranks(pool, own_rows)
     needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     profiles, measured = read_measured_profiles({row.job.profile for row in candidates} - {0})
     jobs, estimates = with_estimates(candidates, profiles)
     profilers = tuple(row.job.id for row in candidates if row.profiling_s)
-    ranks = job_ranks(candidates, equal_tenants(pool_id))
     schema = schema_of(
         backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates,
         profilers=profilers, measured=measured, holds=holds, ranks=ranks,
@@ -161,6 +163,14 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
         node_resources=has, job_resources=needs, utilities=utilities, deadlines=deadlines,
         estimates=estimates, profilers=profilers, measured=measured, holds=holds, ranks=ranks,
     )  # fmt: skip # rows of what belongs together
+
+
+def _ranks(pool: Pool, rows: Iterable[StoredJob]) -> tuple[JobRank, ...]:
+    """Return the ranks of jobs; `rows` have their own price limits, not those of tenants."""
+    if policy_named(pool.policy).traits.reads_arrivals:
+        return ()
+    candidates = (row for row in rows if row.state != "stopping")
+    return job_ranks(ranked_jobs(candidates), equal_tenants(pool.pk))
 
 
 def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:

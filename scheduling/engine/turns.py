@@ -55,12 +55,14 @@ WHERE {_HELD} AND 'dependency' = ANY(j.holds)
 FOR NO KEY UPDATE OF j SKIP LOCKED
 """  # noqa: S608 - no input
 
-# The sweeps with held jobs that have fewer free jobs than they may have.
+# The number of a sweep's free jobs. A quarantined one cannot start, so it keeps no place.
 _FREE = """
 (SELECT count(*) FROM scheduling_job f WHERE f.sweep_id = s.id
- AND f.state IN ('pending', 'running', 'stopping') AND NOT ('sweep' = ANY(f.holds)))
+ AND f.state IN ('pending', 'running', 'stopping') AND NOT ('sweep' = ANY(f.holds))
+ AND NOT (f.state = 'pending' AND f.quarantine <> ''))
 """
 
+# The sweeps with held jobs that have fewer free jobs than they may have.
 _LOCK_SWEEPS = f"""
 SELECT s.id FROM scheduling_sweep s
 WHERE s.id IN (SELECT j.sweep_id FROM scheduling_job j WHERE {_HELD} AND 'sweep' = ANY(j.holds))

@@ -149,7 +149,7 @@ def _values(name: str, items: object, errors: FieldErrors) -> tuple[str, ...]:
 def split_values(text: str) -> list[object]:
     """Split a text at its commas; a list in JSON can have values with commas."""
     if text.lstrip()[:1] == "[":
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):  # the latter: brackets nested too deeply
             listed = json.loads(text)
             return listed if isinstance(listed, list) else [text]
     return [item.strip() for item in text.split(",")]

@@ -20,17 +20,20 @@ from evenshare_core.domain.utilities import Utility, stated_utility
 from evenshare_core.estimation.jobs import JobClaims
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.registry import policy
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.estimates import estimated_job
-from scheduling.engine.snapshot_rows import read_profiles
+from scheduling.engine.snapshot_rows import RankedJob, job_ranks, keeps_place, read_profiles
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
+from scheduling.models import Job
 from scheduling.models import Profile as ProfileRow
 from scheduling.requests.job_deadline import deadline_at, parsed_steps
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.jobs.estimates import read_job_types
 from scheduling.selectors.pools.offers import PoolOffer
-from scheduling.selectors.sharing.settings import price_limit_of
+from scheduling.selectors.sharing.settings import equal_tenants, price_limit_of
+from tenants.models import User
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -50,7 +53,7 @@ class AskedJob(NamedTuple):
     utility: Utility | None = None
     resources: Resources | None = None
     profiles: tuple[Profile, ...] = ()
-    rank: JobRank | None = None
+    ranks: tuple[JobRank, ...] = ()  # those of all jobs of its tenant
 
 
 class AskedRound(NamedTuple):
@@ -63,8 +66,10 @@ class AskedRound(NamedTuple):
     text: str = ""
 
 
-def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: PoolNow) -> AskedRound:
-    """Return the next round, decided as if the job was submitted now.
+def ask_round(
+    *, tenant_id: int, user: User | None, request: JobRequest, offer: PoolOffer, now: PoolNow
+) -> AskedRound:
+    """Return the next round, decided as if the user submitted the job now.
 
     Raises:
         RuntimeError: it is called inside a transaction.
@@ -99,7 +104,7 @@ def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: Poo
         utility=stated_utility(job.id, request.utility),
         resources=_resources(job, request, snapshot),
         profiles=profiles,
-        rank=JobRank(job.id, request.priority) if request.priority else None,
+        ranks=_ranks(snapshot, job, request, user),
     )
     snapshot = with_job(snapshot, asked)
     try:
@@ -113,6 +118,7 @@ def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: Poo
 def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
     """Return the snapshot with one more job, which gets the highest id. Pure."""
     job = asked.job
+    others = {one.id for one in snapshot.jobs if one.tenant != job.tenant}
     came = Change(
         job.submitted_us, ChangeKind.ACTIVE, job.tenant, job.id, job.gpus, job.gpu_types, job.weight
     )
@@ -125,7 +131,7 @@ def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
         estimates=_and(snapshot.estimates, asked.estimate),
         utilities=_and(snapshot.utilities, asked.utility),
         job_resources=_and(snapshot.job_resources, asked.resources),
-        ranks=_and(snapshot.ranks, asked.rank),
+        ranks=(*(row for row in snapshot.ranks if row.job in others), *asked.ranks),
         profiles=tuple(known[id_] for id_ in sorted(known)),
     )
     return with_schema(wider)
@@ -133,6 +139,28 @@ def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
 
 def _and(rows: tuple[RowT, ...], more: RowT | None) -> tuple[RowT, ...]:
     return rows if more is None else (*rows, more)
+
+
+def _ranks(
+    snapshot: Snapshot, job: JobValue, request: JobRequest, user: User | None
+) -> tuple[JobRank, ...]:
+    """Return the ranks of the tenant's jobs with the asked one, as the engine would."""
+    if policy(snapshot.policy).traits.reads_arrivals:
+        return ()
+    known = [one.id for one in snapshot.jobs if one.tenant == job.tenant]
+    with site_scope():
+        rows = Job.objects.filter(pk__in=known).order_by("pk")
+        ranked = [
+            RankedJob(id_, job.tenant, priority, person, keeps_place(own_price, utility))
+            for id_, priority, person, own_price, utility in rows.values_list(
+                "pk", "priority", "submitted_by", "max_price", "utility"
+            )
+        ]
+        sharing = equal_tenants(snapshot.pool)
+    keeps = keeps_place(request.max_price, request.utility or None)
+    person = None if user is None else user.pk
+    ranked.append(RankedJob(job.id, job.tenant, request.priority, person, keeps))
+    return job_ranks(ranked, sharing)
 
 
 def _profiles(tenant_id: int, request: JobRequest, offer: PoolOffer) -> tuple[Profile, ...]:

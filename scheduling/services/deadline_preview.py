@@ -11,6 +11,7 @@ from scheduling.selectors.deadlines.texts import unanswered_text
 from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services.asked_round import AskedRound, ask_round
 from tenants.answers import Answer, formatted_as
+from tenants.models import User
 
 
 def _or_null(number: int) -> int | None:
@@ -36,6 +37,7 @@ def preview_deadline(
     request: JobRequest,
     offer: PoolOffer,
     now: PoolNow,
+    user: User | None = None,
     asked: AskedRound | None = None,
 ) -> DeadlinePreview:
     """Return the next round's answer to a job that is submitted now.
@@ -49,7 +51,7 @@ def preview_deadline(
     if offer.policy not in registry.POLICIES or not registry.traits(offer.policy).answers_deadlines:
         return DeadlinePreview(text=unanswered_text(offer.policy))
     if asked is None:
-        asked = ask_round(tenant_id=tenant_id, request=request, offer=offer, now=now)
+        asked = ask_round(tenant_id=tenant_id, user=user, request=request, offer=offer, now=now)
     if asked.decision is None or asked.job is None:
         return DeadlinePreview(asked.number, text=asked.text)
     answers = {answer.job: answer for answer in asked.decision.answers}

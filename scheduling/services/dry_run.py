@@ -38,7 +38,7 @@ from scheduling.services.next_round import NextRound, next_round
 from scheduling.services.sweep_jobs import read_first_job
 from tenants.answers import Answer, Hidden, about
 from tenants.input.errors import InvalidInputError
-from tenants.models import Tenant
+from tenants.models import Tenant, User
 from tenants.scopes import site_scope, tenant_scope
 
 log = structlog.get_logger(__name__)
@@ -90,10 +90,11 @@ def dry_run_job(
     tenant: Tenant,
     spec: Mapping[str, object],
     now: Clocks,
+    user: User | None = None,
     looks_ahead: bool = True,
     timer: Callable[[], float] = perf_counter,
 ) -> DryRun:
-    """Return whether the job of a specification could run.
+    """Return whether the job of a specification could run, if `user` submitted it.
 
     With `looks_ahead`, the next round is decided with the job. If it leaves the job waiting, the
     following hours are simulated. The simulation starts no round after `BUDGET_S` of `timer`, and
@@ -114,7 +115,7 @@ def dry_run_job(
     at = now(offer.id)
     asked, asked_s = None, timer()
     if looks_ahead and answer.feasible and _is_quick(offer):
-        asked = _ask(tenant, request, offer, at)
+        asked = _ask(tenant, user, request, offer, at)
     if asked is not None and asked.decision is not None:
         now_s = timer()
         # A simulated round takes about as long as this round took to read and decide.
@@ -124,7 +125,7 @@ def dry_run_job(
     if not request.deadline:
         return answer
     preview = preview_deadline(
-        tenant_id=tenant.pk, request=request, offer=offer, now=at, asked=asked
+        tenant_id=tenant.pk, request=request, offer=offer, now=at, user=user, asked=asked
     )
     return replace(answer, deadline=preview)
 
@@ -136,10 +137,12 @@ def _is_quick(offer: PoolOffer) -> bool:
     return sum(took_us) < BUDGET_S * SECOND_US
 
 
-def _ask(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: PoolNow) -> AskedRound | None:
+def _ask(
+    tenant: Tenant, user: User | None, request: JobRequest, offer: PoolOffer, at: PoolNow
+) -> AskedRound | None:
     """Return the next round with the job, or None if it cannot be read."""
     try:
-        return ask_round(tenant_id=tenant.pk, request=request, offer=offer, now=at)
+        return ask_round(tenant_id=tenant.pk, user=user, request=request, offer=offer, now=at)
     except Exception:
         log.warning("dry_run.round_failed", pool=offer.id, exc_info=True)
         return None

@@ -14,6 +14,7 @@ from tenants.selectors.access import Access
 
 RUNS = "It has GPUs: a running job cannot be held. Cancel it, or wait until its lease ends."
 RELEASING = "Its last GPUs are still being released: try again in a moment."
+PROFILES = "A profiling run cannot be held: it ends by itself. Cancel it instead."
 OVER = "It has ended or is being cancelled."
 BY_OPERATOR = "An operator holds it: only an operator can release it."
 BY_ITSELF = "It waits for another job, and is released when that job ends."
@@ -101,6 +102,8 @@ def _released_by(row: Job, side: Side) -> Job.Hold | None:
 def _why_not_held(row: Job) -> str:
     if not row.is_active or row.cancel_asked_at is not None:
         return OVER
+    if row.profiling_s:
+        return PROFILES
     if row.state != Job.State.PENDING:
         return RUNS
     live = Lease.objects.filter(job=row).exclude(state=Lease.State.ENDED)

@@ -1,26 +1,31 @@
 """Actions on many jobs at once: each job by itself, with a result for each."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from time import monotonic
 from typing import Annotated, ClassVar, NamedTuple
 from uuid import UUID
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from msgspec import Meta
 
 from scheduling.engine.clock import Clocks, PoolNow
-from scheduling.models import Job
+from scheduling.models import Job, Pool
 from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.requests.job_tags import TAG_MAX, TAGS_MAX, read_tags
 from scheduling.services.holds import hold_job, release_hold, side_of
-from scheduling.services.jobs import cancel_job
+from scheduling.services.jobs import cancel_job, release_turns
 from scheduling.services.priorities import may_set_priority, set_priority
+from scheduling.services.submit import BULK, BURST_S
 from tenants.answers import Answer, about, one_of
 from tenants.audit import Actor
 from tenants.input.errors import FieldErrors, InvalidInputError, invalid
 from tenants.input.requests import Input, Request, read_request
 from tenants.permissions import Action, may_in_tenant, may_on_site, seen_tenants
+from tenants.rate import Rate, take
 from tenants.scopes import tenant_scope, tenants_scope
 from tenants.selectors.access import Access
 
@@ -70,7 +75,7 @@ class JobAction:
 
 def _cancel(acting: Acting) -> Done:
     before = acting.job.is_active and acting.job.cancel_asked_at is None
-    job = cancel_job(job=acting.job, now=acting.now)
+    job = cancel_job(job=acting.job, now=acting.now, releases_others=False)
     if not before:
         text = "Stops already." if job.is_active else "Has ended already."
         return Done(ActionOutcome.UNCHANGED, text)
@@ -186,6 +191,7 @@ def act_on_jobs(*, actor: Actor, access: Access, raw: object, now: Clocks) -> li
     Raises:
         InvalidInputError: the request (`JobActionRequest`) is invalid, and changed nothing.
         PermissionDenied: the person may do this in no tenant.
+        tenants.rate.RateError: the person acts on too many jobs.
     """
     request = read_request(JobActionRequest, raw)
     action, tags = ACTIONS[request.action], _tags_of(request)
@@ -194,9 +200,11 @@ def act_on_jobs(*, actor: Actor, access: Access, raw: object, now: Clocks) -> li
     ):
         raise PermissionDenied
     names = list(dict.fromkeys(request.jobs))
+    per_s = float(settings.SUBMISSIONS_PER_S)
+    take(f"act:{actor.user.pk}", Rate(per_s, per_s * BURST_S), min(BULK, len(names)))
     jobs = _visible_jobs(names, access)
-    clocks: dict[int, PoolNow] = {}
-    rows = []
+    clocks, rows = _RecentClocks(now), []
+    ended: dict[tuple[int, int], Pool] = {}
     for name in names:
         job = jobs.get(_uuid(name))
         if job is None:
@@ -205,10 +213,31 @@ def act_on_jobs(*, actor: Actor, access: Access, raw: object, now: Clocks) -> li
         if not may_in_tenant(access, action.permission, job.tenant_id):
             done = Done(ActionOutcome.REFUSED, "Your role in its tenant does not allow this.")
         else:
-            at = clocks.get(job.pool_id) or clocks.setdefault(job.pool_id, now(job.pool_id))
+            at = clocks.read(job.pool_id)
             done = _done(action, Acting(job, actor, access, at, tags, request.priority))
+            if action.act is _cancel and done.outcome is ActionOutcome.DONE:
+                ended[job.pool_id, job.tenant_id] = job.pool
         rows.append(JobActionRow(name, done.outcome, done.text, job.name))
+    # Once for all jobs. If this step is lost, the next round makes up for it.
+    for (pool_id, tenant_id), pool in ended.items():
+        release_turns(pool=pool, tenant_id=tenant_id, now=clocks.read(pool_id))
     return rows
+
+
+class _RecentClocks:
+    """The pools' clocks, read again after a second: 1,000 actions may take longer."""
+
+    def __init__(self, now: Clocks) -> None:
+        self._now = now
+        self._read: dict[int, tuple[float, PoolNow]] = {}
+
+    def read(self, pool_id: int) -> PoolNow:
+        read_s, at = self._read.get(pool_id, (-math.inf, None))
+        now_s = monotonic()
+        if at is None or now_s - read_s >= 1:
+            at = self._now(pool_id)
+            self._read[pool_id] = (now_s, at)
+        return at
 
 
 def _done(action: JobAction, acting: Acting) -> Done:

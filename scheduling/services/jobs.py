@@ -2,7 +2,7 @@
 
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.turns import release_due
-from scheduling.models import Job
+from scheduling.models import Job, Pool
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
 from tenants.operator_transaction import operation
@@ -11,12 +11,13 @@ from tenants.scopes import tenant_scope
 State = Job.State
 
 
-def cancel_job(*, job: Job, now: PoolNow) -> Job:
+def cancel_job(*, job: Job, now: PoolNow, releases_others: bool = True) -> Job:
     """Cancel a job and return it with its new state.
 
     A waiting job is cancelled at once. For a job that holds GPUs, `cancel_asked_at` is set: the
     engine stops its lease, and the executor gives the job time to write a checkpoint. Repeated
-    calls, and calls for an ended job, change nothing.
+    calls, and calls for an ended job, change nothing. Without `releases_others`, the caller
+    releases the jobs whose turn has come (`release_turns`).
     """
     with tenant_scope(job.tenant_id):
         # The lock decides a race with a round: either the round finds the job cancelled, or this
@@ -34,12 +35,19 @@ def cancel_job(*, job: Job, now: PoolNow) -> Job:
         locked.cancel_asked_at = locked.cancel_asked_at or now.pool_at
         locked.version += 1
         locked.save(update_fields=changed)
-        if locked.state == State.CANCELLED:
+        if locked.state == State.CANCELLED and releases_others:
             release_due(locked.pool_id, at=now.pool_at, tenant_id=locked.tenant_id)
         pool = locked.pool
         if pool.on_demand:
             wake_pool_after_commit(pool.pk)
     return _copied(job, locked)
+
+
+def release_turns(*, pool: Pool, tenant_id: int, now: PoolNow) -> None:
+    """Release a tenant's held jobs whose turn has come, after others were cancelled."""
+    with tenant_scope(tenant_id):
+        if release_due(pool.pk, at=now.pool_at, tenant_id=tenant_id) and pool.on_demand:
+            wake_pool_after_commit(pool.pk)
 
 
 def release_job(*, actor: Actor, job: Job) -> None:

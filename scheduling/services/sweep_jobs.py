@@ -1,11 +1,12 @@
 """The jobs that a request for a sweep makes. Pure."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from scheduling.requests.process import read_command, read_environment
+from scheduling.requests.process import KIB, read_command, read_environment
 from scheduling.requests.sweep_points import (
     ARRAY_HINT,
     INDEX,
@@ -20,6 +21,10 @@ from scheduling.services.job_requests import read_completed
 from tenants.input.errors import FieldErrors
 
 NAME_MAX = 63
+# All jobs of a sweep are stored in one transaction, so their texts must fit into memory.
+SWEEP_MIB = 8
+TOO_LARGE = f"makes jobs whose commands and environments exceed {SWEEP_MIB} MiB in total"
+SMALLER_HINT = "Pass long values in a file, or submit several sweeps."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +63,17 @@ def jobs_of_sweep(request: SweepRequest) -> tuple[int | None, list[SweepJob]]:
         errors.add(f"matrix.{name}", "is in the environment too", "Give it once.")
     errors.raise_any()
     named_by_index = bool(array.indices) and not request.matrix
-    children = []
+    children, total_bytes = [], 0
     for place, point in enumerate(points):
         number = point.index if named_by_index else place
         own = _request_of_job(request, point, number, errors)
+        total_bytes += _bytes_of(own)
+        if total_bytes > SWEEP_MIB * KIB**2:
+            field = "matrix" if request.matrix else "array"
+            errors.add(field, TOO_LARGE, SMALLER_HINT, "too_large")
         children.append(SweepJob(place, _parameters(request, point), own))
         if errors:
-            break  # the other jobs have the same errors
+            break  # the other jobs have the same errors, or are too many
     errors.raise_any()
     return array.at_once or request.at_once, children
 
@@ -83,6 +92,11 @@ def _request_of_job(
         read_command({"command": command}, errors)
     read_environment({"environment": environment}, errors)
     return replace(request, name=name, command=command, environment=environment)
+
+
+def _bytes_of(request: SweepRequest) -> int:
+    texts = (*request.command, *itertools.chain.from_iterable(request.environment.items()))
+    return sum(len(text.encode(errors="surrogatepass")) for text in texts)
 
 
 def _parameters(request: SweepRequest, point: SweepPoint) -> dict[str, str]:

@@ -6,6 +6,8 @@ import uuid
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Job
 from scheduling.services.job_actions import ACTIONS, NOT_FOUND
@@ -46,6 +48,24 @@ class TestActions:
         expected = {waits.pk: "cancelled", ended.pk: "failed", foreign.pk: "pending"}
         assert states == expected
         assert act(stage, "cancel", waits) == [("unchanged", "Has ended already.")]
+
+    def test_cancel_many_and_release_the_next_once(self, stage: ApiStage) -> None:
+        sweep = stage.post("sweeps", stage.spec(gpus=1, array="0-5%2")).json()["id"]
+        jobs = list(Job.objects.filter(sweep__uid=sweep).order_by("sweep_index"))
+        with CaptureQueriesContext(connection) as queries:
+            done = act(stage, "cancel", *jobs[:3])
+        assert done == [("done", "Cancelled.")] * 3
+        looks = [row["sql"] for row in queries if row["sql"].startswith("SELECT EXISTS")]
+        assert len(looks) == 1
+        rows = Job.objects.filter(sweep__uid=sweep).order_by("sweep_index")
+        assert [job.holds for job in rows[3:]] == [[], [], ["sweep"]]
+
+    def test_are_limited_in_their_rate(self, stage: ApiStage, settings: Any) -> None:
+        settings.SUBMISSIONS_PER_S = 0.001
+        job = stage.job()
+        act(stage, "hold", job)
+        body = {"action": "release", "jobs": [str(job.uid)]}
+        assert stage.post("jobs/actions", body).status_code == 429
 
     def test_change_tags_and_keep_others(self, stage: ApiStage) -> None:
         job = stage.job(tags=["kept"])

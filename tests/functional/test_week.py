@@ -48,6 +48,15 @@ class TestWeek:
         (served,) = days_of(over, timedelta(seconds=41)).values()
         assert served.jobs == 1
 
+    def test_leaves_out_slowdown_of_jobs_that_ran_before_a_hold(self, over: Town) -> None:
+        first, second = Job.objects.filter(tenant=over.tenant).order_by("id")
+        released_at = first.first_started_at
+        assert released_at is not None
+        Job.objects.filter(pk=first.pk).update(eligible_at=released_at)
+        Job.objects.filter(pk=second.pk).update(eligible_at=second.ended_at)
+        (served,) = days_of(over).values()
+        assert (served.jobs, served.slowdown) == (1, 1)
+
     def test_counts_missed_deadlines_and_points(self, over: Town) -> None:
         first, second = Job.objects.filter(tenant=over.tenant).order_by("id")
         date_deadline(first, 35, [[100, 100], [200, 40]])

@@ -110,6 +110,15 @@ class TestReturn:
         assert ends(job) == [""]
         assert not LeaseEvent.objects.filter(kind="stop_asked").exists()
 
+    def test_does_not_come_to_profiling_run(self, lab: Cluster) -> None:
+        profile = lab.profile("a", "gru", v100=1000)
+        run = lab.submit("a", 1, 1000, profile=profile, profiling_s=500)
+        lab.round()
+        idles(run, seconds(0), seconds(50))
+        lab.at += timedelta(seconds=50)
+        lab.rounds(4, every_s=10)
+        assert "idle" not in ends(run)
+
     def test_cancelled_job_is_not_held(self, lab: Cluster) -> None:
         job = lab.submit("a", 4, 1000)
         lab.round()

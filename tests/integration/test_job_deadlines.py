@@ -19,6 +19,8 @@ from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineSte
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.workloads import read_workload
 from evenshare_core.units import HOUR_US, REWARD_MICRO
 from scheduling.engine.feeder import feed
 from scheduling.engine.rounds import RoundOutcome
@@ -186,6 +188,14 @@ class TestTrace:
         assert (first.estimate_s, first.estimate_source) == (550, "trace")
         assert deadlines_of(second) == ("best_effort", None, None)
         assert second.estimate_s is None
+        # While more than `max_pending` jobs wait, the trace is held back; held jobs do not count.
+        TraceFeed.objects.update(max_pending=1)
+        Job.objects.filter(pk=first.pk).update(holds=["sweep"])
+        feed(lab.pool.pk, until=BEGIN + timedelta(minutes=2))
+        assert TraceFeed.objects.get().held_back == 0
+        Job.objects.update(holds=[])
+        feed(lab.pool.pk, until=BEGIN + timedelta(minutes=2))
+        assert TraceFeed.objects.get().held_back == 1
 
 
 class TestExportedPool:
@@ -203,3 +213,20 @@ class TestExportedPool:
         assert any(
             "fewer than 100 points" in remark and ": 1." in remark for remark in pool.remarks
         )
+
+    def test_has_no_deadline_before_a_late_release(self, lab: Cluster) -> None:
+        steps = [["100", "90"], ["150", "45"], ["300", "9"]]
+        strict(lab, job_class="soft_slo", deadline_steps=steps, eligible_at=BEGIN + 2 * HOUR)
+        pool = export_pool(lab.pool.name)
+        (row,) = csv.DictReader(io.StringIO(pool.files["jobs.csv"]))
+        assert row["deadline_s"] == "0.000001-0.000002-3600"
+        (line,) = read_workload(trace_lines(io.BytesIO(pool.files["jobs.csv"].encode()))[1]).jobs
+        assert [points for _, points in line.values] == [90, 45, 9]
+
+    def test_leaves_out_jobs_cancelled_while_held(self, lab: Cluster) -> None:
+        lab.submit("south", 1, 60)
+        lab.submit("south", 1, 60, state="cancelled", ended_at=BEGIN + HOUR, holds=["sweep"])
+        with site_scope():
+            assert [job.id for job in past_jobs(lab.pool.pk, {}).jobs] == [
+                Job.objects.get(state="pending").pk
+            ]

@@ -8,6 +8,7 @@ import pytest
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.job_ranks import KEEPS_PLACE
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import wall_now
@@ -120,6 +121,21 @@ class TestHeldJob:
         assert job.pk not in {change.job for change in snapshot.changes}
         check_all(lab)
 
+    def test_cancelled_after_the_time_of_the_round_is_in_it(self) -> None:
+        lab = cluster({"a": 4})
+        job = lab.submit("a", 4, 20, holds=["tenant"])
+        lab.submit("a", 1, 100)
+        cancelled = {"state": "cancelled", "ended_at": seconds(5), "reason_code": ""}
+        Job.objects.filter(pk=job.pk).update(**cancelled)
+        lab.round()
+        assert [row.job for row in last_values(lab)[0].holds] == [job.pk]
+        job.refresh_from_db()
+        assert {name: getattr(job, name) for name in cancelled} == cancelled
+        lab.submit("a", 1, 100, after_s=7)
+        lab.round(after_s=10)
+        assert last_values(lab)[0].holds == ()
+        check_all(lab)
+
     def test_running_job_cannot_be_held(self) -> None:
         lab = cluster({"a": 4})
         job = lab.submit("a", 4, 200)
@@ -212,6 +228,35 @@ class TestPriorities:
         assert jobs["a last"].place_at == jobs["a first"].submitted_at
         assert jobs["a second"].place_at == jobs["a last"].submitted_at
         check_all(lab)
+
+
+class TestJobWithOwnPriceLimit:
+    def test_keeps_its_place_and_lends_it_to_no_later_job(self) -> None:
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=4, policy="fifo", lease_s=10)
+        jobs = [lab.submit("b", 4, 15)]
+        fields = ({"max_price": 0}, {}, {}, {"utility": {"kind": "bid", "per_gpu_hour": "2"}})
+        for after_s, own in enumerate(fields, 1):
+            jobs.append(lab.submit("a", 4, 5, after_s=after_s, priority=after_s, **own))
+        lab.round(after_s=10)
+        snapshot, _ = last_values(lab)
+        first, second, third, last = (job.pk for job in jobs[1:])
+        ranks = {row.job: row.priority for row in snapshot.ranks}
+        assert ranks == {first: KEEPS_PLACE, second: 2, third: 3, last: KEEPS_PLACE}
+        lab.rounds(3, every_s=10)
+        places = {job.pk: job.place_at for job in Job.objects.all()}
+        assert (places[first], places[last]) == (None, None)
+        assert (places[second], places[third]) == (seconds(3), seconds(2))
+        check_all(lab)
+
+
+class TestPolicyThatReadsArrivals:
+    def test_sees_no_exchange(self) -> None:
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=4, policy="market")
+        lab.submit("b", 4, 100)
+        for after_s in (1, 2):
+            lab.submit("a", 4, 5, after_s=after_s, priority=after_s)
+        lab.round(after_s=10)
+        assert last_values(lab)[0].ranks == ()
 
 
 class TestPeople:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from scheduling.models import Job, Lease, Round
+from scheduling.models import EqualPeople, Job, Lease, Round
 from scheduling.services import dry_run
 from scheduling.services.asked_round import AskedRound
 from scheduling.services.dry_run import DryRun, dry_run_job
 from scheduling.services.next_round import NextRound, next_round
+from tenants.models import User
 from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -116,3 +118,22 @@ def test_simulation_gets_remaining_time_budget(monkeypatch: pytest.MonkeyPatch) 
         # without these, too little is known for an estimate
         assert answer.next_round.eta.reason == "too_much_work"
     assert budgets == pytest.approx([1.2, 0.3, -0.8])
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_dry_run_predicts_turn_of_person_in_equal_shares() -> None:
+    """Ann holds two GPUs, so the two others are Ben's, although her job waited before."""
+    lab = cluster({"a": 4}, nodes=1, gpus=4, policy="fifo", lease_s=10)
+    EqualPeople.objects.create(pool=lab.pool, tenant=lab.tenants["a"])
+    ann, ben = (User.objects.create(username=name) for name in ("ann", "ben"))
+    lab.submit("a", 2, LONG_S, submitted_by=ann)
+    lab.round()
+    lab.submit("a", 2, LONG_S, after_s=1, submitted_by=ann)
+    spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"]}
+    lab.at += timedelta(seconds=2)
+    starts = []
+    for user in (ann, ben):
+        answer = dry_run_job(tenant=lab.tenants["a"], user=user, spec=spec, now=lambda _: lab.now())
+        assert answer.next_round is not None
+        starts.append(answer.next_round.starts)
+    assert starts == [False, True]

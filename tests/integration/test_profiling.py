@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.db.models import F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.units import SECOND_US
+from scheduling.engine.job_holds import add_hold
 from scheduling.engine.profiling import KEPT, RUNS_MOST
 from scheduling.models import (
     Job,
@@ -28,11 +30,14 @@ from scheduling.models import (
 from scheduling.requests.profiles import read_profile_request
 from scheduling.selectors.rounds.replay import replay_stored_round
 from scheduling.selectors.rounds.stored import round_values
+from scheduling.services.holds import Side, hold_job
 from scheduling.services.jobs import cancel_job
 from scheduling.services.profiles import put_profile
 from tenants.audit import Actor
 from tenants.faults import arm_faults
+from tenants.input.errors import InvalidInputError
 from tenants.models import Quota, User
+from tenants.scopes import engine_scope
 from tests.factories import Cluster, cluster
 from tests.patience import few
 from tests.plugin import Services
@@ -311,6 +316,23 @@ class TestStoppedRun:
         lab.round(after_s=10)
         stopped.refresh_from_db()
         assert (stopped.state, stopped.terms, stopped.ended_at) == ("succeeded", 1, lab.at)
+
+    def test_ends_at_its_full_time_though_held(self, lab: Cluster, stopped: Job) -> None:
+        Job.objects.filter(pk=stopped.pk).update(holds=["idle"])
+        granted = F("started_at") - timedelta(seconds=HALF_S)
+        Lease.objects.filter(job=stopped).update(started_at=granted)
+        lab.round(after_s=10)
+        stopped.refresh_from_db()
+        assert (stopped.state, stopped.holds) == ("succeeded", [])
+
+    def test_cannot_be_held(self, stopped: Job) -> None:
+        with engine_scope(stopped.pool_id):
+            assert add_hold([stopped.pk], Job.Hold.IDLE) == []
+        person = Actor(User.objects.create(username="eve"))
+        with pytest.raises(InvalidInputError, match="profiling run cannot be held"):
+            hold_job(job=stopped, actor=person, side=Side.OPERATOR)
+        stopped.refresh_from_db()
+        assert stopped.holds == []
 
     def test_delays_other_types_only_until_timeout(self, lab: Cluster) -> None:
         lab.add_type("k80", nodes=1, gpus=8, quotas={"b": 8})

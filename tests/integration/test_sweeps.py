@@ -130,6 +130,14 @@ class TestSubmission:
                 {"matrix": {"a": [1]}, "environment": {"a": "2"}},
                 "matrix.a is in the environment too",
             ),
+            (
+                {"array": "0-99", "environment": {f"V{i}": "x" * 30_000 for i in range(3)}},
+                "array makes jobs whose commands and environments exceed 8 MiB in total",
+            ),
+            (
+                {"matrix": {"lr": ["1" * 200]}, "array": "0-299", "command": ["{{ lr }}" * 160]},
+                "matrix makes jobs whose commands and environments exceed 8 MiB in total",
+            ),
             ({"array": "0-9", "after_ok": ["x"]}, "after_ok[0] is not an id"),
             (
                 {"array": "0-9", "after_ok": [str(uuid4())]},
@@ -176,6 +184,13 @@ class TestTurn:
         assert end(lab, Job.objects.filter(holds=[])) == 4
         assert rows(one, "holds")[2:7] == [[], [], [], [], ["sweep"]]
         assert rows(two, "holds")[:3] == [[], [], ["sweep"]]
+
+    def test_comes_for_quarantined_job_but_not_for_held_job(self, lab: Cluster) -> None:
+        sweep = sweep_of(lab, array="0-4%2")
+        sweep.jobs.filter(sweep_index=0).update(quarantine="It was lost ten times.")
+        sweep.jobs.filter(sweep_index=1).update(holds=["tenant"])
+        reach_round(lab)
+        assert rows(sweep, "holds") == [[], ["tenant"], [], ["sweep"], ["sweep"]]
 
     def test_is_made_up_for_if_release_was_lost(self, lab: Cluster) -> None:
         sweep = sweep_of(lab, array="0-4%2")

@@ -15,7 +15,7 @@ from scheduling.selectors.jobs.reasons import any_of, why
 from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services.dry_run import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError
-from tenants.models import Tenant
+from tenants.models import Tenant, User
 
 DECIDES = "The next round decides; queued jobs may be ahead of it."
 HOUR_S = 3600
@@ -74,6 +74,7 @@ def answer_feasibility(
     offer: PoolOffer | None,
     *,
     tenant: Tenant,
+    user: User,
     now: Clocks,
     pools: Sequence[str] = (),
     free: int = 0,
@@ -86,7 +87,7 @@ def answer_feasibility(
         return Feasibility("warn", "YAML errors", "The YAML cannot be read.", form.beside[0])
     run = None
     try:
-        run = dry_run_job(tenant=tenant, spec=form.spec, now=now)
+        run = dry_run_job(tenant=tenant, user=user, spec=form.spec, now=now)
     except InvalidInputError as error:
         form.refuse(error, pools)
     if run is None or offer is None:

@@ -37,6 +37,7 @@ from tenants.audit import Actor
 from tenants.input.errors import FieldErrors, InvalidInputError
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
+from tenants.rate import RateError
 from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.job_lists import saved_filters
 from tenants.selectors.people import member_names, person_id_named
@@ -226,6 +227,9 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
     except InvalidInputError as error:
         has_jobs = bool(raw["jobs"])
         messages.error(request, f"{error}." if has_jobs else "Select at least one job.")
+        return _back(request, tenant)
+    except RateError as error:
+        messages.error(request, f"Too many actions: {error}.")
         return _back(request, tenant)
     context = {
         "tenant": tenant,

@@ -115,7 +115,7 @@ def job_new(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
         draft = Draft({**draft, "deadline": due})
     form = form_of_draft(draft, tenant=tenant.slug)
     target = _target(request, tenant, pools, draft["pool"])
-    answer = _answer(form, target) if source else None
+    answer = _answer(request, form, target) if source else None
     return _page(request, target, form, answer)
 
 
@@ -126,7 +126,7 @@ def dry_run(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Return the answer and the updated form or YAML, as fragments for the open page."""
     form = _form(request, tenant)
     target = _target(request, tenant, _pools(tenant), form.draft["pool"])
-    answer = _answer(form, target)
+    answer = _answer(request, form, target)
     return render(request, "jobs/submit_step.html", _context(request, target, form, answer))
 
 
@@ -150,7 +150,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
             notice = f"{error.limit:,}"
         else:
             return place
-    answer = _answer(form, target)
+    answer = _answer(request, form, target)
     status = 429 if wait_s else 422 if "act" in request.POST else 200
     page = _page(request, target, form, answer, notice=notice, status=status)
     if wait_s:
@@ -247,11 +247,12 @@ def _target(request: HttpRequest, tenant: Tenant, pools: list[str], pool: str) -
     return SubmitContext(tenant, pools, facts, offer, types)
 
 
-def _answer(form: JobForm, target: SubmitContext) -> Feasibility:
-    free = max((kind.free for kind in target.types), default=0)
+def _answer(request: HttpRequest, form: JobForm, target: SubmitContext) -> Feasibility:
+    assert isinstance(request.user, User)  # noqa: S101 - the views are `signed_in`
     return answer_feasibility(
-        form, target.offer, tenant=target.tenant, now=read_clock, pools=target.pools, free=free
-    )
+        form, target.offer, tenant=target.tenant, user=request.user, now=read_clock,
+        pools=target.pools, free=max((kind.free for kind in target.types), default=0),
+    )  # fmt: skip # rows of what belongs together
 
 
 def _key(request: HttpRequest) -> str:

@@ -63,7 +63,8 @@ def past_jobs(
     limits = price_limits(pool_id)
     jobs, guessed, quarantined, scaled = [], 0, 0, 0
     for row in rows:
-        if row.quarantine or row.is_held:
+        # A job that was cancelled while held keeps its holds: it was no demand at its end.
+        if row.quarantine or row.is_held or row.holds:
             quarantined += bool(row.quarantine)
             continue
         steps = deadline_steps_of(row)
@@ -118,6 +119,9 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
     if cancelled_at is None and row.state == Job.State.CANCELLED:
         cancelled_at = row.ended_at
     deadline_us = None if row.deadline_at is None else to_us(row.deadline_at)
+    values = values_of(row)
+    if values:
+        deadline_us = values[0][0]
     return SimJob(
         id=row.pk,
         tenant=row.tenant_id,
@@ -139,19 +143,24 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
         cpus=row.cpus,
         memory_mb=row.memory_mb,
         utility=utility_of(row),
-        values=values_of(row),
+        values=values,
     )
 
 
 def values_of(row: Job) -> tuple[tuple[int, int], ...]:
     """Return a job's deadlines as pairs of a time and the points for an end by then.
 
-    Empty if it has no deadline. If any points are fractional, all are in millionths.
+    Empty if it has no deadline. If any points are fractional, all are in millionths. Times that had
+    passed when the job's last hold ended are moved to just after its arrival, one after the other.
     """
     steps = deadline_steps_of(row)
     is_whole = all(step.reward_micro % REWARD_MICRO == 0 for step in steps)
     unit = REWARD_MICRO if is_whole else 1
-    return tuple((step.by_us, step.reward_micro // unit) for step in steps)
+    after_us, values = to_us(row.arrived_at), []
+    for step in steps:
+        after_us = max(step.by_us, after_us + 1)
+        values.append((after_us, step.reward_micro // unit))
+    return tuple(values)
 
 
 def utility_of(row: Job) -> Utility | None:

@@ -1,8 +1,9 @@
 """A tenant's ended jobs by day of pool time: slowdown, sharing loss, and deadlines with points.
 
-Slowdown is the time from submission to end over the time on GPUs. A job has a sharing loss if its
-rho at its end was below `LOSS_BELOW`. Simulations (docs/metrics.md) use work instead of time on
-GPUs: cold starts do not count as received.
+Slowdown is the time from arrival to end over the time on GPUs. Jobs that ran before their last
+hold are left out, because their time on GPUs is a sum over all their leases. A job has a sharing
+loss if its rho at its end was below `LOSS_BELOW`. Simulations (docs/metrics.md) use work instead of
+time on GPUs: cold starts do not count as received.
 """
 
 from collections.abc import Iterable
@@ -81,6 +82,7 @@ FROM (
     FROM scheduling_job
     WHERE pool_id = %(pool)s AND tenant_id = %(tenant)s AND ended_at >= %(since)s
           AND state IN ('succeeded', 'failed') AND profiling_s = 0 AND received_gpu_us > 0
+          AND (eligible_at IS NULL OR first_started_at >= eligible_at)
     ORDER BY ended_at DESC LIMIT %(limit)s
 ) e
 GROUP BY 1

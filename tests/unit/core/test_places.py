@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from evenshare_core.disclosure.redaction import redacted
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.domain.job_ranks import JobRank
+from evenshare_core.domain.job_ranks import KEEPS_PLACE, JobRank
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot, with_schema
 from evenshare_core.domain.values import canonical_bytes
@@ -73,6 +73,11 @@ class TestExchange:
         assert exchanged_places(pool((JobRank(5, 1),), leases=[running])) == {5: 3, 3: 5}
         due = lease(9, 1, (1, 2), expires_us=AT_US)
         assert exchanged_places(pool((JobRank(5, 1),), leases=[due])) == {5: 1, 1: 3, 3: 5}
+
+    def test_leaves_jobs_alone_that_keep_their_places(self) -> None:
+        snap = pool((JobRank(5, 1), JobRank(1, KEEPS_PLACE)))
+        assert exchanged_places(snap) == {5: 3, 3: 5}
+        assert exchanged_places(pool((JobRank(1, KEEPS_PLACE),))) == {}
 
     def test_orders_equal_arrivals_by_microseconds(self) -> None:
         snap = pool((JobRank(5, 1),))
@@ -160,10 +165,16 @@ class TestDisclosure:
     @given(st.integers(0, 10_000))
     def test_shows_order_without_priorities_and_people(self, seed: int) -> None:
         rng = random.Random(seed)  # noqa: S311 - only test data
+        priorities = (*range(-3, 4), KEEPS_PLACE)
         ranks = tuple(
-            JobRank(number, rng.randint(-3, 3), rng.randint(1, 3)) for number in (1, 3, 5)
+            JobRank(number, rng.choice(priorities), rng.randint(1, 3)) for number in range(1, 7)
         )
         snap = pool(ranks)
+        jobs = tuple(
+            replace(row, tenant=1, submitted_us=rng.choice((1, 2, 3, AT_US))) for row in snap.jobs
+        )
+        changes = tuple(replace(one, tenant=1) for one in snap.changes)
+        snap = replace(snap, jobs=jobs, changes=changes)
         shown = redacted(snap)
         assert {row.person for row in shown.ranks} <= {0}
         assert exchanged_places(shown) == exchanged_places(snap)

@@ -113,6 +113,7 @@ class TestMatrix:
             ({"lr": [[1]]}, "matrix.lr[0]"),
             ({"lr": ["a", "two\nlines"]}, "matrix.lr[1]"),
             ({"lr": ["x" * 201]}, "matrix.lr[0]"),
+            ({"lr": "[" * 100_000}, "matrix.lr[0]"),
             ({"lr": ["1", 1]}, "matrix.lr"),
             ({"lr": list(range(1001))}, "matrix.lr"),
             ({"l r": [1]}, "matrix.l r"),

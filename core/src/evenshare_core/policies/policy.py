@@ -55,7 +55,8 @@ class Traits(NamedTuple):
     these ratios. `clears_prices`: its prices already include waiting jobs, so no surcharge is added
     (ADR 0165). `owners_first`: it gives own quota in every round. While a job waits for GPUs of its
     tenant's quota, it starts no borrowing term. `answers_deadlines`: it states for each job with a
-    deadline whether the job will meet it, and with which leases.
+    deadline whether the job will meet it, and with which leases. `reads_arrivals`: it derives
+    values or prices from arrivals, so no job exchanges its place.
     """
 
     trades_types: bool = False
@@ -67,6 +68,7 @@ class Traits(NamedTuple):
     clears_prices: bool = False
     owners_first: bool = False
     answers_deadlines: bool = False
+    reads_arrivals: bool = False
 
 
 class PricedStart(NamedTuple):

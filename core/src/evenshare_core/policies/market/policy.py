@@ -93,7 +93,13 @@ class Market(Policy):
             PAID: "It runs on borrowed GPUs: it values them at their price or more.",
         }
     )
-    traits = Traits(needs_estimates=True, preempts=True, clears_prices=True, owners_first=True)
+    traits = Traits(
+        needs_estimates=True,
+        preempts=True,
+        clears_prices=True,
+        owners_first=True,
+        reads_arrivals=True,
+    )
     memory_ids = MEMORY_IDS
     options_type = MarketOptions
     promised = frozenset({Property.QUOTA_GUARANTEE, Property.INDIVIDUAL_RATIONALITY})

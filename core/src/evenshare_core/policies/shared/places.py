@@ -4,7 +4,7 @@ A place is a time of arrival. Policies order jobs by it, at least those that are
 Before a policy sees the jobs, the places of a tenant's candidates are dealt out again among the
 same jobs. Higher priorities come first, or the person with the fewest GPUs. The tenant has the same
 places as before, so other tenants see no difference. Candidates are jobs that wait and may start,
-and jobs whose lease is due.
+and jobs whose lease is due. Jobs with the priority `KEEPS_PLACE` take no part.
 
 Policies order equal places by ids, which cannot be exchanged. If the order differs from that of the
 ids, later ones of equal places are a microsecond apart.
@@ -22,7 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.job_ranks import JobRank
+from evenshare_core.domain.job_ranks import KEEPS_PLACE, JobRank
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.shared.backoffs import jobs_backing_off
@@ -73,10 +73,15 @@ def places_after(
 
 def disclosed_ranks(snapshot: Snapshot) -> tuple[JobRank, ...]:
     """Return ranks that give the same places, without priorities and people."""
-    rows = []
-    for ordered in _own_orders(snapshot).values():
-        if _dealt(ordered, snapshot.at_us):
-            rows += [JobRank(job.id, -index) for index, job in enumerate(ordered)]
+    rows: list[JobRank] = []
+    for tenant, ordered in _own_orders(snapshot).items():
+        if places := _dealt(ordered, snapshot.at_us):
+            # A job that keeps its place is ranked between the others, as at its place.
+            jobs = [
+                (places.get(job.id, job.submitted_us), job.id)
+                for job in _candidates(snapshot, {tenant})[tenant]
+            ]
+            rows += [JobRank(id_, -index) for index, (_, id_) in enumerate(sorted(jobs))]
     return tuple(sorted(rows, key=lambda row: row.job))
 
 
@@ -86,14 +91,29 @@ def _own_orders(snapshot: Snapshot) -> dict[int, list[Job]]:
         return {}
     ranks = {row.job: row for row in snapshot.ranks}
     tenants = {job.tenant for job in snapshot.jobs if job.id in ranks}
-    going_on = {row.job for row in snapshot.leases if not row.ends_by(snapshot.at_us)}
-    late = jobs_backing_off(snapshot)
+    held = _held_by_person(snapshot, ranks, _going_on(snapshot))
+    return {
+        tenant: _ordered([job for job in jobs if _takes_part(job, ranks)], ranks, held)
+        for tenant, jobs in _candidates(snapshot, tenants).items()
+    }
+
+
+def _candidates(snapshot: Snapshot, tenants: Collection[int]) -> dict[int, list[Job]]:
+    """Return the jobs of these tenants that wait and may start, or whose lease is due."""
+    going_on, late = _going_on(snapshot), jobs_backing_off(snapshot)
     candidates: dict[int, list[Job]] = {tenant: [] for tenant in sorted(tenants)}
     for job in snapshot.jobs:
         if job.tenant in tenants and job.id not in going_on and job.id not in late:
             candidates[job.tenant].append(job)
-    held = _held_by_person(snapshot, ranks, going_on)
-    return {tenant: _ordered(jobs, ranks, held) for tenant, jobs in candidates.items()}
+    return candidates
+
+
+def _going_on(snapshot: Snapshot) -> set[int]:
+    return {row.job for row in snapshot.leases if not row.ends_by(snapshot.at_us)}
+
+
+def _takes_part(job: Job, ranks: Mapping[int, JobRank]) -> bool:
+    return ranks.get(job.id, _NO_RANK).priority != KEEPS_PLACE
 
 
 def _held_by_person(
@@ -124,8 +144,8 @@ def _ordered(
     queues: dict[int, list[Job]] = {}
     for job in sorted(jobs, key=key, reverse=True):
         queues.setdefault(ranks.get(job.id, _NO_RANK).person, []).append(job)
-    if len(queues) == 1:
-        return next(iter(queues.values()))[::-1]
+    if len(queues) < 2:
+        return [job for rows in queues.values() for job in reversed(rows)]
     gpus = {person: held.get((rows[-1].tenant, person), 0) for person, rows in queues.items()}
     turns = [(gpus[person], key(rows[-1]), person) for person, rows in queues.items()]
     heapify(turns)
