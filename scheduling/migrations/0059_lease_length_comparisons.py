@@ -19,6 +19,14 @@ class Migration(migrations.Migration):
                 db_default="next_hours",
             ),
         ),
+        migrations.AddIndex(
+            "simulation",
+            models.Index(
+                fields=["pool", "-id"],
+                name="simulation_of_lease_lengths",
+                condition=models.Q(kind="lease_lengths"),
+            ),
+        ),
         hold_condition(
             "scheduling_simulation", "kind_known", "kind IN ('next_hours', 'lease_lengths')"
         ),

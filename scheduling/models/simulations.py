@@ -86,6 +86,12 @@ class Simulation(models.Model):
         indexes = [
             # A pool's page lists its simulations, newest first.
             models.Index(fields=["pool", "-id"], name="simulation_by_pool"),
+            # The settings page shows the newest comparison of lease lengths.
+            models.Index(
+                fields=["pool", "-id"],
+                name="simulation_of_lease_lengths",
+                condition=Q(kind="lease_lengths"),
+            ),
             # The worker looks up the open simulations every few seconds.
             models.Index(
                 fields=["id"],

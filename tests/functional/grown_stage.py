@@ -180,10 +180,10 @@ class Copier:
             return f"md5({column}::text || k)::uuid"
         if target in COPIED:
             return f"{column} + k * {KEYS}"
-        if name == "uid":
-            return "gen_random_uuid()"
-        if name in ("sweep_id", "sweep_index"):
-            return "NULL"  # a sweep is not copied
+        # A sweep is not copied.
+        fresh = {"uid": "gen_random_uuid()", "sweep_id": "NULL", "sweep_index": "NULL"}
+        if name in fresh:
+            return fresh[name]
         if name == "day":
             return f"(t.at + k * interval '{SPAN}')::date"
         if name == "index":

@@ -108,7 +108,9 @@ def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
         rounds = Round.objects.filter(pool_id=pool_id).order_by("-number")
         last = (rounds.filter(number=as_of) if as_of is not None else rounds).first()
         queued = ready_jobs(pool_id)
-        columns = queued.values_list("id", "tenant_id", "submitted_at")
+        # In the order of the index of active jobs, so that the limit ends the scan.
+        ordered = queued.order_by("submitted_at", "id")
+        columns = ordered.values_list("id", "tenant_id", "submitted_at")
         rows = list(columns[: FIRST_JOBS + 1])
         if len(rows) > FIRST_JOBS:
             return _long_order(pool_id, last, as_of)
