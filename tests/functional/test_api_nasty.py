@@ -103,6 +103,7 @@ FIELDS: dict[str, list[Any]] = {
     "environment": [[], "A=1"],
     "weight": [0, 1001, "1", 1.5, True],
     "duration_s": [0, -1, "1", 10**12],
+    "held": [1.5, "yes", {"a": 1}, [[]]],
     "profile": ["nobody", 0, False, 5, [], {}, True, "a" * 500, "\u202e", "<script>"],
 }
 # No field of a job has these types.
@@ -123,7 +124,7 @@ class TestHostileField:
                     continue
                 assert refused.status_code == 400, (field, value, refused.content)
                 named = refused.json()["errors"][0]["field"]
-                inside = f"{field}.kind" if field == "utility" and value else field
+                inside = f"{field}.kind" if field == "utility" and value else f"{field}[0]"
                 assert named in (field, inside), (field, value)
         assert not Job.objects.exists()
 

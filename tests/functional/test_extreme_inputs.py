@@ -78,6 +78,15 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
         ("post", "jobs/bulk"): {"jobs": [spec]},
         ("post", "jobs/dry-run"): spec,
         ("post", "jobs/actions"): {"action": "cancel", "jobs": ["0"]},
+        ("post", "jobs/{uid}/priority"): {"priority": -1},
+        ("post", "sweeps"): {**spec, "array": "0-1%1", "matrix": {"lr": ["1", "2"]}},
+        ("post", "subscriptions"): {
+            "tenant": "aa", "channel": "webhook", "address": "https://example.org/hook",
+            "kinds": ["job_ended"], "jobs": "mine", "tag": "one", "zone": "Europe/Berlin",
+        },
+        ("post", "tenants/{slug}/invitations"): {"role": "member", "note": "one"},
+        ("patch", "tenants/{slug}/members/{username}"): {"role": "member"},
+        ("put", "pools/{name}/people/{slug}"): {"people": "equal"},
         ("post", "operate/maintenance"): {
             "pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER,
         },
@@ -175,7 +184,8 @@ def filled(path: str, stage: ApiStage) -> str:
     known = {
         "name": stage.pool, "slug": "aa", "node": "n0001", "gpu_type": "v100", "profile": "net",
         "number": "1", "book": "main", "offer": "00000000-0000-4000-8000-000000000000",
-        "uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid),
+        "uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid), "path": "out.txt",
+        "sweep": "00000000-0000-4000-8000-000000000000", "username": "ada",
     }  # fmt: skip
     return path.format(**known)
 
@@ -198,7 +208,7 @@ class TestApi:
         }
         assert set(asked) == set(good), "give this operation a body that is right"
         for (method, path), operation in asked.items():
-            (content,) = operation["requestBody"]["content"].values()
+            content = operation["requestBody"]["content"]["application/json"]
             fields = schemas[content["schema"]["$ref"].rpartition("/")[2]]["properties"]
             body = good[method, path]
             places = [*leaves(body), *((name,) for name in fields if name not in body)]
