@@ -74,19 +74,8 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
     draft = {"tenant": "aa", "gpu_type": "v100", "gpus": 3, "until": LATER}
     reason = {"reason": "why"}
     return {
-        ("post", "jobs"): spec,
-        ("post", "jobs/bulk"): {"jobs": [spec]},
-        ("post", "jobs/dry-run"): spec,
-        ("post", "jobs/actions"): {"action": "cancel", "jobs": ["0"]},
-        ("post", "jobs/{uid}/priority"): {"priority": -1},
-        ("post", "sweeps"): {**spec, "array": "0-1%1", "matrix": {"lr": ["1", "2"]}},
-        ("post", "subscriptions"): {
-            "tenant": "aa", "channel": "webhook", "address": "https://example.org/hook",
-            "kinds": ["job_ended"], "jobs": "mine", "tag": "one", "zone": "Europe/Berlin",
-        },
-        ("post", "tenants/{slug}/invitations"): {"role": "member", "note": "one"},
-        ("patch", "tenants/{slug}/members/{username}"): {"role": "member"},
-        ("put", "pools/{name}/people/{slug}"): {"people": "equal"},
+        **job_bodies(spec),
+        **people_bodies(),
         ("post", "operate/maintenance"): {
             "pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER,
         },
@@ -136,6 +125,31 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
             "last": 2, "checked": 2, "findings": 0, "client": "evenshare 1.0",
         },
         ("post", "tokens"): {"username": "nobody", "password": "none", "days": 1},
+    }  # fmt: skip
+
+
+def job_bodies(spec: dict[str, Any]) -> dict[tuple[str, str], Any]:
+    """Return the bodies about jobs."""
+    return {
+        ("post", "jobs"): spec,
+        ("post", "jobs/bulk"): {"jobs": [spec]},
+        ("post", "jobs/dry-run"): spec,
+        ("post", "jobs/actions"): {"action": "cancel", "jobs": ["0"]},
+        ("post", "jobs/{uid}/priority"): {"priority": -1},
+        ("post", "sweeps"): {**spec, "array": "0-1%1", "matrix": {"lr": ["1", "2"]}},
+    }  # fmt: skip
+
+
+def people_bodies() -> dict[tuple[str, str], Any]:
+    """Return the bodies about people and their messages."""
+    return {
+        ("post", "subscriptions"): {
+            "tenant": "aa", "channel": "webhook", "address": "https://example.org/hook",
+            "kinds": ["job_ended"], "jobs": "mine", "tag": "one", "zone": "Europe/Berlin",
+        },
+        ("post", "tenants/{slug}/invitations"): {"role": "member", "note": "one"},
+        ("patch", "tenants/{slug}/members/{username}"): {"role": "member"},
+        ("put", "pools/{name}/people/{slug}"): {"people": "equal"},
     }  # fmt: skip
 
 

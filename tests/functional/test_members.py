@@ -318,7 +318,7 @@ class TestRest:
         link_of(boss)
         usual = token_of("eve", Scope.READ, Scope.MEMBERS_WRITE)
         [row] = usual.get(f"{API}/invitations").json()["results"]
-        places = (
+        places: tuple[tuple[str, str, dict[str, str]], ...] = (
             ("post", f"{API}/invitations", {"role": "manager"}),
             ("patch", f"{API}/members/bea", {"role": "manager"}),
             ("delete", f"{API}/members/bea", {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -234,7 +235,12 @@ class TestJobWithOwnPriceLimit:
     def test_keeps_its_place_and_lends_it_to_no_later_job(self) -> None:
         lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=4, policy="fifo", lease_s=10)
         jobs = [lab.submit("b", 4, 15)]
-        fields = ({"max_price": 0}, {}, {}, {"utility": {"kind": "bid", "per_gpu_hour": "2"}})
+        fields: tuple[dict[str, Any], ...] = (
+            {"max_price": 0},
+            {},
+            {},
+            {"utility": {"kind": "bid", "per_gpu_hour": "2"}},
+        )
         for after_s, own in enumerate(fields, 1):
             jobs.append(lab.submit("a", 4, 5, after_s=after_s, priority=after_s, **own))
         lab.round(after_s=10)
