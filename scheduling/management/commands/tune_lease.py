@@ -16,6 +16,10 @@ from scheduling.requests.pools import LENGTHS
 from scheduling.services.lease_tuning import LeaseTuning, LeaseTuningError, LengthRun, tune_lease
 
 DAYS, DAYS_MOST = 7, 3650
+FREE = (
+    "Preemptions cost nothing in these runs, which favours short lengths: give --cold-s and"
+    " --checkpoint-s as measured in this pool."
+)
 ROW = "{:>8}  {:>16}  {:>8}  {:>11}  {:>12}  {:>8}  {:>10}"
 
 
@@ -53,15 +57,12 @@ class Command(BaseCommand):
                 cold_s=options["cold_s"],
                 checkpoint_s=options["checkpoint_s"],
                 remark=self.stderr.write,
-                progress=_announce_lengths(self.stderr.write),
+                progress=_announce_lengths(
+                    self.stderr.write, is_free=not options["cold_s"] and not options["checkpoint_s"]
+                ),
             )
         except (InputError, LeaseTuningError) as error:
             raise CommandError(str(error)) from error
-        if not options["cold_s"] and not options["checkpoint_s"]:
-            self.stderr.write(
-                "Preemptions cost nothing in these runs, which favours short lengths: give"
-                " --cold-s and --checkpoint-s as measured in this pool."
-            )
         if options["json"]:
             self.stdout.write(json.dumps(_fields(tuning)))
             return
@@ -79,11 +80,18 @@ def _lengths(text: str | None) -> list[int] | None:
     return lengths
 
 
-def _announce_lengths(write: Callable[[str], object]) -> Callable[[LengthRun], None]:
-    """Return a function that announces each length when its run starts."""
+def _announce_lengths(
+    write: Callable[[str], object], *, is_free: bool
+) -> Callable[[LengthRun], None]:
+    """Return a function that announces each length when its run starts.
+
+    `is_free`: preemptions cost nothing, which it says first.
+    """
     announced: set[int] = set()
 
     def announce(run: LengthRun) -> None:
+        if is_free and not announced:
+            write(FREE)
         if run.position not in announced:
             announced.add(run.position)
             write(f"Length {run.position + 1} of {run.runs}: {run.lease_s:,} s.")
