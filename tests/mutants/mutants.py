@@ -272,8 +272,8 @@ MUTANTS = (
     pure(
         "lost_job_is_candidate_at_once",
         "core/src/evenshare_core/policies/base.py",
-        "candidates = without_backoffs(ready)\n    answer",
-        "candidates = ready\n    answer",
+        "candidates = with_places(without_backoffs(ready))\n    answer",
+        "candidates = with_places(ready)\n    answer",
         f"{BACKOFF_TESTS}::TestRound",
     ),
     pure(

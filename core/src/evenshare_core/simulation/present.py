@@ -6,6 +6,7 @@ quotas, price settings and credit limits stay the same during the run. No job is
 compares the leases.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -89,7 +90,7 @@ class PresentState(SimulationState):
             KeyError: a job of the snapshot has no work.
         """
         # The forecast keeps the present exchange of places within tenants.
-        start = Start(with_places(start.snapshot), start.work, start.arrivals)
+        start = dataclasses.replace(start, snapshot=with_places(start.snapshot))
         snapshot = start.snapshot
         rules = rules or start.rules
         super().__init__(start.cluster, start.arrivals, rules, start_us=snapshot.at_us)
