@@ -13,7 +13,7 @@ from tenants.input.errors import InvalidInputError
 from tenants.models import Membership, Tenant
 from tenants.requests import MembershipRequest, TenantRequest
 from tenants.scopes import site_scope
-from tenants.selectors.people import members_of
+from tenants.selectors.people import member_rows
 from tenants.selectors.tenants import find_tenant, tenant_sizes
 from tenants.services.people import add_member, open_tenant, remove_member, set_member_role
 
@@ -68,14 +68,14 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             return redirect("operate-tenant", slug)
     with site_scope():
-        memberships = members_of(tenant)
+        members = member_rows(tenant)
     adding = request.POST.get("do") == "add"
     typed = request.POST if adding else {}
     context = {
         "tenant": tenant,
-        "memberships": memberships,
+        "members": members,
         "roles": ROLES,
-        "managers": sum(membership.role == Role.MANAGER for membership in memberships),
+        "managers": sum(member.role == Role.MANAGER for member in members),
         "trouble": "" if adding else " ".join(errors.values()),
         "fields": request_inputs(
             MembershipRequest,
