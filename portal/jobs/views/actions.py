@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
@@ -56,7 +56,7 @@ def hold(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         messages.error(request, f"{job.name} is not held. {error.errors[0].reason}")
     else:
         messages.success(request, f"{job.name} is held: it waits until it is released.")
-    return redirect(reverse("job", args=[job.uid]) + "#acts")
+    return _back(job)
 
 
 @signed_in
@@ -70,7 +70,7 @@ def release(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         messages.error(request, f"{job.name} is not released. {error.errors[0].reason}")
     else:
         messages.success(request, f"{job.name} is released.")
-    return redirect(reverse("job", args=[job.uid]) + "#acts")
+    return _back(job)
 
 
 @signed_in
@@ -89,6 +89,11 @@ def priority(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         messages.error(request, f"The priority {error.errors[0].reason}. {error.errors[0].hint}")
     else:
         messages.success(request, f"{job.name} has priority {int(text)}.")
+    return _back(job)
+
+
+def _back(job: Job) -> HttpResponse:
+    """Return to the job's page, where its buttons are."""
     return redirect(reverse("job", args=[job.uid]) + "#acts")
 
 
