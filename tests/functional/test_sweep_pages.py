@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -85,6 +87,14 @@ class TestSweepPage:
         assert page(place, url).count("<tr id=") == 100
         assert page(place, f"{url}?after=99").count("<tr id=") == 50
         assert page(place, f"{url}?state=pending").count("<tr id=") == 1
+
+    def test_links_to_comparison_of_the_first_jobs_shown(self, place: Town) -> None:
+        send(place, array="0-24")
+        (link,) = re.findall(
+            r'href="(/compare/[^"]*)"', page(place, f"/sweeps/{Sweep.objects.get().uid}/")
+        )
+        assert link.count("job=") == 20
+        assert "20 jobs compared" in page(place, unescape(link))
 
     def test_cancels_and_resubmits(self, place: Town) -> None:
         send(place, array="0-3%2")

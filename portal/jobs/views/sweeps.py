@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.common.access import about, access, signed_in
 from portal.common.clocks import clocks
+from portal.common.compare_links import COMPARED_MAX, compare_url
 from portal.common.submit_links import submit_links
 from portal.jobs.text.sweeps import (
     STATES,
@@ -66,6 +67,7 @@ def sweep_page(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
         "state": state,
         "names": names,
         "jobs": sweep_job_views(shown, names),
+        "compare": compare_url(job.id for job in shown[:COMPARED_MAX]) if shown else "",
         "next_after": shown[-1].sweep_index if len(jobs) > ROWS else None,
         "key": str(uuid4()),
         **submit_links(access(request), row.tenant),
