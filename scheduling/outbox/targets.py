@@ -168,7 +168,7 @@ def is_denied(address: Address, rules: TargetRules) -> bool:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the IP addresses of a host; empty if there is none."""
+    """Return the IP addresses of a host; empty for an unknown host."""
     try:
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

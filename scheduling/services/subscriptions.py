@@ -85,7 +85,7 @@ def subscribe(
 
 
 def unsubscribe(*, actor: Actor, uid: UUID) -> bool:
-    """Delete a subscription of the actor with its messages; False if there is none."""
+    """Delete a subscription of the actor with its messages; return whether it existed."""
     with _own(actor, uid) as row:
         if row is None:
             return False
@@ -95,7 +95,7 @@ def unsubscribe(*, actor: Actor, uid: UUID) -> bool:
 
 
 def set_active(*, actor: Actor, uid: UUID, active: bool, now: datetime) -> Subscription | None:
-    """Pause or resume a subscription of the actor; None if there is none.
+    """Pause or resume a subscription of the actor; None for an unknown one.
 
     An unconfirmed one stays unconfirmed. Resuming forgets earlier failures, and asks the reader of
     an address who did not agree, or who stopped the mails.
@@ -116,7 +116,7 @@ def set_active(*, actor: Actor, uid: UUID, active: bool, now: datetime) -> Subsc
 
 
 def send_test(*, actor: Actor, uid: UUID, now: datetime) -> Subscription | None:
-    """Send a test message to an active subscription of the actor; None if there is none.
+    """Send a test message to an active subscription of the actor; else return None.
 
     Raises:
         RateError: too many.
@@ -128,7 +128,7 @@ def send_test(*, actor: Actor, uid: UUID, now: datetime) -> Subscription | None:
 
 
 def send_again(*, actor: Actor, uid: UUID, now: datetime) -> Message | None:
-    """Send a message of the actor again, with its id; None if there is none.
+    """Send a message of the actor again, with its id; None for an unknown one.
 
     Nothing changes while it is still due, or if its subscription is not active.
 

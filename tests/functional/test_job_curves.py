@@ -197,7 +197,7 @@ class TestHostileMetrics:
     ) -> None:
         job = submitted(place)
         wrote(tmp_path, job, what)
-        assert rest(place, job)["refused"] == "metrics.json is not as described in docs/jobs.md"
+        assert rest(place, job)["refused"] == "metrics.json is not as described in docs/runs.md"
         assert "Not shown: metrics.json is not" in page(place, job)
 
     @pytest.mark.parametrize("put", [_link, _folder, _pipe, _gigabyte])

@@ -266,11 +266,11 @@ class TestLeaseLengths:
             stdout=printed,
             stderr=StringIO(),
         )
-        told = json.loads(printed.getvalue())
+        figures = json.loads(printed.getvalue())
         assert row.result is not None
-        assert row.result["recommended"]["lease_s"] == told["recommended_s"]
-        assert row.result["rows"] == told["lengths"]
-        assert len({one["avg_jct_s"] for one in told["lengths"]}) > 1
+        assert row.result["recommended"]["lease_s"] == figures["recommended_s"]
+        assert row.result["rows"] == figures["lengths"]
+        assert len({one["avg_jct_s"] for one in figures["lengths"]}) > 1
         assert not any("Length" in text for text in row.result["remarks"])
 
     @pytest.mark.usefixtures("committed_db")

@@ -16,7 +16,7 @@ POLL_S = 10
 
 
 def axis_named(text: str) -> str:
-    """Return the horizontal axis of this name; steps if there is none."""
+    """Return the horizontal axis of this name; unknown names give steps."""
     return text if text in AXES else STEP
 
 

@@ -172,7 +172,7 @@ def _kept(wanted: read.JobFilter) -> dict[str, str]:
 
 
 def _state_named(text: str) -> str:
-    """Return the filter of this name, in any letter case; empty if there is none."""
+    """Return the filter of this name, in any letter case; empty for unknown names."""
     word = text.strip().lower()
     word = word if word in read.STATES else phase_named(word) or ""
     return word if word in read.STATES else ""

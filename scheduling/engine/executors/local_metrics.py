@@ -56,7 +56,7 @@ class MetricsFile(NamedTuple):
     """A job's curves by name, with steps in order, and its links.
 
     `left_out`: the number of curves with unusable names, or after the first `MOST_METRICS`.
-    `refused`: why the file cannot be used; empty if it can, or if there is none.
+    `refused`: why the file cannot be used; empty for a usable or missing file.
     """
 
     series: dict[str, list[ReportedPoint]] = {}
@@ -79,7 +79,7 @@ def parse_metrics(text: bytes) -> MetricsFile:
         said = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Not shown, because msgspec's message may quote parts of the input.
-        return MetricsFile(refused="is not as described in docs/jobs.md")
+        return MetricsFile(refused="is not as described in docs/runs.md")
     if said.version != VERSION:
         return MetricsFile(refused=f"is not of version {VERSION}")
     if len(said.series) > MOST_NAMES or sum(map(len, said.series.values())) > MOST_POINTS:

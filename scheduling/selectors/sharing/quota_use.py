@@ -13,7 +13,7 @@ from tenants.models import Quota
 class QuotaUseRow(Answer, frozen=True, kw_only=True):
     """A tenant's `gpus` of a type by quota, now; `own` of them are in use and `idle` are not.
 
-    `borrowed`: GPUs in use above the quota, which is 0 if there is none.
+    `borrowed`: GPUs in use above the quota. A tenant without a quota has 0.
     """
 
     tenant: str
