@@ -120,8 +120,7 @@ ON CONFLICT (subscription_id, event) DO NOTHING
 def gather_pool(pool_id: int, *, now: datetime, limit: int = BATCH) -> int:
     """Make messages of a pool's next events and answers; return the number of messages.
 
-    Returns 0 if another worker gathers. Always few queries. `now`: wall
-    time.
+    Returns 0 if another worker gathers. The number of queries does not grow. `now`: wall time.
     """
     with site_scope():
         OutboxCursor.objects.bulk_create([OutboxCursor(pool_id=pool_id)], ignore_conflicts=True)
