@@ -108,8 +108,11 @@ def packages_of(wanted):
 
 
 def stamp_of(wanted):
-    """Kind, interpreter and digest of the locks: what must stay equal to do nothing."""
-    digest = hashlib.sha256()
+    """Kind, interpreter, and digest of the locks and of this folder's path, which .pth files name.
+
+    Nothing is installed again while it stays equal.
+    """
+    digest = hashlib.sha256(ROOT.encode())
     for name in (wanted, "uv"):
         with open(os.path.join(HERE, name + ".txt"), "rb") as lock:
             digest.update(lock.read())
