@@ -135,6 +135,7 @@ JobRow = TypedDict(
         "url": "str",
         "deadline_answer": "DeadlineRow | None",
         "deadline_left_s": "int | None",
+        "sweep": "SweepPlace | None",
         "utility": "dict[str, str]",
         "cpus": "int",
         "memory_mb": "int",
@@ -470,6 +471,14 @@ StopEstimateRow = TypedDict(
         "note": "str",
         "evaluations": "int",
         "iteration": "int",
+    },
+)
+SweepPlace = TypedDict(
+    "SweepPlace",
+    {
+        "id": "str",
+        "index": "int",
+        "parameters": "dict[str, str]",
     },
 )
 TenantRef = TypedDict(
