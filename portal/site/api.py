@@ -11,6 +11,7 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.site.api_examples import add_examples
 from tenants.api.base import ApiView
 from tenants.api.problems import not_there
 
@@ -62,7 +63,7 @@ def document() -> dict[str, Any]:
     """Return the OpenAPI document of all URLs below /api/v1/."""
     generator = SchemaGenerator()  # type: ignore[no-untyped-call]  # untyped library
     made: dict[str, Any] = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # as above
-    return made
+    return add_examples(made)
 
 
 @require_safe
