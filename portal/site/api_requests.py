@@ -33,6 +33,20 @@ PLACES = {
     "uid": "3f0d5c1e-8a4b-4d6e-b7a9-2c1f0e9d8b7a",
     "username": "rosa",
 }
+PLACE_TEXTS = {
+    "book": "A book of the ledger.",
+    "gpu_type": "A GPU type of the pool.",
+    "name": "A pool.",
+    "node": "A node of the pool.",
+    "number": "A round, or a lease or maintenance by its number.",
+    "offer": "An offer's id.",
+    "path": "A file, as the list of files names it.",
+    "profile": "A job type.",
+    "slug": "A tenant, by its short name.",
+    "sweep": "A sweep's id.",
+    "uid": "An id.",
+    "username": "A login name.",
+}
 # An id in the path of one of these is a job.
 OF_A_JOB = "/api/v1/jobs/{uid}"
 

@@ -391,6 +391,7 @@ TABLE: dict[str, Route] = {
     "api/v1/operate/transfers/<uuid:uid>/refuse": post(OPERATE._replace(operator=404)),
     "api/v1/schema": get(PUBLIC).showing(),
     "api/v1/docs": get(PUBLIC).showing(),
+    "api/v1/docs/<slug:resource>": Route({"GET": PUBLIC}, {"resource": "jobs"}).showing(),
     "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)).showing(),
 }
 
