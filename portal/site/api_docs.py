@@ -83,8 +83,8 @@ def docs(request: HttpRequest) -> HttpResponseBase:
         if rows:
             shown.append((resource.name, rows))
     count = sum(len(rows) for _, rows in shown)
-    found = {"asked": asked, "shown": shown, "operations": plural(count, "operation")}
-    return render(request, "site/api_docs.html", {"nav_key": "api", **found})
+    context = {"asked": asked, "shown": shown, "operations": plural(count, "operation")}
+    return render(request, "site/api_docs.html", {"nav_key": "api", **context})
 
 
 @require_safe

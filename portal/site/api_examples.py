@@ -31,8 +31,8 @@ _FORMATS = {"date-time": INSTANT, "uuid": UID, "date": INSTANT[:10]}
 @cache
 def recorded() -> Mapping[str, Json]:
     """Return the recorded `url` and `answer` of operations, by name."""
-    found: dict[str, Json] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    answers: dict[str, Json] = json.loads(FILE.read_text(encoding="utf-8"))
+    return answers
 
 
 def url_of(operation: str, path: str) -> str:
@@ -40,7 +40,7 @@ def url_of(operation: str, path: str) -> str:
     if operation in recorded():
         return str(recorded()[operation]["url"])
     places = {**PLACES, "uid": JOB} if path.startswith(OF_A_JOB) else PLACES
-    return re.sub(r"\{(\w+)\}", lambda found: quote(places[found[1]]), path)
+    return re.sub(r"\{(\w+)\}", lambda place: quote(places[place[1]]), path)
 
 
 def add_examples(document: Json) -> Json:
