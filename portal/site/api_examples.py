@@ -86,7 +86,8 @@ def _contents(body: Json) -> Iterator[Json]:
 
 
 def _schema(operation: Json) -> Json:
-    return next(_contents(_success(operation)), {}).get("schema", {})
+    schema: Json = next(_contents(_success(operation)), {}).get("schema", {})
+    return schema
 
 
 class _Examples:

@@ -137,6 +137,11 @@ BODIES: dict[str, dict[str, Any]] = {
 
 _SUBMIT = "evenshare job submit --pool main-pool --gpus"
 COMMANDS = {
+    "subscription_list": "evenshare notify list",
+    "subscription_create": "evenshare notify add --channel ntfy"
+    " --address https://ntfy.example.org/rosa --kind job_ended --kind job_failed --tag paper",
+    "subscription_test": f"evenshare notify test {PLACES['uid'][:8]}",
+    "subscription_destroy": f"evenshare notify remove {PLACES['uid'][:8]}",
     "tokens_create": "evenshare login --username rosa",
     "job_submit": f"{_SUBMIT} 2 --name resnet --tag paper -- python train.py --lr 0.1",
     "job_dry_run": f"{_SUBMIT} 2 --dry-run -- python train.py --lr 0.1",

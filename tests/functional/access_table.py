@@ -317,6 +317,7 @@ TABLE: dict[str, Route] = {
         API_SUBSCRIBE, {"tenant": "{slug}", "channel": "ntfy", "address": "https://ntfy.example/x"}
     ),
     "api/v1/subscriptions/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{subscription}"}),
+    "api/v1/subscriptions/<uuid:uid>/test": post(OWN_ROW, uid="{subscription}"),
     "api/v1/messages/<uuid:uid>/replay": post(OWN_ROW, uid="{message}"),
     "api/v1/jobs": post(API_SUBMIT, SPEC),
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),

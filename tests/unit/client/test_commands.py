@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from evenshare.cli.arguments import CommandRow
 from evenshare.cli.parser import parser
-from evenshare.cli.table import COMMANDS, CommandRow
+from evenshare.cli.table import COMMANDS
 from evenshare.cli.terminal import Terminal
 
 from .conftest import Run
@@ -70,6 +71,11 @@ class TestSubmittedFile:
             {"yaml": text, "gpus": 3, "command": ["ls"]},
         ]
         assert portal.seen == []
+
+    def test_hold_is_sent_as_a_field(self, run: Run) -> None:
+        submit = ("job", "submit", "--pool", "p", "--gpus", "1", "--explain", "-o", "json")
+        assert "held" not in run(*submit, "--", "ls").json["body"]
+        assert run(*submit, "--hold", "--", "ls").json["body"]["held"] is True
 
     @pytest.mark.parametrize("data", [None, b"\xff", b"#" * (2**20 + 1)])
     def test_unreadable_file_is_refused_without_request(
