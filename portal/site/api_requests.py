@@ -137,6 +137,8 @@ BODIES: dict[str, dict[str, Any]] = {
 
 _SUBMIT = "evenshare job submit --pool main-pool --gpus"
 COMMANDS = {
+    "member_list": "evenshare member list --tenant vision-lab",
+    "profile_list": "evenshare profile list --pool main-pool",
     "subscription_list": "evenshare notify list",
     "subscription_create": "evenshare notify add --channel ntfy"
     " --address https://ntfy.example.org/rosa --kind job_ended --kind job_failed --tag paper",

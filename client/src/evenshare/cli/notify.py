@@ -6,10 +6,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from evenshare.errors import UsageError
-
 from .api import Transport, part
-from .ids import find_id
+from .ids import find_id, only_tenant
 from .terminal import Terminal, inert, named, short
 
 CHANNELS = ("mail", "webhook", "slack", "ntfy")
@@ -42,7 +40,7 @@ def notify_list(options: argparse.Namespace, client: Transport, screen: Terminal
 
 def notify_add(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     wanted = {
-        "tenant": options.tenant or _only_tenant(client),
+        "tenant": options.tenant or only_tenant(client),
         "channel": options.channel,
         "address": options.address,
         "kinds": options.kind,
@@ -86,15 +84,6 @@ def notify_test(options: argparse.Namespace, client: Transport, screen: Terminal
 
 def _find(client: Transport, options: argparse.Namespace) -> str:
     return find_id(client, options.subscription, "/subscriptions", "subscription")
-
-
-def _only_tenant(client: Transport) -> str:
-    """Return your only tenant. Raises UsageError if you have several, or none."""
-    quotas = client.get("/quotas/use")["results"]
-    tenants = sorted({str(row["tenant"]) for row in quotas})
-    if len(tenants) != 1:
-        raise UsageError(f"--tenant: {' or '.join(tenants) or 'you have none'}")
-    return tenants[0]
 
 
 def _jobs(row: Mapping[str, Any]) -> str:

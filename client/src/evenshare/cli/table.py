@@ -13,6 +13,7 @@ from . import (
     job_order,
     jobs,
     login,
+    lookups,
     notify,
     pools,
     runs,
@@ -51,6 +52,7 @@ JOB = option("id", metavar="ID", help="a job's id, or its first 8 characters or 
 SWEEP = option("id", metavar="ID", help="a sweep's id, or its first 8 characters or more")
 SUBSCRIPTION = option("subscription", metavar="ID", help="its id, or the first 8 characters")
 ANY_POOL, ANY_TENANT = option("--pool"), option("--tenant")
+OWN_TENANT = option("--tenant", help="one of your tenants (default: your only tenant)")
 POOL, TENANT = option("--pool", required=True), option("--tenant", required=True)
 PAGES = (
     option("--limit", type=positive, default=20, help="default 20"),
@@ -211,6 +213,18 @@ COMMANDS = (
         "submit its failed jobs again, as a new sweep",
         (SWEEP, key("returns the same sweep")),
     ),
+    CommandRow(
+        "member list",
+        lookups.member_list,
+        "list a tenant's members with their roles",
+        (OWN_TENANT,),
+    ),
+    CommandRow(
+        "profile list",
+        lookups.profile_list,
+        "list job types in a pool, with their speeds",
+        (POOL, ANY_TENANT),
+    ),
     CommandRow("notify list", notify.notify_list, "list your subscriptions"),
     CommandRow(
         "notify add",
@@ -229,7 +243,7 @@ COMMANDS = (
             option("--jobs", choices=notify.WHOSE, help="whose jobs (default: mine)"),
             option("--tag", help="only jobs with this tag"),
             ANY_POOL,
-            option("--tenant", help="one of your tenants (default: your only tenant)"),
+            OWN_TENANT,
             option(
                 "--digest-hour",
                 type=whole,
@@ -277,7 +291,7 @@ COMMANDS = (
         "show a tenant's income from lending, reconciled with the ledger",
         (
             option("--pool", help="a pool of the tenant (default: its only pool)"),
-            option("--tenant", help="one of your tenants (default: your only tenant)"),
+            OWN_TENANT,
             option("--since", metavar="INSTANT", help="RFC 3339, pool time"),
             option("--until", metavar="INSTANT", help="end (exclusive)"),
             option("--lines", action="store_true", help="list every income line, newest first"),
@@ -384,7 +398,7 @@ COMMANDS = (
             option("--from", dest="since", metavar="T", help="a day or an instant, pool time"),
             option("--to", dest="until", metavar="T", help="end (exclusive)"),
             option("--pool", help="a pool of the tenant (default: your only pool)"),
-            option("--tenant", help="one of your tenants (default: your only tenant)"),
+            OWN_TENANT,
             option("--without-rounds", action="store_true", help="download no rounds to compare"),
             *FILES,
             _limit("the recomputation"),
