@@ -60,7 +60,10 @@ class OperationPanel:
     status: str
     answer: str
     statuses: str
-    words: str
+    searched: str
+
+    def has_all(self, asked: Sequence[str]) -> bool:
+        return all(word in self.searched for word in asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,13 @@ class ResourcePanel:
 def docs(request: HttpRequest) -> HttpResponseBase:
     """Show all operations by resource, or those with a searched word."""
     asked = request.GET.get("q", "").strip()[:QUERY_MAX]
-    words = asked.lower().split()
     shown = []
     for resource in resources().values():
-        rows = [one for one in resource.operations if all(word in one.words for word in words)]
+        rows = [
+            one
+            for one in resource.operations
+            if all(word in one.searched for word in asked.lower().split())
+        ]
         if rows:
             shown.append((resource.name, rows))
     count = sum(len(rows) for _, rows in shown)
@@ -140,7 +146,7 @@ def _operation(path: str, method: str, operation: Schema) -> OperationPanel:
         status=status,
         answer="" if example is None else json.dumps(example, indent=2, ensure_ascii=False),
         statuses=", ".join(sorted(refused)),
-        words=" ".join(
+        searched=" ".join(
             [name, method, path, operation["description"], *(one.name for one in parameters)]
         ).lower(),
     )

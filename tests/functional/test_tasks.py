@@ -174,7 +174,7 @@ class Tasks:
         visit.send("/release/")
         assert Job.objects.get(pk=self.queued.pk).holds == []
 
-    def is_told_when_a_job_ends(self, visit: Visit) -> None:
+    def is_notified_when_a_job_ends(self, visit: Visit) -> None:
         visit.menu("/account/notifications/")
         visit.send(
             "/notifications/", channel="ntfy", address="https://ntfy.example.org/x",

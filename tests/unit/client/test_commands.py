@@ -72,11 +72,6 @@ class TestSubmittedFile:
         ]
         assert portal.seen == []
 
-    def test_hold_is_sent_as_a_field(self, run: Run) -> None:
-        submit = ("job", "submit", "--pool", "p", "--gpus", "1", "--explain", "-o", "json")
-        assert "held" not in run(*submit, "--", "ls").json["body"]
-        assert run(*submit, "--hold", "--", "ls").json["body"]["held"] is True
-
     @pytest.mark.parametrize("data", [None, b"\xff", b"#" * (2**20 + 1)])
     def test_unreadable_file_is_refused_without_request(
         self, data: bytes | None, run: Run, tmp_path: Path, portal: Portal

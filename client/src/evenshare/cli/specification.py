@@ -24,8 +24,6 @@ def specification(options: argparse.Namespace) -> dict[str, Any]:
     """
     body = {field.name: _value(options, field) for field in JOB_FIELDS if field.option}
     given = {name: value for name, value in body.items() if value not in (None, [], {})}
-    if options.hold:
-        given["held"] = True
     if options.file is not None:
         return {"yaml": file_text(options.file), **given}
     missing = [f.option for f in JOB_FIELDS if f.is_required and f.name not in given]

@@ -118,7 +118,6 @@ COMMANDS = (
                 help="the job as YAML, as the portal copies it; - reads standard input",
             ),
             *JOB_OPTIONS,
-            option("--hold", action="store_true", help="it waits until it is released"),
             key("returns the same job"),
             option("--wait", action="store_true", help="wait until the job ends"),
             option(
