@@ -98,10 +98,7 @@ def compare(lab: Any) -> None:
 
 
 def clocked(read: Callable[[], Any]) -> tuple[float, float]:
-    """Return the median and the longest time of a read, in ms.
-
-    The first read also reads the directory.
-    """
+    """Return the median and the longest time of a read, in ms."""
     times = []
     for _ in range(TURNS):
         began = time.perf_counter()

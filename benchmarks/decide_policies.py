@@ -89,10 +89,7 @@ def cpu_ms(names: Sequence[str], snapshot: Snapshot) -> list[float]:
 
 
 def measure(name: str) -> list[list[float]]:
-    """Return the times in ms of a policy and of `fifo`, in a first and in a later round.
-
-    Both policies decide the pool that results from the decisions of the first.
-    """
+    """Return the times in ms of a policy and of `fifo`, in a first and in a later round."""
     rng = random.Random(SEED)  # noqa: S311 - a seeded workload, not a secret
     rules = Rules(name, {}, round_us=ROUND_US, lease_us=LEASE_US)
     state = SimulationState(

@@ -100,7 +100,6 @@ class DrawnRun:
     stopped: int
 
     def at_half(self) -> StopEstimate:
-        """Return the estimate after half of the iterations."""
         seen = [point for point in self.points if 2 * point.iteration <= self.stopped]
         return estimate_stop(seen, self.criterion)
 

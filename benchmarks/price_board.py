@@ -84,7 +84,6 @@ def median_ms(asked: Callable[[], object]) -> tuple[float, float]:
 
 
 def pages(stage: Any) -> None:
-    """Time the page for each period."""
     from django.test import Client
 
     from tenants.models import User

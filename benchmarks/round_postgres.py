@@ -54,7 +54,6 @@ def calm() -> None:
 
 
 def filled(jobs: int) -> Any:
-    """Return the pool with `jobs` jobs."""
     from evenshare_core.units import SECOND_US
     from scheduling.models import Job, VirtualWork
     from tests.factories import BEGIN, cluster

@@ -153,7 +153,6 @@ def start_web(listener: socket.socket) -> subprocess.Popen[bytes]:
 
 
 def wait_for(server: PortalProcess) -> None:
-    """Wait until the server answers."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         client = HTTPConnection("127.0.0.1", server.port, timeout=START_S)

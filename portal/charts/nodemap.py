@@ -102,7 +102,6 @@ _SMALL = _Cells(6, 6, names=False)
 
 
 def node_map(nodes: Sequence[MapNode], *, label: str = "") -> Markup:
-    """Draw the nodes in their given order."""
     small = len(nodes) > COMPACT_FROM
     cells = _SMALL if small else _FULL
     return tag(

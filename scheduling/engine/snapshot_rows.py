@@ -222,7 +222,6 @@ def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
 
 
 def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
-    """Return the utilities of the jobs that declare them, in the given order."""
     # In raw cursors, Django returns jsonb as text.
     utilities = (
         stated_utility(row.job.id, msgspec.json.decode(row.utility))
@@ -233,7 +232,6 @@ def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
 
 
 def job_deadlines(rows: Iterable[StoredJob]) -> tuple[Deadline, ...]:
-    """Return the deadlines of the jobs that have one, in the given order."""
     return tuple(
         _deadline_of(row)
         for row in rows

@@ -34,9 +34,6 @@ def end_written_off(
     """End the leases that an operator wrote off; return their tokens.
 
     If the executor reports an end, the reported end is recorded instead.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     installation, health = executor.installation, executor.health
     asked = list(health.written_off) if health is not None else []
@@ -60,11 +57,7 @@ def end_written_off(
 def note_orphans(
     pool: Pool, health: ExecutorHealth | None, token: int, orphans: Collection[str]
 ) -> None:
-    """Record the processes that run after their lease's end, and when each was first noticed.
-
-    Raises:
-        FencedError: another holder has taken the pool.
-    """
+    """Record the processes that run after their lease's end, and when each was first noticed."""
     known = health.orphans if health is not None else {}
     if set(known) == set(orphans):
         return

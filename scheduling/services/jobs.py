@@ -51,11 +51,7 @@ def release_turns(*, pool: Pool, tenant_id: int, now: PoolNow) -> None:
 
 
 def release_job(*, actor: Actor, job: Job) -> None:
-    """Release a job from quarantine, so that rounds consider it again.
-
-    Raises:
-        PermissionDenied: the actor has no operator rights.
-    """
+    """Release a job from quarantine, so that rounds consider it again."""
     with operation(actor):
         locked = Job.objects.select_for_update(no_key=True).get(pk=job.pk)
         if not locked.quarantine:

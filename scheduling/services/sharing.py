@@ -44,7 +44,6 @@ def set_sharing(
 
     Raises:
         InvalidInputError: the tenant has no quota of the type now.
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
     """
     with _managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -71,9 +70,6 @@ def set_price_limit(
 
     Running terms keep their price; the limit applies to renewals and grants from the next snapshot
     on.
-
-    Raises:
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
     """
     with _managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -99,11 +95,7 @@ def set_price_limit(
 
 
 def set_people(*, tenant: Tenant, actor: Actor, pool_id: int, rule: PeopleRule) -> bool:
-    """Set how a tenant's people share its places in a pool; return whether it changed.
-
-    Raises:
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
-    """
+    """Set how a tenant's people share its places in a pool; return whether it changed."""
     with _managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
         rows = EqualPeople.objects.filter(pool_id=pool_id, tenant=tenant)
@@ -138,7 +130,6 @@ def make_offer(
 
     Raises:
         InvalidInputError: by field.
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
         tenants.idempotency.MismatchError: the key was used with another offer.
         tenants.idempotency.InFlightError: the same request is still being served.
     """
@@ -181,9 +172,6 @@ def revoke_offer(
     """Revoke an offer from `now` on (pool time); return None if the tenant has none with this id.
 
     An offer that was already revoked or has ended is not changed.
-
-    Raises:
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
     """
     with _managed(tenant, actor):
         rows = IdleOffer.objects.select_related("gpu_type", "pool")

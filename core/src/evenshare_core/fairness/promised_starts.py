@@ -101,7 +101,6 @@ class _PromisedStart(NamedTuple):
 
 
 def _read(memory: Mapping[str, Any]) -> dict[int, _PromisedStart]:
-    """Return the promises of a memory, by job."""
     return {
         job: _PromisedStart(
             job,
@@ -261,5 +260,4 @@ class _PromisedRound:
 
 
 def _by_node_and_job(holders: Iterable[tuple[int, Placement]]) -> dict[OnNode, int]:
-    """Return the GPUs of each job on each node."""
     return {(node, job): gpus for job, placement in holders for node, gpus in placement}

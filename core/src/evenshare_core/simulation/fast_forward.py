@@ -357,7 +357,6 @@ class _KeptRounds:
         return row.gpus if row is not None else 0
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
-        """Update the term counts of jobs."""
         self._state.count_terms(job_ids)
 
     @property

@@ -205,7 +205,6 @@ def _price_rows(text: str) -> list[TableRow]:
 
 
 def quotas_csv(rows: Iterable[tuple[str, Entitlement]]) -> str:
-    """Return quotas by tenant's name in the format of `read_quotas`."""
     return write_table(
         QUOTA_COLUMNS,
         [
@@ -216,7 +215,6 @@ def quotas_csv(rows: Iterable[tuple[str, Entitlement]]) -> str:
 
 
 def nodes_csv(nodes: Iterable[NamedNode]) -> str:
-    """Return nodes in the format of `read_nodes`, in the order of their numbers."""
     rows = list(nodes)
     if not node_resources(rows):
         return write_table(

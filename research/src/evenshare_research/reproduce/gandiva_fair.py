@@ -315,7 +315,6 @@ def windows_between(since: int, until: int) -> list[tuple[int, int]]:
 
 
 def trade_claims(gains: Mapping[int, NoisyFigure]) -> list[Claim]:
-    """Return the claims of 5.5 from the users' gains by trading."""
     claims = []
     for tenant in (1, 4):
         verdict = gain_verdict(gains[tenant], 0.3)
