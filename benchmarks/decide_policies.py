@@ -1,12 +1,6 @@
 """Benchmark of one decision of each policy: 10,000 jobs, 1,000 nodes x 8 of three GPU types.
 
-There are 100 tenants with quotas, and jobs with estimates. Half of the jobs have a speed for each
-type, and half accept more than one type. In the first round the pool is empty. In a later round the
-pool is full, and all leases end or are renewed together, for the second time. Figures are CPU time
-of one process, median of several runs, and the ratio to `fifo`, measured alternately on the same
-pools. Times depend on the machine, but ratios hardly do.
-
-    python -m benchmarks.decide_policies [POLICY ...]
+python -m benchmarks.decide_policies [POLICY ...]
 """
 
 import argparse
