@@ -77,8 +77,7 @@ def release_hold(*, job: Job, actor: Actor, side: Side, now: PoolNow) -> bool:
             return False
         _audit(actor, job, "job.unheld", {"hold": code.value})
         pool = Job.objects.select_related("pool").get(pk=job.pk).pool
-        if pool.on_demand:
-            wake_pool_after_commit(pool.pk)
+        wake_pool_after_commit(pool)
     return True
 
 

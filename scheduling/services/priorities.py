@@ -51,8 +51,7 @@ def set_priority(*, job: Job, actor: Actor, access: Access, priority: int) -> bo
             actor, "job.priority", f"job {job.uid}",
             before={"priority": before}, after={"priority": priority},
         )  # fmt: skip # rows of what belongs together
-        if row.pool.on_demand:
-            wake_pool_after_commit(row.pool_id)
+        wake_pool_after_commit(row.pool)
     return True
 
 

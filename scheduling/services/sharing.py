@@ -59,7 +59,7 @@ def set_sharing(
         row.save()
         subject = f"pool {pool.name}, {tenant.slug}, {gpu_type}"
         write_audit(actor, "sharing.changed", subject[:140], before=was, after=becomes)
-        _wake(pool)
+        wake_pool_after_commit(pool)
     return True
 
 
@@ -90,7 +90,7 @@ def set_price_limit(
             before={"max_price": _plain(before)},
             after={"max_price": _plain(max_price)},
         )
-        _wake(pool)
+        wake_pool_after_commit(pool)
     return True
 
 
@@ -113,7 +113,7 @@ def set_people(*, tenant: Tenant, actor: Actor, pool_id: int, rule: PeopleRule) 
             before={"people": before.value},
             after={"people": rule.value},
         )
-        _wake(pool)
+        wake_pool_after_commit(pool)
     return True
 
 
@@ -162,7 +162,7 @@ def make_offer(
             made_by=actor.user,
         )
         write_audit(actor, "offer.made", _offer_subject(pool, offer), after=_state(offer))
-        _wake(pool)
+        wake_pool_after_commit(pool)
     return Made(offer, is_replay=False)
 
 
@@ -234,11 +234,6 @@ def _check_offer(quota: Quota, request: OfferRequest, now: datetime) -> None:
     standing = IdleOffer.objects.filter(**mine, revoked_at=None)
     if standing.filter(Q(until=None) | Q(until__gt=now)).count() >= OFFERS_MAX:
         raise invalid("gpus", f"would exceed {OFFERS_MAX} open offers", "Revoke one first.")
-
-
-def _wake(pool: Pool) -> None:
-    if pool.on_demand:
-        wake_pool_after_commit(pool.pk)
 
 
 def _settings(row: SharingSetting) -> dict[str, Any]:

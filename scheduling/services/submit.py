@@ -1,7 +1,7 @@
 """Submission of jobs. A job is committed to PostgreSQL before the caller gets an answer."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -159,7 +159,8 @@ class Admitted:
         _insert(jobs, read)
         pairs = zip(jobs, (one.request for one in read), strict=True)
         insert_dependencies(pairs, self.needs)
-        _wake({one.offer.id: one.offer for one in read}.values())
+        for offer in {one.offer.id: one.offer for one in read}.values():
+            wake_pool_after_commit(offer)
 
 
 def hold_new(job: Job, code: Job.Hold) -> None:
@@ -357,9 +358,3 @@ def _pending(tenant: Tenant) -> int:
     query = "SELECT count(*) FROM scheduling_job WHERE tenant_id = %s AND state = 'pending'"
     ((count,),) = fetch_rows(query, [tenant.pk])
     return int(count)
-
-
-def _wake(pools: Iterable[PoolOffer]) -> None:
-    for pool in pools:
-        if pool.on_demand:
-            wake_pool_after_commit(pool.id)

@@ -157,6 +157,6 @@ def cancel_sweep(*, sweep: Sweep, now: PoolNow) -> Sweep:
                 cancel_asked_at=now.pool_at
             )
         sweep.refresh_from_db(fields=["cancel_asked_at"])
-        if jobs and sweep.pool.on_demand:
-            wake_pool_after_commit(sweep.pool_id)
+        if jobs:
+            wake_pool_after_commit(sweep.pool)
     return sweep
