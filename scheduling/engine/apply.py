@@ -263,7 +263,6 @@ def _write_reasons(write: RoundWrite) -> None:
 
 
 def _record_prices(write: RoundWrite) -> None:
-    """Post the prices of the next round."""
     decision = write.plan.decision
     extra = {row.gpu_type: surcharge_row(row) for row in decision.surcharges}
     prices = [price_row(price) | extra.get(price.gpu_type, {}) for price in decision.prices]

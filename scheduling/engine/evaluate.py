@@ -76,7 +76,6 @@ def _jobs(
 
 
 def _change(job: Job, said: Evaluations) -> _Change | None:
-    """Return how a report changes a job's history, or None if it does not."""
     criterion = criterion_of(job)
     if criterion is None:
         return None

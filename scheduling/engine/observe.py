@@ -325,7 +325,6 @@ def _close(
 
 
 def _write(observed: _Observed) -> None:
-    """Write the collected changes in bulk."""
     if observed.started:
         leases = [lease.pk for lease in observed.started]
         run(
@@ -389,7 +388,6 @@ def _write_jobs(observed: _Observed) -> None:
 
 
 def _write_progress(reports: Sequence[Report]) -> None:
-    """Store the progress that jobs report, if it changed."""
     changed = [(token_job(r.token), r.progress) for r in reports if r.progress is not None]
     if changed:
         run(

@@ -82,7 +82,6 @@ def release_hold(*, job: Job, actor: Actor, side: Side, now: PoolNow) -> bool:
 
 
 def _released_by(row: Job, side: Side) -> Job.Hold | None:
-    """Return the hold that this side removes; None if the job is not held."""
     if side is Side.OPERATOR and Job.Hold.OPERATOR in row.holds:
         return Job.Hold.OPERATOR
     if Job.Hold.TENANT in row.holds:

@@ -119,7 +119,6 @@ def _plain(request: SweepRequest) -> dict[str, Any]:
 
 
 def _failed_places(sweep: Sweep) -> set[int]:
-    """Return the places of a sweep's failed jobs."""
     failed = Job.objects.filter(sweep=sweep, state=Job.State.FAILED)
     places = {place for place in failed.values_list("sweep_index", flat=True) if place is not None}
     if not places:

@@ -206,7 +206,6 @@ def _write(scenario: Scenario, results: list[Result], options: Options, out: Str
 
 
 def _how_run(options: Options, gpus: int) -> str:
-    """Return the settings of a report's runs."""
     names = ("round_s", "lease_s", "cold_s", "checkpoint_s", "estimate_error", "seed")
     settings = [f"{name.replace('_', '-')} {options[name]:g}" for name in names]
     bounds = ("least_lease_s", "most_lease_s")
@@ -252,7 +251,6 @@ SIMULATE = CoreCommand(
 
 
 def _add_policy_help(parser: argparse.ArgumentParser) -> None:
-    """Append all policies with their options to the parser's help."""
     parser.epilog = "policies and their options:\n\n" + "\n\n".join(
         _policy_text(policy) for _, policy in sorted(POLICIES.items())
     )

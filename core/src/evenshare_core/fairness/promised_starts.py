@@ -214,7 +214,6 @@ class _PromisedRound:
         )
 
     def _may_not_end(self, job: int) -> bool:
-        """Return whether a job has a lease that this round may not end."""
         if job in self._granted:
             return True
         lease = self._leases.get(job)

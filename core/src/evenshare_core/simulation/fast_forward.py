@@ -240,7 +240,6 @@ class _KeptRounds:
         self.joined += move_claims(self._sums, waiting, self.at_us)
 
     def _read_limits(self) -> None:
-        """Update limits and prices from the state."""
         state = self._state
         quotas = state.entitle()
         if quotas is not self._limits_of:

@@ -165,7 +165,6 @@ class Hived(Policy):
 
 
 def _cells(snapshot: Snapshot) -> dict[str, list[Cell]]:
-    """Return the cells of a round by GPU type."""
     nodes: dict[str, list[Node]] = {}
     for node in snapshot.nodes:
         nodes.setdefault(node.gpu_type, []).append(node)
