@@ -15,15 +15,13 @@ import structlog
 from evenshare_core.domain.instants import to_us
 from scheduling.engine.breaker import GuardedExecutor
 from scheduling.engine.clock import wall_now
-from scheduling.engine.executors.base import Report, ReportState, lease_token
+from scheduling.engine.executors.base import OVER, Report, ReportState, lease_token
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.observe import observe
 from scheduling.engine.revoke import withdraw_waiting
 from scheduling.models import ExecutorHealth, Intent, Pool
 from scheduling.selectors.operate.overdue import open_stops, stop_due
 from tenants.scopes import engine_scope
-
-OVER = (ReportState.FINISHED, ReportState.STOPPED)
 
 log = structlog.get_logger(__name__)
 
