@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from evenshare_core.csv_cells import plain_cell, write_csv
+from evenshare_core.csv_cells import plain_cell
 from evenshare_core.simulation.trace_fields import UnfitError, seconds, shown
 from evenshare_core.units import COUNT_MAX
 
@@ -177,8 +177,3 @@ def _cell(place: str, name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise TableError(f"{place}, {shown(name)} is neither text nor a number")
     return value.strip()
-
-
-def write_table(columns: Sequence[str], rows: Collection[Sequence[object]]) -> str:
-    """Return a CSV in the format of `read_table`. A cell of None becomes empty."""
-    return write_csv(columns, rows)
