@@ -172,7 +172,6 @@ class Instant:
 
     @property
     def clock(self) -> str:
-        """Return "14:06", pool time."""
         return clock(self.pool)
 
     @property

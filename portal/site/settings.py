@@ -37,7 +37,6 @@ DEBUG = flag("DEBUG")
 
 
 def _demo_key() -> str:
-    """Return the key of the running demo, else a new random key."""
     try:
         return FOLDERS.secret_key.read_text()
     except OSError:

@@ -63,7 +63,6 @@ class RoundAnswers(Answer, frozen=True, rename=_NAMES):
 
     @property
     def answered(self) -> int:
-        """The number of answers."""
         return sum(self.counts.values())
 
 

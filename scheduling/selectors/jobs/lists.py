@@ -43,7 +43,6 @@ def count_jobs(wanted: JobListFilter, *, most: int) -> int:
 
 
 def _ids(wanted: JobListFilter, limit: int) -> list[int]:
-    """Return the ids of the first jobs that match."""
     if not wanted.is_by_key:
         return _first_ids(wanted, Q(), limit)
     # Jobs that are active are read first: a job that ends in between must not be missing.
@@ -220,10 +219,7 @@ def held_numbers(job: Job) -> dict[str, Any]:
 
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
-    """Return a job of the given tenants with its related rows; `tenants` None means all tenants.
-
-    A single query.
-    """
+    """Return a job of the given tenants with its related rows; `tenants` None means all tenants."""
     return next(iter(find_visible_jobs([uid], tenants)), None)
 
 

@@ -262,10 +262,7 @@ class ActiveCounts:
 
 
 def active_counts(tenant_id: int) -> ActiveCounts:
-    """Return the numbers of a tenant's waiting, starting and running jobs.
-
-    A single indexed query.
-    """
+    """Return the numbers of a tenant's waiting, starting and running jobs."""
     counts = Job.objects.filter(tenant_id=tenant_id, state__in=Job.ACTIVE_STATES).aggregate(
         waiting=Count("id", filter=Q(state=Job.State.PENDING)),
         starting=Count("id", filter=is_starting()),
@@ -276,7 +273,6 @@ def active_counts(tenant_id: int) -> ActiveCounts:
 
 
 def pool_names(ids: Iterable[int]) -> list[str]:
-    """Return the names of pools, sorted."""
     pools = Pool.objects.filter(id__in=list(ids)).order_by("name")
     return list(pools.values_list("name", flat=True))
 
@@ -328,10 +324,7 @@ class JobStory:
 
 
 def job_story(job: Job) -> JobStory:
-    """Return a job's leases, terms, events and reasons.
-
-    Five queries, and the stored decisions of at most `LOOKED_UP` + 1 rounds.
-    """
+    """Return a job's leases, terms, events and reasons."""
     # If the GPUs of a lease are free, it is launched in the round that grants it.
     later = Intent.objects.filter(
         lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, at__gt=OuterRef("granted_at")

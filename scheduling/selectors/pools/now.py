@@ -83,7 +83,6 @@ class NodeUse:
 
     @property
     def held(self) -> int:
-        """GPUs that leases hold."""
         return sum(len(hold.slots) for hold in self.holds)
 
     @property
@@ -112,7 +111,6 @@ class ClaimUse:
 
     @property
     def uses(self) -> int:
-        """GPUs that the tenant holds."""
         return self.own + self.borrowed
 
     @property
@@ -137,12 +135,10 @@ class TypeUse:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all its nodes."""
         return sum(node.gpus for node in self.nodes)
 
     @property
     def used(self) -> int:
-        """GPUs that leases hold."""
         return sum(node.held for node in self.nodes)
 
     @property

@@ -56,10 +56,7 @@ def find_round(pool_id: int, number: int) -> Round | None:
 
 
 def round_instants(pool_id: int, numbers: Collection[int]) -> list[tuple[datetime, datetime, int]]:
-    """Return pool time, wall time and scale of rounds.
-
-    A single query, none if `numbers` is empty.
-    """
+    """Return pool time, wall time and scale of rounds."""
     if not numbers:
         return []
     rows = Round.objects.filter(pool_id=pool_id, number__in=numbers)

@@ -16,7 +16,7 @@ from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from evenshare_core.estimation.speeds import Law, MeasuredIteration, fit_speeds
 from evenshare_core.units import SECOND_US
 
-GAVEL = Path(__file__).resolve().parents[1] / "tests" / "data" / "gavel_scales.csv"
+GAVEL = Path(__file__).resolve().parents[1] / "data" / "gavel_scales.csv"
 GPU_TYPES = ("k80", "p100", "v100")
 # Families of curves: first those of the ensemble, then others.
 INSIDE = ("pow3", "pow4", "exp3", "weibull", "mmf", "log_power")
@@ -100,7 +100,6 @@ class DrawnRun:
     stopped: int
 
     def at_half(self) -> StopEstimate:
-        """Return the estimate after half of the iterations."""
         seen = [point for point in self.points if 2 * point.iteration <= self.stopped]
         return estimate_stop(seen, self.criterion)
 

@@ -91,7 +91,6 @@ class LiteralSearch:
         }
 
     def best(self) -> Choice | None:
-        """Return the best choice now, or None if there is no choice."""
         now = {
             node: literal_victims(node, self._free, self._index, self._rule) for node in self._known
         }
