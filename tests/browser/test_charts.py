@@ -30,12 +30,18 @@ document.addEventListener("securitypolicyviolation", (event) => {
 });
 """
 PAGES = (
-    ("/pools/{pool}/", 2),
+    ("/pools/{pool}/history/", 2),
     ("/pools/{pool}/prices/", 1),
     ("/t/alpha/", 2),
     ("/t/alpha/ledger/", 1),
 )
-WITHOUT = ("/t/alpha/jobs/", "/pools/{pool}/rounds/", "/pools/{pool}/rounds/1/", "/account/")
+WITHOUT = (
+    "/t/alpha/jobs/",
+    "/pools/{pool}/",
+    "/pools/{pool}/rounds/",
+    "/pools/{pool}/rounds/1/",
+    "/account/",
+)
 
 
 @pytest.fixture
@@ -108,7 +114,7 @@ class TestCharts:
         assert complaints == []
 
     def test_add_no_inline_style_elements(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         drawn(page, "chart-use")
         assert page.locator("style").count() == 0
         over = "getComputedStyle(plot.querySelector('.main-svg')).position"
@@ -155,7 +161,7 @@ class TestPageWithoutVisibleChart:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         page.set_viewport_size({"width": 390, "height": 300})
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         page.locator("#chart-rho .chart-plot").wait_for(state="attached")
         assert [url for url in asked if "plotly-basic" in url] == []
         drawn(page, "chart-use")
@@ -164,7 +170,7 @@ class TestPageWithoutVisibleChart:
 
 class TestInteraction:
     def test_selects_time_range_and_resets(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         key = "chart-use"
         chart = drawn(page, key)
         span = "[plot._fullLayout.xaxis.range].flat().map(Date.parse).reduce((a, b) => b - a)"
@@ -192,7 +198,7 @@ class TestInteraction:
         names = {"alpha": "Vision", "beta": "Vision (AL)", "gamma": "Vision"}
         for slug, name in names.items():
             Tenant.objects.filter(slug=slug).update(name=name)
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         keys = chart.locator(".chart-key")
         assert keys.all_inner_texts() == ["Vision (AL)", "Vision (AL)", "Vision (GA)"]
@@ -201,14 +207,14 @@ class TestInteraction:
         assert shown == [True, "legendonly", True]
 
     def test_hover_shows_values(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         chart.locator(".nsewdrag").hover()
         page.locator("#chart-use .hoverlayer text").first.wait_for(state="attached")
         assert "alpha" in (page.text_content("#chart-use .hoverlayer") or "")
 
     def test_arrow_key_announces_values(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         chart.locator(".chart-plot").focus()
         page.keyboard.press("ArrowLeft")
@@ -219,7 +225,7 @@ class TestInteraction:
         page.locator("#chart-use .hoverlayer text").first.wait_for(state="attached")
 
     def test_theme_switch_redraws_chart(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         drawn(page, "chart-use")
         paper = "getComputedStyle(document.body).backgroundColor"
         ground = "plot.layout.paper_bgcolor"
@@ -234,7 +240,7 @@ class TestInteraction:
 class TestDownload:
     def test_png_has_expected_size(self, there: Stage, page: Page, tmp_path: Path) -> None:
         complaints = complaints_of(page)
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         path = saved(page, drawn(page, "chart-use"), "PNG", tmp_path)
         assert path.name == f"use-{there.pool}.png"
         data = path.read_bytes()
@@ -245,7 +251,7 @@ class TestDownload:
 
     def test_png_title_names_hidden_series(self, there: Stage, page: Page, tmp_path: Path) -> None:
         Tenant.objects.filter(slug="beta").update(name="R & <D>")
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         page.evaluate(
             """() => {
@@ -273,7 +279,7 @@ class TestDownload:
     def test_csv_contains_hidden_series_and_whole_range(
         self, there: Stage, page: Page, tmp_path: Path
     ) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         whole = saved(page, chart, "CSV", tmp_path).read_text()
         redrawn(page, "chart-use", chart.locator(".chart-key").first.click)
@@ -283,7 +289,7 @@ class TestDownload:
     def test_csv_matches_rounds_and_names_units(
         self, there: Stage, page: Page, tmp_path: Path
     ) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         path = saved(page, drawn(page, "chart-use"), "CSV", tmp_path)
         head, *rows = csv.reader(io.StringIO(path.read_text()))
         assert head[:2] == ["at, UTC on the pool's clock", "GPUs in use by alpha"]
@@ -300,7 +306,7 @@ class TestDownload:
 class TestLivePage:
     def test_keeps_zoom_and_hidden_series_on_new_round(self, there: Stage, page: Page) -> None:
         complaints = complaints_of(page)
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         page.evaluate("window.same = document.querySelector('#chart-use .chart-plot')")
         box = chart.locator(".nsewdrag").bounding_box()
