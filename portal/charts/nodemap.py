@@ -300,7 +300,7 @@ def _corners(slots: Sequence[int], borrowed: int, cells: _Cells) -> Iterable[Mar
 
 
 def _outline(slots: Sequence[int], cells: _Cells) -> str:
-    """Return the path around the lease's cells, whatever their shape; the cells are on its right."""
+    """Return the path around the cells of a lease of any shape; they are on its right."""
     held = {divmod(slot, ROWS) for slot in slots}
     edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for column, row in sorted(held):
