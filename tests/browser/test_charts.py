@@ -67,8 +67,9 @@ def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
 
 
 def drawn(page: Page, key: str, times: int = 1) -> Locator:
-    """Wait until a chart has been drawn at least `times` times."""
+    """Wait until a chart has been drawn at least `times` times; open what it is folded in."""
     chart = page.locator(f"#{key}")
+    chart.evaluate("one => { const fold = one.closest('details'); if (fold) fold.open = true; }")
     chart.locator(".chart-draw").scroll_into_view_if_needed()
     # A function and not an expression, because the policy blocks the evaluation of expressions.
     page.wait_for_function(
@@ -157,15 +158,30 @@ class TestPageWithoutVisibleChart:
         assert asked
         assert [url for url in asked if "plotly" in url or "charts.js" in url] == []
 
-    def test_loads_chart_library_only_after_scroll(self, there: Stage, page: Page) -> None:
+    def test_loads_chart_library_only_when_charts_are_opened(self, page: Page) -> None:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        page.set_viewport_size({"width": 390, "height": 300})
-        page.goto(f"/pools/{there.pool}/history/")
-        page.locator("#chart-rho .chart-plot").wait_for(state="attached")
+        page.goto("/t/alpha/")
+        page.locator("#chart-rho-v100 .chart-plot").wait_for(state="attached")
         assert [url for url in asked if "plotly-basic" in url] == []
-        drawn(page, "chart-use")
+        drawn(page, "chart-use-v100")
         assert len([url for url in asked if "plotly-basic" in url]) == 1
+
+
+class TestStillPicture:
+    def test_is_shown_without_script(self, there: Stage, site: str, browser: Browser) -> None:
+        context = browser.new_context(base_url=site, java_script_enabled=False)
+        give_session(context, there.client("owner"), site)
+        page = context.new_page()
+        page.goto(f"/pools/{there.pool}/history/")
+        pictures = page.locator(".chart-still")
+        heights = [(one.bounding_box() or {}).get("height") for one in pictures.all()]
+        context.close()
+        assert heights == [300, 300]
+
+    def test_is_removed_when_chart_is_drawn(self, there: Stage, page: Page) -> None:
+        page.goto(f"/pools/{there.pool}/history/")
+        assert drawn(page, "chart-use").locator(".chart-still").count() == 0
 
 
 class TestInteraction:

@@ -18,7 +18,7 @@ def sentences(page: str) -> str:
 class _Visible(HTMLParser):
     """Collects the text that a reader sees before any click: no notes, folded parts or drawings."""
 
-    VOID = frozenset(("br", "hr", "img", "input", "link", "meta", "use", "path", "rect", "circle"))
+    VOID = frozenset(("br", "hr", "img", "input", "link", "meta", "path", "rect", "circle", "use"))
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class _Visible(HTMLParser):
         self.open.append((name, hidden or inside or any(one for _, one in self.open)))
 
     def handle_endtag(self, tag: str) -> None:
-        while self.open and self.open.pop()[0].split(",")[0] != tag:
+        while tag not in self.VOID and self.open and self.open.pop()[0].split(",")[0] != tag:
             pass
 
     def handle_data(self, data: str) -> None:

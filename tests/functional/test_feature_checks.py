@@ -215,7 +215,7 @@ class TestMinimumRuntimeAndNotice:
             early += lease.end_reason == "preempted"
         assert early > 2
         notices = LeaseEvent.objects.filter(data__has_key="rule").count()
-        shown = words(page(there.operator, f"/pools/{there.cluster.pool.name}/"))
+        shown = words(page(there.operator, f"/pools/{there.cluster.pool.name}/history/"))
         text = "leases ended early" if notices <= 12 else "leases that ended early"
         assert f"{min(notices, 12)} {text}, with notice" in shown
 
