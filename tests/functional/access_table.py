@@ -215,6 +215,7 @@ TABLE: dict[str, Route] = {
     "pools/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
     "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
     "pools/<slug:name>/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
+    "pools/<slug:name>/history/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
     "pools/<slug:name>/prices/": get(POOL_PAGE).showing("UsageLine.price"),
     "pools/<slug:name>/prices/<slug:gpu_type>/<int:number>/": get(POOL_PAGE).showing(
         "UsageLine.price"
