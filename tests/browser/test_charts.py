@@ -63,6 +63,9 @@ def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
 def drawn(page: Page, key: str, times: int = 1) -> Locator:
     """Wait until a chart has been drawn at least `times` times."""
     chart = page.locator(f"#{key}")
+    chart.evaluate(
+        "chart => { const fold = chart.closest('details'); if (fold) fold.open = true; }"
+    )
     chart.locator(".chart-draw").scroll_into_view_if_needed()
     # A function and not an expression, because the policy blocks the evaluation of expressions.
     page.wait_for_function(
