@@ -20,11 +20,13 @@ from portal.common.tenant_badges import tenant_badge
 from portal.operate.forms.executor import executor_form
 from portal.operate.forms.lease_lengths import lease_lengths_form
 from portal.operate.forms.settings import (
+    SettingGroup,
     lengths_typed,
     option_fields,
     options_typed,
     policy_choices,
     setting_fields,
+    setting_groups,
 )
 from portal.operate.text.impact import Preview, settings_preview
 from portal.operate.views.console import (
@@ -112,9 +114,12 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
         "promise": quota_promise_text(_promise(asked, policy, typed)),
         "present_promise": pool_promise_text(asked.facts),
         "policies": policy_choices(pool.policy),
-        "setting_fields": lengths,
-        "option_fields": options,
-        "invalid_fields": [field for field in (*lengths, *options) if field.error],
+        "groups": [
+            *setting_groups(lengths),
+            SettingGroup("group-options", f"Options of {policy}", options),
+        ],
+        "invalid_fields": [one.field for one in (*lengths, *options) if one.field.error],
+        "shown": asked.do if errors else "",
         "lease_lengths": compared,
         "reason": text(typed, "reason"),
         "preview": asked.preview,
