@@ -125,15 +125,7 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
         "preview": asked.preview,
         "prices": _prices(request, pool, present, errors if asked.do == "price" else {}),
         "executor": executor_form(pool, request.POST if asked.do == "executor" else {}, errors),
-        "scale_field": Field(
-            "scale",
-            "Scale",
-            text(request.POST, "scale") if asked.do == "scale" else str(now.scale),
-            "number",
-            "Seconds of pool time per second of wall time. Leases, prices and queue times use"
-            " pool time.",
-            error=errors.get("scale", ""),
-        ),
+        "scale_field": _scale_field(request, asked),
         "trouble": next(
             (
                 errors[name]
@@ -150,6 +142,18 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
     # htmx shows only successful responses.
     failed = errors and "HX-Request" not in request.headers
     return page(request, "pool.html", context, key="settings", status=422 if failed else 200)
+
+
+def _scale_field(request: HttpRequest, asked: SettingsRequest) -> Field:
+    return Field(
+        "scale",
+        "Scale",
+        text(request.POST, "scale") if asked.do == "scale" else str(asked.now.scale),
+        "number",
+        "Seconds of pool time per second of wall time. Leases, prices and queue times use pool"
+        " time.",
+        error=asked.errors.get("scale", ""),
+    )
 
 
 def _promise(asked: SettingsRequest, policy: str, typed: Mapping[str, str]) -> QuotaPromise | None:

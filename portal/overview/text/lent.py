@@ -1,4 +1,4 @@
-"""How many GPUs a tenant lends now and to whom, and from whom it borrows."""
+"""The GPUs that a tenant lends now, their borrowers, and the lenders of its borrowed GPUs."""
 
 from collections.abc import Sequence
 from fractions import Fraction

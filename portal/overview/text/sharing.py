@@ -14,7 +14,7 @@ from scheduling.selectors.visibility import Visibility
 def sharing_headline(
     rows: Sequence[SharingRow], last: LastRound | None, visibility: Visibility
 ) -> str:
-    """Return the page's headline: what is lent now and to whom, or what could be lent."""
+    """Return the page's headline: the GPUs lent now and their borrowers, or idle GPUs."""
     idle, lent = sum(row.idle for row in rows), sum(row.lendable for row in rows)
     refused = [row for row in rows if row.is_priced_out]
     if lent == 0 and refused:
