@@ -285,6 +285,7 @@
     if (!button) return;
     if (button.dataset.act === "theme") toggleTheme();
     if (button.dataset.act === "copy") copy(button);
+    if (button.dataset.act === "print") print();
     if (button.dataset.act === "select") selectAll(button.dataset.select);
     if (button.dataset.act === "dismiss") button.closest(".toast").remove();
   });
