@@ -347,6 +347,14 @@ def section(
     return format_html("{}<header>{}</header>{}</section>", opening, head, content)
 
 
+@register.simple_block_tag
+def fold(content: str, title: str, id: str, *, is_open: bool = False) -> SafeString:  # noqa: A002
+    """`{% fold "Specification" "spec" %}...{% endfold %}`: a section that opens when chosen."""
+    opened = " open" if is_open else ""
+    start = format_html('<details class="more" id="{}"{}>', id, SafeString(opened))
+    return format_html("{}<summary><h2>{}</h2></summary>{}</details>", start, title, content)
+
+
 def _region(element_id: str, live_url: str) -> SafeString:
     if not element_id:
         return SafeString("")
