@@ -1,4 +1,4 @@
-"""Test the groups of the submit form: what is in them, what their summaries show, when they open."""
+"""Test the groups of the submit form: their fields, their summaries, when they open."""
 
 from __future__ import annotations
 
