@@ -348,7 +348,13 @@ def section(
 
 
 @register.simple_block_tag
-def fold(content: str, title: str, id: str, *, is_open: bool = False) -> SafeString:  # noqa: A002
+def fold(
+    content: str,
+    title: str,
+    id: str,  # noqa: A002 - the name of the HTML attribute that it becomes
+    *,
+    is_open: bool = False,
+) -> SafeString:
     """`{% fold "Specification" "spec" %}...{% endfold %}`: a section that opens when chosen."""
     opened = " open" if is_open else ""
     start = format_html('<details class="more" id="{}"{}>', id, SafeString(opened))

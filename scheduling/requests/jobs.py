@@ -307,7 +307,7 @@ class JobRequest(Request, frozen=True, kw_only=True):
         Meta(description="true: it waits until it is released."),
         Input(
             label="Hold",
-            hint="It waits in no queue until somebody of the tenant releases it.",
+            hint="It is not queued until its submitter or a manager releases it.",
             option="--hold",
             read=read_held,
         ),

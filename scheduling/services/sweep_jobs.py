@@ -46,6 +46,16 @@ def read_first_job(raw: object, offer: PoolOffer | None) -> SweepRequest:
     return jobs[0].request
 
 
+def count_jobs(raw: object, offer: PoolOffer | None) -> tuple[int, int | None]:
+    """Return the number of jobs of a sweep, and how many may run at once (None if all).
+
+    Raises:
+        InvalidInputError: the sweep would be refused.
+    """
+    at_once, jobs = jobs_of_sweep(read_completed(SweepRequest, raw, offer))
+    return len(jobs), at_once
+
+
 def jobs_of_sweep(request: SweepRequest) -> tuple[int | None, list[SweepJob]]:
     """Return the number of jobs that may run at once, None if all, and the jobs.
 

@@ -64,6 +64,11 @@ class TestSubmission:
         refused = send(place, matrix="lr=1,2", exclude="rate=1")
         assert "Item 1, rate, is not in the matrix." in refused.content.decode()
 
+    def test_answer_counts_jobs(self, place: Town) -> None:
+        sent = {**FORM, "pool": place.cluster.pool.name, "array": "0-3%2", "matrix": "lr=1,2"}
+        answer = place.owner.post("/t/north/jobs/dry-run/", sent).content.decode()
+        assert "It makes 8 jobs, at most 2 at once." in answer
+
     def test_names_errors_at_their_fields(self, place: Town) -> None:
         answer = send(place, array="9-0")
         assert answer.status_code == 422

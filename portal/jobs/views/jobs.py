@@ -148,7 +148,6 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "charged_title": charged_title(rows),
         "unsettled": sum((c.charge for c in charges if not c.settled), Decimal(0)),
         "rounds_url": reverse("round-list", args=[pool.name]),
-        "queued": None,
         "grace_s": job.pool.grace_s,
         "needs": resources_text(job.cpus, job.memory_mb),
         "expected": estimate_text(estimate),
@@ -164,14 +163,16 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **curves_context(job, axis_named(request.GET.get("x", ""))),
         **usage_context(job, leases, clock),
         **_fairness_context(story, losses, clock),
+        "queued": _queued_context(job, pool, clock) if is_queued(job) else None,
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
-    if is_queued(job):
-        start = read_starts({pool.id: clock.now.pool_at}, [job.pk]).get(job.pk)
-        calibration_url = reverse("starts", args=[pool.name])
-        order = read_queue_order(pool.id)
-        context |= {"queued": start_context(job.pk, order, start, clock, calibration_url)}
     return context
+
+
+def _queued_context(job: Job, pool: PoolFacts, clock: Clocks) -> dict[str, Any]:
+    start = read_starts({pool.id: clock.now.pool_at}, [job.pk]).get(job.pk)
+    order = read_queue_order(pool.id)
+    return start_context(job.pk, order, start, clock, reverse("starts", args=[pool.name]))
 
 
 def _fairness_context(
