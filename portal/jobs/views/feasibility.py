@@ -71,6 +71,11 @@ class Feasibility:
     deadline_text: str = ""
     sweep_text: str = ""
 
+    @property
+    def said(self) -> str:
+        """Return the texts that a new answer must change to be announced."""
+        return f"{self.verdict} {self.sentence} {self.sweep_text} {self.price_text}"
+
 
 def answer_feasibility(
     form: JobForm,
