@@ -355,12 +355,19 @@ def section(
 
 
 @register.simple_block_tag
-def fold(content: str, title: str, *, sub: str = "", id: str) -> SafeString:  # noqa: A002 - as above
-    """`{% fold "In all pools" id="pools" %}...{% endfold %}`: a section that opens by a click."""
-    about = format_html("<p>{}</p>", sub) if sub else ""
+def fold(
+    content: str,
+    title: str,
+    id: str,  # noqa: A002 - the name of the HTML attribute that it becomes
+    *,
+    sub: str = "",
+    is_open: bool = False,
+) -> SafeString:
+    """`{% fold "In all pools" "pools" %}...{% endfold %}`: a section that opens by a click."""
     return format_html(
-        '<details class="sec fold" id="{}"><summary><h2>{}</h2>{}</summary>{}</details>',
-        *(id, title, about, content),
+        '<details class="sec fold" id="{}"{}><summary><h2>{}</h2>{}</summary>{}</details>',
+        *(id, SafeString(" open" if is_open else ""), title),
+        *(format_html("<p>{}</p>", sub) if sub else "", content),
     )
 
 
