@@ -137,6 +137,15 @@ WHERE tenants_logentry.index = 0;
 UPDATE billing_metercursor m SET settled_until = date_trunc('hour', %(at)s::timestamptz),
     event_number = (SELECT next_event - 1 FROM scheduling_poolfence WHERE pool_id = m.pool_id)
 """
+# The state that the last round leaves: the initial one of a pool without a past, so that the next
+# round does not count all ended jobs.
+STATES = """
+UPDATE scheduling_roundstate s SET policy = t.policy, policy_version = t.policy_version,
+    service = t.service, memory = t.memory, prices = t.prices, entitled = t.entitled
+FROM scheduling_roundstate t WHERE t.pool_id = %(fresh)s AND t.number = 0 AND s.number > 1;
+UPDATE scheduling_round r SET state_sha256 = %(sha256)s FROM scheduling_roundstate s
+WHERE s.pool_id = r.pool_id AND s.number = r.number AND s.number > 1
+"""
 
 TABLES = (
     "scheduling_lease", "scheduling_leaseterm", "scheduling_leaseevent", "billing_usageline",
@@ -186,3 +195,11 @@ def add_their_history(superuser: psycopg.Connection[Any], *, begin: datetime, at
         " FROM scheduling_lease"
     )
     superuser.execute("VACUUM ANALYZE")
+
+
+def forget_history(superuser: psycopg.Connection[Any], fresh: int, sha256: str) -> None:
+    """Let rounds go on from the state of the pool `fresh`, as if no job had ended."""
+    superuser.execute("SET session_replication_role = replica")
+    with psycopg.ClientCursor(superuser) as cursor:
+        for statement in STATES.split(";\n"):
+            cursor.execute(statement, {"fresh": fresh, "sha256": sha256})

@@ -26,7 +26,8 @@ LISTS = (
     *("submitter=me", "submitter=user-7", "submitter=me&state=failed&q=bert"),
     *("exit_code=137", "tag=rare", "tag=rare&submitter=me"),
     "since=2025-01-01&until=2026-01-01",
-    "sort=oldest",
+    *(f"sort={sort}" for sort in ("oldest", "gpu_hours", "queue_time", "ended")),
+    "sort=gpu_hours&submitter=me&q=bert",
 )
 
 

@@ -8,7 +8,7 @@ role under row security.
 
 For each page it prints the median and the 95th percentile of the time, the CPU time of this
 process, the number of queries and the buffers (8 kB) that they read. With `--explain` it prints the
-queries that read the most. The plain method is the same page with a hundredth of the jobs, of
+queries that take the longest. The plain method is the same page with a hundredth of the jobs, of
 which the figures come from a run with that number.
 """
 
@@ -23,14 +23,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.job_history import add_ended_jobs, add_their_history
+from benchmarks.job_history import add_ended_jobs, add_their_history, forget_history
 from benchmarks.temporary_database import keep_filled, temporary_database
 from tests import plugin
 
 JOBS, TURNS, GOAL_MS = 1_000_000, 20, 300
 EVERY = timedelta(seconds=30)
 RUNNING, WAITING = 60, 200
-SHOWN = 3
+# The queries of a page that `--explain` shows, and how much of their text.
+SHOWN, LETTERS = 3, 600
 
 
 def main() -> None:
@@ -47,7 +48,6 @@ def main() -> None:
 
 def _fill(jobs: int) -> None:
     from billing.metering.meter import meter_pool
-    from scheduling.models import PoolClock
     from tenants.models import Quota, User
     from tests.factories import BEGIN, cluster
     from tests.functional.api_stage import ROLES, ApiStage
@@ -67,6 +67,19 @@ def _fill(jobs: int) -> None:
     with plugin.SERVICES.postgres.connect(plugin.SHARED) as superuser:
         add_ended_jobs(superuser, jobs, BEGIN - timedelta(hours=2))
         add_their_history(superuser, begin=begin, at=BEGIN)
+    _go_on(lab, second)
+
+
+def _go_on(lab: Any, second: Any) -> None:
+    """Let the pools have running and waiting jobs at the end of their past."""
+    from billing.metering.meter import meter_pool
+    from scheduling.models import PoolClock
+    from scheduling.selectors.rounds.states import read_left_state
+    from tests.factories import BEGIN, cluster
+
+    fresh = cluster({}, nodes=1, begin=BEGIN - timedelta(minutes=1), round_s=60).pool.pk
+    with plugin.SERVICES.postgres.connect(plugin.SHARED) as superuser:
+        forget_history(superuser, fresh, read_left_state(fresh).sha256())
     lab.at = second.at = BEGIN
     for i in range(RUNNING):
         lab.submit(f"t{i % 3:02d}", 1 + i % 8, 40_000, command=["true"])
@@ -84,7 +97,7 @@ def _fill(jobs: int) -> None:
 
 
 def _pages() -> Iterator[tuple[str, str]]:
-    """Return the ten main pages of the tenant with the most jobs, and lists in other orders."""
+    """Return the ten main pages of the tenant with the most jobs."""
     from scheduling.models import Job, Round
 
     name = Job.objects.latest("pk").pool.name
@@ -106,13 +119,13 @@ def _pages() -> Iterator[tuple[str, str]]:
 
 @dataclass
 class _Reads:
-    """The queries of a request, with the buffers that each reads."""
+    """The queries of a request: milliseconds of the database, buffers, text."""
 
-    queries: list[tuple[int, str]] = field(default_factory=list)
+    queries: list[tuple[float, int, str]] = field(default_factory=list)
 
     @property
     def buffers(self) -> int:
-        return sum(buffers for buffers, _ in self.queries)
+        return sum(buffers for _, buffers, _ in self.queries)
 
 
 def _measure(*, explains: bool) -> None:
@@ -136,8 +149,9 @@ def _measure(*, explains: bool) -> None:
             f"{len(reads.queries):>9}{reads.buffers:>9,}{size / 1000:>6.0f}",
             flush=True,
         )
-        for buffers, query in sorted(reads.queries, reverse=True)[: SHOWN * explains]:
-            print(f"    {buffers:>9,} {query[:2000]}")
+        for ms, buffers, query in sorted(reads.queries, reverse=True)[: SHOWN * explains]:
+            read = query[max(0, query.find(" FROM ")) :][:LETTERS]
+            print(f"    {ms:>7.1f} ms {buffers:>9,} buffers:{read}")
 
 
 def _get(client: Any, address: str) -> int:
@@ -162,14 +176,15 @@ def _explained() -> Iterator[_Reads]:
     reads = _Reads()
 
     def explain(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        buffers = 0
-        if sql.lstrip("( ").upper().startswith(("SELECT", "WITH")) and not many:
+        ms, buffers = 0.0, 0
+        if sql.lstrip("( \n").upper().startswith(("SELECT", "WITH")) and not many:
             with connection.connection.cursor() as cursor:
                 cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", params)
                 (answer,) = cursor.fetchone()
-            plan = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
+            told = (json.loads(answer) if isinstance(answer, str) else answer)[0]
+            ms, plan = told["Execution Time"] + told["Planning Time"], told["Plan"]
             buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-        reads.queries.append((buffers, " ".join(sql.split())))
+        reads.queries.append((ms, buffers, " ".join(sql.split())))
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(explain):

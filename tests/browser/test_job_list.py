@@ -89,6 +89,7 @@ class TestJobList:
         assert page.inner_text("h1") == f"Add tags: {JOBS - 1} of {JOBS - 1} jobs changed."
         assert page.locator("#t-acted tbody tr").count() == JOBS - 1
         page.get_by_role("link", name="Back to the list").click()
+        page.set_viewport_size({"width": 1440, "height": 900})
         page.get_by_role("link", name="nightly").first.click()
         assert page.inner_text("h1") == f"{JOBS - 1} jobs tagged nightly."
         assert serious(page) == []

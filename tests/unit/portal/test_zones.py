@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +25,7 @@ TOKYO = zone_named("Asia/Tokyo")
         (datetime(2026, 11, 28, 14, 4, tzinfo=UTC), None, "28 Nov 14:04 UTC"),
     ],
 )
-def test_text_has_the_date_unless_it_is_today(at, zone, text) -> None:  # type: ignore[no-untyped-def]
+def test_text_has_the_date_unless_it_is_today(at: datetime, zone: tzinfo | None, text: str) -> None:
     assert local_text(at, NOW, zone) == text
 
 
