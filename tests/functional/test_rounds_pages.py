@@ -203,7 +203,7 @@ class TestLongRound:
         assert many.count("<tr") == few.count("<tr")
         assert abs(len(many) - len(few)) < 1000, "rows beyond the first add only digits"
         grants = " ".join(many.split('id="d-grants"')[1].partition("</details>")[0].split())
-        assert "30 grants: 30 own and 0 borrowed GPUs" in grants.partition("</summary>")[0]
+        assert "30 grants: 30 own, 0 borrowed GPUs" in grants.partition("</summary>")[0]
         assert "All 30 rows" in grants
 
     def test_each_table_has_a_page(self, there: Stage) -> None:
@@ -242,7 +242,7 @@ class TestOwnRows:
     def test_come_first_with_reasons(self, there: Stage) -> None:
         page = there.page("owner", there.url("rounds/1/"))
         part = page[page.index('id="yours"') :].partition("</section>")[0]
-        assert "Your jobs: 1 granted, 0 renewed, 0 ended, 0 queued" in part
+        assert "Your jobs: 1 granted<" in part
         assert "alpha-4" in part
         assert 'id="yours"' not in there.page("operator", there.url("rounds/1/"))
 

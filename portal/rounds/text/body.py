@@ -12,7 +12,7 @@ from portal.charts.notes import CertificatePanel, Note
 from portal.common.tenant_badges import badge_of
 from portal.rounds.text import round as round_text
 from portal.rounds.text.certificate import UNVERIFIED
-from portal.rounds.text.row_tables import FIRST, RowsShown
+from portal.rounds.text.row_tables import RowsShown
 from portal.rounds.text.rows import places_text, why_ended
 from scheduling.selectors.jobs.reasons import why
 from scheduling.selectors.rounds.one_round import RoundDecision, RoundView
@@ -20,6 +20,7 @@ from scheduling.selectors.rounds.rows import EndRow, PickRow, SkipRow
 from scheduling.selectors.rounds.shares import RoundShare
 from scheduling.selectors.visibility import VisibleTenant
 
+OWN = 3  # rows of the viewer's tenants, and as many reasons why their jobs are queued
 SHARES = 12  # rows of shares on a round's page, of all GPU types
 ITEMS = {"grant": "a grant", "renewal": "a renewal", "end": "an end"}
 
@@ -166,16 +167,21 @@ def yours_context(view: RoundView, pool: str) -> dict[str, Any] | None:
         *_own_picks(decision.grants, "Granted"),
         *_own_ends(decision.ends),
         *_own_picks(decision.renewals, "Renewed"),
-    ][:FIRST]
+    ][:OWN]
     if not rows and not queued:
         return None
     own = {name: seen.own for name, seen in decision.seen.items()}
-    jobs = sum(row["jobs"] for row in queued)
+    counts = (
+        ("granted", own["grants"]),
+        ("renewed", own["renewals"]),
+        ("ended", own["ends"]),
+        ("queued", sum(row["jobs"] for row in queued)),
+    )
     return {
-        "title": f"Your jobs: {thousands(own['grants'])} granted, {thousands(own['renewals'])}"
-        f" renewed, {thousands(own['ends'])} ended, {thousands(jobs)} queued",
+        "title": "Your jobs: "
+        + ", ".join(f"{thousands(count)} {text}" for text, count in counts if count),
         "rows": rows,
-        "queued": queued[:FIRST],
+        "queued": queued[:OWN],
         "links": _own_links(view, decision, pool) if _is_cut(decision, rows) else [],
     }
 

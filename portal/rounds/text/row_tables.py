@@ -151,7 +151,7 @@ def _renewals(source: TableSource) -> RoundTable | None:
 
 
 def _sums_text(sums: ShareSums) -> str:
-    return f"{thousands(sums.own)} own and {plural(sums.borrowed, 'borrowed GPU')}"
+    return f"{thousands(sums.own)} own, {plural(sums.borrowed, 'borrowed GPU')}"
 
 
 def _ends(source: TableSource) -> RoundTable | None:
@@ -198,10 +198,9 @@ def _queued(source: TableSource) -> RoundTable | None:
     gpus = sum(group.gpus for group in decision.skips)
     entries = queue_entries(decision.skips)
     rows = source.part(entries)
-    title = plural(jobs, "job was not scheduled", "jobs were not scheduled")
     return RoundTable(
         name="queued",
-        title=f"{title}: {plural(gpus, 'GPU')}" if jobs else title,
+        title=plural(jobs, "job was not scheduled", "jobs were not scheduled"),
         text="By reason, with the numbers of the smallest job, which came closest to a start.",
         template="rounds/_round_queued.html",
         rows=rows,
