@@ -19,7 +19,14 @@ from django.utils.safestring import SafeString
 from portal.charts import bars, figures, glyphs
 from portal.charts.explore.chart import PageChart
 from portal.charts.explore.still import still
-from portal.charts.notes import CertificatePanel, Instant, Note, Promise, Stat
+from portal.charts.notes import (
+    UNPROMISED,
+    CertificatePanel,
+    Instant,
+    Note,
+    Promise,
+    Stat,
+)
 from portal.charts.page import VerifyPanel
 from portal.charts.svg import Markup
 from portal.charts.tenants import TenantBadge, swatch
@@ -153,12 +160,15 @@ def stat_strip(
 @register.inclusion_tag("components/certificate.html", takes_context=True)
 def certificate(context: Context, cert: CertificatePanel) -> dict[str, Any]:
     """`{% certificate cert %}`: the panel of a round's promises, violated ones first."""
-    rows = [(promise, *_verdict(promise)) for promise in cert.ordered]
     return {
         "cert": cert,
-        "rows": rows,
-        "bars": bars.hash_bars(cert.sha256),
-        "hex": bars.hash_groups(cert.sha256),
+        "rows": [(promise, *_verdict(promise)) for promise in cert.ordered],
+        "rest": [(promise, *_verdict(promise)) for promise in cert.rest],
+        "rest_counts": [
+            (count, VERDICTS[verdict][1])
+            for verdict in UNPROMISED
+            if (count := cert.count(verdict))
+        ],
         "request": context.get("request"),
     }
 
