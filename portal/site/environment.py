@@ -93,11 +93,11 @@ _DOMAIN = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*(:[1-9][0-9]{0,4})?")
 
 
 def session_domain(name: str, value: str, hosts: Iterable[str]) -> str:
-    """Return the domain of sessions, such as `sessions.example.org`; empty if they are off.
+    """Return the domain of sessions, such as `sessions.example.org`; empty for "off".
 
     `hosts`: the portal's own. Cookies that a session sets for its domain must not reach them.
     """
-    value = value.lower()
+    value = "" if value == "off" else value.lower()
     if value and not _DOMAIN.fullmatch(value):
         raise SettingError(f"{name} must look like sessions.example.org, not {value!r}")
     domain = value.partition(":")[0]

@@ -193,7 +193,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 
 # Interactive jobs: each has an origin of its own below this domain (with a port, if it is not 443).
-SESSIONS_DOMAIN = session_domain("SESSIONS_DOMAIN", text("SESSIONS_DOMAIN", ""), ALLOWED_HOSTS)
+SESSIONS_DOMAIN = session_domain("SESSIONS_DOMAIN", text("SESSIONS_DOMAIN", "off"), ALLOWED_HOSTS)
 # Ports of nodes on which sessions listen: the proxy connects to no other.
 SESSION_PORTS = port_range("SESSION_PORTS", text("SESSION_PORTS", "42000-42999"))
 # The idle time after which a session ends, in seconds: the default and the most.

@@ -244,6 +244,7 @@ class TestSettings:
     def test_take_another_domain(self) -> None:
         domain = session_domain("SESSIONS_DOMAIN", "S.portal.test:8443", ["portal.test"])
         assert domain == "s.portal.test:8443"
+        assert session_domain("SESSIONS_DOMAIN", "off", ["portal.test"]) == ""
 
     @pytest.mark.parametrize("value", ["22-80", "5000", "5000-4000", "a-b", "5000-70000"])
     def test_refuse_ports_of_other_services(self, value: str) -> None:
