@@ -21,6 +21,8 @@ from portal.site.environment import (
     flag,
     listed,
     mail_server,
+    port_range,
+    session_domain,
     text,
     whole,
 )
@@ -90,6 +92,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "portal.site.guards.NoSuchFile",
+    "portal.site.guards.NoSessions",
     "portal.site.packing.Packed",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -188,6 +191,14 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 
+# Interactive jobs: each has an origin of its own below this domain (with a port, if it is not 443).
+SESSIONS_DOMAIN = session_domain("SESSIONS_DOMAIN", text("SESSIONS_DOMAIN", "off"), ALLOWED_HOSTS)
+# Ports of nodes on which sessions listen: the proxy connects to no other.
+SESSION_PORTS = port_range("SESSION_PORTS", text("SESSION_PORTS", "42000-42999"))
+# The idle time after which a session ends, in seconds: the default and the most.
+SESSION_IDLE_S = whole("SESSION_IDLE_S", 1800)
+SESSION_IDLE_MAX_S = whole("SESSION_IDLE_MAX_S", 4 * 3600)
+
 # Permissions of the browser. No inline script or style: put them into static/.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -195,7 +206,8 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [SELF, "data:"],
         "object-src": [NONE],
         "base-uri": [SELF],
-        "form-action": [SELF],
+        # The button that opens a session ends at the session's origin.
+        "form-action": [SELF, *([f"https://*.{SESSIONS_DOMAIN}"] if SESSIONS_DOMAIN else [])],
         "frame-ancestors": [NONE],
     }
 }

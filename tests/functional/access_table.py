@@ -246,6 +246,11 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/members/": Route({"GET": TENANT_PAGE, "POST": MEMBERS_PAGE}).showing(
         "User.username", "Invitation.note", "Invitation.uid"
     ),
+    # The job of the table has no submitter, who could open its session.
+    "jobs/<uuid:uid>/session/": post(Row(403, 403, 403, 404, 404, 403, 302, 302)),
+    # Only the proxy of sessions gets an answer.
+    "sessions/enter": get(everybody(404)).showing(),
+    "sessions/authorize": get(everybody(404)).showing(),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "sweeps/<uuid:sweep>/": get(TENANT_PAGE).showing("Sweep.name", "Job.name", "Job.parameters"),
     "sweeps/<uuid:sweep>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
@@ -331,6 +336,9 @@ TABLE: dict[str, Route] = {
         API_JOB_LIST._replace(mate=403), {"action": "tag", "jobs": ["{job}"], "tags": ["seen"]}
     ),
     "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
+    "api/v1/jobs/<uuid:uid>/session": post(
+        API_CANCEL._replace(owner=403, manager=403, operator=403)
+    ),
     "api/v1/sweeps": post(API_SUBMIT, {**SPEC, "array": "0-1"}),
     "api/v1/sweeps/<uuid:sweep>/cancel": post(API_CANCEL),
     "api/v1/sweeps/<uuid:sweep>/resubmit": post(API_RESUBMIT),
