@@ -170,6 +170,7 @@ TABLE: dict[str, Route] = {
     ).showing("User.username", "Tenant.name"),
     # An invitation's link; without a secret it is not valid.
     "join/": Route({"GET": everybody(404), "POST": everybody(404)}).showing(),
+    "language/": post(everybody(302), {"language": "en"}),
     # The demo's sign-in buttons; the stage has no demo user.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
