@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString
 
 from portal.charts import bars, figures, glyphs
 from portal.charts.explore.chart import PageChart
+from portal.charts.explore.still import still
 from portal.charts.notes import CertificatePanel, Instant, Note, Promise, Stat
 from portal.charts.page import VerifyPanel
 from portal.charts.svg import Markup
@@ -166,7 +167,13 @@ def _verdict(promise: Promise) -> tuple[str, Markup, str]:
 @register.inclusion_tag("components/chart.html")
 def chart(shown: PageChart) -> dict[str, Any]:
     """`{% chart price_chart %}`: an interactive chart; the page also needs `{% chart_head %}`."""
-    return {"chart": shown}
+    return {"chart": shown, "still": still(shown)}
+
+
+@register.simple_tag
+def sparkline(shown: PageChart) -> Markup:
+    """`{% sparkline use_chart %}`: the series of a chart alone, as wide as its place."""
+    return still(shown, bare=True)
 
 
 @register.inclusion_tag("components/chart_head.html")
@@ -345,6 +352,16 @@ def section(
     if href:
         head += format_html('<a class="src" href="{}">{}</a>', href, link or "More")
     return format_html("{}<header>{}</header>{}</section>", opening, head, content)
+
+
+@register.simple_block_tag
+def fold(content: str, title: str, *, sub: str = "", id: str) -> SafeString:  # noqa: A002 - as above
+    """`{% fold "In all pools" id="pools" %}...{% endfold %}`: a section that opens by a click."""
+    about = format_html("<p>{}</p>", sub) if sub else ""
+    return format_html(
+        '<details class="sec fold" id="{}"><summary><h2>{}</h2>{}</summary>{}</details>',
+        *(id, title, about, content),
+    )
 
 
 def _region(element_id: str, live_url: str) -> SafeString:

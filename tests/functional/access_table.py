@@ -215,6 +215,7 @@ TABLE: dict[str, Route] = {
     "pools/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
     "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
     "pools/<slug:name>/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
+    "pools/<slug:name>/history/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
     "pools/<slug:name>/prices/": get(POOL_PAGE).showing("UsageLine.price"),
     "pools/<slug:name>/prices/<slug:gpu_type>/<int:number>/": get(POOL_PAGE).showing(
         "UsageLine.price"
@@ -317,6 +318,7 @@ TABLE: dict[str, Route] = {
         API_SUBSCRIBE, {"tenant": "{slug}", "channel": "ntfy", "address": "https://ntfy.example/x"}
     ),
     "api/v1/subscriptions/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{subscription}"}),
+    "api/v1/subscriptions/<uuid:uid>/test": post(OWN_ROW, uid="{subscription}"),
     "api/v1/messages/<uuid:uid>/replay": post(OWN_ROW, uid="{message}"),
     "api/v1/jobs": post(API_SUBMIT, SPEC),
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
@@ -391,6 +393,7 @@ TABLE: dict[str, Route] = {
     "api/v1/operate/transfers/<uuid:uid>/refuse": post(OPERATE._replace(operator=404)),
     "api/v1/schema": get(PUBLIC).showing(),
     "api/v1/docs": get(PUBLIC).showing(),
+    "api/v1/docs/<slug:resource>": Route({"GET": PUBLIC}, {"resource": "jobs"}).showing(),
     "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)).showing(),
 }
 
