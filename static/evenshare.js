@@ -106,13 +106,16 @@
     });
   }
 
-  /* the hover text of an instant begins with the time in the reader's zone */
+  /* an instant that the server wrote in UTC, in the reader's zone; the rule of portal/charts/zones.py */
+  var MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
   function showZone(element) {
-    var at = new Date(element.dateTime);
-    if (isNaN(at)) return;
-    var text = at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-    element.title = text + " your time \u00b7 " + element.title;
+    var at = new Date(element.dateTime), now = new Date();
     element.removeAttribute("data-zone");
+    if (isNaN(at)) return;
+    var two = function (part) { return (part < 10 ? "0" : "") + part; };
+    var time = two(at.getHours()) + ":" + two(at.getMinutes()), day = at.getDate() + " " + MONTHS[at.getMonth()];
+    if (at.getFullYear() !== now.getFullYear()) put(element, day + " " + at.getFullYear());
+    else put(element, at.toDateString() === now.toDateString() ? time : day + " " + time);
   }
 
   /* ---- live and stale ---- */
@@ -285,6 +288,7 @@
     if (!button) return;
     if (button.dataset.act === "theme") toggleTheme();
     if (button.dataset.act === "copy") copy(button);
+    if (button.dataset.act === "print") print();
     if (button.dataset.act === "select") selectAll(button.dataset.select);
     if (button.dataset.act === "dismiss") button.closest(".toast").remove();
   });

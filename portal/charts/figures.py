@@ -105,6 +105,17 @@ def duration(seconds: Number | None) -> str:
     return sign + (" ".join(shown) or "0 s")
 
 
+def elapsed(seconds: Number | None) -> str:
+    """Format seconds as Slurm does, for columns: "0:20:22", "2-04:00:00" with days."""
+    if seconds is None:
+        return NONE
+    days, rest = divmod(int(seconds), DAY_S)
+    hours, rest = divmod(rest, HOUR_S)
+    minutes, secs = divmod(rest, MINUTE_S)
+    head = f"{days}-{hours:02d}" if days else f"{hours}"
+    return f"{head}:{minutes:02d}:{secs:02d}"
+
+
 def coarse(seconds: Number) -> str:
     """Format seconds in one unit, rounded down: "8 min" for 537 s."""
     total = abs(int(seconds))

@@ -164,6 +164,7 @@ SITE_URL = text(
 globals().update(mail_server("SMTP_URL", text("SMTP_URL", "smtp:")))
 DEFAULT_FROM_EMAIL = text("MAIL_FROM", "evenshare@localhost")
 WEBHOOK_INNER = listed("WEBHOOK_INNER", "none")
+WEBHOOK_DENIED = [one for one in listed("WEBHOOK_DENIED", "none") if one != "none"]
 WEBHOOK_HTTP = flag("WEBHOOK_HTTP")
 
 # Users

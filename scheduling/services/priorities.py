@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from scheduling.models import Job
 from scheduling.requests.job_queue import PRIORITY_MAX
+from scheduling.selectors.jobs.changes import PRIORITY, job_subject
 from scheduling.services.holds import may_order
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
@@ -48,7 +49,7 @@ def set_priority(*, job: Job, actor: Actor, access: Access, priority: int) -> bo
         row.priority, row.version = priority, row.version + 1
         row.save(update_fields=["priority", "version"])
         write_audit(
-            actor, "job.priority", f"job {job.uid}",
+            actor, PRIORITY, job_subject(job),
             before={"priority": before}, after={"priority": priority},
         )  # fmt: skip # rows of what belongs together
         wake_pool_after_commit(row.pool)

@@ -33,8 +33,14 @@ def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
         page = list(_of_list(_wanted(wanted)).order_by(wanted.order)[: limit + 1])
         return page[:limit], len(page) > limit
     ids = _ids(wanted, limit + 1)
-    rows = _of_list(Job.objects.all()).in_bulk(ids[:limit])
-    return [rows[one] for one in ids[:limit] if one in rows], len(ids) > limit
+    return list(rows_of(ids[:limit])), len(ids) > limit
+
+
+def rows_of(ids: Iterable[int]) -> tuple[Job, ...]:
+    """Return the jobs of a list with tenant and pool, in the order of `ids`. A single query."""
+    wanted = list(ids)
+    rows = _of_list(Job.objects.all()).in_bulk(wanted)
+    return tuple(rows[one] for one in wanted if one in rows)
 
 
 def count_jobs(wanted: JobListFilter, *, most: int) -> int:

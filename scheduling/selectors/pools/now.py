@@ -271,7 +271,7 @@ def pool_overview(
         )
         for gpu_type in dict.fromkeys(node.gpu_type.name for node in rows)
     )
-    return PoolOverview(types, tuple(_bar(row, total) for row in reversed(rounds)), prices)
+    return PoolOverview(types, tuple(round_summary(row, total) for row in reversed(rounds)), prices)
 
 
 def _holds(
@@ -391,8 +391,11 @@ def _claims(
     return tuple(shown)
 
 
-def _bar(row: dict[str, Any], total: int) -> RoundSummary:
-    """Return a round's summary; GPUs that it did not count were blocked, or did not exist yet."""
+def round_summary(row: Mapping[str, Any], total: int) -> RoundSummary:
+    """Return a round's summary from its columns.
+
+    GPUs that it did not count were blocked, or did not exist yet.
+    """
     summary = row["summary"]
     # In rounds of an earlier version that had no nodes, the value is null.
     gpus = summary.get("gpus", total) or 0

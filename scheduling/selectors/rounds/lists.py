@@ -27,6 +27,12 @@ class RoundsPage:
         """Sum a count of the rows' summaries."""
         return sum(row.summary[name] for row in self.rows)
 
+    def newest(self, count: int) -> "RoundsPage":
+        """Return a page of only the first `count` rows."""
+        if len(self.rows) <= count:
+            return self
+        return RoundsPage(self.rows[:count], self.rows[count - 1].number, self.newer)
+
 
 def rounds_page(
     pool_id: int, *, before: int | None = None, after: int | None = None, limit: int = PAGE

@@ -32,15 +32,17 @@ def _job_option(field: JobField) -> Argument:
     if about[1:2].islower():  # keep the case of abbreviations
         about = about[:1].lower() + about[1:]
     metavar = field.option.lstrip("-").replace("-", "_").upper()
-    if field.shape in ("texts", "pairs", "lists"):
-        metavar = {"pairs": "K=V", "lists": "K=V,V"}.get(field.shape, metavar)
+    if field.shape == "flag":
+        return option(field.option, dest=field.name, action="store_const", const=True, help=about)
+    if field.shape in ("texts", "pairs", "lists", "rows"):
+        metavar = {"pairs": "K=V", "lists": "K=V,V", "rows": "K=V,K=V"}.get(field.shape, metavar)
         return option(
             field.option, dest=field.name, action="append", default=[], metavar=metavar,
             help=f"{about}; repeatable",
         )  # fmt: skip # rows of what belongs together
     return option(
         field.option, dest=field.name, metavar=metavar, help=about,
-        type=positive if field.shape == "whole" else str,
+        type={"whole": positive, "signed": int}.get(field.shape, str),
     )  # fmt: skip # rows of what belongs together
 
 

@@ -448,6 +448,7 @@ QuotaUseRow = TypedDict(
         "gpu_type": "str",
         "gpus": "int",
         "own": "int",
+        "traded": "int",
         "idle": "int",
         "borrowed": "int",
     },
