@@ -33,6 +33,7 @@ from scheduling.engine.idle_samples import (
     idle_span,
     sampled_until,
 )
+from scheduling.engine.idle_sessions import follow_sessions
 from scheduling.engine.revoke import revoke_idle
 from scheduling.models import IdleDay, IdleReading, Lease, LeaseEvent, Pool
 from tenants.scopes import engine_scope
@@ -139,9 +140,10 @@ def _add_days(lease: Lease, days: Mapping[date, GpuTime]) -> None:
 
 
 def follow_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> None:
-    """Warn of the leases whose GPUs idle, and end the expired ones, as the pool's settings say."""
+    """Warn of leases whose GPUs or sessions idle, and end the expired ones, as settings say."""
     warn_idle(pool, token, at=at, scale=scale)
     return_idle(pool, token, at=at, scale=scale)
+    follow_sessions(pool, token, at=at, scale=scale)
 
 
 def idle_for(pool_id: int, seconds: int, *, at: datetime, scale: int) -> QuerySet[IdleReading]:

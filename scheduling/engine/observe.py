@@ -271,8 +271,9 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
             _started(observed, lease, report)
         reason = EndReason(lease.end_reason or EndReason.LOST)
         _close(observed, lease, ended_at, reason, None)
-        if reason in _STATE_AFTER:
-            state = _STATE_AFTER[reason].value
+        if reason in _STATE_AFTER or (reason is EndReason.IDLE and lease.job.session):
+            # An idle session is over: it needs no other lease.
+            state = _STATE_AFTER.get(reason, Job.State.SUCCEEDED).value
             over = _JobState(lease.job_id, state, lease.ended_at, report.exit_code)
             observed.jobs.append(over)
         elif successor is None:  # otherwise the job was moved, and its next lease is waiting

@@ -1,7 +1,7 @@
 """Takes leases back outside a decision.
 
 These are leases of cancelled jobs, of profiling runs whose time is over, of jobs in quarantine, and
-expired leases of idle GPUs.
+expired leases of idle GPUs or sessions.
 Leases are also ended if they wait for GPUs on which a written-off lease may still run. Like `apply`
 and `observe`, it locks the pool's fence first.
 """
@@ -79,10 +79,10 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
 
 
 def revoke_idle(pool_id: int, token: int, leases: Sequence[int], *, at: datetime) -> int:
-    """End the expired ones of these leases, because their GPUs are idle; return how many.
+    """End the expired ones of these idle leases; return how many.
 
-    Their jobs are held when the leases have ended (`scheduling.engine.observe`). No lease ends
-    within its minimum runtime.
+    When they have ended, `scheduling.engine.observe` holds their jobs; sessions have ended then. No
+    lease ends within its minimum runtime.
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)

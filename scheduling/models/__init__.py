@@ -31,6 +31,7 @@ from scheduling.models.profiles import (
     VirtualSpeeds,
 )
 from scheduling.models.rounds import Round, RoundBlob, RoundScrub, RoundState
+from scheduling.models.sessions import SessionCode
 from scheduling.models.simulations import Simulation
 from scheduling.models.sweeps import JobDependency, Sweep
 from scheduling.models.verifications import Verification

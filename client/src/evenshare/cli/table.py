@@ -17,6 +17,7 @@ from . import (
     notify,
     pools,
     runs,
+    sessions,
     sharing,
     statement,
     sweeps,
@@ -84,6 +85,19 @@ def _limit(of: str) -> Argument:
     return option("--limit", metavar="SECONDS", type=whole, default=600, help=text)
 
 
+SESSION = (
+    option("--attach", metavar="ID", help="an interactive job that runs already, or waits"),
+    ANY_POOL,
+    option("--gpus", type=positive, default=1, help="default 1"),
+    option("--gpu-type", action="append", default=[], metavar="T", help="accepted; repeatable"),
+    ANY_TENANT,
+    option("--for", dest="limit", type=sessions.seconds, metavar="2h", help="its time limit"),
+    option(
+        "--idle", type=sessions.seconds, metavar="30m",
+        help="time without use after which its lease is not renewed",
+    ),
+)  # fmt: skip # rows of what belongs together
+
 # The subjects of nouns that need more than the list of their verbs.
 NOUNS = {
     "notify": "messages about jobs and offers",
@@ -91,6 +105,8 @@ NOUNS = {
     "sharing": "lending and borrowing of a tenant's quota",
 }
 COMMANDS = (
+    CommandRow("shell", sessions.shell, "a terminal in a lease of GPUs", SESSION),
+    CommandRow("notebook", sessions.notebook, "a notebook in a lease of GPUs", SESSION),
     CommandRow(
         "login",
         login.login,
