@@ -151,7 +151,7 @@ TABLES = (
     "scheduling_lease", "scheduling_leaseterm", "scheduling_leaseevent", "billing_usageline",
     "billing_usageshare", "billing_transfer", "billing_entry", "scheduling_round",
     "billing_postedprice",
-)  # fmt: skip
+)  # fmt: skip # rows of what belongs together
 
 
 def add_ended_jobs(superuser: psycopg.Connection[Any], jobs: int, at: datetime) -> None:

@@ -18,6 +18,7 @@ class TestPostedPrice:
             (1_000_000, 1000, 5, 8, 0),  # with theta 1, everything is free of charge
             (1_000_000, 16_000, 2, 8, 1_000_000),  # section 4.2: 16^(2/8) - 1 = 1
             (1_000_000, 2000, 4, 8, 414_214),  # sqrt 2 - 1
+            (10**19, 2000, 4, 8, 4_142_135_623_730_950_488),  # to the last digit
             (3, 1500, 8, 8, 2),  # 1.5 rounds half to even
             (1, 1500, 8, 8, 0),  # 0.5 rounds half to even as well
             (1_000_000, 2000, 9, 8, 1_000_000),  # nodes were lost: counts as full
