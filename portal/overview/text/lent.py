@@ -1,4 +1,4 @@
-"""How many GPUs a tenant lends now and to whom, and from whom it borrows."""
+"""The GPUs that a tenant lends now, its borrowers, and its lenders."""
 
 from collections.abc import Sequence
 from fractions import Fraction
