@@ -105,7 +105,6 @@ _SMALL = _Cells(6, 6, names=False, top=1)
 
 
 def node_map(nodes: Sequence[MapNode], *, label: str = "") -> Markup:
-    """Draw the nodes in their given order."""
     small = len(nodes) > COMPACT_FROM
     cells = _SMALL if small else _FULL
     return tag(
@@ -201,7 +200,6 @@ def _idle(node: MapNode, cells: _Cells) -> Iterable[Markup]:
 
 
 def _inset(slot: int, cells: _Cells) -> str:
-    """Return the path of a cell with a gap around it."""
     x, y = cells.at(slot)
     width, height = cells.width - 1.5, cells.height - 1.5
     return f"M{x + 0.75:g} {y + 0.75:g}h{width:g}v{height:g}h{-width:g}z"
@@ -278,7 +276,6 @@ def _blocks(slots: Sequence[int]) -> list[_Block]:
 
 
 def _separators(blocks: Sequence[_Block], cells: _Cells) -> Iterable[Markup]:
-    """Draw the lines between the cells of each block."""
     lines = []
     for block in blocks:
         x, y, width, height = cells.box(block)

@@ -55,7 +55,9 @@ def api(there: Stage, who: str, path: str) -> Any:
 
 def section(page: str) -> str:
     """Return the text of the table of trades; "" if there is no table."""
-    match = re.search(r'<section[^>]*id="trades">(.*?)</section>', page, re.DOTALL)
+    match = re.search(
+        r'<(?:section|div)[^>]*id="trades">(.*?)</(?:section|details)>', page, re.DOTALL
+    )
     return words(match[1]) if match else ""
 
 

@@ -116,7 +116,6 @@ class PageChart:
 
     @property
     def is_time(self) -> bool:
-        """Return whether the x axis is time."""
         return any(isinstance(key, datetime) for one in self.series for key in one.keys)
 
     @property

@@ -1,4 +1,4 @@
-"""The GPUs that a tenant lends now, its borrowers, and its lenders."""
+"""The GPUs that a tenant lends now, their borrowers, and the lenders of its borrowed GPUs."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -20,7 +20,7 @@ def lent_context(
         return {"lenders": "", "lent": "", "lent_note": None, "borrowers": ""}
     return {
         "lenders": names_text(visibility, last.lenders),
-        "lent": _gpus_text(last.lent) if last.lent else "",
+        "lent": gpus_text(last.lent) if last.lent else "",
         "lent_note": _lent_note(last.lent, links),
         "borrowers": names_text(visibility, last.borrowers),
     }
@@ -37,7 +37,7 @@ def names_text(visibility: Visibility, tenants: Sequence[tuple[int, int]]) -> st
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _gpus_text(gpus: Fraction) -> str:
+def gpus_text(gpus: Fraction) -> str:
     """Return a number of GPUs, with one decimal place if it is not whole."""
     if gpus.denominator == 1:
         return plural(int(gpus), "GPU")
@@ -47,7 +47,7 @@ def _gpus_text(gpus: Fraction) -> str:
 def _lent_note(lent: Fraction, links: tuple[Link, ...]) -> Note:
     return Note(
         "GPUs lent",
-        (LineItem("lent since the last round", _gpus_text(lent)),),
+        (LineItem("lent since the last round", gpus_text(lent)),),
         text="A borrowed GPU has no particular lender. Tenants with idle quota lend in proportion"
         " to it, and earn in proportion.",
         links=links,

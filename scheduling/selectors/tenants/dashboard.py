@@ -28,7 +28,6 @@ from scheduling.selectors.sharing.settings import narrowed, sharing_rules
 from tenants.scopes import site_reading
 from tenants.selectors.quotas import quotas_in_force
 
-ZERO = Decimal("0.000000")
 HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
 
 
