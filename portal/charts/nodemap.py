@@ -118,7 +118,7 @@ def node_map(nodes: Sequence[MapNode], *, label: str = "") -> Markup:
 def map_shapes() -> Markup:
     """Return the blocks that the maps of a page refer to: b42 has 4 x 2 GPUs, in c42 all borrowed.
 
-    They have no fill and frame of their own: these are the lease's.
+    The lease sets fill and frame.
     """
     blocks = [_Block(0, 0, columns + 1, rows + 1) for columns in range(SHAPED) for rows in range(2)]
     shapes = [_shape(block, borrowed=borrowed) for block in blocks for borrowed in (False, True)]

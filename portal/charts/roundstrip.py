@@ -33,7 +33,8 @@ def round_strip(bars: Sequence[RoundBar], *, first: str = "") -> Markup:
     for level in levels:
         parts.append(path(f"M{LEFT} {y(level):.1f}H{WIDTH}", class_="grid"))
         parts.append(text(LEFT - 8, y(level) + 4, thousands(round(level)), anchor="end"))
-    pitch = (WIDTH - LEFT - 4) / max(len(bars), 30)
+    # Whole pixels keep the page small.
+    pitch = (WIDTH - LEFT - 4) // max(len(bars), 30)
     hit = rect(-pitch / 8, TOP, pitch, BASE - TOP, id="hit")
     parts.append(tag("defs", hit))
     for place, bar in enumerate(bars):
@@ -59,8 +60,8 @@ def round_strip(bars: Sequence[RoundBar], *, first: str = "") -> Markup:
 
 
 def _bar(bar: RoundBar, x: float, pitch: float, y: Scale, now: bool) -> Markup:
-    wide, base = pitch * 0.75, y(0)
-    middle, top = y(bar.blocked), y(bar.blocked + bar.idle)
+    wide, base = round(pitch * 0.75), y(0)
+    middle, top = round(y(bar.blocked), 1), round(y(bar.blocked + bar.idle), 1)
     parts: list[object] = [tag("title", bar.text or _bar_text(bar))]
     parts.append(tag("use", href="#hit", x=x))
     if bar.blocked:

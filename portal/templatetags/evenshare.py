@@ -189,7 +189,7 @@ def chart(shown: PageChart) -> dict[str, Any]:
 
 @register.simple_tag
 def sparkline(shown: PageChart) -> Markup:
-    """`{% sparkline use_chart %}`: the series of a chart alone, as wide as its place."""
+    """`{% sparkline use_chart %}`: the series of a chart without axes and texts."""
     return still(shown, bare=True)
 
 

@@ -136,9 +136,7 @@ def uses_title(uses: Sequence[PoolUseRow]) -> str:
     below = [row.facts.name for row in uses if row.fair.kind == "note"]
     if not below:
         return f"Below its fair share in none of {plural(len(uses), 'pool')}"
-    if len(below) > 2:
-        return f"Below its fair share in {len(below)} of {plural(len(uses), 'pool')}"
-    return f"Below its fair share in {' and '.join(below)}, of {plural(len(uses), 'pool')}"
+    return f"Below its fair share: {', '.join(below)}"
 
 
 def board_context(board: Board) -> dict[str, Any]:
