@@ -78,13 +78,11 @@ def release_hold(*, job: Job, actor: Actor, side: Side, now: PoolNow) -> bool:
             return False
         write_audit(actor, RELEASED, job_subject(job), after={"hold": code.value})
         pool = Job.objects.select_related("pool").get(pk=job.pk).pool
-        if pool.on_demand:
-            wake_pool_after_commit(pool.pk)
+        wake_pool_after_commit(pool)
     return True
 
 
 def _released_by(row: Job, side: Side) -> Job.Hold | None:
-    """Return the hold that this side removes; None if the job is not held."""
     if side is Side.OPERATOR and Job.Hold.OPERATOR in row.holds:
         return Job.Hold.OPERATOR
     if Job.Hold.TENANT in row.holds:

@@ -52,15 +52,12 @@ def set_priority(*, job: Job, actor: Actor, access: Access, priority: int) -> bo
             actor, PRIORITY, job_subject(job),
             before={"priority": before}, after={"priority": priority},
         )  # fmt: skip # rows of what belongs together
-        if row.pool.on_demand:
-            wake_pool_after_commit(row.pool_id)
+        wake_pool_after_commit(row.pool)
     return True
 
 
 def check_priorities(tenant: Tenant, user: User | None, asked: Mapping[str, int]) -> None:
     """Check the priorities of new jobs; the keys of `asked` are prefixes of the fields in errors.
-
-    A single query, and only if there is a priority above 0.
 
     Raises:
         InvalidInputError: one is above 0, and the submitter does not manage the tenant.

@@ -113,6 +113,5 @@ def _bytes_of(request: SweepRequest) -> int:
 
 
 def _parameters(request: SweepRequest, point: SweepPoint) -> dict[str, str]:
-    """Return a job's parameters, and its index if there is an array."""
     index = {INDEX: str(point.index)} if request.array else {}
     return {**index, **point.parameters}

@@ -123,11 +123,7 @@ def _plain(request: SweepRequest) -> dict[str, Any]:
 
 
 def _failed_jobs(sweep: Sweep) -> list[dict[str, str]]:
-    """Return the parameters of a sweep's failed jobs.
-
-    Raises:
-        InvalidInputError: there are none.
-    """
+    """Return the parameters of a sweep's failed jobs."""
     failed = Job.objects.filter(sweep=sweep, state=Job.State.FAILED)
     parameters = [row or {} for row in failed.values_list("parameters", flat=True)]
     if not parameters:
@@ -165,6 +161,6 @@ def cancel_sweep(*, sweep: Sweep, now: PoolNow) -> Sweep:
                 cancel_asked_at=now.pool_at
             )
         sweep.refresh_from_db(fields=["cancel_asked_at"])
-        if jobs and sweep.pool.on_demand:
-            wake_pool_after_commit(sweep.pool_id)
+        if jobs:
+            wake_pool_after_commit(sweep.pool)
     return sweep

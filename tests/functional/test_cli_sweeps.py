@@ -71,5 +71,6 @@ def test_submits_shows_cancels_and_resubmits(scene: tuple[Person, str], tmp_path
     assert (row["jobs"], row["matrix"]) == (2, {"lr": ["0.1", "0.01"]})
 
     first = str(Job.objects.filter(sweep__uid=row["id"]).order_by("id")[0].uid)
+    assert f"{row['id']}, job 0: lr=0.1" in ada.does("job", "show", first)
     after = ada.does(*job, "--after-ok", first, "--after-any", again, "--", "true").strip()
     assert Job.objects.get(uid=after).dependencies.count() == 2

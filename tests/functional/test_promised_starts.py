@@ -143,7 +143,7 @@ class TestMap:
         page = self.page(there, "neighbour")
         held = f"1 GPU held back for beta, {gang().name}, until 2030-01-01 00:15:00, pool time"
         assert f"<title>{held}</title>" in page
-        assert any(one.endswith(held) for one in re.findall('aria-label="([^"]*)"', page))
+        assert any(one.endswith(held) for one in re.findall("<title>(n[^<]*)<", page))
         (nodes,) = re.findall('<ul class="nodes".*?</ul>', page)
         idle = re.findall('<path d="([^"]*)" class="idle"', nodes)
         assert (nodes.count('class="kept"'), "".join(idle).count("M")) == (1, 4)

@@ -112,6 +112,19 @@ class TestJobs:
         assert [row["sweep_index"] for row in held] == [1, 2]
         assert stage.get(f"{address}?state=odd").status_code == 400
 
+    def test_have_their_place_in_answers_about_jobs(self, stage: ApiStage) -> None:
+        alone = stage.job()
+        made = submit(stage, matrix={"lr": ["1", "2"]})
+        rows = stage.get("jobs").json()["results"]
+        places = [row["sweep"] for row in rows]
+        assert places == [
+            {"id": made["id"], "index": 1, "parameters": {"lr": "2"}},
+            {"id": made["id"], "index": 0, "parameters": {"lr": "1"}},
+            None,
+        ]
+        shown = [stage.get(f"jobs/{row['id']}").json()["sweep"] for row in rows]
+        assert (shown, rows[-1]["id"]) == (places, str(alone.uid))
+
 
 class TestCancel:
     def test_cancels_and_repeats_without_effect(self, stage: ApiStage) -> None:

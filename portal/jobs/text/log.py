@@ -401,6 +401,9 @@ def _contradicted(logged: _LoggedEvent) -> LogLine:
 def _idle(logged: _LoggedEvent) -> LogLine:
     data = logged.event.data
     lasted = duration((logged.event.at - from_us(int(data["since_us"]))).total_seconds())
+    if data.get("session"):
+        text = f"the session had not been used for {lasted}. Its lease will not be renewed."
+        return LogLine(logged.at, "bad", "Idle:", text, logged.event.round)
     text = f"its {plural(int(data['gpus']), 'GPU')} had been unused for {lasted}."
     return LogLine(logged.at, "bad", "Idle:", text, logged.event.round)
 

@@ -57,6 +57,7 @@ from scheduling.selectors.speeds.profiling import find_active_run
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services.holds import side_of
 from scheduling.services.priorities import may_boost, may_set_priority
+from scheduling.services.sessions import may_open, session_state
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
 
@@ -75,9 +76,11 @@ def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         if pool is None:
             raise Http404
         context = _job_context(request, job, pool) | needs_context(job)
+        context["session"] = session_state(job)
     about(request).pool = pool
     context |= submit_links(access(request), job.tenant)
     context |= {
+        "may_open": may_open(access(request), job),
         "may_hold": side_of(access(request), job) is not None,
         "may_order": may_set_priority(access(request), job),
         "priority_most": PRIORITY_MAX if may_boost(access(request), job.tenant_id) else 0,

@@ -87,6 +87,28 @@ class SweepJobRow(Answer, frozen=True, kw_only=True):
     reason_code: Hidden[str]
 
 
+class SweepPlace(Answer, frozen=True):
+    """A job's place in its sweep."""
+
+    id: Annotated[UUID, about("The sweep.")]
+    index: Annotated[int, about("From 0.")]
+    parameters: dict[str, str]
+
+
+def sweep_places(jobs: Iterable[Job]) -> dict[int, SweepPlace]:
+    """Return the places of jobs in their sweeps, by job id. A single query, none without sweeps."""
+    placed = [job for job in jobs if job.sweep_id is not None]
+    if not placed:
+        return {}
+    uids = dict(
+        Sweep.objects.filter(pk__in={job.sweep_id for job in placed}).values_list("pk", "uid")
+    )
+    return {
+        job.pk: SweepPlace(uids[job.sweep_id], job.sweep_index or 0, job.parameters or {})
+        for job in placed
+    }
+
+
 def list_sweeps(
     tenants: Collection[int] | None, *, pool: str = "", before: int | None = None, limit: int
 ) -> list[Sweep]:

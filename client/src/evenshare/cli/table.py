@@ -5,11 +5,6 @@ A new command is a new row of `COMMANDS`. `parser.py` adds `--output` and `--exp
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 from . import (
     commands,
     completion,
@@ -18,57 +13,19 @@ from . import (
     job_order,
     jobs,
     login,
+    lookups,
+    notify,
     pools,
     runs,
+    sessions,
     sharing,
     statement,
     sweeps,
     usage,
     verify,
 )
+from .arguments import Argument, CommandRow, option, positive, whole
 from .job_fields import COMMAND, JOB_FIELDS, JobField
-
-
-@dataclass(frozen=True)
-class Argument:
-    """The arguments of `ArgumentParser.add_argument`."""
-
-    names: tuple[str, ...]
-    settings: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class CommandRow:
-    """A command such as `job show`: a noun, and usually a verb."""
-
-    name: str
-    run: Callable[..., int]
-    about: str
-    options: tuple[Argument, ...] = ()
-    takes_command: bool = False
-
-    @property
-    def noun(self) -> str:
-        return self.name.partition(" ")[0]
-
-    @property
-    def verb(self) -> str:
-        """Return the verb; empty if the noun is the whole name."""
-        return self.name.partition(" ")[2]
-
-
-def option(*names: str, **settings: Any) -> Argument:
-    return Argument(names, settings)
-
-
-def whole(text: str) -> int:
-    return 0 if text == "0" else positive(text)
-
-
-def positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not int(text[:10]) >= 1 or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
 
 
 def _job_option(field: JobField) -> Argument:
@@ -96,7 +53,9 @@ def key(of: str) -> Argument:
 
 JOB = option("id", metavar="ID", help="a job's id, or its first 8 characters or more")
 SWEEP = option("id", metavar="ID", help="a sweep's id, or its first 8 characters or more")
+SUBSCRIPTION = option("subscription", metavar="ID", help="its id, or the first 8 characters")
 ANY_POOL, ANY_TENANT = option("--pool"), option("--tenant")
+OWN_TENANT = option("--tenant", help="one of your tenants (default: your only tenant)")
 POOL, TENANT = option("--pool", required=True), option("--tenant", required=True)
 PAGES = (
     option("--limit", type=positive, default=20, help="default 20"),
@@ -126,12 +85,28 @@ def _limit(of: str) -> Argument:
     return option("--limit", metavar="SECONDS", type=whole, default=600, help=text)
 
 
+SESSION = (
+    option("--attach", metavar="ID", help="an interactive job that runs already, or waits"),
+    ANY_POOL,
+    option("--gpus", type=positive, default=1, help="default 1"),
+    option("--gpu-type", action="append", default=[], metavar="T", help="accepted; repeatable"),
+    ANY_TENANT,
+    option("--for", dest="limit", type=sessions.seconds, metavar="2h", help="its time limit"),
+    option(
+        "--idle", type=sessions.seconds, metavar="30m",
+        help="time without use after which its lease is not renewed",
+    ),
+)  # fmt: skip # rows of what belongs together
+
 # The subjects of nouns that need more than the list of their verbs.
 NOUNS = {
+    "notify": "messages about jobs and offers",
     "offer": "offers of a tenant's idle quota",
     "sharing": "lending and borrowing of a tenant's quota",
 }
 COMMANDS = (
+    CommandRow("shell", sessions.shell, "a terminal in a lease of GPUs", SESSION),
+    CommandRow("notebook", sessions.notebook, "a notebook in a lease of GPUs", SESSION),
     CommandRow(
         "login",
         login.login,
@@ -255,6 +230,48 @@ COMMANDS = (
         "submit its failed jobs again, as a new sweep",
         (SWEEP, key("returns the same sweep")),
     ),
+    CommandRow(
+        "member list",
+        lookups.member_list,
+        "list a tenant's members with their roles",
+        (OWN_TENANT,),
+    ),
+    CommandRow(
+        "profile list",
+        lookups.profile_list,
+        "list job types in a pool, with their speeds",
+        (POOL, ANY_TENANT),
+    ),
+    CommandRow("notify list", notify.notify_list, "list your subscriptions"),
+    CommandRow(
+        "notify add",
+        notify.notify_add,
+        "subscribe to messages; the same address again changes the subscription",
+        (
+            option("--channel", choices=notify.CHANNELS, default="mail", help="default mail"),
+            option("--address", help="mail address, or an https URL (default: your account's)"),
+            option(
+                "--kind",
+                action="append",
+                default=[],
+                metavar="KIND",
+                help="a kind of event, as job_started; repeatable (default: ends and idle GPUs)",
+            ),
+            option("--jobs", choices=notify.WHOSE, help="whose jobs (default: mine)"),
+            option("--tag", help="only jobs with this tag"),
+            ANY_POOL,
+            OWN_TENANT,
+            option(
+                "--digest-hour",
+                type=whole,
+                metavar="H",
+                help="by mail: one message a day at this hour, 0 to 23",
+            ),
+            option("--zone", help="time zone of that hour, as Europe/Berlin"),
+        ),
+    ),
+    CommandRow("notify remove", notify.notify_remove, "end a subscription", (SUBSCRIPTION,)),
+    CommandRow("notify test", notify.notify_test, "send a test message", (SUBSCRIPTION,)),
     CommandRow("pool list", pools.pool_list, "list your pools"),
     CommandRow(
         "pool show",
@@ -291,7 +308,7 @@ COMMANDS = (
         "show a tenant's income from lending, reconciled with the ledger",
         (
             option("--pool", help="a pool of the tenant (default: its only pool)"),
-            option("--tenant", help="one of your tenants (default: your only tenant)"),
+            OWN_TENANT,
             option("--since", metavar="INSTANT", help="RFC 3339, pool time"),
             option("--until", metavar="INSTANT", help="end (exclusive)"),
             option("--lines", action="store_true", help="list every income line, newest first"),
@@ -398,7 +415,7 @@ COMMANDS = (
             option("--from", dest="since", metavar="T", help="a day or an instant, pool time"),
             option("--to", dest="until", metavar="T", help="end (exclusive)"),
             option("--pool", help="a pool of the tenant (default: your only pool)"),
-            option("--tenant", help="one of your tenants (default: your only tenant)"),
+            OWN_TENANT,
             option("--without-rounds", action="store_true", help="download no rounds to compare"),
             *FILES,
             _limit("the recomputation"),
