@@ -12,6 +12,7 @@ from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.engine.turns import release_due
 from scheduling.models import Job, PoolFence, Sweep
 from scheduling.requests.sweeps import SweepRequest
+from scheduling.selectors.jobs.sweeps import MATRIX_ORDER, stored_request
 from scheduling.selectors.pools.offers import pool_offer
 from scheduling.services.job_requests import named_pool, read_completed
 from scheduling.services.submit import BULK, Accepted, Submitter, admit, hold_new, take_rate
@@ -62,7 +63,8 @@ def resubmit_failed(
     """
     take_rate(sweep.tenant, BULK)
     asked = KeyedRequest.of(sweep.tenant, user, "sweeps/resubmit", key, str(sweep.uid))
-    spec = {name: value for name, value in sweep.spec.items() if name not in _NOT_AGAIN}
+    stored = stored_request(sweep)
+    spec = {name: value for name, value in stored.items() if name not in _NOT_AGAIN}
     return _submit(Submitter(sweep.tenant, user, source, now), spec, asked, origin=sweep)
 
 
@@ -84,8 +86,8 @@ def _submit(
         request = replace(request, name=request.name or f"sweep-{uid.hex[:8]}")
         at_once, children = jobs_of_sweep(request)
         if origin is not None:
-            failed = _failed_places(origin)
-            children = [child for child in children if child.place in failed]
+            failed = _failed_jobs(origin)
+            children = [one for one in children if one.parameters in failed]
         admitted = admit(by, [Accepted(request, offer, "")], jobs_each=len(children))
         reading = admitted.readings[offer.id]
         sweep = Sweep(
@@ -112,18 +114,21 @@ def _plain(request: SweepRequest) -> dict[str, Any]:
         for name, field in request_fields(SweepRequest).items()
         if getattr(request, field.attribute) != field.default
     }
-    return {
+    # The database sorts the keys of an object, but their order is the order of the jobs.
+    order = {MATRIX_ORDER: list(request.matrix)} if request.matrix else {}
+    return order | {
         name: format(value, "f") if isinstance(value, Decimal) else value
         for name, value in values.items()
     }
 
 
-def _failed_places(sweep: Sweep) -> set[int]:
+def _failed_jobs(sweep: Sweep) -> list[dict[str, str]]:
+    """Return the parameters of a sweep's failed jobs."""
     failed = Job.objects.filter(sweep=sweep, state=Job.State.FAILED)
-    places = {place for place in failed.values_list("sweep_index", flat=True) if place is not None}
-    if not places:
+    parameters = [row or {} for row in failed.values_list("parameters", flat=True)]
+    if not parameters:
         raise invalid("", "No job of this sweep has failed", code=CONFLICT)
-    return places
+    return parameters
 
 
 # A round may have started a job since it was selected, so the state is read again.

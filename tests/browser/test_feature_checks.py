@@ -48,6 +48,7 @@ class TestFormAndYaml:
         eventually(lambda: "gpus: 3\n" in page.input_value("#yaml"))
         page.fill("#yaml", page.input_value("#yaml").replace("gpus: 3", "gpus: 2"))
         eventually(lambda: page.input_value("#f-gpus") == "2")
+        page.click("#group-deadlines summary")
         page.fill("#f-duration_s", "60")
         page.locator("#answer-says", has_text="It fits now").wait_for()
         page.click("#submit")

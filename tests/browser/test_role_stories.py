@@ -79,6 +79,7 @@ class TestMember:
         page.select_option("#f-pool", "pool-2")
         page.locator("#round-line[hx-get*='pool-2']").wait_for()
         page.fill("#f-command", "true")
+        page.click("#group-deadlines summary")
         page.fill("#f-duration_s", "60")
         story.press("Submit the job")
         made = Job.objects.order_by("-pk")[0]

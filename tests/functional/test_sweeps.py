@@ -63,6 +63,17 @@ class TestSubmission:
         (error,) = stage.post("sweeps", {"yaml": text}).json()["errors"]
         assert error["field"] == "exclude[0].rate"
 
+    def test_runs_failed_jobs_again_with_their_places(self, stage: ApiStage) -> None:
+        # Keys that the database would sort otherwise.
+        made = submit(stage, matrix={"seed": ["1", "2"], "lr": ["3", "4"]}, name="t")
+        Job.objects.filter(sweep__uid=made["id"], sweep_index=1).update(
+            state="failed", ended_at=stage.cluster.at
+        )
+        again = stage.post(f"sweeps/{made['id']}/resubmit", {}).json()
+        assert list(again["matrix"]) == ["seed", "lr"]
+        job = Job.objects.get(sweep__uid=again["id"])
+        assert (job.parameters, job.sweep_index, job.name) == ({"seed": "1", "lr": "4"}, 1, "t-1")
+
     def test_with_key_is_made_once(self, stage: ApiStage) -> None:
         spec, key = stage.spec(gpus=1, array="0-1"), {"Idempotency-Key": "k"}
         one, two = (stage.post("sweeps", spec, **key) for _ in range(2))
@@ -145,6 +156,17 @@ class TestResubmission:
         text = text.replace("lr: 0.10,", "rate: 0.10,")
         (error,) = stage.post("sweeps", {"yaml": text}).json()["errors"]
         assert error["field"] == "exclude[0].rate"
+
+    def test_runs_failed_jobs_again_with_their_places(self, stage: ApiStage) -> None:
+        # Keys that the database would sort otherwise.
+        made = submit(stage, matrix={"seed": ["1", "2"], "lr": ["3", "4"]}, name="t")
+        Job.objects.filter(sweep__uid=made["id"], sweep_index=1).update(
+            state="failed", ended_at=stage.cluster.at
+        )
+        again = stage.post(f"sweeps/{made['id']}/resubmit", {}).json()
+        assert list(again["matrix"]) == ["seed", "lr"]
+        job = Job.objects.get(sweep__uid=again["id"])
+        assert (job.parameters, job.sweep_index, job.name) == ({"seed": "1", "lr": "4"}, 1, "t-1")
 
     def test_with_key_is_made_once(self, stage: ApiStage) -> None:
         made = submit(stage, array="0-1")

@@ -49,7 +49,7 @@ from scheduling.requests.jobs import DURATION_S
 from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.jobs.clones import free_job_name, submitted_duration_us
 from scheduling.selectors.jobs.requests import job_as_request
-from scheduling.selectors.jobs.sweeps import find_visible_sweep
+from scheduling.selectors.jobs.sweeps import find_visible_sweep, stored_request
 from scheduling.selectors.jobs.tenant_jobs import (
     find_tenant_job,
     pool_names,
@@ -228,7 +228,7 @@ def _sweep_draft(tenant: Tenant, source: str) -> Draft:
         sweep = find_visible_sweep(uid, [tenant.pk])
     if sweep is None:
         raise Http404
-    return draft_of(sweep.spec)
+    return draft_of(stored_request(sweep))
 
 
 def _pools(tenant: Tenant) -> list[str]:

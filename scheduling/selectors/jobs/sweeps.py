@@ -13,6 +13,8 @@ from tenants.answers import Answer, Hidden, about, answer_of, one_of
 
 State = Job.State
 HELD = "held"
+# The key under which a stored request has the names of its parameters in their order.
+MATRIX_ORDER = "matrix_order"
 
 
 class SweepCounts(Answer, frozen=True):
@@ -143,6 +145,16 @@ def find_visible_sweep(uid: UUID, tenants: Collection[int] | None) -> Sweep | No
     return sweeps.filter(uid=uid).first()
 
 
+def stored_request(sweep: Sweep) -> dict[str, Any]:
+    """Return the request that submitted a sweep, with its parameters in their order."""
+    spec = dict(sweep.spec)
+    # Older sweeps have no order.
+    order = spec.pop(MATRIX_ORDER, None) or list(spec.get("matrix", {}))
+    if order:
+        spec["matrix"] = {name: spec["matrix"][name] for name in order}
+    return spec
+
+
 def count_states(sweeps: Iterable[int]) -> Mapping[int, SweepCounts]:
     """Return the states of the jobs of sweeps, by sweep. A single query, none without sweeps."""
     wanted = list(sweeps)
@@ -181,7 +193,7 @@ def _sweep_row(sweep: Sweep, counts: SweepCounts, root: str) -> SweepRow:
         pool=sweep.pool.name,
         state=counts.state,
         array=sweep.spec.get("array", ""),
-        matrix={name: tuple(row) for name, row in sweep.spec.get("matrix", {}).items()},
+        matrix={name: tuple(row) for name, row in stored_request(sweep).get("matrix", {}).items()},
         include=tuple(sweep.spec.get("include", ())),
         exclude=tuple(sweep.spec.get("exclude", ())),
         jobs=counts.total,
