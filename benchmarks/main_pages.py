@@ -181,8 +181,8 @@ def _explained() -> Iterator[_Reads]:
             with connection.connection.cursor() as cursor:
                 cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", params)
                 (answer,) = cursor.fetchone()
-            told = (json.loads(answer) if isinstance(answer, str) else answer)[0]
-            ms, plan = told["Execution Time"] + told["Planning Time"], told["Plan"]
+            summary = (json.loads(answer) if isinstance(answer, str) else answer)[0]
+            ms, plan = summary["Execution Time"] + summary["Planning Time"], summary["Plan"]
             buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         reads.queries.append((ms, buffers, " ".join(sql.split())))
         return execute(sql, params, many, context)

@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 COOKIE = "evenshare-zone"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
@@ -14,7 +14,7 @@ def zone_named(name: str) -> tzinfo | None:
         return None
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+    except (KeyError, ValueError, OSError):
         return None
 
 
