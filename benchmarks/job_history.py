@@ -148,10 +148,16 @@ WHERE s.pool_id = r.pool_id AND s.number = r.number AND s.number > 1
 """
 
 TABLES = (
-    "scheduling_lease", "scheduling_leaseterm", "scheduling_leaseevent", "billing_usageline",
-    "billing_usageshare", "billing_transfer", "billing_entry", "scheduling_round",
+    "scheduling_lease",
+    "scheduling_leaseterm",
+    "scheduling_leaseevent",
+    "billing_usageline",
+    "billing_usageshare",
+    "billing_transfer",
+    "billing_entry",
+    "scheduling_round",
     "billing_postedprice",
-)  # fmt: skip # rows of what belongs together
+)
 
 
 def add_ended_jobs(superuser: psycopg.Connection[Any], jobs: int, at: datetime) -> None:

@@ -36,9 +36,9 @@ SHOWN, LETTERS = 3, 600
 
 def main() -> None:
     """Fill the database, request each page `TURNS` times, and print its figures."""
-    words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    jobs = int(words[0]) if words else JOBS
-    kept = Path(words[1]).resolve() if len(words) > 1 else None
+    given = [text for text in sys.argv[1:] if not text.startswith("--")]
+    jobs = int(given[0]) if given else JOBS
+    kept = Path(given[1]).resolve() if len(given) > 1 else None
     with temporary_database(kept=kept) as is_filled:
         if not is_filled:
             _fill(jobs)
@@ -181,8 +181,8 @@ def _explained() -> Iterator[_Reads]:
             with connection.connection.cursor() as cursor:
                 cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", params)
                 (answer,) = cursor.fetchone()
-            told = (json.loads(answer) if isinstance(answer, str) else answer)[0]
-            ms, plan = told["Execution Time"] + told["Planning Time"], told["Plan"]
+            summary = (json.loads(answer) if isinstance(answer, str) else answer)[0]
+            ms, plan = summary["Execution Time"] + summary["Planning Time"], summary["Plan"]
             buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         reads.queries.append((ms, buffers, " ".join(sql.split())))
         return execute(sql, params, many, context)

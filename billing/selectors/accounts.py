@@ -2,6 +2,7 @@
 
 import uuid
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -111,7 +112,8 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
     account = account_of(tenant_id, book)
     budget = Budget.objects.filter(book=book, tenant_id=tenant_id).first()
     hour = hour_of(since)
-    own_us, borrowed_us, paid, open_paid = _sums(_USED, [hour, hour, hour, tenant_id, book, hour])
+    used = {"tenant": tenant_id, "book": book, "hour": hour}
+    own_us, borrowed_us, paid, open_paid = _sums(_USED, used)
     # A lender's shares belong to other tenants' lines.
     with site_reading():
         lent_us, earned, open_earned = (
@@ -141,23 +143,29 @@ def exact_hours(us: int | Fraction) -> Decimal:
     return Decimal(round(Fraction(us) * 10**6 / HOUR_US)) / 10**6
 
 
-# Few lines are open: those of the present hour of each pool.
-_USED = """
-    SELECT coalesce(sum(gpu_us) FILTER (WHERE hour >= %s AND meter = 'own'), 0),
-           coalesce(sum(gpu_us) FILTER (WHERE hour >= %s AND meter = 'borrowed'), 0),
-           coalesce(sum(amount) FILTER (WHERE hour >= %s), 0.000000),
-           coalesce(sum(amount) FILTER (WHERE is_open), 0.000000)
-    FROM (
+# Few lines are open: those of the present hour of each pool. Open lines before the period are read
+# apart, and only if there may be some: no index has them, because their bound differs by pool.
+_LINES = """
         SELECT line.hour, line.meter, line.amount,
                line.gpus * extract(epoch FROM line.ends_at - line.starts_at) * 1000000 AS gpu_us,
                line.hour >= cursor.settled_until AS is_open
         FROM billing_usageline line
         JOIN scheduling_pool pool ON pool.id = line.pool_id
         JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
-        WHERE line.tenant_id = %s AND pool.book = %s
-          AND line.hour >= least(%s, cursor.settled_until)
-    ) used
+        WHERE line.tenant_id = %(tenant)s AND pool.book = %(book)s
 """
+_USED = f"""
+    SELECT coalesce(sum(gpu_us) FILTER (WHERE hour >= %(hour)s AND meter = 'own'), 0),
+           coalesce(sum(gpu_us) FILTER (WHERE hour >= %(hour)s AND meter = 'borrowed'), 0),
+           coalesce(sum(amount) FILTER (WHERE hour >= %(hour)s), 0.000000),
+           coalesce(sum(amount) FILTER (WHERE is_open), 0.000000)
+    FROM (
+        {_LINES} AND line.hour >= %(hour)s
+        UNION ALL
+        {_LINES} AND line.hour >= cursor.settled_until AND line.hour < %(hour)s
+            AND EXISTS (SELECT FROM billing_metercursor late WHERE late.settled_until < %(hour)s)
+    ) used
+"""  # noqa: S608 - a constant of this file
 _LENT = """
     SELECT coalesce(sum(lent_gpu_us) FILTER (WHERE hour >= %s), 0),
            coalesce(sum(amount) FILTER (WHERE hour >= %s), 0.000000),
@@ -178,7 +186,9 @@ _LENT = """
 """
 
 
-def _sums(sql: str, params: list[int | str | datetime]) -> tuple[Decimal, ...]:
+def _sums(
+    sql: str, params: Sequence[int | str | datetime] | Mapping[str, int | str | datetime]
+) -> tuple[Decimal, ...]:
     (row,) = fetch_rows(sql, params)
     return row
 

@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from django.utils.translation import gettext
 
@@ -16,7 +16,7 @@ def zone_named(name: str) -> tzinfo | None:
         return None
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+    except (KeyError, ValueError, OSError):
         return None
 
 

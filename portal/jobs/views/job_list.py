@@ -14,6 +14,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from evenshare_core.units import HOUR_US
 from portal.charts.notes import Instant
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import Clocks, clocks_by_pool
@@ -61,7 +62,6 @@ from tenants.services.job_lists import choose_columns, delete_filter, save_filte
 
 # Filters for ended jobs. With such a filter, the list shows no warning of a silent cluster.
 OVER = frozenset({"succeeded", "failed", "cancelled"})
-_US = 1_000_000 * 3600
 _SORT_MARK = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 _MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
 
@@ -237,7 +237,7 @@ def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> di
         "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine), is_held=job.is_held),
         "submitted": _submitted(job, clock),
         "ended": clock.instant(job.ended_at),
-        "gpu_hours": None if job.received_gpu_us is None else job.received_gpu_us / _US,
+        "gpu_hours": None if job.received_gpu_us is None else job.received_gpu_us / HOUR_US,
         "waited_s": max(0.0, (end - job.arrived_at).total_seconds()),
     }
 

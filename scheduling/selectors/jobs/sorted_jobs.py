@@ -68,10 +68,10 @@ def list_sorted(
         "id": None if after is None else after.job,
         "limit": limit + 1,
     }
-    found = fetch_rows(_SORT.format(value=_VALUES[sort]), values)
-    page = dict(found[:limit])
+    rows = fetch_rows(_SORT.format(value=_VALUES[sort]), values)
+    page = dict(rows[:limit])
     jobs = rows_of(page)
-    if len(found) <= limit:
+    if len(rows) <= limit:
         return SortedPage(jobs, None)
-    last, value = found[limit - 1]
+    last, value = rows[limit - 1]
     return SortedPage(jobs, SortMark(value, last, oldest))
