@@ -96,7 +96,7 @@ class TestMember:
             pool__name="pool-1", tenant__slug="north", state="pending"
         ).exists()
         story.menu("Ledger")
-        story.follow("Lines")
+        story.opens("#t-ledger tbody a")
         story.sees("All sides (sum: zero)")
         story.menu("Rounds")
         with page.expect_navigation():
@@ -179,7 +179,7 @@ class TestFinance:
         story.sees("Book main", "Book replay")
         story.follow("north")
         story.sees("Transfers by settled hour")
-        story.follow("borrowed", within="#t-ledger")
+        story.opens("#t-ledger tbody a")
         story.sees("All sides (sum: zero)")
         assert page.locator("main a[href^='/jobs/']").count() == 0
         assert not any(
