@@ -69,6 +69,12 @@ class Story:
             link.click()
         self.look()
 
+    def opens(self, selector: str) -> None:
+        """Click the first link of a selector, and check its page."""
+        with self.page.expect_navigation():
+            self.page.locator(selector).first.click()
+        self.look()
+
     def menu(self, text: str) -> None:
         """Click an entry of the main menu."""
         self.follow(text, within="header nav")

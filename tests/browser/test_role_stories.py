@@ -97,7 +97,7 @@ class TestMember:
             pool__name="pool-1", tenant__slug="north", state="pending"
         ).exists()
         story.menu("Ledger")
-        story.follow("Lines")
+        story.opens("#t-ledger tbody a")
         story.sees("All sides (sum: zero)")
         story.menu("Rounds")
         with page.expect_navigation():
@@ -135,7 +135,7 @@ class TestViewer:
             story.menu(step)
             assert page.locator(CHANGES).count() == 0, step
             if step == "Ledger":
-                story.follow("Lines")
+                story.opens("#t-ledger tbody a")
                 assert page.locator(CHANGES).count() == 0
         story.follow(queued_job("pool-1"))
         story.sees("Why it is queued")
@@ -180,7 +180,7 @@ class TestFinance:
         story.sees("Book main", "Book replay")
         story.follow("north")
         story.sees("Transfers by settled hour")
-        story.follow("borrowed", within="#t-ledger")
+        story.opens("#t-ledger tbody a")
         story.sees("All sides (sum: zero)")
         assert page.locator("main a[href^='/jobs/']").count() == 0
         assert not any(
@@ -244,5 +244,5 @@ class TestAuditor:
         story.menu("Rounds")
         story.menu("Ledger")
         story.follow("south")
-        story.follow("Lines")
+        story.opens("#t-ledger tbody a")
         assert page.locator(CHANGES).count() == 0
