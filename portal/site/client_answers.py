@@ -79,7 +79,6 @@ def _typed_dict(name: str, components: Mapping[str, Schema]) -> str:
 
 
 def _type(schema: Schema, components: Mapping[str, Schema]) -> str:
-    """Return a schema as a Python type."""
     if "$ref" in schema:
         name = _name(schema)
         return name if "properties" in components[name] else _type(components[name], components)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -85,3 +87,29 @@ def mail_server(name: str, url: str) -> dict[str, object]:
         "EMAIL_USE_TLS": parts.scheme == "smtp+starttls",
         "EMAIL_TIMEOUT": 10,
     }
+
+
+_DOMAIN = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*(:[1-9][0-9]{0,4})?")
+
+
+def session_domain(name: str, value: str, hosts: Iterable[str]) -> str:
+    """Return the domain of sessions, such as `sessions.example.org`; empty for "off".
+
+    `hosts`: the portal's own. Cookies that a session sets for its domain must not reach them.
+    """
+    value = "" if value == "off" else value.lower()
+    if value and not _DOMAIN.fullmatch(value):
+        raise SettingError(f"{name} must look like sessions.example.org, not {value!r}")
+    domain = value.partition(":")[0]
+    for host in (one.lstrip(".").lower() for one in hosts):
+        if domain and (host == domain or host.endswith(f".{domain}")):
+            raise SettingError(f"{name} must not be the portal's host {host!r}, or above it")
+    return value
+
+
+def port_range(name: str, value: str) -> range:
+    """Return the ports of `first-last`; none below 1024."""
+    first, _, last = value.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) < 65536):
+        raise SettingError(f"{name} must be two ports such as 42000-42999, not {value!r}")
+    return range(int(first), int(last) + 1)

@@ -5,7 +5,7 @@ pages out of shared caches, and returns 503 while the database is away.
 """
 
 from collections.abc import Callable
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import structlog
 from django.conf import settings
@@ -62,3 +62,32 @@ class NoSuchFile:
         if request.path.startswith(settings.STATIC_URL):
             return HttpResponse("There is no such file.\n", status=404, content_type="text/plain")
         return self._get_response(request)
+
+
+class NoSessions:
+    """Refuses requests that scripts of an interactive job's origin make with a viewer's cookies.
+
+    A session's domain may be of the portal's site, so `SameSite` does not keep the cookies back. A
+    link to the portal stays possible.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if settings.SESSIONS_DOMAIN and _is_of_session(request):
+            return HttpResponse("Sessions may not call the portal.\n", status=403)
+        return self._get_response(request)
+
+
+def _is_of_session(request: HttpRequest) -> bool:
+    below = f".{settings.SESSIONS_DOMAIN}"
+    if urlsplit(request.headers.get("Origin", "")).netloc.lower().endswith(below):
+        # The proxy's requests on behalf of a session have its origin too, and name it.
+        return not request.headers.get("X-Forwarded-Host", "").lower().endswith(below)
+    is_subresource = request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate"
+    return (
+        is_subresource
+        and request.headers.get("Sec-Fetch-Site") == "same-site"
+        and not (request.headers.get("X-Forwarded-Host", "").lower().endswith(below))
+    )

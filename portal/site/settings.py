@@ -21,6 +21,8 @@ from portal.site.environment import (
     flag,
     listed,
     mail_server,
+    port_range,
+    session_domain,
     text,
     whole,
 )
@@ -37,7 +39,6 @@ DEBUG = flag("DEBUG")
 
 
 def _demo_key() -> str:
-    """Return the key of the running demo, else a new random key."""
     try:
         return FOLDERS.secret_key.read_text()
     except OSError:
@@ -91,12 +92,14 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "portal.site.guards.NoSuchFile",
+    "portal.site.guards.NoSessions",
     "portal.site.packing.Packed",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "portal.site.language.PageLanguage",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -165,6 +168,7 @@ SITE_URL = text(
 globals().update(mail_server("SMTP_URL", text("SMTP_URL", "smtp:")))
 DEFAULT_FROM_EMAIL = text("MAIL_FROM", "evenshare@localhost")
 WEBHOOK_INNER = listed("WEBHOOK_INNER", "none")
+WEBHOOK_DENIED = [one for one in listed("WEBHOOK_DENIED", "none") if one != "none"]
 WEBHOOK_HTTP = flag("WEBHOOK_HTTP")
 
 # Users
@@ -188,6 +192,14 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 
+# Interactive jobs: each has an origin of its own below this domain (with a port, if it is not 443).
+SESSIONS_DOMAIN = session_domain("SESSIONS_DOMAIN", text("SESSIONS_DOMAIN", "off"), ALLOWED_HOSTS)
+# Ports of nodes on which sessions listen: the proxy connects to no other.
+SESSION_PORTS = port_range("SESSION_PORTS", text("SESSION_PORTS", "42000-42999"))
+# The idle time after which a session ends, in seconds: the default and the most.
+SESSION_IDLE_S = whole("SESSION_IDLE_S", 1800)
+SESSION_IDLE_MAX_S = whole("SESSION_IDLE_MAX_S", 4 * 3600)
+
 # Permissions of the browser. No inline script or style: put them into static/.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -195,7 +207,8 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [SELF, "data:"],
         "object-src": [NONE],
         "base-uri": [SELF],
-        "form-action": [SELF],
+        # The button that opens a session ends at the session's origin.
+        "form-action": [SELF, *([f"https://*.{SESSIONS_DOMAIN}"] if SESSIONS_DOMAIN else [])],
         "frame-ancestors": [NONE],
     }
 }
@@ -251,9 +264,27 @@ BUNDLED_TRACES = BASE_DIR / "portal" / "demo" / "data"
 # The Slurm cluster that `make run-slurm` has started: its supervisor sets the variable.
 DEMO_SLURM_CONF = text("EVENSHARE_SLURM_CONF", "")
 
-# Language and time: instants are UTC; a page shows local time at its edge.
+# Languages of pages (portal/site/language.py). Each area of pages has its catalogues
+# (portal/site/catalogs.py). REST and the command answer in English.
 LANGUAGE_CODE = "en"
-USE_I18N = False
+LANGUAGE_NAMES = {"en": "English", "de": "Deutsch"}
+TRANSLATED = [code for code in LANGUAGE_NAMES if code != LANGUAGE_CODE]
+_languages = listed("LANGUAGES", LANGUAGE_CODE)
+if LANGUAGE_CODE not in _languages or not LANGUAGE_NAMES.keys() >= set(_languages):
+    raise SettingError(
+        f"LANGUAGES must be {LANGUAGE_CODE} and any of {', '.join(TRANSLATED)}, not {_languages!r}"
+    )
+LANGUAGES = [(code, LANGUAGE_NAMES[code]) for code in _languages]
+LOCALE_PATHS = [
+    str(BASE_DIR / "portal" / area / "locale")
+    for area in (
+        *("account", "charts", "common", "front", "jobs", "ledger", "operate", "overview"),
+        *("pools", "rounds", "site"),
+    )
+]
+USE_I18N = True
+FORMAT_MODULE_PATH = "portal.site.formats"
+# Time: instants are UTC; a page shows local time at its edge.
 USE_TZ = True
 TIME_ZONE = "UTC"
 

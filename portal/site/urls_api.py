@@ -23,6 +23,7 @@ from scheduling.api import (
     queue,
     quotas,
     rounds,
+    sessions,
     sharing,
     sweeps,
     usage,
@@ -39,7 +40,7 @@ VIEWS = addressed(
     [
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, queue),
         *(job_actions, job_files, job_metrics, messages, quotas, rounds, sharing),
-        *(sweeps, usage, verifications),
+        *(sessions, sweeps, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, members, tenants, tokens),
     ]

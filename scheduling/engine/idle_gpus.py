@@ -33,6 +33,7 @@ from scheduling.engine.idle_samples import (
     idle_span,
     sampled_until,
 )
+from scheduling.engine.idle_sessions import follow_sessions
 from scheduling.engine.revoke import revoke_idle
 from scheduling.models import IdleDay, IdleReading, Lease, LeaseEvent, Pool
 from tenants.scopes import engine_scope
@@ -68,10 +69,7 @@ def read_idle(pool: Pool, *, seconds: float) -> int:
 
 
 def _leases_to_read(pool_id: int, now: PoolNow) -> list[Lease]:
-    """Return running leases that were not read lately, and those that ended and are not over.
-
-    Two queries, each with its own index.
-    """
+    """Return running leases that were not read lately, and those that ended and are not over."""
     rows = Lease.objects.filter(
         Q(idle_reading__isnull=True) | Q(idle_reading__is_over=False),
         pool_id=pool_id,
@@ -142,13 +140,10 @@ def _add_days(lease: Lease, days: Mapping[date, GpuTime]) -> None:
 
 
 def follow_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> None:
-    """Warn of the leases whose GPUs idle, and end the expired ones, as the pool's settings say.
-
-    Raises:
-        FencedError: another holder has taken the pool.
-    """
+    """Warn of leases whose GPUs or sessions idle, and end the expired ones, as settings say."""
     warn_idle(pool, token, at=at, scale=scale)
     return_idle(pool, token, at=at, scale=scale)
+    follow_sessions(pool, token, at=at, scale=scale)
 
 
 def idle_for(pool_id: int, seconds: int, *, at: datetime, scale: int) -> QuerySet[IdleReading]:
@@ -171,9 +166,6 @@ def warn_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> int:
     """Record an event for each lease whose GPUs have idled for `idle_warn_s`; return how many.
 
     A lease is warned once for each time in which its GPUs idle.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     if not pool.idle_warn_s:
         return 0
@@ -201,11 +193,7 @@ def warn_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> int:
 
 
 def return_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> int:
-    """End the expired leases whose GPUs have idled for `idle_return_s`; return how many.
-
-    Raises:
-        FencedError: another holder has taken the pool.
-    """
+    """End the expired leases whose GPUs have idled for `idle_return_s`; return how many."""
     if not pool.idle_return_s:
         return 0
     with engine_scope(pool.pk):

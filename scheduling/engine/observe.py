@@ -22,7 +22,7 @@ from scheduling.engine.bulk import insert_rows, run
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.estimates import keep_runs
 from scheduling.engine.events import EventLog
-from scheduling.engine.executors.base import Report, ReportState, lease_token, token_job
+from scheduling.engine.executors.base import OVER, Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.job_holds import add_hold
 from scheduling.engine.slots import find_ready_leases
@@ -33,7 +33,6 @@ from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
 SAID_LETTERS = 200  # the maximum length of a contradiction's text in an event
-OVER = (ReportState.FINISHED, ReportState.STOPPED)
 # The final states of jobs whose lease was ended for this reason.
 _STATE_AFTER = {
     EndReason.CANCELLED: Job.State.CANCELLED,
@@ -272,8 +271,9 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
             _started(observed, lease, report)
         reason = EndReason(lease.end_reason or EndReason.LOST)
         _close(observed, lease, ended_at, reason, None)
-        if reason in _STATE_AFTER:
-            state = _STATE_AFTER[reason].value
+        if reason in _STATE_AFTER or (reason is EndReason.IDLE and lease.job.session):
+            # An idle session is over: it needs no other lease.
+            state = _STATE_AFTER.get(reason, Job.State.SUCCEEDED).value
             over = _JobState(lease.job_id, state, lease.ended_at, report.exit_code)
             observed.jobs.append(over)
         elif successor is None:  # otherwise the job was moved, and its next lease is waiting
@@ -325,7 +325,6 @@ def _close(
 
 
 def _write(observed: _Observed) -> None:
-    """Write the collected changes in bulk."""
     if observed.started:
         leases = [lease.pk for lease in observed.started]
         run(
@@ -389,7 +388,6 @@ def _write_jobs(observed: _Observed) -> None:
 
 
 def _write_progress(reports: Sequence[Report]) -> None:
-    """Store the progress that jobs report, if it changed."""
     changed = [(token_job(r.token), r.progress) for r in reports if r.progress is not None]
     if changed:
         run(

@@ -44,7 +44,8 @@ class LeaseEvent(models.Model):
       {"gpu_type", "gpus", "rate", "promised_round", "latest_us", "until_us",
       "started": bool}
     - `idle`: all GPUs of the lease have been idle since `since_us`, for as long as the pool allows
-      without a warning. {"since_us", "gpus"}
+      without a warning. {"since_us", "gpus"}. With "session", its kind: the session was
+      not used since then
     - `promise_ended`: a round ends a promise although the job still waits (no lease).
       {"due_us", "lost_node": bool}
     """

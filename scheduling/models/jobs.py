@@ -53,6 +53,12 @@ class Job(models.Model):
         DEPENDENCY = "dependency", "waiting for another job"
         SWEEP = "sweep", "waiting for its turn in the sweep"
 
+    class Session(models.TextChoices):
+        """The kind of an interactive job: the server that runs in its lease."""
+
+        NOTEBOOK = "notebook", "notebook"
+        SHELL = "shell", "shell"
+
     ACTIVE_STATES = (State.PENDING, State.RUNNING, State.STOPPING)
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -192,10 +198,32 @@ class Job(models.Model):
         blank=True,
         help_text="Its arrival for rounds, after an exchange within its tenant; null: its own.",
     )
+    session = models.CharField(
+        max_length=15, choices=Session.choices, default="", db_default="", blank=True
+    )
+    session_idle_s = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Ends after this time without use; null: the default."
+    )
+    session_s = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Its time limit, over all leases; null: none."
+    )
+    session_shared = models.BooleanField(
+        default=False, db_default=False, help_text="Members of its tenant may open it too."
+    )
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=Q(session__in=("notebook", "shell"))
+                | Q(
+                    session="",
+                    session_idle_s__isnull=True,
+                    session_s__isnull=True,
+                    session_shared=False,
+                ),
+                name="job_session_has_its_kind",
+            ),
             models.CheckConstraint(condition=Q(gpus__gte=1), name="job_gpus_at_least_1"),
             models.CheckConstraint(
                 condition=Q(priority__gte=-100, priority__lte=100), name="job_priority_bounded"

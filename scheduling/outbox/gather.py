@@ -60,7 +60,8 @@ SELECT e.tenant_id, e.pool_id, j.id AS job_id, j.submitted_by_id, j.tags, e.at, 
   {_JOB_FACTS} || jsonb_strip_nulls(jsonb_build_object(
     'event', e.kind, 'reason', e.data->'reason', 'exit_code', e.data->'exit_code',
     'gpu_type', COALESCE(g.name, e.data->>'gpu_type'), 'gpus', COALESCE(l.gpus, j.gpus),
-    'due_us', e.data->'due_us', 'since_us', e.data->'since_us'
+    'due_us', e.data->'due_us', 'since_us', e.data->'since_us',
+    'session', CASE WHEN e.kind = 'idle' THEN e.data->>'session' ELSE NULLIF(j.session, '') END
   )) AS data
 FROM scheduling_leaseevent e
 JOIN scheduling_job j ON j.id = e.job_id AND j.profiling_s = 0

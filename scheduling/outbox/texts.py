@@ -69,10 +69,19 @@ def _interrupted(data: Data) -> tuple[str, str]:
 
 
 def _idle(data: Data) -> tuple[str, str]:
+    if data.get("session"):
+        return _idle_session(data)
     if data["event"] == "idle":
         since = f"{from_us(data['since_us']):%Y-%m-%d %H:%M} UTC"
         return "does not use its GPUs", f"No use of its {_gpus(data)} was measured since {since}."
     return "lost its idle GPUs", "It is held. Release it once its program uses its GPUs."
+
+
+def _idle_session(data: Data) -> tuple[str, str]:
+    if data["event"] == "idle":
+        since = f"{from_us(data['since_us']):%Y-%m-%d %H:%M} UTC"
+        return "is idle", f"It was not used since {since}, so its lease will not be renewed."
+    return "has ended, because it was idle", "Its files are kept. Submit it again to go on."
 
 
 def _promise(data: Data) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from scheduling.requests.job_deadline import (
 )
 from scheduling.requests.job_needs import NEEDS_MAX, read_needs
 from scheduling.requests.job_queue import PRIORITY_MAX, read_held, read_not_before
+from scheduling.requests.job_sessions import IDLE_MIN_S, KINDS, LIMIT_MIN_S, read_shared
 from scheduling.requests.job_tags import TAG_MAX, TAGS_MAX, read_tags_field
 from scheduling.requests.job_utility import read_utility_field
 from scheduling.requests.process import (
@@ -305,7 +306,12 @@ class JobRequest(Request, frozen=True, kw_only=True):
     held: Annotated[
         bool,
         Meta(description="true: it waits until it is released."),
-        Input(option="", read=read_held),
+        Input(
+            label="Hold",
+            hint="It is not queued until its submitter or a manager releases it.",
+            option="--hold",
+            read=read_held,
+        ),
     ] = False
     comment: Annotated[
         str,
@@ -337,3 +343,26 @@ class JobRequest(Request, frozen=True, kw_only=True):
             read=read_needs("after_any"),
         ),
     ] = ()
+    session: Annotated[
+        str,
+        Meta(
+            max_length=15,
+            description="notebook or shell: an interactive job, which its submitter opens.",
+        ),
+        Input(choices=KINDS),
+    ] = ""
+    session_idle_s: Annotated[
+        Annotated[int, Meta(ge=IDLE_MIN_S, le=DURATION_MAX_S)] | None,
+        Meta(description="Seconds without use after which its lease is not renewed."),
+        Input(option="--session-idle"),
+    ] = None
+    session_s: Annotated[
+        Annotated[int, Meta(ge=LIMIT_MIN_S, le=DURATION_MAX_S)] | None,
+        Meta(description="Time limit of an interactive job, in seconds of all its leases."),
+        Input(option="--session-for"),
+    ] = None
+    session_shared: Annotated[
+        bool,
+        Meta(description="true: members of its tenant may open its session too."),
+        Input(option="", read=read_shared),
+    ] = False

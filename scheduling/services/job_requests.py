@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TypeVar
 
+from django.conf import settings
+
 from scheduling.engine.executors.base import executor_traits
 from scheduling.requests.job_deadline import check_deadline
 from scheduling.requests.job_queue import check_not_before
+from scheduling.requests.job_sessions import ONLY_SESSIONS, OPTIONS, SERVE, SESSION_HINT
 from scheduling.requests.jobs import DURATION_S, JobRequest
 from scheduling.requests.process import COMMAND_HINT
 from scheduling.selectors.pools.offers import PoolOffer
@@ -87,7 +90,9 @@ def _read_for(
     errors: FieldErrors,
 ) -> dict[str, object]:
     is_simulated = executor_traits(offer.executor).simulates
-    if "command" not in given and not is_simulated:
+    session = values.get("session")
+    _check_session(session, values, offer, errors)
+    if "command" not in given and not is_simulated and not given.get("session"):
         errors.add("command", "is required", COMMAND_HINT, "required")
     if "duration_s" in given and not is_simulated:
         hint = "Jobs of this pool run as long as their program: remove it."
@@ -100,12 +105,33 @@ def _read_for(
     if isinstance(gpus, int) and set(gpu_types) <= set(offer.gpus):
         _check_size(gpus, gpu_types, offer, errors)
     duration_s = (values["duration_s"] or DURATION_S) if is_simulated else None
+    command = values.get("command", ())
     return {
         "pool": offer.name,
+        "command": SERVE if session and not command else command,
         "profile": profile,
         "gpu_types": gpu_types,
         "duration_s": duration_s,
     }
+
+
+def _check_session(
+    session: object, values: Mapping[str, object], offer: PoolOffer, errors: FieldErrors
+) -> None:
+    if not session:
+        for name in OPTIONS:
+            if values.get(name):
+                errors.add(name, ONLY_SESSIONS, SESSION_HINT)
+        return
+    if not executor_traits(offer.executor).keeps_files:
+        errors.add("session", "needs a pool that runs programs", "Choose another pool.")
+    elif not settings.SESSIONS_DOMAIN:
+        hint = "An operator turns sessions on by SESSIONS_DOMAIN."
+        errors.add("session", "cannot be opened: this portal has no domain for sessions", hint)
+    idle_s = values.get("session_idle_s")
+    if isinstance(idle_s, int) and idle_s > settings.SESSION_IDLE_MAX_S:
+        hint = f"At most {settings.SESSION_IDLE_MAX_S} seconds."
+        errors.add("session_idle_s", "is longer than this portal allows", hint, "out_of_range")
 
 
 def _check_types(asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors) -> None:

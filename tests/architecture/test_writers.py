@@ -83,4 +83,5 @@ def test_only_writers_draft_events() -> None:
         for path in sources()
         if "scheduling.engine.events import" in path.read_text(encoding="utf-8")
     }
-    assert importers == WRITERS | {"scheduling/engine/write.py", "scheduling/engine/idle_gpus.py"}
+    others = ("write", "idle_gpus", "idle_sessions")
+    assert importers == WRITERS | {f"scheduling/engine/{name}.py" for name in others}

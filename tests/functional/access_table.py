@@ -170,6 +170,7 @@ TABLE: dict[str, Route] = {
     ).showing("User.username", "Tenant.name"),
     # An invitation's link; without a secret it is not valid.
     "join/": Route({"GET": everybody(404), "POST": everybody(404)}).showing(),
+    "language/": post(everybody(302), {"language": "en"}),
     # The demo's sign-in buttons; the stage has no demo user.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
@@ -215,6 +216,7 @@ TABLE: dict[str, Route] = {
     "pools/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
     "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
     "pools/<slug:name>/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
+    "pools/<slug:name>/history/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
     "pools/<slug:name>/prices/": get(POOL_PAGE).showing("UsageLine.price"),
     "pools/<slug:name>/prices/<slug:gpu_type>/<int:number>/": get(POOL_PAGE).showing(
         "UsageLine.price"
@@ -226,6 +228,9 @@ TABLE: dict[str, Route] = {
         "Job.name", "Job.uid", "Profile.name"
     ),
     "pools/<slug:name>/rounds/<int:number>/counterfactual/": get(POOL_PAGE).showing("Profile.name"),
+    "pools/<slug:name>/rounds/<int:number>/<slug:table>/": get(POOL_PAGE, table="grants").showing(
+        "Job.name", "Job.uid"
+    ),
     "pools/<slug:name>/trades/": get(POOL_PAGE).showing(),
     "pools/<slug:name>/trades/<int:number>/": get(POOL_PAGE, number="{trade}").showing(),
     "t/<slug:slug>/jobs/new/": Route({"GET": SUBMIT_PAGE, "POST": SUBMIT_PAGE}).showing(
@@ -242,6 +247,11 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/members/": Route({"GET": TENANT_PAGE, "POST": MEMBERS_PAGE}).showing(
         "User.username", "Invitation.note", "Invitation.uid"
     ),
+    # The job of the table has no submitter, who could open its session.
+    "jobs/<uuid:uid>/session/": post(Row(403, 403, 403, 404, 404, 403, 302, 302)),
+    # Only the proxy of sessions gets an answer.
+    "sessions/enter": get(everybody(404)).showing(),
+    "sessions/authorize": get(everybody(404)).showing(),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "sweeps/<uuid:sweep>/": get(TENANT_PAGE).showing("Sweep.name", "Job.name", "Job.parameters"),
     "sweeps/<uuid:sweep>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
@@ -327,6 +337,9 @@ TABLE: dict[str, Route] = {
         API_JOB_LIST._replace(mate=403), {"action": "tag", "jobs": ["{job}"], "tags": ["seen"]}
     ),
     "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
+    "api/v1/jobs/<uuid:uid>/session": post(
+        API_CANCEL._replace(owner=403, manager=403, operator=403)
+    ),
     "api/v1/sweeps": post(API_SUBMIT, {**SPEC, "array": "0-1"}),
     "api/v1/sweeps/<uuid:sweep>/cancel": post(API_CANCEL),
     "api/v1/sweeps/<uuid:sweep>/resubmit": post(API_RESUBMIT),

@@ -35,6 +35,7 @@ from scheduling.models import (
     PriceSetting,
     Round,
     RunRecord,
+    SessionCode,
     Subscription,
     Sweep,
     Verification,
@@ -161,6 +162,10 @@ def two_tenants(logs: Path) -> Pair:
     for side in sides:
         _finish(side, operator, logs)
         side.words["sweep"] = str(_sweep(side).uid)
+        job = Job.objects.filter(tenant=side.tenant).order_by("pk")[0]
+        SessionCode.objects.create(
+            code_hash=side.word, job=job, user=side.manager, expires_at=job.created_at
+        )
     # From here on its jobs are programs, which have logs; no round becomes late.
     Pool.objects.filter(pk=shared.pool.pk).update(executor="local")
     Pool.objects.update(round_s=86_400)

@@ -28,9 +28,9 @@ from tests.tools import eventually
 PYTHON = sys.executable
 
 
-def _lab() -> Cluster:
+def _lab(**quotas: int) -> Cluster:
     lab = cluster(
-        {"a": 8},
+        quotas or {"a": 8},
         nodes=1,
         gpus=8,
         executor="local",
@@ -182,9 +182,10 @@ def processes_below(root: Path) -> list[int]:
 
 
 @contextmanager
-def local_world(root: Path) -> Iterator[LocalWorld]:
+def local_world(root: Path, **quotas: int) -> Iterator[LocalWorld]:
+    """Provide the pool; `quotas`: of its tenants, by default of one tenant `a`."""
     with override_settings(LOCAL_ROOT=str(root)):
-        world = LocalWorld(root)
+        world = LocalWorld(root, _lab(**quotas))
         try:
             yield world
         finally:

@@ -28,6 +28,7 @@ _NOT_OF_PROGRAM = frozenset(
     {
         *("leases", "ranks", "lease", "uid", "unix-user"),
         *("progress.json", "iterations.json", "evaluations.json", "metrics.json"),
+        "session.json",
     }
 )
 

@@ -4,7 +4,8 @@ ROOT/<job>/                     the job's folder for all its leases; `lease` is 
                                 current one's number, `progress.json` the job's report,
                                 `iterations.json` the durations of its iterations,
                                 `evaluations.json` the values of its stopping metric,
-                                `metrics.json` the curves of its metrics
+                                `metrics.json` the curves of its metrics,
+                                `session.json` the port of an interactive job
 ROOT/<job>/leases/<n>/          one lease: see `scheduling.engine.executors.shim`
 ROOT/active/<token>             names the pool; exists until the lease's end is recorded
 """
@@ -198,6 +199,16 @@ def _said(job_id: int, name: str, most: int) -> bytes:
             return _piece(folder, name, 0, most + 1)
     except OSError:
         return b""
+
+
+def said_of_job(job_id: int, name: str, most: int) -> tuple[bytes, float]:
+    """Return a job's file, cut one byte above `most`, and when it was written (s since 1970)."""
+    try:
+        with opened(str(int(job_id))) as folder:
+            modified_s = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+            return _piece(folder, name, 0, most + 1), modified_s
+    except OSError:
+        return b"", 0.0
 
 
 def said_of_lease(

@@ -12,6 +12,7 @@ from django.conf import settings
 
 from scheduling.engine.executors.base import lease_token
 from scheduling.engine.executors.limits import clock_skew, dead_mans_limit
+from scheduling.engine.executors.session_files import session_facts
 from scheduling.engine.executors.shim.files import lease_folder
 from scheduling.models import Job, Lease, LeaseSlot, Pool
 from scheduling.requests.sweep_points import INDEX, INDEX_VARIABLE
@@ -109,6 +110,7 @@ def _spec(
         **({"EVENSHARE_PROFILING": "1"} if job.profiling_s else {}),
         **_stop_facts(job, folder),
         **_sweep_facts(job),
+        **session_facts(lease, folder),
     }
     slots = [slot for share in shares for slot in share.slots]
     if surroundings.names_gpus:

@@ -54,6 +54,8 @@ class SweepRow(Answer, frozen=True, kw_only=True):
     ]
     array: str
     matrix: dict[str, tuple[str, ...]]
+    include: tuple[dict[str, str], ...]
+    exclude: tuple[dict[str, str], ...]
     at_once: Annotated[int | None, about("Jobs that may run at once; null: all.")]
     jobs: int
     counts: SweepCounts
@@ -180,6 +182,8 @@ def _sweep_row(sweep: Sweep, counts: SweepCounts, root: str) -> SweepRow:
         state=counts.state,
         array=sweep.spec.get("array", ""),
         matrix={name: tuple(row) for name, row in sweep.spec.get("matrix", {}).items()},
+        include=tuple(sweep.spec.get("include", ())),
+        exclude=tuple(sweep.spec.get("exclude", ())),
         jobs=counts.total,
         counts=counts,
         origin=None if sweep.origin is None else sweep.origin.uid,

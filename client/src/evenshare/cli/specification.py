@@ -29,7 +29,7 @@ def specification(options: argparse.Namespace) -> dict[str, Any]:
     missing = [f.option for f in JOB_FIELDS if f.is_required and f.name not in given]
     if missing:
         raise UsageError(f"{' and '.join(missing)}: required without --file")
-    if not options.command:
+    if not options.command and "session" not in given:
         raise UsageError("put the job's program after --, as in: -- python train.py")
     return given
 

@@ -17,6 +17,7 @@ from . import (
     notify,
     pools,
     runs,
+    sessions,
     sharing,
     statement,
     sweeps,
@@ -32,15 +33,17 @@ def _job_option(field: JobField) -> Argument:
     if about[1:2].islower():  # keep the case of abbreviations
         about = about[:1].lower() + about[1:]
     metavar = field.option.lstrip("-").replace("-", "_").upper()
-    if field.shape in ("texts", "pairs", "lists"):
-        metavar = {"pairs": "K=V", "lists": "K=V,V"}.get(field.shape, metavar)
+    if field.shape == "flag":
+        return option(field.option, dest=field.name, action="store_const", const=True, help=about)
+    if field.shape in ("texts", "pairs", "lists", "rows"):
+        metavar = {"pairs": "K=V", "lists": "K=V,V", "rows": "K=V,K=V"}.get(field.shape, metavar)
         return option(
             field.option, dest=field.name, action="append", default=[], metavar=metavar,
             help=f"{about}; repeatable",
         )  # fmt: skip # rows of what belongs together
     return option(
         field.option, dest=field.name, metavar=metavar, help=about,
-        type=positive if field.shape == "whole" else str,
+        type={"whole": positive, "signed": int}.get(field.shape, str),
     )  # fmt: skip # rows of what belongs together
 
 
@@ -82,6 +85,19 @@ def _limit(of: str) -> Argument:
     return option("--limit", metavar="SECONDS", type=whole, default=600, help=text)
 
 
+SESSION = (
+    option("--attach", metavar="ID", help="an interactive job that runs already, or waits"),
+    ANY_POOL,
+    option("--gpus", type=positive, default=1, help="default 1"),
+    option("--gpu-type", action="append", default=[], metavar="T", help="accepted; repeatable"),
+    ANY_TENANT,
+    option("--for", dest="limit", type=sessions.seconds, metavar="2h", help="its time limit"),
+    option(
+        "--idle", type=sessions.seconds, metavar="30m",
+        help="time without use after which its lease is not renewed",
+    ),
+)  # fmt: skip # rows of what belongs together
+
 # The subjects of nouns that need more than the list of their verbs.
 NOUNS = {
     "notify": "messages about jobs and offers",
@@ -89,6 +105,8 @@ NOUNS = {
     "sharing": "lending and borrowing of a tenant's quota",
 }
 COMMANDS = (
+    CommandRow("shell", sessions.shell, "a terminal in a lease of GPUs", SESSION),
+    CommandRow("notebook", sessions.notebook, "a notebook in a lease of GPUs", SESSION),
     CommandRow(
         "login",
         login.login,

@@ -263,7 +263,7 @@ ENDINGS: dict[str, str] = {
     EndReason.LOST.value: "its process was lost: its supervisor or its node failed, or its"
     " cluster no longer listed it",
     EndReason.QUARANTINED.value: "the job was quarantined",
-    EndReason.IDLE.value: "not renewed, because its GPUs were idle",
+    EndReason.IDLE.value: "not renewed, because it was idle",
 }
 
 

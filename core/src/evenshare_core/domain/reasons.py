@@ -60,7 +60,7 @@ class EndReason(StrEnum):
     BUDGET = "budget"
     LOST = "lost"  # the engine no longer knows the lease
     QUARANTINED = "quarantined"  # its job's row cannot be read
-    IDLE = "idle"  # expired, and its GPUs had been idle for as long as the pool allows
+    IDLE = "idle"  # expired, and its GPUs or its session had been idle for too long
 
 
 class SupersededReason(StrEnum):
