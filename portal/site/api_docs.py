@@ -1,6 +1,7 @@
 """The pages of the API: all operations by resource, and each resource with its examples."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ def _operation(path: str, method: str, operation: Schema) -> OperationPanel:
     name, content = operation["operationId"], operation.get("requestBody", {}).get("content", {})
     status = next(one for one in operation["responses"] if one < "300")
     answer = operation["responses"][status].get("content", {})
-    title, _, text = operation["description"].partition(". ")
+    title, *rest = re.split(r"\.\s+", operation["description"], maxsplit=1)
     example = example_in(answer)
     parameters = tuple(_parameter(one) for one in operation.get("parameters", ()))
     refused = [one for one in operation["responses"] if one >= "400"]
@@ -137,7 +138,7 @@ def _operation(path: str, method: str, operation: Schema) -> OperationPanel:
         method=method,
         path=path,
         title=marked(title.rstrip(".")),
-        text=marked(text),
+        text=marked(" ".join(rest)),
         parameters=parameters,
         takes=_name(content.get(_JSON, {}).get("schema", {})),
         gives=_name(answer.get(_JSON, {}).get("schema", {})),
@@ -154,13 +155,13 @@ def _operation(path: str, method: str, operation: Schema) -> OperationPanel:
 
 def _curl(method: str, url: str, body: Any) -> str:
     """Return the request for `curl`, with the client's variables."""
-    words = ["curl", "-H", '"Authorization: Bearer $EVENSHARE_TOKEN"']
+    parts = ["curl", "-H", '"Authorization: Bearer $EVENSHARE_TOKEN"']
     if method != "GET":
-        words += ["-X", method]
+        parts += ["-X", method]
     if body is not None:
-        words += ["-H", "'Content-Type: application/json'"]
-        words += ["-d", shlex.quote(json.dumps(body, ensure_ascii=False))]
-    return " ".join([*words, f'"$EVENSHARE_URL{url}"'])
+        parts += ["-H", "'Content-Type: application/json'"]
+        parts += ["-d", shlex.quote(json.dumps(body, ensure_ascii=False))]
+    return " ".join([*parts, f'"$EVENSHARE_URL{url}"'])
 
 
 def _parameter(one: Schema) -> FieldLine:

@@ -16,6 +16,7 @@ from portal.site.api_examples import FILE
 USUAL = {
     r"pool-\d+": "main-pool",
     "quokka": "vision",
+    "narwhal": "speech",
     "http://testserver": "https://evenshare.example.org",
 }
 # A tenant with odd names, whose answers are no examples.
