@@ -5,7 +5,7 @@ RUN = .venv/bin/python
 # Our code is compiled once and not by every process of a run, wherever that is switched off.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: fields run run-slurm test test-rest test-fast lint bench reproduce soak mutate clean lock core demo dev
+.PHONY: catalogs fields run run-slurm test test-rest test-fast lint bench reproduce soak mutate clean lock core demo dev
 
 run: demo
 	@exec $(RUN) manage.py up
@@ -72,6 +72,10 @@ lock: dev
 fields: dev
 	@$(RUN) -m scheduling.requests.client_table > client/src/evenshare/cli/job_fields.py
 	@$(RUN) -m portal.site.client_answers > client/src/evenshare/sdk/answers.py
+
+# The translations of pages: new texts are added, unused ones removed (docs/translation.md).
+catalogs: dev
+	@$(RUN) -m portal.site.catalogs
 
 # The demo's data in .data/ stays; delete that folder by hand to start anew.
 clean:

@@ -1,10 +1,4 @@
-"""Benchmark of the archive: move a day of rounds with 1,000 jobs to files, and read them.
-
-Run `python -m benchmarks.archive`. The pool has 125 nodes x 8 GPUs and 10 tenants. The rows of a
-decided and sealed round are copied to 1,000 rounds of one day in 2020. As in the worker, they are
-written to files, read back, compared, and dropped from the database. The benchmark reads parts of a
-round from the database before the move, and from the file after it.
-"""
+"""Benchmark of the archive: move a day of rounds with 1,000 jobs to files, and read them."""
 
 import statistics
 import tempfile
@@ -98,10 +92,7 @@ def compare(lab: Any) -> None:
 
 
 def clocked(read: Callable[[], Any]) -> tuple[float, float]:
-    """Return the median and the longest time of a read, in ms.
-
-    The first read also reads the directory.
-    """
+    """Return the median and the longest time of a read, in ms."""
     times = []
     for _ in range(TURNS):
         began = time.perf_counter()

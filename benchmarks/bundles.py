@@ -1,12 +1,4 @@
-"""Benchmark of bundles of rounds with 10,000 jobs over the HTTP stack: stored and rebuilt bundles.
-
-Run `python -m benchmarks.bundles`. The pool is that of `benchmarks.round_postgres`: 1,000 nodes x 8
-GPUs, 100 tenants, 10,000 jobs behind 1,000 leases. A member of a tenant gets the bundle in-process
-over one connection. It requests the bundle compressed, uncompressed, unmodified (304), and with the
-tenant's own rows only. The same run measures a rebuild of the bundle from the round's stored bytes,
-which a portal without stored bundles would do for each reader. It also measures the sealing of a
-round, and the part of sealing that delays the round.
-"""
+"""Benchmark of bundles of rounds with 10,000 jobs over the HTTP stack: stored and rebuilt."""
 
 import statistics
 import time

@@ -1,23 +1,16 @@
-"""Benchmark of `evenshare`, the default policy: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
-
-It is compared with LTGF, which does not preempt, on the same pools. It is also compared with a
-plain search of leases to preempt (`benchmarks.literal_evenshare`), which must make the same
-decision. Figures are CPU time of one process, median of several runs.
-
-    python -m benchmarks.decide_evenshare
-"""
+"""Benchmark of `evenshare`: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants."""
 
 import sys
 
 from msgspec.structs import replace
 
 from benchmarks.decide_ltgf import NODES, PENDING, TENANTS, cpu_ms, sized
-from benchmarks.literal_evenshare import literal_search
 from benchmarks.ltgf_pool import advanced
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.policies.evenshare.policy import POLICY
 from evenshare_core.policies.ltgf.policy import POLICY as LTGF
+from tests.papers.literal_evenshare import literal_search
 
 GOAL_MS = 50
 PLAIN_RUNS = 3

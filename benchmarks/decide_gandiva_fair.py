@@ -3,8 +3,6 @@
 It times the first round, in which all jobs are placed, later quanta, in which all leases end, and a
 round between two quanta. Figures are CPU time of one process; the goal is 50 ms. A loop of ten
 million additions shows the machine's current speed (0.3 s on an idle core built in 2024).
-
-    python -m benchmarks.decide_gandiva_fair
 """
 
 import statistics

@@ -1,11 +1,4 @@
-"""Benchmark of LTGF and the literal Algorithm 1: 10,000 pending jobs, 1,000 nodes x 8, 100 tenants.
-
-Both decide the same snapshots and must make the same picks in the same order. `decide` also does
-work that the literal form does not: limits, reservations and a reason for each waiting job. Figures
-are CPU time of one process, median of several runs.
-
-    python -m benchmarks.decide_ltgf
-"""
+"""Benchmark of LTGF and the literal Algorithm 1: 10,000 pending jobs, 1,000 nodes x 8."""
 
 import statistics
 import sys
@@ -15,7 +8,6 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from benchmarks.literal_ltgf import LiteralLtgf, Pick
 from benchmarks.ltgf_pool import advanced, pool
 from evenshare_core.domain.invariants import violations
 from evenshare_core.domain.snapshot import Snapshot
@@ -23,6 +15,7 @@ from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.fairness.gpu_time import advance
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.ltgf.policy import POLICY
+from tests.papers.literal_ltgf import LiteralLtgf, Pick
 
 PENDING, NODES, TENANTS = 10_000, 1_000, 100
 # goal: the speed relative to the literal Algorithm 1, for each pool with its variant of the rule

@@ -4,8 +4,6 @@
 jobs, some have bids, some linear or convex utilities, and some neither. All have estimates, up to
 100 hours; half of them accept more than one type. Figures are CPU time of one process, median of
 several runs, and the ratio to `fifo`, which decides the same pool alternately.
-
-    python -m benchmarks.decide_market
 """
 
 import dataclasses

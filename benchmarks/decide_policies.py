@@ -1,12 +1,6 @@
 """Benchmark of one decision of each policy: 10,000 jobs, 1,000 nodes x 8 of three GPU types.
 
-There are 100 tenants with quotas, and jobs with estimates. Half of the jobs have a speed for each
-type, and half accept more than one type. In the first round the pool is empty. In a later round the
-pool is full, and all leases end or are renewed together, for the second time. Figures are CPU time
-of one process, median of several runs, and the ratio to `fifo`, measured alternately on the same
-pools. Times depend on the machine, but ratios hardly do.
-
-    python -m benchmarks.decide_policies [POLICY ...]
+python -m benchmarks.decide_policies [POLICY ...]
 """
 
 import argparse
@@ -89,10 +83,7 @@ def cpu_ms(names: Sequence[str], snapshot: Snapshot) -> list[float]:
 
 
 def measure(name: str) -> list[list[float]]:
-    """Return the times in ms of a policy and of `fifo`, in a first and in a later round.
-
-    Both policies decide the pool that results from the decisions of the first.
-    """
+    """Return the times in ms of a policy and of `fifo`, in a first and in a later round."""
     rng = random.Random(SEED)  # noqa: S311 - a seeded workload, not a secret
     rules = Rules(name, {}, round_us=ROUND_US, lease_us=LEASE_US)
     state = SimulationState(

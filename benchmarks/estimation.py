@@ -6,8 +6,6 @@ estimated after half of their iterations. The weights of the ensemble were chose
 The last part is a training run of examples/train.py on this machine: its loss, averaged over 20
 steps, must reach each of four targets. The errors of iterations are compared with those of the
 user's cap, the estimate in a scheduler without an estimator.
-
-    python -m benchmarks.estimation
 """
 
 import importlib.util
@@ -23,7 +21,13 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402 - it reads the number of threads when it is imported
 
-from benchmarks.estimation_data import (  # noqa: E402 - it imports numpy
+from evenshare_core.estimation.curves import estimate_stop  # noqa: E402 - the same
+from evenshare_core.estimation.evaluations import (  # noqa: E402 - the same
+    MetricPoint,
+    StopCriterion,
+)
+from evenshare_core.estimation.speeds import Law  # noqa: E402 - the same
+from tests.papers.estimation_data import (  # noqa: E402 - it imports numpy
     INSIDE,
     OUTSIDE,
     UNFORESEEN,
@@ -31,12 +35,6 @@ from benchmarks.estimation_data import (  # noqa: E402 - it imports numpy
     held_out_errors,
     profiled_errors,
 )
-from evenshare_core.estimation.curves import estimate_stop  # noqa: E402 - the same
-from evenshare_core.estimation.evaluations import (  # noqa: E402 - the same
-    MetricPoint,
-    StopCriterion,
-)
-from evenshare_core.estimation.speeds import Law  # noqa: E402 - the same
 
 SEEDS = range(100, 120)
 STEPS, AVERAGED = 3000, 20

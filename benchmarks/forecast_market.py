@@ -1,12 +1,4 @@
-"""Benchmark of a price forecast under `market`: the demo's pool, from the middle of its trace.
-
-It makes 19 runs of 24 hours, the span of start estimates. Each run is made by the policy's session,
-and by `decide_round` on a snapshot in every round. Both must give the same history. The demo's
-clock has a round every ten minutes of pool time. A live pool has a round every ten seconds, which
-takes minutes to simulate, so only three runs are made.
-
-    python -m benchmarks.forecast_market
-"""
+"""Benchmark of a price forecast under `market`: the demo's pool, from the middle of its trace."""
 
 import time
 from random import Random

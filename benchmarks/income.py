@@ -1,13 +1,4 @@
-"""Benchmark of the sweep over lease events: CPU time per event of metering, without writing rows.
-
-Jobs of all tenants arrive, are renewed at each expiry, and end; half of their GPUs are borrowed.
-The first pool has 480 GPUs and 14 tenants, the second 8,000 and 100. The charge of each
-closed term is split over its lenders. After each 500 events the state is written to JSON and read,
-as between two batches of the meter. The same run measures the former rule, which used integrals of
-idle quota. Figures are medians of several turns.
-
-    python -m benchmarks.income
-"""
+"""Benchmark of the sweep over lease events: CPU time per event, without writing rows."""
 
 import heapq
 import json

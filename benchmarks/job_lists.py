@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.job_history import add_ended_jobs
 from benchmarks.temporary_database import temporary_database
 from tests import plugin
 
@@ -25,30 +26,9 @@ LISTS = (
     *("submitter=me", "submitter=user-7", "submitter=me&state=failed&q=bert"),
     *("exit_code=137", "tag=rare", "tag=rare&submitter=me"),
     "since=2025-01-01&until=2026-01-01",
-    "sort=oldest",
+    *(f"sort={sort}" for sort in ("oldest", "gpu_hours", "queue_time", "ended")),
+    "sort=gpu_hours&submitter=me&q=bert",
 )
-FILL = """
-INSERT INTO scheduling_job (uid, tenant_id, pool_id, name, submitted_by_id, submitted_at,
-    created_at, source, command, environment, gpus, cpus, memory_mb, gpu_types, weight,
-    estimate_source, state, reason_code, terms, leases_held, first_started_at, ended_at, exit_code,
-    quarantine, received_gpu_us, deserved_gpu_us, tags, version)
-SELECT gen_random_uuid(), t.ids[CASE WHEN n %% 10 > 0 THEN 1 ELSE 2 + n / 10 %% (c - 1) END],
-    p.ids[1 + n / 7 %% 2], (ARRAY['train', 'bert', 'sweep', 'eval-long'])[1 + n %% 4] || '-' || n,
-    u.ids[1 + n / 13 %% array_length(u.ids, 1)], at, at, 'api', '["true"]', '{}', 1 + n %% 8, 0, 0,
-    '{}', 1, '', s.state, '', 1, 1, at + s.wait, at + s.wait + interval '1 hour', s.exit_code, '',
-    n::bigint * 1000003 %% 100000000, 0,
-    CASE WHEN n %% 5000 = 1 THEN '{rare,nightly}' WHEN n %% 3 = 0 THEN '{nightly}'
-        ELSE '{}' END::varchar[], 1
-FROM generate_series(1, %(jobs)s) n,
-    LATERAL (SELECT %(at)s::timestamptz - (%(jobs)s - n) * interval '30 s' AS at),
-    LATERAL (SELECT n %% 600 * interval '1 s' AS wait, CASE WHEN n < 5000 AND n %% 100 = 1 THEN
-        'failed' WHEN n %% 20 = 3 THEN 'cancelled' ELSE 'succeeded' END AS state,
-        CASE WHEN n < 5000 AND n %% 100 = 1 THEN 137 WHEN n %% 20 = 3 THEN NULL ELSE 0 END
-        AS exit_code) s,
-    (SELECT array_agg(id ORDER BY slug) AS ids, count(*)::int AS c FROM tenants_tenant) t,
-    (SELECT array_agg(id ORDER BY id) AS ids FROM scheduling_pool) p,
-    (SELECT array_agg(id ORDER BY id) AS ids FROM tenants_user) u
-"""
 
 
 def filled(jobs: int) -> Any:
@@ -65,8 +45,7 @@ def filled(jobs: int) -> Any:
     share = {"tenant": lab.tenants["t00"], "gpu_type": lab.gpu_type, "gpus": 1}
     Quota.objects.create(**share, pool=second.pool, valid_from=lab.at)
     with plugin.SERVICES.postgres.connect(plugin.SHARED) as superuser:
-        superuser.execute("SET session_replication_role = replica")
-        superuser.execute(FILL, {"jobs": jobs, "at": lab.at})
+        add_ended_jobs(superuser, jobs, lab.at)
         superuser.execute("VACUUM ANALYZE")
     return stage
 

@@ -1,11 +1,4 @@
-"""Benchmark of reading 82,247 jobs, as many as in Philly's log, in each format of `simulate`.
-
-Each file is made from a seed, and read in a separate process. Figures are CPU time, peak memory,
-and the memory before the read. The sacct file has two steps per job. The plain method for the CSV
-reads numbers with `csv.DictReader`, without checks.
-
-    python -m benchmarks.load_traces
-"""
+"""Benchmark of reading 82,247 jobs, as many as in Philly's log, in each format of `simulate`."""
 
 import csv
 import json

@@ -1,12 +1,4 @@
-"""Benchmark of Astraea-online's A_maxIrev: a job in the fast and the printed form, and a batch.
-
-The pool has 100 servers of 4 workers and 2 parameter servers; half of them are taken by other
-schedules. A job is scheduled on 64, 128 and 256 slots, by the fast form and by the literal one
-(`benchmarks/literal_market.py`). Both answers must be equal. Then follows a batch of 1,000 jobs on
-128 slots. Figures are CPU time.
-
-    python -m benchmarks.market_schedule
-"""
+"""Benchmark of Astraea-online's A_maxIrev: a job in the fast and the printed form, and a batch."""
 
 import random
 import statistics
@@ -14,7 +6,6 @@ import time
 from collections.abc import Callable
 from itertools import repeat
 
-from benchmarks.literal_market import LiteralRound, LiteralSchedule
 from evenshare_research.market.book import MarketBook
 from evenshare_research.market.max_revenue import best_schedule, schedule_jobs
 from evenshare_research.market.model import (
@@ -26,6 +17,7 @@ from evenshare_research.market.model import (
     Owner,
 )
 from evenshare_research.market.rounds import schedule_round
+from tests.papers.literal_market import LiteralRound, LiteralSchedule
 
 SERVERS, TENANTS = 100, 10
 SLOTS = (64, 128, 256)

@@ -154,7 +154,6 @@ def longest_waits(state: SimulationState) -> Waits:
 
 
 def held_spans(state: SimulationState, jobs: Iterable[int]) -> dict[int, list[WaitSpan]]:
-    """Return the leases of each job, in order of time."""
     rows = [(row.job, WaitSpan(row.start_us, row.end_us)) for row in state.books.leases]
     rows += [(row.job, WaitSpan(row.started_us, state.at_us)) for row in state.leases.values()]
     return {job: sorted(span for key, span in rows if key == job) for job in jobs}

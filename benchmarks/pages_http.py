@@ -53,7 +53,6 @@ class Visitor:
         self._connection.close()
 
     def sign_in(self, username: str) -> None:
-        """Sign in with the form."""
         token = re.search(r'csrfmiddlewaretoken" value="(\w+)"', self.get("/login/").text)
         if token is None:
             raise SystemExit("the log-in page has no form")

@@ -50,7 +50,6 @@ class PollTimes:
 
     @property
     def p95_ms(self) -> float:
-        """Return the time within which 95 % of the polls were answered."""
         return sorted(self.spans)[int(len(self.spans) * 0.95)] * 1000
 
 
@@ -189,7 +188,6 @@ def _web(listener: socket.socket) -> Iterator[int]:
 
 
 def _wait(port: int) -> None:
-    """Wait until the server answers."""
     with socket.create_connection(("127.0.0.1", port), START_S) as connection:
         connection.sendall(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
         if not connection.recv(16).startswith(b"HTTP/"):

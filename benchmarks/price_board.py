@@ -1,10 +1,4 @@
-"""Benchmark of the price board with a year of rounds: the page, and the query for its charts.
-
-Run `python -m benchmarks.price_board`. A pool of three GPU types had one round per minute for a
-year, so 525,600 posted prices per type. A member of a tenant gets the page in-process over one
-connection, for each selectable period; goal: 150 ms. In the same run, the plain query reads all
-prices of the period to choose 150. Postgres' plan of our query is printed too.
-"""
+"""Benchmark of the price board with a year of rounds: the page, and the query for its charts."""
 
 import re
 import statistics
@@ -84,7 +78,6 @@ def median_ms(asked: Callable[[], object]) -> tuple[float, float]:
 
 
 def pages(stage: Any) -> None:
-    """Time the page for each period."""
     from django.test import Client
 
     from tenants.models import User

@@ -1,11 +1,4 @@
-"""Benchmark of a whole round through Postgres: snapshot, decide, apply and dispatch.
-
-Run `python -m benchmarks.round_postgres`. The pool has 1,000 nodes x 8 GPUs and 100 tenants. First,
-10,000 jobs wait behind 1,000 leases of 8 GPUs each. The benchmark times a round that grants 1,000
-leases, one in which no lease expires, and one in which all 1,000 expire. Then 1,000 leases are
-renewed without waiting jobs. The plain method renews one row at a time, as a view or a task would
-with the ORM.
-"""
+"""Benchmark of a whole round through Postgres: snapshot, decide, apply and dispatch."""
 
 import statistics
 import time
@@ -54,7 +47,6 @@ def calm() -> None:
 
 
 def filled(jobs: int) -> Any:
-    """Return the pool with `jobs` jobs."""
     from evenshare_core.units import SECOND_US
     from scheduling.models import Job, VirtualWork
     from tests.factories import BEGIN, cluster

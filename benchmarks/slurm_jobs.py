@@ -89,10 +89,7 @@ def moves(world: Any) -> None:
 
 
 def dispatches(world: Any, restd: dict[str, Any]) -> None:
-    """Measure how many jobs are dispatched per second; none of these jobs starts.
-
-    The methods alternate, because the speed of the machine varies.
-    """
+    """Measure how many jobs are dispatched per second; none of these jobs starts."""
     plain, ours, by_restd = [], [], []
     for _ in range(DISPATCH_TURNS):
         began = time.perf_counter()

@@ -1,10 +1,4 @@
-"""Benchmark of submissions over HTTP on loopback, to the server of `make run`.
-
-Run `python -m benchmarks.submit_http`. A durable Postgres, `python -m portal.site.web` with its
-pool of connections, and 8 clients share the machine. Clients keep their connections and send one
-idempotency key per job. First they submit 2,000 single jobs; then one client submits 10,000 jobs in
-bulk requests of 1,000. The plain method submits single jobs by the same client.
-"""
+"""Benchmark of submissions over HTTP on loopback, to the server of `make run`."""
 
 import json
 import os
@@ -153,7 +147,6 @@ def start_web(listener: socket.socket) -> subprocess.Popen[bytes]:
 
 
 def wait_for(server: PortalProcess) -> None:
-    """Wait until the server answers."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         client = HTTPConnection("127.0.0.1", server.port, timeout=START_S)

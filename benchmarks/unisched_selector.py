@@ -1,12 +1,4 @@
-"""Benchmark of a cycle of UniSched's Selector on 960 GPUs: its time, and its gap to the optimum.
-
-It plans 48 SLO leases ahead. Jobs have up to four deadlines, and 15 % have a number of GPUs that is
-not a power of two. The same run solves the literal program (a variable per job, option and slot) in
-HiGHS for at most a minute, without dominated options. Figures are CPU time of one process; HiGHS
-also uses one thread.
-
-    python -m benchmarks.unisched_selector
-"""
+"""Benchmark of a cycle of UniSched's Selector on 960 GPUs: its time, and its gap to the optimum."""
 
 import statistics
 import time

@@ -1,13 +1,4 @@
-"""Benchmark of a tenant's verification of 100 rounds of the demo's size, from files.
-
-The rounds are from the middle of the two days of the demo's Philly pool, which has 60 nodes. Rounds
-are five minutes apart in pool time, under the default policy and under LTGF. A third case has three
-GPU types, and a policy that solves a linear program. The same run does the work of `manage.py
-replay_round` on the same rounds: it decides and certifies them again from stored bytes. Figures are
-CPU time of one process. The goal is 100 rounds in 20 s.
-
-    python -m benchmarks.verify_rounds
-"""
+"""Benchmark of a tenant's verification of 100 rounds of the demo's size, from files."""
 
 import hashlib
 import random

@@ -112,6 +112,8 @@
     if (document.activeElement === chart.plot) chart.at = null;
     chart.busy = Plotly.react(chart.plot, figure.data, figure.layout, config).then(function () {
       chart.drawn = (chart.drawn || 0) + 1;
+      var still = chart.plot.querySelector(".chart-still");
+      if (still) still.remove();
       chart.box.dataset.drawn = chart.drawn;
       listen(chart);
     });
@@ -335,6 +337,9 @@
     data.figure.data.forEach(function (trace) { if (trace.visible === "legendonly") chart.hidden.add(trace.meta.key); });
     chart.bar = make("div", "chart-bar", place);
     chart.plot = make("div", "chart-plot", place);
+    /* Shown until the first drawing: on paper and in pictures of the page no chart is missing. */
+    var still = place.querySelector(".chart-still");
+    if (still) chart.plot.appendChild(still);
     chart.plot.tabIndex = 0;
     chart.plot.setAttribute("role", "img");
     chart.plot.addEventListener("keydown", function (event) { step(chart, event); });

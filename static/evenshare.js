@@ -49,6 +49,14 @@
     if (element && element.textContent !== text) element.textContent = text;
   }
 
+  /* ---- texts: in the page's language, from portal/site/script_words.py ---- */
+  var texts = document.getElementById("script-texts");
+  texts = texts ? JSON.parse(texts.textContent) : {};
+  function text(english, values) {
+    return (texts[english] || english).replace(/\{(\w+)\}/g, function (all, name) { return values[name]; });
+  }
+  window.evenshareText = text;
+
   /* ---- words: the same rules as portal/charts/figures.py and bars.py ---- */
   function coarse(seconds) {
     var total = Math.floor(Math.abs(seconds));
@@ -58,13 +66,13 @@
     return total + " s";
   }
   function relative(ago) {
-    if (Math.abs(ago) < 1) return "now";
-    return ago > 0 ? coarse(ago) + " ago" : "in " + coarse(ago);
+    if (Math.abs(ago) < 1) return text("now");
+    return text(ago > 0 ? "{time} ago" : "in {time}", { time: coarse(ago) });
   }
   function leaseText(left) {
-    if (left <= 0) return "ends now";
-    if (left < 60) return Math.floor(left) + " s left";
-    if (left < 36000) return Math.floor(left / 60) + " min left";
+    if (left <= 0) return text("ends now");
+    if (left < 60) return text("{time} left", { time: Math.floor(left) + " s" });
+    if (left < 36000) return text("{time} left", { time: Math.floor(left / 60) + " min" });
     return null;
   }
   function hhmm(ms) { return new Date(ms).toISOString().slice(11, 16) + " UTC"; }
@@ -79,8 +87,8 @@
     bar.querySelector(".gone").setAttribute("width", (gone * unit).toFixed(1));
     bar.querySelector(".shield").setAttribute("x", (1 + gone * unit).toFixed(1));
     bar.querySelector(".shield").setAttribute("width", (shield * unit).toFixed(1));
-    var text = leaseText(left);
-    if (text !== null) put(bar.querySelector(".left"), text);
+    var words = leaseText(left);
+    if (words !== null) put(bar.querySelector(".left"), words);
     bar.classList.toggle("over", left <= 0);
   }
   function tickAgo(element) {
@@ -89,7 +97,7 @@
   function tickDue(element) {
     var left = Number(element.dataset.due) - age(element);
     var interval = Number(element.dataset.interval) || 60;
-    put(element.querySelector(".due"), left >= 1 ? "next round in " + coarse(left) : "next round due");
+    put(element.querySelector(".due"), text(left >= 1 ? "next round in {time}" : "next round due", { time: coarse(left) }));
     var gone = Math.max(0, Math.min(12, Math.floor((1 - left / interval) * 12)));
     var bar = element.querySelector(".tick .gone");
     if (bar) bar.setAttribute("width", String(gone * 10));
@@ -106,13 +114,16 @@
     });
   }
 
-  /* the hover text of an instant begins with the time in the reader's zone */
+  /* an instant that the server wrote in UTC, in the reader's zone; the rule of portal/charts/zones.py */
+  var MONTHS = text("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec").split(" ");
   function showZone(element) {
-    var at = new Date(element.dateTime);
-    if (isNaN(at)) return;
-    var text = at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-    element.title = text + " your time \u00b7 " + element.title;
+    var at = new Date(element.dateTime), now = new Date();
     element.removeAttribute("data-zone");
+    if (isNaN(at)) return;
+    var two = function (part) { return (part < 10 ? "0" : "") + part; };
+    var time = two(at.getHours()) + ":" + two(at.getMinutes()), day = at.getDate() + " " + MONTHS[at.getMonth()];
+    if (at.getFullYear() !== now.getFullYear()) put(element, day + " " + at.getFullYear());
+    else put(element, at.toDateString() === now.toDateString() ? time : day + " " + time);
   }
 
   /* ---- live and stale ---- */
@@ -122,14 +133,16 @@
     if (!stale) return;
     stale = false;
     if (line()) line().classList.remove("stale");
-    say("Live again.");
+    say(text("Live again."));
     htmx.trigger(body, "round-changed", { round: shownRound });
   }
   function checkStale(shown) {
     if (!shown || document.hidden || Date.now() - lastAnswer < STALE_AFTER_MS) return;
-    if (!stale) say("The server does not answer since " + hhmm(lastAnswer) + ". What you see may be out of date.");
+    if (!stale) {
+      say(text("The server does not answer since {time}. What you see may be out of date.", { time: hhmm(lastAnswer) }));
+    }
     stale = true;
-    put(shown.querySelector(".since"), "since " + hhmm(lastAnswer) + ", wall clock");
+    put(shown.querySelector(".since"), text("since {time}, wall clock", { time: hhmm(lastAnswer) }));
     shown.classList.add("stale");
   }
   function roundShown(shown) {
@@ -268,16 +281,16 @@
       say(word + ".");
       setTimeout(function () { button.textContent = before; }, 1600);
     };
-    var select = function () { getSelection().selectAllChildren(box); done("Selected"); };
+    var select = function () { getSelection().selectAllChildren(box); done(text("Selected")); };
     if (!navigator.clipboard) { select(); return; }
-    navigator.clipboard.writeText(box.textContent.trim()).then(function () { done("Copied"); }, select);
+    navigator.clipboard.writeText(box.textContent.trim()).then(function () { done(text("Copied")); }, select);
   }
   /* all check boxes of a name, or none if all are checked */
   function selectAll(name) {
     var boxes = Array.prototype.slice.call(document.querySelectorAll('[type=checkbox][name="' + name + '"]'));
     var on = boxes.some(function (box) { return !box.checked; });
     boxes.forEach(function (box) { box.checked = on; });
-    say(on ? boxes.length + " selected." : "None selected.");
+    say(text(on ? "{count} selected." : "None selected.", { count: boxes.length }));
     release();
   }
   document.addEventListener("click", function (event) {
@@ -285,6 +298,7 @@
     if (!button) return;
     if (button.dataset.act === "theme") toggleTheme();
     if (button.dataset.act === "copy") copy(button);
+    if (button.dataset.act === "print") print();
     if (button.dataset.act === "select") selectAll(button.dataset.select);
     if (button.dataset.act === "dismiss") button.closest(".toast").remove();
   });

@@ -93,6 +93,28 @@
     if (shown && !shown.selected) reload(select);
   });
 
+  /* A filter of settings by name: it opens the groups with a match, and hides the rest. */
+  function find(box) {
+    var wanted = box.value.trim().toLowerCase();
+    box.form.querySelectorAll(".folds>details").forEach(function (group) {
+      var some = false;
+      group.querySelectorAll(".fld").forEach(function (field) {
+        var label = field.querySelector("label"), input = field.querySelector("[name]");
+        var text = (label.textContent + " " + input.name.replace(/_/g, " ")).toLowerCase();
+        field.hidden = Boolean(wanted) && text.indexOf(wanted) < 0;
+        some = some || !field.hidden;
+      });
+      if (group.dataset.was === undefined) group.dataset.was = group.open ? "open" : "";
+      group.hidden = !some;
+      group.open = wanted ? some : group.dataset.was === "open";
+      if (!wanted) delete group.dataset.was;
+    });
+  }
+  document.querySelectorAll("[data-find]").forEach(function (box) {
+    box.addEventListener("input", function () { find(box); });
+    box.addEventListener("keydown", function (event) { if (event.key === "Enter") event.preventDefault(); });
+  });
+
   document.querySelectorAll("[data-price]").forEach(function (form) {
     form.addEventListener("input", function () {
       var base = Number(form.elements.base.value), theta = Number(form.elements.theta.value);

@@ -6,7 +6,8 @@
   if (!form) return;
   var answer = document.getElementById("answer");
   var changed = document.getElementById("changed");
-  var byRound = false;
+  /* Whether an edit has no answer yet: the next answer is about it, even if a round asks. */
+  var edited = false, isOpen = false;
 
   function side(name) { form.querySelector('[name=side][value=' + name + ']').checked = true; }
 
@@ -28,7 +29,11 @@
     form.querySelectorAll(".amiss").forEach(function (box) {
       var field = document.getElementById("f-" + box.id.slice(4));
       if (!field) return;
-      if (box.children.length) field.setAttribute("aria-invalid", "true");
+      if (box.children.length) {
+        field.setAttribute("aria-invalid", "true");
+        var group = box.closest("details");
+        if (group) group.open = true;
+      }
       else field.removeAttribute("aria-invalid");
     });
   }
@@ -38,14 +43,15 @@
   var pinned = form.querySelector(".pinned"), place = document.createElement("span");
   pinned.before(place);
   new IntersectionObserver(function (entries) {
-    var last = entries[entries.length - 1];
-    pinned.classList.toggle("stuck", !last.isIntersecting && last.boundingClientRect.top > 0);
-  }, { rootMargin: "0px 0px -25% 0px" }).observe(place);
+    pinned.classList.toggle("stuck", !entries[entries.length - 1].isIntersecting);
+    /* A place above the screen counts as seen, also after a jump over it. */
+  }, { rootMargin: "100000px 0px -25% 0px" }).observe(place);
 
   form.addEventListener("input", function (event) {
     var field = event.target;
     if (field.name === "yaml") { side("yaml"); changed.value = ""; number(field); }
     else if (field.name && field.name !== "side") { side("form"); changed.value = field.name; }
+    edited = true;
     /* An answer, here or under way, is about what stood here before; the server asks again. */
     document.getElementById("submit").disabled = false;
     htmx.trigger(answer, "htmx:abort");
@@ -59,14 +65,13 @@
     gpus.dispatchEvent(new Event("input", { bubbles: true }));
     gpus.focus();
   });
-  document.body.addEventListener("htmx:configRequest", function (event) {
-    if (event.detail.elt !== answer) return;
-    var cause = event.detail.triggeringEvent;
-    byRound = Boolean(cause && cause.type === "round-changed");
-  });
   /* A round that changes nothing for this job is not announced. */
   document.body.addEventListener("htmx:beforeSwap", function (event) {
-    if (event.detail.requestConfig.elt !== answer || !byRound) return;
+    if (event.detail.requestConfig.elt !== answer) return;
+    isOpen = Boolean(form.querySelector("#answer-more[open]"));
+    var byEdit = edited;
+    edited = false;
+    if (byEdit) return;
     var fresh = new DOMParser().parseFromString(event.detail.xhr.responseText, "text/html");
     var says = fresh.getElementById("answer-says");
     var shown = document.getElementById("answer-says");
@@ -76,5 +81,11 @@
     var target = event.detail.target, active = document.activeElement;
     if (active && active !== document.body && target.contains(active)) event.detail.shouldSwap = false;
   });
-  document.body.addEventListener("htmx:afterSettle", mark);
+  document.body.addEventListener("htmx:afterSettle", function () {
+    mark();
+    /* What somebody opened stays open in the next answer. */
+    var more = document.getElementById("answer-more");
+    if (more && isOpen) more.open = true;
+    isOpen = false;
+  });
 })();

@@ -75,7 +75,6 @@ def set_periods(
 
 
 def _rest(period: Period, since: datetime, until: datetime | None) -> list[Period]:
-    """Return the parts of a period before `since` and after `until`."""
     rest = [replace(period, until=since)] if period.since < since else []
     if until is not None and (period.until is None or until < period.until):
         rest.append(replace(period, since=until))

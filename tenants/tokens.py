@@ -133,7 +133,6 @@ def drop_token(*, user: User, uid: UUID) -> bool:
 
 
 def token_exists(uid: UUID) -> bool:
-    """Return whether any person has a token of this id."""
     with site_scope():
         return ApiToken.objects.filter(uid=uid).exists()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 FILES = {
     "browser": """
         accessible api_docs certificate_pages charts console_errors dashboard job_curves
-        job_list job_usage operator pools_pages preemptions rounds_pages verify_pages
+        job_list job_usage operator pools_pages preemptions rounds_pages sweeps verify_pages
     """,
     "functional": """
         api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices
@@ -23,8 +23,8 @@ FILES = {
         offers overclaims overload packing plurals polls pool_links pool_throughput
         posted_price_page preemption_pages price_board price_file profiles_pages profiling_pages
         queue_places quota_promises quota_use refusals rest_corpus round_answers settings_page
-        simulations_pages start_pages submit_yaml sweep_pages toy_policy trades two_clocks
-        verify_pages
+        simulations_pages start_pages submit_groups submit_yaml sweep_pages toy_policy trades
+        two_clocks verify_pages
     """,
     "integration": """
         archive deadline_preview deadlines_pool forecast_turns forecasts game_day hostile_files

@@ -117,7 +117,6 @@ def _write_lines(
 
 
 def _charged_until(term: ClosedTerm) -> datetime | None:
-    """Return the end of the charged time, or None if it is the term's end."""
     late = term.charged_until_us < term.ends_us
     return from_us(term.charged_until_us) if late else None
 

@@ -23,19 +23,3 @@ APPEND_ONLY = (
     "billing_usageline",
     "billing_usageshare",
 )
-
-__all__ = [
-    "APPEND_ONLY",
-    "LIMIT",
-    "Account",
-    "Book",
-    "CreditField",
-    "Entry",
-    "LoggedTransfer",
-    "MeterCursor",
-    "PostedPrice",
-    "Transfer",
-    "TransferRequest",
-    "UsageLine",
-    "UsageShare",
-]

@@ -184,11 +184,18 @@ def _sums(sql: str, params: list[int | str | datetime]) -> tuple[Decimal, ...]:
 
 
 def ledger_page(
-    tenant_id: int | None, book: str, *, before: int | None = None, limit: int = 50
+    tenant_id: int | None,
+    book: str,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+    period: tuple[datetime, datetime] | None = None,
 ) -> tuple[list[LedgerRow], int | None]:
     """Return a page of transfers of a tenant's account, or the operator's if `tenant_id` is None.
 
     The transfers are newest first. The key is where the next page starts; None on the last page.
+    `period`: only the transfers of [since, until) of pool time.
+
     Five queries: account, its entries, all entries of their transfers, the transfers, its lending.
     """
     account = account_of(tenant_id, book)
@@ -197,6 +204,9 @@ def ledger_page(
     mine = Entry.objects.filter(account=account).order_by("-pk")
     if before is not None:
         mine = mine.filter(pk__lt=before)
+    if period is not None:
+        since, until = period
+        mine = mine.filter(transfer__effective_at__gte=since, transfer__effective_at__lt=until)
     # An account has at most two entries in a transfer, with adjacent keys.
     newest = mine.values_list("transfer_id", "pk")[: 2 * limit + 2]
     keys: dict[uuid.UUID, int] = dict(newest)

@@ -56,7 +56,6 @@ def open_since(pool: Pool) -> datetime | None:
 
 
 def _begin_of_running(budget: Budget, now: datetime) -> datetime | None:
-    """Return the start of a budget's current period, or None if it has none."""
     kind = BudgetPeriod(budget.period_kind)
     if kind is not BudgetPeriod.CUSTOM:
         return calendar_period(kind, now)[0]

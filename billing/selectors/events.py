@@ -34,5 +34,4 @@ def read_events(pool_id: int, *, after: int, limit: int) -> list[Event]:
 
 
 def hour_of(instant: datetime) -> datetime:
-    """Return the start of the hour of an instant."""
     return from_us(to_us(instant) // HOUR_US * HOUR_US)

@@ -108,7 +108,6 @@ class IncomeLine(Answer, frozen=True, kw_only=True):
 
     @property
     def key(self) -> LineKey:
-        """Return the line's position in the list."""
         return self.hour, self.number
 
     @property

@@ -69,7 +69,6 @@ def late_credits(pool_id: int, *, since: datetime | None, until: datetime) -> It
 
 
 def is_late_start(transfer: Transfer) -> bool:
-    """Return whether a transfer is the credit for a late start."""
     return transfer.code == Transfer.Code.LATE_START
 
 

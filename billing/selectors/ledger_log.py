@@ -24,7 +24,6 @@ class LoggedRow(NamedTuple):
 
 
 def book_named(slug: str) -> Book | None:
-    """Return a book, or None."""
     return Book.objects.filter(slug=slug).first()
 
 

@@ -231,7 +231,6 @@ class _PeriodSums:
 def _moved(
     pool_id: int, since: datetime, until: datetime, step: FairnessStep
 ) -> dict[datetime, _PeriodSums]:
-    """Return income and cost by step."""
     sums: dict[datetime, _PeriodSums] = defaultdict(_PeriodSums)
     given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
     for begins_at, tenant, earned, paid in fetch_rows(_MOVED, given):

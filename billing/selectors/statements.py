@@ -71,7 +71,6 @@ class Statement:
 
     @property
     def closing(self) -> Decimal:
-        """Return the balance at `until`."""
         return self.opening + self.earned - self.paid
 
 

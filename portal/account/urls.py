@@ -2,13 +2,14 @@
 
 from django.urls import URLPattern, path
 
-from portal.account.views import account, join, notifications, tokens
+from portal.account.views import account, join, language, notifications, tokens
 
 urlpatterns: list[URLPattern] = [
     path("login/", account.login_page, name="login"),
     path("logout/", account.logout_page, name="logout"),
     path("demo/<slug:role>/", account.demo_login, name="demo-login"),
     path("join/", join.join, name="join"),
+    path("language/", language.choose, name="language"),
     path("account/", account.account, name="account"),
     path("account/tokens/", tokens.token_list, name="tokens"),
     path("account/tokens/<uuid:uid>/revoke/", tokens.revoke, name="token-revoke"),

@@ -101,7 +101,7 @@ class BarPart(NamedTuple):
 
 
 def states_bar(parts: Sequence[BarPart], width: int = 220) -> Markup:
-    """Draw states as parts of a bar; the text next to it has the numbers."""
+    """Draw states as parts of a bar as wide as its column; the text next to it has the numbers."""
     total = sum(part.jobs for part in parts)
     drawn, start = [rect(0, 0, width, 10, class_="mut", fill="currentColor", opacity="0.2")], 0.0
     for part in parts:
@@ -113,9 +113,9 @@ def states_bar(parts: Sequence[BarPart], width: int = 220) -> Markup:
         "svg",
         *drawn,
         viewBox=f"0 0 {width} 10",
-        width=width,
         height=10,
-        class_="share",
+        class_="states",
+        preserveAspectRatio="none",
         aria_hidden="true",
     )
 

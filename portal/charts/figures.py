@@ -1,6 +1,7 @@
 """The formats of numbers, money and times. Pure: the caller passes every instant and every unit.
 
-Minus is U+2212, thousands have a comma, a missing value is an en dash.
+Minus is U+2212, a missing value is an en dash. Thousands have a comma and decimals a point, or the
+marks of the page's language.
 """
 
 from collections.abc import Sequence
@@ -9,12 +10,16 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from math import isinf, isnan
 from typing import TypeAlias
 
-from evenshare_core.domain import plurals
+from django.utils.translation import get_language, gettext, ngettext
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
 INFINITY = "\N{INFINITY}"
 Number: TypeAlias = int | float | Decimal
+
+# Languages with a comma before decimals; a point separates thousands.
+WITH_COMMA = frozenset({"de"})
+_SWAPPED = str.maketrans(",.", ".,")
 
 MINUTE_S = 60
 HOUR_S = 60 * MINUTE_S
@@ -28,6 +33,8 @@ def thousands(value: Number | None, places: int | None = None, signed: bool = Fa
     if isinstance(value, float) and (isnan(value) or isinf(value)):
         return NONE if isnan(value) else (MINUS if value < 0 else "") + INFINITY
     shown = f"{abs(value):,}" if places is None else f"{abs(value):,.{places}f}"
+    if get_language() in WITH_COMMA:
+        shown = shown.translate(_SWAPPED)
     is_zero = not any(digit in "123456789" for digit in shown)
     if value < 0 and not is_zero:
         return MINUS + shown
@@ -105,6 +112,17 @@ def duration(seconds: Number | None) -> str:
     return sign + (" ".join(shown) or "0 s")
 
 
+def elapsed(seconds: Number | None) -> str:
+    """Format seconds as Slurm does, for columns: "0:20:22", "2-04:00:00" with days."""
+    if seconds is None:
+        return NONE
+    days, rest = divmod(int(seconds), DAY_S)
+    hours, rest = divmod(rest, HOUR_S)
+    minutes, secs = divmod(rest, MINUTE_S)
+    head = f"{days}-{hours:02d}" if days else f"{hours}"
+    return f"{head}:{minutes:02d}:{secs:02d}"
+
+
 def coarse(seconds: Number) -> str:
     """Format seconds in one unit, rounded down: "8 min" for 537 s."""
     total = abs(int(seconds))
@@ -119,8 +137,9 @@ def relative(seconds_ago: Number | None) -> str:
     if seconds_ago is None:
         return NONE
     if -1 < seconds_ago < 1:
-        return "now"
-    return f"{coarse(seconds_ago)} ago" if seconds_ago > 0 else f"in {coarse(seconds_ago)}"
+        return gettext("now")
+    shown = gettext("%(time)s ago") if seconds_ago > 0 else gettext("in %(time)s")
+    return shown % {"time": coarse(seconds_ago)}
 
 
 def utc(at: datetime | None) -> str:
@@ -135,7 +154,7 @@ def clock(at: datetime | None) -> str:
 
 def plural(count: int, word: str, many: str | None = None) -> str:
     """Return the count and its noun: "1 job", "12 jobs"; `many` is an irregular plural."""
-    return plurals.plural(count, word, many)
+    return f"{thousands(count)} {ngettext(word, many or f'{word}s', count)}"
 
 
 def gpus_of_type(count: int, gpu_type: str) -> str:

@@ -2,13 +2,17 @@
 
 Slots fill columns of two, top first: a buddy-aligned gang of 2, 4 or 8 is one block. Its initials
 are in the largest block, and thin lines separate its GPUs. Each node is an SVG in a CSS grid, so
-that the map wraps on a phone instead of shrinking. Above `COMPACT_FROM` nodes the cells shrink and
-have no initials; `<title>` still names them. GPUs that are held back for a promised start are
-dotted, with a dashed frame.
+that the map wraps on a phone instead of shrinking. The `<title>` of a node names its leases. Above
+`COMPACT_FROM` nodes the cells shrink and have no initials. GPUs that are held back for a promised
+start are dotted, with a dashed frame.
+
+The page holds each common block once (`map_shapes`), and leases refer to it: this halves the map.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from portal.charts.figures import plural
 from portal.charts.svg import Markup, join, path, rect, tag, text
@@ -16,6 +20,7 @@ from portal.charts.tenants import TenantBadge
 
 COMPACT_FROM = 200
 ROWS = 2
+SHAPED = 4  # the widest block that is drawn by reference, in columns
 # The minimum width of a node, so that its name fits.
 LEAST_COLUMNS = 3
 
@@ -24,7 +29,7 @@ LEAST_COLUMNS = 3
 class MapLease:
     """GPUs that one lease holds on one node. The last `borrowed` slots get the accent corner.
 
-    `text` is the tooltip ("vision-lab, job 123, 4 GPUs"); only the viewer's own leases have `href`.
+    `text` names it ("vision-lab, job 123, 4 GPUs"); only the viewer's own leases have `href`.
     """
 
     slots: tuple[int, ...]
@@ -69,13 +74,11 @@ class _Cells:
     width: float
     height: float
     names: bool
-
-    @property
-    def top(self) -> float:
-        return 13 if self.names else 1
+    top: float
+    left: float = 1
 
     def at(self, slot: int) -> tuple[float, float]:
-        return 1 + slot // ROWS * self.width, self.top + slot % ROWS * self.height
+        return self.left + slot // ROWS * self.width, self.top + slot % ROWS * self.height
 
     def box(self, block: "_Block") -> tuple[float, float, float, float]:
         """Return x, y, width and height of a block."""
@@ -97,12 +100,11 @@ class _Block:
         return self.columns * self.rows
 
 
-_FULL = _Cells(20, 18, names=True)
-_SMALL = _Cells(6, 6, names=False)
+_FULL = _Cells(20, 18, names=True, top=13)
+_SMALL = _Cells(6, 6, names=False, top=1)
 
 
 def node_map(nodes: Sequence[MapNode], *, label: str = "") -> Markup:
-    """Draw the nodes in their given order."""
     small = len(nodes) > COMPACT_FROM
     cells = _SMALL if small else _FULL
     return tag(
@@ -113,13 +115,35 @@ def node_map(nodes: Sequence[MapNode], *, label: str = "") -> Markup:
     )
 
 
+def map_shapes() -> Markup:
+    """Return the blocks that the maps of a page refer to: b42 has 4 x 2 GPUs, in c42 all borrowed.
+
+    They have no fill and frame of their own: these are the lease's.
+    """
+    blocks = [_Block(0, 0, columns + 1, rows + 1) for columns in range(SHAPED) for rows in range(2)]
+    shapes = [_shape(block, borrowed=borrowed) for block in blocks for borrowed in (False, True)]
+    return tag("svg", tag("defs", *shapes), class_="defs", width=0, height=0, aria_hidden="true")
+
+
+def _shape(block: _Block, *, borrowed: bool) -> Markup:
+    cells = replace(_FULL, left=0, top=0)
+    slots = [column * ROWS + row for column in range(block.columns) for row in range(block.rows)]
+    parts: list[object] = [rect(*cells.box(block)), *_separators([block], cells)]
+    if borrowed:
+        parts.extend(_corners(slots, len(slots), cells))
+    return tag("g", *parts, id=_shape_id(block, borrowed=borrowed))
+
+
+def _shape_id(block: _Block, *, borrowed: bool) -> str:
+    return f"{'c' if borrowed else 'b'}{block.columns}{block.rows}"
+
+
 def _node(node: MapNode, cells: _Cells) -> Markup:
     columns = max(-(-node.gpus // ROWS), LEAST_COLUMNS if cells.names else 1)
     width = columns * cells.width + 2
     height = cells.top + ROWS * cells.height + 1
     leases = sorted(node.leases, key=lambda lease: lease.tenant.you)
-    # Leases have their own titles, which the node's summary would repeat.
-    parts: list[object] = [tag("title", node.name if leases else _summary(node))]
+    parts: list[object] = [tag("title", _summary(node))]
     if cells.names:
         parts.append(_name(node))
     if node.state != "up" and not leases:
@@ -134,21 +158,24 @@ def _node(node: MapNode, cells: _Cells) -> Markup:
         "svg",
         *parts,
         viewBox=f"0 0 {width:g} {height:g}",
-        class_="node" if node.state == "up" else "node off",
+        class_=None if node.state == "up" else "off",
         role="group" if linked else "img",
-        aria_label=_summary(node),
     )
 
 
 def _name(node: MapNode) -> Markup:
-    name = text(1, 9, node.name, class_="nm")
+    name = text(1, 9, node.name)
     return tag("a", name, href=node.href) if node.href else name
 
 
 def _summary(node: MapNode) -> str:
     if node.state != "up" and not node.leases:
         return f"{node.name}: {node.state}, {plural(node.gpus, 'GPU')}"
-    held = [lease.text or f"{lease.tenant.name}, {len(lease.slots)}" for lease in node.leases]
+    texts = Counter(lease.text or lease.tenant.name for lease in node.leases)
+    held = [
+        f"{count} \N{MULTIPLICATION SIGN} {text}" if count > 1 else text
+        for text, count in texts.items()
+    ]
     held += [row.text for row in node.held_back]
     idle = len(node.free) - sum(row.gpus for row in node.held_back)
     rest = [f"{idle} idle" if node.state == "up" else f"{idle} {node.state}"] if idle > 0 else []
@@ -160,7 +187,7 @@ def _blocked(node: MapNode, cells: _Cells, width: float, height: float) -> Marku
     if not cells.names:
         return box
     middle = cells.top + cells.height + 4
-    return join((box, text(width / 2, middle, node.state, class_="ini off", anchor="middle")))
+    return join((box, text(width / 2, middle, node.state, class_="off")))
 
 
 def _idle(node: MapNode, cells: _Cells) -> Iterable[Markup]:
@@ -173,7 +200,6 @@ def _idle(node: MapNode, cells: _Cells) -> Iterable[Markup]:
 
 
 def _inset(slot: int, cells: _Cells) -> str:
-    """Return the path of a cell with a gap around it."""
     x, y = cells.at(slot)
     width, height = cells.width - 1.5, cells.height - 1.5
     return f"M{x + 0.75:g} {y + 0.75:g}h{width:g}v{height:g}h{-width:g}z"
@@ -190,35 +216,41 @@ def _held_back(node: MapNode, cells: _Cells) -> Iterable[Markup]:
             if cells.names:
                 block = _Block(*divmod(slot, ROWS), 1, 1)
                 parts.append(_initials(block, cells, row.tenant))
-        css = row.tenant.css
-        group = tag("g", *parts, class_=f"kept-box {css}", data_t=css)
+        group = tag("g", *parts, class_=row.tenant.css)
         yield tag("a", group, href=row.href) if row.href else group
 
 
 def _initials(block: _Block, cells: _Cells, tenant: TenantBadge) -> Markup:
     x, y, width, height = cells.box(block)
-    at = (x + width / 2, y + height / 2 + 3.6)
-    return text(*at, tenant.initials, class_="ini")
+    at = (x + width / 2, y + height / 2 + 4)
+    return text(*at, tenant.initials)
 
 
 def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
     slots = sorted(slot for slot in set(lease.slots) if 0 <= slot < gpus)
-    # Patterns are unreadable at 6 px: the small map uses the plain tint.
-    fill = lease.tenant.fill if cells.names else None
-    parts: list[object] = [tag("title", lease.text or lease.tenant.name)]
+    parts: list[object] = []
+    if lease.href:
+        parts.append(tag("title", lease.text or lease.tenant.name))
     blocks = _blocks(slots)
-    frame = "box me" if lease.tenant.you else "box"
-    if len(blocks) == 1:
-        parts.append(rect(*cells.box(blocks[0]), fill=fill, class_=f"gpu {frame}"))
+    borrowed = min(lease.borrowed, len(slots))
+    shaped = cells.names and len(blocks) == 1 and blocks[0].columns <= SHAPED
+    if shaped:
+        whole = borrowed == len(slots)
+        x, y = cells.at(slots[0])
+        parts.append(tag("use", href=f"#{_shape_id(blocks[0], borrowed=whole)}", x=x, y=y))
+        borrowed = 0 if whole else borrowed
+    elif len(blocks) == 1:
+        parts.append(rect(*cells.box(blocks[0])))
     else:
-        parts += [rect(*cells.box(block), fill=fill, class_="gpu") for block in blocks]
-        parts.append(path(_outline(slots, cells), class_=frame))
+        parts.append(path(_outline(slots, cells)))
     if cells.names and slots:
-        parts.extend(_separators(blocks, cells))
-        parts.extend(_corners(slots, lease.borrowed, cells))
+        if not shaped:
+            parts.extend(_separators(blocks, cells))
+        parts.extend(_corners(slots, borrowed, cells))
         largest = max(blocks, key=lambda block: block.cells)
         parts.append(_initials(largest, cells, lease.tenant))
-    group = tag("g", *parts, class_=f"lease-box {lease.tenant.css}", data_t=lease.tenant.css)
+    frame = " me" if lease.tenant.you else ""
+    group = tag("g", *parts, class_=f"{lease.tenant.css}{frame}")
     return tag("a", group, href=lease.href) if lease.href else group
 
 
@@ -244,14 +276,13 @@ def _blocks(slots: Sequence[int]) -> list[_Block]:
 
 
 def _separators(blocks: Sequence[_Block], cells: _Cells) -> Iterable[Markup]:
-    """Draw the lines between the cells of each block."""
     lines = []
     for block in blocks:
         x, y, width, height = cells.box(block)
         lines += [f"M{x + cells.width * n:g} {y:g}v{height:g}" for n in range(1, block.columns)]
         lines += [f"M{x:g} {y + cells.height * n:g}h{width:g}" for n in range(1, block.rows)]
     if lines:
-        yield path("".join(lines), class_="cut")
+        yield path("".join(lines), class_="joint")
 
 
 def _corners(slots: Sequence[int], borrowed: int, cells: _Cells) -> Iterable[Markup]:
@@ -266,17 +297,47 @@ def _corners(slots: Sequence[int], borrowed: int, cells: _Cells) -> Iterable[Mar
 
 
 def _outline(slots: Sequence[int], cells: _Cells) -> str:
-    """Return the path around the lease's cells, whatever their shape."""
+    """Return the path around the cells of a lease of any shape; they are on its right."""
     held = {divmod(slot, ROWS) for slot in slots}
-    edges: list[str] = []
+    edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for column, row in sorted(held):
-        x, y = 1 + column * cells.width, cells.top + row * cells.height
-        if (column, row - 1) not in held:
-            edges.append(f"M{x:g} {y:g}h{cells.width:g}")
-        if (column, row + 1) not in held:
-            edges.append(f"M{x:g} {y + cells.height:g}h{cells.width:g}")
-        if (column - 1, row) not in held:
-            edges.append(f"M{x:g} {y:g}v{cells.height:g}")
-        if (column + 1, row) not in held:
-            edges.append(f"M{x + cells.width:g} {y:g}v{cells.height:g}")
-    return "".join(edges)
+        corners = [(column, row), (column + 1, row), (column + 1, row + 1), (column, row + 1)]
+        beside = [(column, row - 1), (column + 1, row), (column, row + 1), (column - 1, row)]
+        for place, other in enumerate(beside):
+            if other not in held:
+                edges.setdefault(corners[place], []).append(corners[(place + 1) % 4])
+    loops = []
+    while edges:
+        loops.append(_loop(edges, min(edges)))
+    return "".join(_loop_path(loop, cells) for loop in loops)
+
+
+def _loop(
+    edges: dict[tuple[int, int], list[tuple[int, int]]], start: tuple[int, int]
+) -> list[tuple[int, int]]:
+    """Take a loop out of the edges: its points, from `start` until before it again."""
+    points, at = [start], start
+    while True:
+        nexts = edges[at]
+        at = nexts.pop()
+        if not nexts:
+            del edges[points[-1]]
+        if at == start:
+            return points
+        points.append(at)
+
+
+def _loop_path(points: Sequence[tuple[int, int]], cells: _Cells) -> str:
+    """Return the closed path through the points, without those in the middle of a line."""
+    size = len(points)
+    bends = [
+        point
+        for place, point in enumerate(points)
+        if (points[place - 1][0] == point[0]) != (point[0] == points[(place + 1) % size][0])
+    ]
+    x, y = bends[0]
+    parts = [f"M{cells.left + x * cells.width:g} {cells.top + y * cells.height:g}"]
+    for (x, y), (to_x, to_y) in pairwise(bends):
+        across, down = (to_x - x) * cells.width, (to_y - y) * cells.height
+        parts.append(f"h{across:g}" if across else f"v{down:g}")
+    return "".join(parts) + "z"

@@ -105,27 +105,48 @@ class Promise:
     meaning: str = ""
 
 
+UNPROMISED = ("unclaimed", "unpromised", "not_applicable")
+
+
 @dataclass(frozen=True, slots=True)
 class CertificatePanel:
-    """A round's promises, its hash (64 hex digits) and the command that recomputes it."""
+    """A round's promises, with a text on how they were checked.
+
+    `alarm`: a sentence, if they are missing or differ when they are checked again.
+    """
 
     title: str
     promises: tuple[Promise, ...]
-    sha256: str
-    command: str
     text: str = ""
     issued: str = ""
+    alarm: str = ""
 
     @property
     def ordered(self) -> tuple[Promise, ...]:
-        """Return violated promises first and grey ones last, otherwise in their given order."""
-        rank = {"violated": 0, "holds": 1, "note": 1}
-        return tuple(sorted(self.promises, key=lambda promise: rank.get(promise.verdict, 2)))
+        """Return violated promises first, then those that hold or were not measured."""
+        rank = {"violated": 0, "holds": 1, "note": 1, "unmeasured": 2}
+        checked = (promise for promise in self.promises if promise.verdict in rank)
+        return tuple(sorted(checked, key=lambda promise: rank[promise.verdict]))
+
+    @property
+    def rest(self) -> tuple[Promise, ...]:
+        """Return the properties that are not claimed, not promised or not applicable."""
+        return tuple(promise for promise in self.promises if promise.verdict in UNPROMISED)
 
     @property
     def broken(self) -> int:
         """Return the number of violated promises."""
-        return sum(promise.verdict == "violated" for promise in self.promises)
+        return self.count("violated")
+
+    @property
+    def broken_text(self) -> str:
+        """Return that promises are broken; empty if none is."""
+        count = self.broken
+        return f"{plural(count, 'promise is', 'promises are')} broken." if count else ""
+
+    def count(self, *verdicts: str) -> int:
+        """Return the number of promises with one of these verdicts."""
+        return sum(promise.verdict in verdicts for promise in self.promises)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +193,6 @@ class Instant:
 
     @property
     def clock(self) -> str:
-        """Return "14:06", pool time."""
         return clock(self.pool)
 
     @property

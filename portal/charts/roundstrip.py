@@ -1,4 +1,4 @@
-"""The last rounds as bars of unused GPUs: idle (dashed) above blocked (hatched).
+"""The last rounds as bars of unused GPUs: idle (dashed) above blocked (hatched), or no bar.
 
 Bars of all GPUs would hide the few unused ones of a busy pool.
 """
@@ -34,9 +34,12 @@ def round_strip(bars: Sequence[RoundBar], *, first: str = "") -> Markup:
         parts.append(path(f"M{LEFT} {y(level):.1f}H{WIDTH}", class_="grid"))
         parts.append(text(LEFT - 8, y(level) + 4, thousands(round(level)), anchor="end"))
     pitch = (WIDTH - LEFT - 4) / max(len(bars), 30)
+    hit = rect(-pitch / 8, TOP, pitch, BASE - TOP, id="hit")
+    parts.append(tag("defs", hit))
     for place, bar in enumerate(bars):
-        x = LEFT + 4 + place * pitch
-        parts.append(_bar(bar, x, pitch, y, place == len(bars) - 1))
+        is_last = place == len(bars) - 1
+        if bar.idle or bar.blocked or is_last:
+            parts.append(_bar(bar, LEFT + 4 + place * pitch, pitch, y, is_last))
     parts.append(path(f"M{LEFT} {BASE}H{WIDTH}", class_="axis"))
     if bars:
         end = min(LEFT + 4 + len(bars) * pitch, WIDTH)
@@ -56,11 +59,10 @@ def round_strip(bars: Sequence[RoundBar], *, first: str = "") -> Markup:
 
 
 def _bar(bar: RoundBar, x: float, pitch: float, y: Scale, now: bool) -> Markup:
-    gap = min(pitch * 0.25, 6)
-    wide, base = pitch - gap, y(0)
+    wide, base = pitch * 0.75, y(0)
     middle, top = y(bar.blocked), y(bar.blocked + bar.idle)
     parts: list[object] = [tag("title", bar.text or _bar_text(bar))]
-    parts.append(rect(x - gap / 2, TOP, pitch, BASE - TOP, class_="hit"))
+    parts.append(tag("use", href="#hit", x=x))
     if bar.blocked:
         parts.append(rect(x, middle, wide, base - middle, class_="blk", fill="url(#p-blk)"))
     if bar.idle:
@@ -69,8 +71,13 @@ def _bar(bar: RoundBar, x: float, pitch: float, y: Scale, now: bool) -> Markup:
         parts.append(rect(x, middle - 2, wide, 2, class_="idle now"))
     if not bar.href:
         return tag("g", *parts)
-    return tag("a", *parts, href=bar.href, aria_label=bar.text or _bar_text(bar))
+    return tag("a", *parts, href=bar.href)
 
 
 def _bar_text(bar: RoundBar) -> str:
-    return f"round {thousands(bar.number)}: {bar.idle} idle, {bar.blocked} unavailable"
+    return f"round {thousands(bar.number)}: {unused_text(bar.idle, bar.blocked)}"
+
+
+def unused_text(idle: int, blocked: int) -> str:
+    """Return "4 idle, 8 unavailable"; without the second part if it is 0."""
+    return f"{idle} idle, {blocked} unavailable" if blocked else f"{idle} idle"

@@ -35,6 +35,14 @@ class Clocks:
             wall_now=self.now.wall,
         )
 
+    def pool_instant(self, wall: datetime) -> Instant | None:
+        """Return a past wall time as an instant; None before the first round that is known."""
+        place = bisect_right(self.anchors, wall, key=lambda anchor: anchor[1]) - 1
+        if place < 0:
+            return None
+        pool_at, since, scale = self.anchors[place]
+        return self.instant(min(pool_at + (wall - since) * scale, self.now.pool_at))
+
     def _wall(self, at: datetime) -> datetime | None:
         if at >= self.now.pool_at:
             return self.now.wall + (at - self.now.pool_at) / self.now.scale

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from scheduling.requests.sweep_points import joined_values
+from scheduling.requests.sweep_points import joined_row, joined_values
 from scheduling.requests.sweeps import SweepRequest
 from tenants.input.requests import RequestField, Shape, request_fields
 from tenants.models import Tenant
@@ -40,15 +40,22 @@ def submit_command(spec: Mapping[str, Any]) -> str:
 def _option_arguments(field: RequestField, value: object) -> list[str]:
     if value in (None, "") or field.option in ("", "--"):
         return []
-    if field.shape == Shape.TEXTS:
-        values = value if isinstance(value, list | tuple) else ()
-        return [word for one in values for word in (field.option, str(one))]
-    if field.shape == Shape.PAIRS:
-        pairs = value.items() if isinstance(value, Mapping) else ()
-        return [word for key, one in pairs for word in (field.option, f"{key}={one}")]
-    if field.shape == Shape.LISTS:
-        lists = value.items() if isinstance(value, Mapping) else ()
-        return [
-            word for key, row in lists for word in (field.option, f"{key}={joined_values(row)}")
-        ]
-    return [field.option, str(value)]
+    if field.shape == Shape.FLAG:
+        return [field.option] if value is True else []
+    return [word for one in _option_values(field.shape, value) for word in (field.option, one)]
+
+
+def _option_values(shape: Shape, value: object) -> list[str]:
+    """Return the texts of a value, one for each use of its option."""
+    items = value.items() if isinstance(value, Mapping) else ()
+    listed = value if isinstance(value, list | tuple) else ()
+    match shape:
+        case Shape.TEXTS:
+            return [str(one) for one in listed]
+        case Shape.ROWS:
+            return [joined_row(row) if isinstance(row, Mapping) else str(row) for row in listed]
+        case Shape.PAIRS:
+            return [f"{key}={one}" for key, one in items]
+        case Shape.LISTS:
+            return [f"{key}={joined_values(row)}" for key, row in items]
+    return [str(value)]

@@ -6,15 +6,21 @@ GPU numbers have the proportions of the cluster of Gandiva_fair 5.4 (64 K80, 24 
 halved. The models' speeds are published ones (portal/demo/data/README.md).
 """
 
+import csv
+import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from billing.models import Book
+from evenshare_core.domain.profiles import speedups_normal
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import SECOND_US
+from portal.demo.data import DATA
 from portal.demo.mixed_trace import HOURS, TEAMS
-from portal.demo.speeds import published_speeds
 from scheduling.models import GpuType, Node, Pool, PriceSetting, Profile, TraceFeed, VirtualSpeeds
 from scheduling.services.pool_creation import open_pool
 from tenants.models import Tenant
@@ -26,6 +32,10 @@ SCALE, ROUND_S = 60, 10
 ITERATION_US = SECOND_US
 # Policies in order of preference, by pool, which uses the first one that is installed.
 PREFERRED = {"mixed": ("oef", "ltgf"), "trades": ("gandiva_fair", "ltgf")}
+
+# Published speeds, in reading order; the first file wins if both have a name.
+SPEED_FILES = ("gandiva_fair_speedups.csv", "gavel_throughputs.csv")
+_UNNAMED = re.compile(r"[^a-z0-9]+")
 
 
 class DemoGpuType(NamedTuple):
@@ -119,3 +129,23 @@ def _gpus(pool: Pool, demo_type: DemoGpuType, weights: dict[int, int]) -> None:
         weights=weights,
         since=BEGIN,
     )
+
+
+@lru_cache(maxsize=1)
+def published_speeds() -> Mapping[str, Mapping[str, int]]:
+    """Return model -> GPU type -> thousandths of its speed on its slowest type.
+
+    Names are slugs: "ResNet-18 (batch size 64)" is `resnet-18-64`.
+    """
+    by_model: dict[str, Mapping[str, int]] = {}
+    for name in SPEED_FILES:
+        for model, speeds in _speed_rows(name):
+            by_model.setdefault(model, speedups_normal(speeds))
+    return by_model
+
+
+def _speed_rows(name: str) -> Iterator[tuple[str, dict[str, Fraction]]]:
+    with (DATA / name).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            model = row.pop("job_type").lower().replace("batch size ", "")
+            yield _UNNAMED.sub("-", model).strip("-"), {k: Fraction(v) for k, v in row.items()}

@@ -84,7 +84,6 @@ class TaskWatch:
             self._thread.start()
 
     def end(self) -> None:
-        """Stop watching: the task has ended."""
         task, self._task = self._task, None
         if task is not None:
             touch(task.run, task.queue)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from evenshare_core.fairness.rho import standing
 from portal.charts.figures import (
@@ -31,89 +33,117 @@ class TourStop:
     href: str = ""
 
 
-DEMO_SIGN_INS = (
-    TourStop(
-        "Rosa, researcher",
-        "A team that borrows a lot: its quota, GPUs, fair share and credits on one page. Each"
-        " queued job shows the reason, each running job the end of its lease.",
-        "researcher",
-        "Sign in as Rosa",
-    ),
-    TourStop(
-        "Mara, manager",
-        "A team that often lends: the income from its idle quota, who paid, and how soon it gets"
-        " its GPUs back.",
-        "manager",
-        "Sign in as Mara",
-    ),
-    TourStop(
-        "Otto, operator",
-        "All nodes and tenants: the GPU map, idle GPUs and why, and a certificate for each round.",
-        "operator",
-        "Sign in as Otto",
-    ),
-)
+def demo_sign_ins() -> tuple[TourStop, ...]:
+    """Return the cards with the sign-in buttons."""
+    return (
+        TourStop(
+            _("Rosa, researcher"),
+            _(
+                "A team that borrows a lot: its quota, GPUs, fair share and credits on one page."
+                " Each queued job shows the reason, each running job the end of its lease."
+            ),
+            "researcher",
+            _("Sign in as Rosa"),
+        ),
+        TourStop(
+            _("Mara, manager"),
+            _(
+                "A team that often lends: the income from its idle quota, who paid, and how soon it"
+                " gets its GPUs back."
+            ),
+            "manager",
+            _("Sign in as Mara"),
+        ),
+        TourStop(
+            _("Otto, operator"),
+            _(
+                "All nodes and tenants: the GPU map, idle GPUs and why, and a certificate for each"
+                " round."
+            ),
+            "operator",
+            _("Sign in as Otto"),
+        ),
+    )
 
 
 def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: tuple[Decimal, Decimal]) -> list[Stat]:
     """Return the pool's figures: GPUs in use, leases, the least served tenant, credits."""
     to_tenants, to_operator = apportion(moved)
-    renewals = so_far.terms - so_far.leases
     return [
         Stat(
-            "In use now",
+            _("In use now"),
             thousands(so_far.used),
-            "GPU" if so_far.used == 1 else "GPUs",
-            (LineItem("leased", thousands(so_far.used)), LineItem("idle", thousands(so_far.idle))),
-            LineItem("in the pool", thousands(so_far.used + so_far.idle)),
-        ),
-        Stat(
-            "Granted so far",
-            thousands(so_far.leases),
-            "lease" if so_far.leases == 1 else "leases",
+            ngettext("GPU", "GPUs", so_far.used),
             (
-                LineItem("leases", thousands(so_far.leases)),
-                LineItem("renewals of them", thousands(renewals)),
+                LineItem(_("leased"), thousands(so_far.used)),
+                LineItem(_("idle"), thousands(so_far.idle)),
             ),
-            LineItem("terms", thousands(so_far.terms)),
-            Note(
-                "Leases",
-                text=f"A lease holds GPUs for {duration(pool.lease_s)} of pool time; then a round"
-                " renews it or gives the GPUs to a tenant further below its fair share.",
-            ),
+            LineItem(_("in the pool"), thousands(so_far.used + so_far.idle)),
         ),
+        _leases(pool, so_far),
         Stat(
             _least_title(so_far.least_rho),
             percent(so_far.least_rho),
-            "received",
+            _("received"),
             (
-                LineItem("received", f"{gpu_hours(so_far.least_received_gpu_s)} GPU-h"),
-                LineItem("fair share", f"{gpu_hours(so_far.least_deserved_gpu_s)} GPU-h"),
+                LineItem(
+                    _("received"),
+                    f"{gpu_hours(so_far.least_received_gpu_s)} GPU-h",
+                ),
+                LineItem(
+                    _("fair share"),
+                    f"{gpu_hours(so_far.least_deserved_gpu_s)} GPU-h",
+                ),
             ),
-            LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(so_far.least_rho)),
+            LineItem(_("received \N{DIVISION SIGN} fair share: rho"), ratio(so_far.least_rho)),
             Note(
-                "The tenant that received the least of its fair share",
-                text="rho = GPU-time received ÷ fair share. The tenant with the lowest rho is"
-                " served first, until it is back at 1.00.",
+                _("The tenant that received the least of its fair share"),
+                text=_(
+                    "rho = GPU-time received ÷ fair share. The tenant with the lowest rho is"
+                    " served first, until it is back at 1.00."
+                ),
             ),
         ),
         Stat(
-            "Moved so far",
+            _("Moved so far"),
             credits_text(sum(moved)),
-            "credits",
+            _("credits"),
             (
-                LineItem("to tenants that lent", credits_text(to_tenants)),
-                LineItem("to the operator", credits_text(to_operator)),
+                LineItem(_("to tenants that lent"), credits_text(to_tenants)),
+                LineItem(_("to the operator"), credits_text(to_operator)),
             ),
-            LineItem("paid by borrowers", credits_text(sum(moved))),
+            LineItem(_("paid by borrowers"), credits_text(sum(moved))),
             Note(
-                "Settled payments for borrowed GPU-time",
-                text="Every hour of pool time, borrowers pay the owners of the idle quota that"
-                " they used, to the micro-credit.",
-                links=(Link("Ledger", reverse("ledger")),),
+                _("Settled payments for borrowed GPU-time"),
+                text=_(
+                    "Every hour of pool time, borrowers pay the owners of the idle quota that"
+                    " they used, to the micro-credit."
+                ),
+                links=(Link(_("Ledger"), reverse("ledger")),),
             ),
         ),
     ]
+
+
+def _leases(pool: PoolFacts, so_far: PoolSoFar) -> Stat:
+    renewals = so_far.terms - so_far.leases
+    return Stat(
+        _("Granted so far"),
+        thousands(so_far.leases),
+        ngettext("lease", "leases", so_far.leases),
+        (
+            LineItem(_("leases"), thousands(so_far.leases)),
+            LineItem(_("renewals of them"), thousands(renewals)),
+        ),
+        LineItem(_("terms"), thousands(so_far.terms)),
+        Note(
+            _("Leases"),
+            text=_(
+                "A lease holds GPUs for {time} of pool time; then a round renews it or gives"
+                " the GPUs to a tenant further below its fair share."
+            ).format(time=duration(pool.lease_s)),
+        ),
+    )
 
 
 def tour(
@@ -145,46 +175,54 @@ def tour(
 
 def _offers_stop(pool: str, lender: str) -> TourStop:
     return TourStop(
-        "Revoke an offer",
-        "This team sets floor prices: one offer lends at nearly any price, another only at high"
-        " prices. Revoke one: from the next round on its idle GPUs are kept, and lent GPUs"
-        " return when their terms end.",
+        _("Revoke an offer"),
+        _(
+            "This team sets floor prices: one offer lends at nearly any price, another only at high"
+            " prices. Revoke one: from the next round on its idle GPUs are kept, and lent GPUs"
+            " return when their terms end."
+        ),
         "manager",
-        "Mara's offers",
+        _("Mara's offers"),
         f"{reverse('sharing', args=[lender])}?pool={pool}",
     )
 
 
 def _deadlines_stop(pool: str, jobs: str) -> TourStop:
     return TourStop(
-        "Set a deadline",
-        "Jobs here have deadlines. A round answers each: planned, with its leases, or refused,"
-        " with the reason. Every three minutes demand exceeds the GPUs, and plans change.",
+        _("Set a deadline"),
+        _(
+            "Jobs here have deadlines. A round answers each: planned, with its leases, or refused,"
+            " with the reason. Every three minutes demand exceeds the GPUs, and plans change."
+        ),
         "researcher",
-        "Rosa's deadlines",
+        _("Rosa's deadlines"),
         f"{jobs}?pool={pool}",
     )
 
 
 def _cluster_stop(pool: str) -> TourStop:
     return TourStop(
-        "Run on a Slurm cluster",
-        "Five nodes on this machine, with fake GPUs and real jobs: each lease is a Slurm job on"
-        " the nodes that the round chose. Leases last 20 seconds, so you can watch jobs"
-        " checkpoint, stop and resume on other nodes.",
+        _("Run on a Slurm cluster"),
+        _(
+            "Five nodes on this machine, with fake GPUs and real jobs: each lease is a Slurm job on"
+            " the nodes that the round chose. Leases last 20 seconds, so you can watch jobs"
+            " checkpoint, stop and resume on other nodes."
+        ),
         "operator",
-        "Its nodes",
+        _("Its nodes"),
         reverse("pool", args=[pool]),
     )
 
 
 def _bidding_stop(pool: str) -> TourStop:
     return TourStop(
-        "Watch a price clear",
-        "Teams declare the value of their jobs. Every three minutes some bid high: the price"
-        " rises, low bids are refused and see the price that they need, and lenders earn.",
+        _("Watch a price clear"),
+        _(
+            "Teams declare the value of their jobs. Every three minutes some bid high: the price"
+            " rises, low bids are refused and see the price that they need, and lenders earn."
+        ),
         "operator",
-        "Its prices",
+        _("Its prices"),
         reverse("prices", args=[pool]),
     )
 
@@ -194,41 +232,47 @@ def _stops(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
     last = rounds if pool.number is None else reverse("round", args=[pool.name, pool.number])
     return (
         TourStop(
-            "See the GPU map",
-            f"{plural(pool.nodes, 'node')}, {plural(pool.gpus, 'GPU')}; each box is a lease. The"
-            " jobs are a replay of a real cluster on a Friday in October 2017.",
+            _("See the GPU map"),
+            _(
+                "{nodes}, {gpus}; each box is a lease. The jobs are a replay of a real cluster on a"
+                " Friday in October 2017."
+            ).format(nodes=plural(pool.nodes, "node"), gpus=plural(pool.gpus, "GPU")),
             "operator",
-            "The pool",
+            _("The pool"),
             reverse("pool", args=[pool.name]),
         ),
         TourStop(
-            "Read one decision",
-            "Which jobs were served, in which order and by which numbers; which were not, and"
-            " why; and which promises held.",
+            _("Read one decision"),
+            _(
+                "Which jobs were served, in which order and by which numbers; which were not, and"
+                " why; and which promises held."
+            ),
             "operator",
-            "The last round",
+            _("The last round"),
             last,
         ),
         TourStop(
-            "Be a tenant with queued jobs",
-            "Quota, use, fair share and credits on one page, and how to start the queued jobs"
-            " sooner. The trace identifies teams only by a hash; we made up the names.",
+            _("Be a tenant with queued jobs"),
+            _(
+                "Quota, use, fair share and credits on one page, and how to start the queued jobs"
+                " sooner. The trace identifies teams only by a hash; we made up the names."
+            ),
             "researcher",
-            "Rosa's overview",
+            _("Rosa's overview"),
             reverse("front"),
         ),
         TourStop(
-            "Follow one job",
-            "Its leases, own and borrowed GPUs, price and charge, on one clock.",
+            _("Follow one job"),
+            _("Its leases, own and borrowed GPUs, price and charge, on one clock."),
             "researcher",
-            "Rosa's jobs",
+            _("Rosa's jobs"),
             jobs,
         ),
         TourStop(
-            "Follow the money",
-            "Borrowers' payments and lenders' income match, transfer by transfer.",
+            _("Follow the money"),
+            _("Borrowers' payments and lenders' income match, transfer by transfer."),
             "operator",
-            "The ledger",
+            _("The ledger"),
             reverse("ledger"),
         ),
     )
@@ -237,5 +281,7 @@ def _stops(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
 def _least_title(rho: float | None) -> str:
     """Return a title that compares the lowest rho with the fair share."""
     if rho is None or standing(rho) == "below":
-        return "Furthest below its fair share"
-    return f"The least served tenant is {standing(rho)} its fair share"
+        return _("Furthest below its fair share")
+    if standing(rho) == "at":
+        return _("The least served tenant is at its fair share")
+    return _("The least served tenant is above its fair share")

@@ -12,7 +12,7 @@ from billing.selectors.totals import sum_moved
 from portal.common.access import access, pool_of_page
 from portal.demo.names import BIDDING_POOL, DEADLINE_POOL, SLURM_POOL
 from portal.demo.people import DEMO_PEOPLE
-from portal.front.text import DEMO_SIGN_INS, front_stats, tour
+from portal.front.text import demo_sign_ins, front_stats, tour
 from portal.site.context import verify_last_command
 from scheduling.selectors.pools.lines import pool_id_named, pool_so_far
 from tenants.permissions import Action, may_on_site
@@ -29,7 +29,7 @@ def front(request: HttpRequest) -> HttpResponse:
     if settings.PRODUCTION:
         return redirect("login")
     pool = pool_of_page(request)
-    context: dict[str, Any] = {"sign_ins": DEMO_SIGN_INS, "pool": pool, "live": True}
+    context: dict[str, Any] = {"sign_ins": demo_sign_ins(), "pool": pool, "live": True}
     if pool is not None:
         with site_scope():
             so_far = pool_so_far(pool.id)

@@ -15,7 +15,6 @@ from tenants.models import Tenant
 
 PERIODS_MOST = 400
 MINUTE = "%Y-%m-%dT%H:%M"
-Ends = tuple[date, date]  # both are days, or both are instants
 DAYS_IN = {StatementPeriod.DAY: 1, StatementPeriod.WEEK: 7, StatementPeriod.MONTH: 31}
 
 
@@ -24,10 +23,11 @@ class StatementRequest(Days):
     """Requested days, and the period by which they are summed."""
 
     period: StatementPeriod
+    by_days = True
 
     @property
     def query(self) -> str:
-        return f"from={self.first}&to={self.last}&by={self.period}"
+        return days_query(self)
 
 
 def read_statement(asked: QueryDict, now: datetime) -> StatementRequest:
@@ -55,31 +55,43 @@ def _period(asked: QueryDict, length: timedelta, errors: dict[str, str]) -> Stat
     return period
 
 
+Asked: TypeAlias = "StatementRequest | ContributionRequest"
+
+
+def days_query(asked: Asked) -> str:
+    """Return the query that requests the same days from each view of a ledger."""
+    last = asked.until - timedelta(microseconds=1)
+    return f"from={asked.since.date()}&to={last.date()}&by={asked.period}"
+
+
 # The text of a link to a frequently requested range, its query, and whether it is shown now.
 Shortcut: TypeAlias = tuple[str, str, bool]
 
 
-def shortcuts(now: datetime, asked: StatementRequest) -> list[Shortcut]:
+def shortcuts(now: datetime, asked: Asked) -> list[Shortcut]:
     """Return links to the last days, this month and the month before."""
     today = now.astimezone(UTC).date()
     month = today.replace(day=1)
     before = (month - DAY).replace(day=1)
     stretches = {
-        "Today": (today, today),
         "Last 7 days": (today - 6 * DAY, today),
         "Last 30 days": (today - 29 * DAY, today),
         "This month": (month, today),
         "Last month": (before, month - DAY),
     }
-    return _shortcuts(stretches, (asked.first, asked.last), "%Y-%m-%d")
-
-
-def _shortcuts(stretches: Mapping[str, Ends], here: Ends, form: str) -> list[Shortcut]:
-    day = StatementPeriod.DAY
+    here, day = (asked.since, asked.until), StatementPeriod.DAY
     return [
-        (text, f"from={ends[0]:{form}}&to={ends[1]:{form}}&by={day}", ends == here)
-        for text, ends in stretches.items()
+        (
+            text,
+            f"from={first}&to={last}&by={day}",
+            (_midnight(first), _midnight(last) + DAY) == here,
+        )
+        for text, (first, last) in stretches.items()
     ]
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
 
 
 # Years that both the database and Python's calendar represent, with some margin.
@@ -105,6 +117,11 @@ class ContributionRequest:
     def query(self) -> str:
         return f"from={self.typed_first}&to={self.typed_last}&by={self.period}"
 
+    @property
+    def by_days(self) -> bool:
+        """Return whether both ends were typed as days."""
+        return max(len(self.typed_first), len(self.typed_last)) <= len("2026-11-20")
+
 
 def read_contribution(asked: QueryDict, now: datetime) -> ContributionRequest:
     """Read `from` and `to`, days or instants of pool time, and `by`.
@@ -113,17 +130,24 @@ def read_contribution(asked: QueryDict, now: datetime) -> ContributionRequest:
     after invalid input.
     """
     errors: dict[str, str] = {}
-    today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
+    today = _midnight(now.astimezone(UTC).date())
     until = _instant(asked, "to", today + DAY, errors, is_end=True)
     since = _instant(asked, "from", until - DEFAULT_DAYS * DAY, errors)
     period = _period(asked, until - since, errors)
     if not errors and since >= until:
         errors["to"] = "The end must be after the start."
-    typed = asked.get("from") or f"{since:{MINUTE}}", asked.get("to") or f"{until:{MINUTE}}"
+    typed = asked.get("from") or _typed(since), asked.get("to") or _typed(until, is_end=True)
     if errors:
         until = today + DAY
         since = until - DEFAULT_DAYS * DAY
     return ContributionRequest(since, until, typed[0][:40], typed[1][:40], period, errors)
+
+
+def _typed(at: datetime, *, is_end: bool = False) -> str:
+    """Return an instant as typed: a day if it is the day's first, or the end of it."""
+    if at.time() != time():
+        return f"{at:{MINUTE}}"
+    return str(at.date() - DAY if is_end else at.date())
 
 
 def _instant(
@@ -141,21 +165,6 @@ def _instant(
         return default
     value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     return value + DAY if is_end and len(raw) == len("2026-11-20") else value
-
-
-def contribution_shortcuts(now: datetime, asked: ContributionRequest) -> list[Shortcut]:
-    """Return links to the last days, this week, this month and the month before."""
-    today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
-    month = today.replace(day=1)
-    before = (month - DAY).replace(day=1)
-    stretches = {
-        "Today": (today, today + DAY),
-        "Last 7 days": (today - 6 * DAY, today + DAY),
-        "This week": (today - today.weekday() * DAY, today + DAY),
-        "This month": (month, today + DAY),
-        "Last month": (before, month),
-    }
-    return _shortcuts(stretches, (asked.since, asked.until), MINUTE)
 
 
 def gift_inputs(

@@ -1,12 +1,13 @@
-"""URLs of pools, their prices, start estimates and trades."""
+"""URLs of pools, their history, prices, start estimates and trades."""
 
 from django.urls import URLPattern, path
 
-from portal.pools.views import pool, pools, prices, starts, trades
+from portal.pools.views import history, pool, pools, prices, starts, trades
 
 urlpatterns: list[URLPattern] = [
     path("pools/", pools.pools, name="pool-list"),
     path("pools/<slug:name>/", pool.pool, name="pool"),
+    path("pools/<slug:name>/history/", history.history, name="pool-history"),
     path("pools/<slug:name>/prices/", prices.prices, name="prices"),
     path(
         "pools/<slug:name>/prices/<slug:gpu_type>/<int:number>/",

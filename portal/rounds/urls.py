@@ -13,4 +13,7 @@ urlpatterns: list[URLPattern] = [
         counterfactual.counterfactual_page,
         name="counterfactual",
     ),
+    path(
+        "pools/<slug:name>/rounds/<int:number>/<slug:table>/", rounds.round_rows, name="round-rows"
+    ),
 ]

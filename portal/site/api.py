@@ -1,16 +1,15 @@
-"""The root of the REST API: its schema, its page, and the answer to unknown URLs."""
+"""The root of the REST API: its schema, and the answer to unknown URLs."""
 
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any
 
-from django.http import HttpRequest, HttpResponseBase
-from django.shortcuts import render
 from django.urls.converters import StringConverter
-from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.site.api_examples import add_examples
 from tenants.api.base import ApiView
 from tenants.api.problems import not_there
 
@@ -26,13 +25,10 @@ class Schema(Public):
     """The description of the API."""
 
     schema = None
-    _made: ClassVar[dict[str, Any]] = {}
 
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
-        """Return the OpenAPI document, generated once per process."""
-        if not self._made:
-            self._made.update(document())
-        return Response(self._made)
+        """Return the OpenAPI document."""
+        return Response(described())
 
 
 class Anything(StringConverter):
@@ -58,14 +54,14 @@ class Unknown(Public):
     post = put = patch = delete = get
 
 
+@cache
+def described() -> dict[str, Any]:
+    """Return the OpenAPI document, generated once per process."""
+    return document()
+
+
 def document() -> dict[str, Any]:
     """Return the OpenAPI document of all URLs below /api/v1/."""
     generator = SchemaGenerator()  # type: ignore[no-untyped-call]  # untyped library
     made: dict[str, Any] = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # as above
-    return made
-
-
-@require_safe
-def docs(request: HttpRequest) -> HttpResponseBase:
-    """Show the API's page, whose scripts and styles are local files because of its CSP."""
-    return render(request, "site/api_docs.html", {"nav_key": "api"})
+    return add_examples(made)

@@ -27,7 +27,7 @@ from evenshare_core.policies.registry import FAULTS
 from portal.embedded.folders import DEMO_KEY_MARK
 from portal.site.lanes import RESERVED
 from scheduling.engine.executors.base import executor_faults, executor_traits
-from scheduling.outbox.targets import TargetRules
+from scheduling.outbox.targets import TargetRules, networks_of
 
 KEY_LENGTH = 32
 # Second levels below which anyone may register a name in many countries: `.co.uk` is as wide as
@@ -113,6 +113,12 @@ def _message_problems(having: Any) -> Iterator[str]:
         TargetRules.of(having.WEBHOOK_INNER)
     except ValueError as error:
         yield f"WEBHOOK_INNER is not a list of hosts: {error}; name hosts and networks"
+    try:
+        networks_of(having.WEBHOOK_DENIED)
+    except ValueError as error:
+        yield (
+            f"WEBHOOK_DENIED is not a list of networks: {error}; name networks such as 192.0.2.0/24"
+        )
     if not having.SITE_URL.startswith("https://"):
         yield "SITE_URL is not the address of a TLS proxy; use https://"
 

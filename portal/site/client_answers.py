@@ -12,10 +12,12 @@ from typing import Any
 # The components that the SDK's methods take and return; it also has the components within them.
 ROOTS = (
     *("JobSubmission", "JobRow", "JobReason", "JobUsageAnswer", "LogText", "DryRunAnswer"),
+    *("SweepSubmission", "SweepRow", "SweepJobRow", "JobActionsDone"),
+    *("SubscriptionRequest", "SubscriptionRow", "SubscriptionMade"),
     *("PoolRow", "PoolWhole", "QueueRow", "QuotaUseRow", "PriceRow"),
 )
 # Requests, whose fields may all be left out here; the portal names the missing ones.
-REQUESTS = frozenset({"JobSubmission"})
+REQUESTS = frozenset({"JobSubmission", "SweepSubmission", "SubscriptionRequest"})
 _HEAD = '''"""REST answers and requests as types, written by `make fields`.
 
 Their fields are described in the portal's /api/v1/docs. Money is text with six decimals; times are
@@ -77,7 +79,6 @@ def _typed_dict(name: str, components: Mapping[str, Schema]) -> str:
 
 
 def _type(schema: Schema, components: Mapping[str, Schema]) -> str:
-    """Return a schema as a Python type."""
     if "$ref" in schema:
         name = _name(schema)
         return name if "properties" in components[name] else _type(components[name], components)

@@ -16,6 +16,7 @@ from portal.charts.page import NavItem, RoundLine, Viewer
 from portal.common import access, clocks
 from portal.common.pool_switch import pool_choices
 from portal.site.request_id import request_id_of
+from portal.site.script_words import script_texts
 from scheduling.selectors.pools.lines import PoolFacts
 from tenants.models import Membership, User
 from tenants.permissions import Action, may_in_tenant, may_on_site
@@ -40,6 +41,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "home_url": reverse("front"),
         "tour_url": "" if settings.PRODUCTION else f"{reverse('front')}?tour",
         "request_id": request_id_of(request),
+        "script_texts": script_texts(),
     }
 
 

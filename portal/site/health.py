@@ -84,7 +84,6 @@ def readiness() -> list[Check]:
 
 
 def is_ready(checks: Iterable[Check]) -> bool:
-    """Return whether no check is failing."""
     return all(check.state is not State.FAILING for check in checks)
 
 
@@ -254,7 +253,6 @@ def broker_client() -> redis.Redis:
 
 
 def broker() -> Check:
-    """Return whether the broker answers."""
     try:
         with broker_client() as client:
             client.ping()

@@ -119,7 +119,6 @@ def route_of(request: HttpRequest) -> str:
 
 
 def request_count(request: HttpRequest, status: int, seconds: float) -> None:
-    """Count an answered request."""
     method = request.method if request.method in METHODS else "OTHER"
     _count(route_of(request), str(method), status, seconds)
 

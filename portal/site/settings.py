@@ -39,7 +39,6 @@ DEBUG = flag("DEBUG")
 
 
 def _demo_key() -> str:
-    """Return the key of the running demo, else a new random key."""
     try:
         return FOLDERS.secret_key.read_text()
     except OSError:
@@ -85,7 +84,6 @@ INSTALLED_APPS = [
     "csp",
     "rest_framework",
     "drf_spectacular",
-    "drf_spectacular_sidecar",
 ]
 MIDDLEWARE = [
     "portal.site.request_id.RequestId",
@@ -101,6 +99,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "portal.site.language.PageLanguage",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -169,6 +168,7 @@ SITE_URL = text(
 globals().update(mail_server("SMTP_URL", text("SMTP_URL", "smtp:")))
 DEFAULT_FROM_EMAIL = text("MAIL_FROM", "evenshare@localhost")
 WEBHOOK_INNER = listed("WEBHOOK_INNER", "none")
+WEBHOOK_DENIED = [one for one in listed("WEBHOOK_DENIED", "none") if one != "none"]
 WEBHOOK_HTTP = flag("WEBHOOK_HTTP")
 
 # Users
@@ -264,9 +264,27 @@ BUNDLED_TRACES = BASE_DIR / "portal" / "demo" / "data"
 # The Slurm cluster that `make run-slurm` has started: its supervisor sets the variable.
 DEMO_SLURM_CONF = text("EVENSHARE_SLURM_CONF", "")
 
-# Language and time: instants are UTC; a page shows local time at its edge.
+# Languages of pages (portal/site/language.py). Each area of pages has its catalogues
+# (portal/site/catalogs.py). REST and the command answer in English.
 LANGUAGE_CODE = "en"
-USE_I18N = False
+LANGUAGE_NAMES = {"en": "English", "de": "Deutsch"}
+TRANSLATED = [code for code in LANGUAGE_NAMES if code != LANGUAGE_CODE]
+_languages = listed("LANGUAGES", LANGUAGE_CODE)
+if LANGUAGE_CODE not in _languages or not LANGUAGE_NAMES.keys() >= set(_languages):
+    raise SettingError(
+        f"LANGUAGES must be {LANGUAGE_CODE} and any of {', '.join(TRANSLATED)}, not {_languages!r}"
+    )
+LANGUAGES = [(code, LANGUAGE_NAMES[code]) for code in _languages]
+LOCALE_PATHS = [
+    str(BASE_DIR / "portal" / area / "locale")
+    for area in (
+        *("account", "charts", "common", "front", "jobs", "ledger", "operate", "overview"),
+        *("pools", "rounds", "site"),
+    )
+]
+USE_I18N = True
+FORMAT_MODULE_PATH = "portal.site.formats"
+# Time: instants are UTC; a page shows local time at its edge.
 USE_TZ = True
 TIME_ZONE = "UTC"
 

@@ -23,6 +23,10 @@ class Loader(filesystem.Loader):
 
     def get_contents(self, origin: Origin) -> str:
         """Return a template's source without its layout."""
-        source = SILENT.sub(r"\1", super().get_contents(origin))
-        source = BEHIND_A_TAG.sub("\0", source)
-        return LAYOUT.sub(" ", source).replace("\0", "\n").strip()
+        return without_layout(super().get_contents(origin))
+
+
+def without_layout(source: str) -> str:
+    """Return a template's source without its line breaks and indentation."""
+    source = BEHIND_A_TAG.sub("\0", SILENT.sub(r"\1", source))
+    return LAYOUT.sub(" ", source).replace("\0", "\n").strip()

@@ -44,8 +44,6 @@ def unreadable_rows() -> dict[str, dict[str, str]]:
 
 
 class UnreadableCollector(Collector):
-    """Unreadable rows, by kind."""
-
     def describe(self) -> Iterator[Metric]:
         """Yield nothing: a registration reads no folder."""
         yield from ()

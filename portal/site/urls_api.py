@@ -4,7 +4,7 @@ from django.urls import URLPattern, path, register_converter
 
 from billing.api import contribution, credit, income, ledger_chain
 from billing.api import usage as money
-from portal.site import api
+from portal.site import api, api_docs
 from scheduling.api import (
     answers,
     bundles,
@@ -49,6 +49,7 @@ VIEWS = addressed(
 urlpatterns: list[URLPattern] = [
     *urls_of(VIEWS, money=money.Charges(), books=all_books),
     path("schema", api.Schema.as_view(), name="api-schema"),
-    path("docs", api.docs, name="api-docs"),
+    path("docs", api_docs.docs, name="api-docs"),
+    path("docs/<slug:resource>", api_docs.resource_page, name="api-resource"),
     path("<anything:rest>", api.Unknown.as_view(), name="api-unknown"),
 ]

@@ -18,10 +18,19 @@ from django.utils.safestring import SafeString
 
 from portal.charts import bars, figures, glyphs
 from portal.charts.explore.chart import PageChart
-from portal.charts.notes import CertificatePanel, Instant, Note, Promise, Stat
+from portal.charts.explore.still import still
+from portal.charts.notes import (
+    UNPROMISED,
+    CertificatePanel,
+    Instant,
+    Note,
+    Promise,
+    Stat,
+)
 from portal.charts.page import VerifyPanel
 from portal.charts.svg import Markup
 from portal.charts.tenants import TenantBadge, swatch
+from portal.charts.zones import COOKIE, local_text, zone_named
 
 register = template.Library()
 
@@ -67,6 +76,12 @@ def credits_signed(value: Decimal | int | str | None, places: int = 2) -> str:
 def duration(seconds: figures.Number | None) -> str:
     """Format seconds in two units: 8 min 57 s."""
     return figures.duration(seconds)
+
+
+@register.filter
+def elapsed(seconds: figures.Number | None) -> str:
+    """Format seconds as 0:08:57, for columns."""
+    return figures.elapsed(seconds)
 
 
 @register.filter
@@ -145,12 +160,15 @@ def stat_strip(
 @register.inclusion_tag("components/certificate.html", takes_context=True)
 def certificate(context: Context, cert: CertificatePanel) -> dict[str, Any]:
     """`{% certificate cert %}`: the panel of a round's promises, violated ones first."""
-    rows = [(promise, *_verdict(promise)) for promise in cert.ordered]
     return {
         "cert": cert,
-        "rows": rows,
-        "bars": bars.hash_bars(cert.sha256),
-        "hex": bars.hash_groups(cert.sha256),
+        "rows": [(promise, *_verdict(promise)) for promise in cert.ordered],
+        "rest": [(promise, *_verdict(promise)) for promise in cert.rest],
+        "rest_counts": [
+            (count, VERDICTS[verdict][1])
+            for verdict in UNPROMISED
+            if (count := cert.count(verdict))
+        ],
         "request": context.get("request"),
     }
 
@@ -166,7 +184,13 @@ def _verdict(promise: Promise) -> tuple[str, Markup, str]:
 @register.inclusion_tag("components/chart.html")
 def chart(shown: PageChart) -> dict[str, Any]:
     """`{% chart price_chart %}`: an interactive chart; the page also needs `{% chart_head %}`."""
-    return {"chart": shown}
+    return {"chart": shown, "still": still(shown)}
+
+
+@register.simple_tag
+def sparkline(shown: PageChart) -> Markup:
+    """`{% sparkline use_chart %}`: the series of a chart alone, as wide as its place."""
+    return still(shown, bare=True)
 
 
 @register.inclusion_tag("components/chart_head.html")
@@ -258,28 +282,30 @@ def on(at: datetime | None, clocks: _Clocks) -> Instant | None:
     return clocks.instant(at)
 
 
-def _viewers(at: Instant) -> SafeString:
-    """Return an instant on the viewer's clock; static/evenshare.js adds the zone's time."""
-    ago_s = at.ago_s if at.wall_ago_s is None else at.wall_ago_s
+def _viewers(context: Context, at: Instant, wall: datetime) -> SafeString:
+    """Return an instant in the viewer's zone; without one, static/evenshare.js puts it there."""
+    request = context.get("request")
+    zone = zone_named(request.COOKIES.get(COOKIE, "")) if request is not None else None
     return format_html(
-        '<time datetime="{}" title="{}" data-ago="{}" data-zone>{}</time>',
+        '<time datetime="{}" title="{}"{}>{}</time>',
         at.wall_iso,
         at.title,
-        round(ago_s),
-        figures.relative(ago_s),
+        SafeString("") if zone is not None else SafeString(" data-zone"),
+        local_text(wall, at.wall_now or wall, zone),
     )
 
 
-@register.simple_tag
-def when(at: Instant | None, style: str = "ago") -> SafeString:
+@register.simple_tag(takes_context=True)
+def when(context: Context, at: Instant | None, style: str = "ago") -> SafeString:
     """`{% when instant %}`: relative by pool time, both clocks and the scale on hover.
 
     `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "both" 14:06, 3 s ago. "wall" is the
-    wall time since, for places that are labelled so. "viewer" is the viewer's own clock: the wall
-    time since, and on hover the time in the viewer's zone, then pool time.
+    wall time since, for places that are labelled so. "viewer" is the viewer's own clock: the time
+    of day in the viewer's zone, or in UTC with that word, and on hover pool time and UTC. It is
+    "ago" if the wall time is unknown.
     """
-    if at is not None and style == "viewer":
-        return _viewers(at)
+    if at is not None and at.wall is not None and style == "viewer":
+        return _viewers(context, at, at.wall)
     if at is None or (style == "wall" and at.wall_ago_s is None):
         return format_html('<span class="mut">{}</span>', figures.NONE)
     if style == "wall" and at.wall_ago_s is not None:
@@ -345,6 +371,23 @@ def section(
     if href:
         head += format_html('<a class="src" href="{}">{}</a>', href, link or "More")
     return format_html("{}<header>{}</header>{}</section>", opening, head, content)
+
+
+@register.simple_block_tag
+def fold(
+    content: str,
+    title: str,
+    id: str,  # noqa: A002 - the name of the HTML attribute that it becomes
+    *,
+    sub: str = "",
+    is_open: bool = False,
+) -> SafeString:
+    """`{% fold "In all pools" "pools" %}...{% endfold %}`: a section that opens by a click."""
+    return format_html(
+        '<details class="sec fold" id="{}"{}><summary><h2>{}</h2>{}</summary>{}</details>',
+        *(id, SafeString(" open" if is_open else ""), title),
+        *(format_html("<p>{}</p>", sub) if sub else "", content),
+    )
 
 
 def _region(element_id: str, live_url: str) -> SafeString:

@@ -1,5 +1,7 @@
 """REST views of jobs: submit, dry run, list, show, cancel, reasons, logs."""
 
+from collections.abc import Sequence
+from dataclasses import replace as replace_field
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
@@ -23,11 +25,11 @@ from scheduling.api.render import Money, NoMoney, job_json, jobs_json
 from scheduling.api.specs import SPEC_PARSERS, read_spec
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
-from scheduling.requests.job_filters import ME, NEWEST, read_job_query
+from scheduling.requests.job_filters import ME, NEWEST, JobQuery, read_job_query, refuse_active
 from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
 from scheduling.selectors.deadlines.plans import PlanRow, read_plan
-from scheduling.selectors.jobs.list_filters import list_filter
+from scheduling.selectors.jobs.list_filters import JobListFilter, list_filter
 from scheduling.selectors.jobs.lists import list_jobs, read_job_wait
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.jobs.preemptions import (
@@ -36,6 +38,7 @@ from scheduling.selectors.jobs.preemptions import (
     preemptions_for,
 )
 from scheduling.selectors.jobs.reasons import Numbers, given_up_text
+from scheduling.selectors.jobs.sorted_jobs import SortMark, list_sorted
 from scheduling.selectors.jobs.sweeps import NeedRow, needs_of_job
 from scheduling.selectors.jobs.too_large import why_now
 from scheduling.selectors.speeds.measurements import SpeedCompared, overclaims_of
@@ -120,21 +123,35 @@ class JobList(Listed, SubmittingView):
         phases_asked = [one for one in (phase, state if state == STARTING else "") if one]
         errors = FieldErrors()
         query = read_job_query(self.request.query_params, errors)
-        errors.raise_any()
-        tenants, limit = self.asked_tenants(), self.limit
         listing = list_filter(
             query,
-            tenants,
+            self.asked_tenants(),
             states=[state] if state and state != STARTING else (),
             phases=phases_asked,
             pool=self.param("pool"),
-            before=self.before("jobs" if query.sort == NEWEST else f"jobs-{query.sort}"),
             submitter=self._submitter(query.submitter),
         )
+        refuse_active(query, errors, has_ended=bool(listing.ended_states))
+        errors.raise_any()
+        route = "jobs" if query.sort == NEWEST else f"jobs-{query.sort}"
         with tenants_scope(listing.tenants):
-            jobs, more = list_jobs(listing, limit=limit)
+            jobs, following = self._jobs(listing, query, route)
             rows = jobs_json(jobs, self.money, root_of(self.request))
-        return Page(rows, [jobs[-1].pk] if more else None)
+        return Page(rows, following)
+
+    def _jobs(
+        self, listing: JobListFilter, query: JobQuery, route: str
+    ) -> tuple[list[Job], Sequence[int] | None]:
+        """Return the jobs of the page, and the key of the next one."""
+        limit = self.limit
+        if query.is_by_value:
+            key = self.after(route, parts=3)
+            page = list_sorted(
+                listing, query.sort, after=SortMark(*key) if key else None, limit=limit
+            )
+            return list(page.jobs), page.next
+        jobs, more = list_jobs(replace_field(listing, before=self.before(route)), limit=limit)
+        return jobs, [jobs[-1].pk] if more else None
 
     def _submitter(self, name: str) -> int | None:
         """Return the id of the person with this login name; 0 if no person has it."""

@@ -8,6 +8,7 @@ from rest_framework.response import Response
 
 from scheduling.api.base import spec_of
 from scheduling.engine.clock import wall_now
+from scheduling.models import Subscription
 from scheduling.requests.subscriptions import SubscriptionRequest
 from scheduling.selectors.messages.views import (
     DeliveryRow,
@@ -16,7 +17,13 @@ from scheduling.selectors.messages.views import (
     subscription_row,
     subscriptions_of,
 )
-from scheduling.services.subscriptions import TOO_MANY, send_again, subscribe, unsubscribe
+from scheduling.services.subscriptions import (
+    TOO_MANY,
+    send_again,
+    send_test,
+    subscribe,
+    unsubscribe,
+)
 from tenants.answers import Answer, answer_of, plain
 from tenants.api.base import ApiView, Who, actor_of
 from tenants.api.problems import Problem, not_there
@@ -86,6 +93,24 @@ class SubscriptionOne(ApiView):
         if not unsubscribe(actor=actor_of(self.person), uid=uid):
             raise not_there()
         return Response(status=204)
+
+
+class SubscriptionTest(ApiView):
+    address = "subscriptions/<uuid:uid>/test"
+    scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
+
+    @described("subscription_test", None, SubscriptionRow)
+    def post(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
+        """Send a test message. Refused with 409 unless the subscription is active."""
+        try:
+            row = send_test(actor=actor_of(self.person), uid=uid, now=wall_now())
+        except RateError as error:
+            raise _too_many(error) from None
+        if row is None:
+            raise not_there()
+        if row.state != Subscription.State.ACTIVE:
+            raise Problem("conflict", f"The subscription is {row.state}.")
+        return Response(plain(subscription_row(row)))
 
 
 class DeliveryList(Listed):

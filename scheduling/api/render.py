@@ -16,11 +16,15 @@ from scheduling.selectors.jobs.phases import PHASES, phase_of
 from scheduling.selectors.jobs.queue_order import is_queued, read_queue_orders
 from scheduling.selectors.jobs.start_estimates import StartView, read_starts
 from scheduling.selectors.jobs.stop_forecasts import StopView, read_stop_forecasts
+from scheduling.selectors.jobs.sweeps import SweepPlace, sweep_places
 from scheduling.selectors.rounds.promised_starts import read_latest_starts
 from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 
 # The fields of `JobRow` that are null if the caller does not know them.
-KNOWN = ("starts_by", "queue", "estimate", "stop_estimate", "lease", "deadline_answer")
+KNOWN = (
+    *("starts_by", "queue", "estimate", "stop_estimate", "lease", "deadline_answer"),
+    "sweep",
+)
 
 
 class Money(Protocol):
@@ -106,6 +110,7 @@ class JobRow(Answer, frozen=True, kw_only=True):
     deadline_left_s: Annotated[
         int | None, about("Pool time; negative: past. null: no deadline, or ended.")
     ]
+    sweep: Annotated[SweepPlace | None, about("null: not of a sweep.")]
 
 
 def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
@@ -118,6 +123,7 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     queues, now = queue_places(jobs), pool_times(jobs)
     estimates, stops = read_estimates(active), read_stop_forecasts(active)
     answers, promised = read_standings(jobs, now), read_latest_starts(jobs)
+    sweeps = sweep_places(jobs)
     return [
         job_json(
             job,
@@ -130,6 +136,7 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
             estimate=estimates.get(job.pk),
             stop_estimate=stops.get(job.pk),
             deadline_answer=answers.get(job.pk),
+            sweep=sweeps.get(job.pk),
         )
         for job in jobs
     ]

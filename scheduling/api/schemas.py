@@ -43,7 +43,12 @@ FILTERS = (
     query("until", "Last day (inclusive), or time (exclusive), of the submission."),
     query("exit_code", "The exit code.", OpenApiTypes.INT),
     query("tag", "Tags that a job must have, separated by commas."),
-    query("sort", "Order of the list.", enum=list(SORTS)),
+    query(
+        "sort",
+        "Order of the list. `gpu_hours`, `queue_time` and `ended` list only ended jobs, the largest"
+        " value first, of the newest 10,000 that match.",
+        enum=list(SORTS),
+    ),
 )
 STATE = OpenApiParameter(
     "state",

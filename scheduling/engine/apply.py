@@ -12,20 +12,21 @@ from typing import NamedTuple
 from django.db import connection
 from django.db.models import Sum
 
+from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import End, with_swaps
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.reasons import EndReason, Reason, SupersededReason
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
+from evenshare_core.fairness.ended import ended_jobs
 from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.policies.shared.places import places_after
 from scheduling.engine.answers import write_answers
 from scheduling.engine.clock import wall_now
-from scheduling.engine.ended import write_ended
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.grants import write_grants
 from scheduling.engine.holds import hold_credit, write_reserved
-from scheduling.engine.places import write_places
 from scheduling.engine.plans import write_plans
 from scheduling.engine.preempt import notices_of, spared_leases
 from scheduling.engine.promise_events import record_promises
@@ -91,8 +92,8 @@ def apply_round(plan: RoundPlan) -> Round:
         _write_reasons(write)
         write_plans(write)
         write_answers(write)
-        write_ended(write)
-        write_places(write)
+        _write_ended(write)
+        _write_places(write)
         write_reserved(write)
         _record_prices(write)
         round_ = _record_round(write, granted=granted, renewed=renewed, ended=ended)
@@ -262,7 +263,6 @@ def _write_reasons(write: RoundWrite) -> None:
 
 
 def _record_prices(write: RoundWrite) -> None:
-    """Post the prices of the next round."""
     decision = write.plan.decision
     extra = {row.gpu_type: surcharge_row(row) for row in decision.surcharges}
     prices = [price_row(price) | extra.get(price.gpu_type, {}) for price in decision.prices]
@@ -329,3 +329,54 @@ def _gpus_of_nodes(pool_id: int) -> int:
     nodes = Node.objects.filter(pool_id=pool_id)
     gpus: int = nodes.aggregate(all=Sum("gpus", default=0))["all"]
     return gpus
+
+
+def _write_ended(write: RoundWrite) -> None:
+    """Store the GPU-time of jobs that ended since the last round; at most one statement.
+
+    The sums of later rounds do not contain these jobs, and the round's bytes are kept for a limited
+    time.
+    """
+    snapshot = write.plan.snapshot
+    ended = ended_jobs(snapshot.service, snapshot.changes, capacity_by_type(snapshot.nodes))
+    if not ended:
+        return
+    write.cursor.execute(
+        """
+        UPDATE scheduling_job j
+        -- A job that was held counts the time before the hold, too.
+        SET received_gpu_us = coalesce(j.received_gpu_us, 0) + x.received,
+            deserved_gpu_us = coalesce(j.deserved_gpu_us, 0) + x.deserved
+        FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) x(id, received, deserved)
+        WHERE j.id = x.id
+        """,
+        [
+            list(ended),
+            [row.received_gpu_us for row in ended.values()],
+            [row.deserved_gpu_us for row in ended.values()],
+        ],
+    )
+
+
+def _write_places(write: RoundWrite) -> None:
+    """Store the places after the round; at most one statement.
+
+    A job that was held or released since the snapshot has another arrival, and keeps it.
+    """
+    snapshot = write.plan.snapshot
+    places = places_after(snapshot, write.plan.decision, write.superseded)
+    if not places:
+        return
+    before = {job.id: job.submitted_us for job in snapshot.jobs}
+    write.cursor.execute(
+        """
+        UPDATE scheduling_job j SET place_at = x.place
+        FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[]) x(id, place, before)
+        WHERE j.id = x.id AND coalesce(j.place_at, j.eligible_at, j.submitted_at) = x.before
+        """,
+        [
+            list(places),
+            [from_us(place_us) for place_us in places.values()],
+            [from_us(before[job]) for job in places],
+        ],
+    )

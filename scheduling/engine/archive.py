@@ -345,7 +345,6 @@ def _expected(
     hashes: Mapping[int, tuple[str, str]],
     bundles: Mapping[int, str],
 ) -> str | None:
-    """Return the stored hash of a part, or None if there is none."""
     if part == round_files.BUNDLE:
         return bundles.get(number)
     if part in (round_files.SNAPSHOT, round_files.DECISION) and number in hashes:

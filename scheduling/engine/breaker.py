@@ -125,11 +125,6 @@ class GuardedExecutor:
         return answer
 
     def _admit(self, *, may_probe: bool) -> None:
-        """Check that a call may be made.
-
-        Raises:
-            BreakerOpenError: the engine must not be called now.
-        """
         self.health = ExecutorHealth.objects.filter(pool=self._pool).first()
         if self.health is None or self.health.failures < FAILURES:
             return

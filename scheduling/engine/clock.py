@@ -51,7 +51,6 @@ def wall_time(clock: PoolClock, pool_at: datetime) -> datetime:
 
 
 def reading(clock: PoolClock, wall: datetime) -> PoolNow:
-    """Return the reading of a pool's clock at `wall`, without a query."""
     return PoolNow(wall, pool_time(clock, wall), clock.scale, clock.paused)
 
 

@@ -30,11 +30,7 @@ _PASSES = 4
 
 
 def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime) -> int:
-    """Deliver the pool's open intents at `at`; return the number of delivered intents.
-
-    Raises:
-        FencedError: another holder has taken the pool.
-    """
+    """Deliver the pool's open intents at `at`; return the number of delivered intents."""
     guarded = GuardedExecutor(pool, executor, installation)
     done = 0
     for _ in range(_PASSES):

@@ -36,9 +36,6 @@ def keep_evaluations(
 
     Call it before the same reports are observed. It accepts only reports of live leases, of jobs
     that have a criterion and may still run.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     speaking = {one.token: one.evaluations for one in reports if one.evaluations is not None}
     if not speaking:
@@ -79,7 +76,6 @@ def _jobs(
 
 
 def _change(job: Job, said: Evaluations) -> _Change | None:
-    """Return how a report changes a job's history, or None if it does not."""
     criterion = criterion_of(job)
     if criterion is None:
         return None

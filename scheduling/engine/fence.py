@@ -3,6 +3,8 @@
 Taking the fence increments its token if the last holder's time has passed. Every write first locks
 the row and checks its token, so a holder whose time expired while it slept writes nothing. Advisory
 locks cannot replace it: with a connection pooler they may leak, or be lost.
+
+All functions of the engine that take a `token` may raise `FencedError`.
 """
 
 from django.db import connection

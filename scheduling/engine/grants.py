@@ -139,7 +139,6 @@ _COLUMNS = (
 
 
 def _protected_until(write: RoundWrite) -> datetime | None:
-    """Return when the protection of the new leases ends, or None if they are not protected."""
     if not write.protected_us:
         return None
     return from_us(write.plan.snapshot.at_us + write.protected_us)

@@ -62,7 +62,6 @@ def write_reserved(write: RoundWrite) -> None:
 
 
 def _refusal(left: CreditLeft | None, promised_micro: int) -> SupersededReason | None:
-    """Return the reason why `promised_micro` cannot be promised, or None if it can."""
     if promised_micro > (LIMIT_MICRO - 1 if left is None else left.storable_micro):
         return SupersededReason.UNSTORABLE
     if left is None or left.micro is None or promised_micro <= left.micro:

@@ -69,10 +69,7 @@ def read_idle(pool: Pool, *, seconds: float) -> int:
 
 
 def _leases_to_read(pool_id: int, now: PoolNow) -> list[Lease]:
-    """Return running leases that were not read lately, and those that ended and are not over.
-
-    Two queries, each with its own index.
-    """
+    """Return running leases that were not read lately, and those that ended and are not over."""
     rows = Lease.objects.filter(
         Q(idle_reading__isnull=True) | Q(idle_reading__is_over=False),
         pool_id=pool_id,
@@ -143,11 +140,7 @@ def _add_days(lease: Lease, days: Mapping[date, GpuTime]) -> None:
 
 
 def follow_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> None:
-    """Warn of leases whose GPUs or sessions idle, and end the expired ones, as settings say.
-
-    Raises:
-        FencedError: another holder has taken the pool.
-    """
+    """Warn of leases whose GPUs or sessions idle, and end the expired ones, as settings say."""
     warn_idle(pool, token, at=at, scale=scale)
     return_idle(pool, token, at=at, scale=scale)
     follow_sessions(pool, token, at=at, scale=scale)
@@ -173,9 +166,6 @@ def warn_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> int:
     """Record an event for each lease whose GPUs have idled for `idle_warn_s`; return how many.
 
     A lease is warned once for each time in which its GPUs idle.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     if not pool.idle_warn_s:
         return 0
@@ -203,11 +193,7 @@ def warn_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> int:
 
 
 def return_idle(pool: Pool, token: int, *, at: datetime, scale: int) -> int:
-    """End the expired leases whose GPUs have idled for `idle_return_s`; return how many.
-
-    Raises:
-        FencedError: another holder has taken the pool.
-    """
+    """End the expired leases whose GPUs have idled for `idle_return_s`; return how many."""
     if not pool.idle_return_s:
         return 0
     with engine_scope(pool.pk):

@@ -81,9 +81,6 @@ def measure(
     Call it before the same reports are observed: only live leases are measured. Jobs without a job
     type are skipped. A job type is also skipped if another transaction changes it or creates a job
     of it; the next reports then update it.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     speaking = {one.token: one for one in reports if one.iterations is not None or one.refused}
     if not speaking:

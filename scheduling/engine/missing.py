@@ -45,11 +45,7 @@ def unheard(gap: timedelta, round_s: int) -> timedelta:
 def lost_leases(
     executor: GuardedExecutor, pool: Pool, token: int, *, missing: Sequence[str], launched: int
 ) -> list[str]:
-    """Record which leases of `launched` are missing; return those that count as lost.
-
-    Raises:
-        FencedError: another holder has taken the pool.
-    """
+    """Record which leases of `launched` are missing; return those that count as lost."""
     row = executor.health
     is_noted = row is not None and (row.missing or row.accepted or row.frozen_since)
     if not missing and not is_noted:

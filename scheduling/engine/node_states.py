@@ -39,9 +39,6 @@ def follow_nodes(pool: Pool, executor: Executor, token: int) -> None:
 
     If the engine does not answer, nothing changes and the round goes on. Refusals of the engine are
     stored with the nodes.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     source = node_source(executor)
     if source is None:

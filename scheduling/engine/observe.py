@@ -22,7 +22,7 @@ from scheduling.engine.bulk import insert_rows, run
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.estimates import keep_runs
 from scheduling.engine.events import EventLog
-from scheduling.engine.executors.base import Report, ReportState, lease_token, token_job
+from scheduling.engine.executors.base import OVER, Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.job_holds import add_hold
 from scheduling.engine.slots import find_ready_leases
@@ -33,7 +33,6 @@ from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
 SAID_LETTERS = 200  # the maximum length of a contradiction's text in an event
-OVER = (ReportState.FINISHED, ReportState.STOPPED)
 # The final states of jobs whose lease was ended for this reason.
 _STATE_AFTER = {
     EndReason.CANCELLED: Job.State.CANCELLED,
@@ -326,7 +325,6 @@ def _close(
 
 
 def _write(observed: _Observed) -> None:
-    """Write the collected changes in bulk."""
     if observed.started:
         leases = [lease.pk for lease in observed.started]
         run(
@@ -390,7 +388,6 @@ def _write_jobs(observed: _Observed) -> None:
 
 
 def _write_progress(reports: Sequence[Report]) -> None:
-    """Store the progress that jobs report, if it changed."""
     changed = [(token_job(r.token), r.progress) for r in reports if r.progress is not None]
     if changed:
         run(

@@ -53,9 +53,6 @@ def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
     counting those that have waited for `KEPT`. A run that has waited for `KEPT` is withdrawn if no
     job waits for it any more, or if the operator has ended profiling. Runs that have started
     continue.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     runs = Job.objects.filter(pool=pool, profiling_s__gt=0, state__in=Job.ACTIVE_STATES)
     with engine_scope(pool.pk):

@@ -42,9 +42,6 @@ def reconcile(
     recorded as long as it runs. A launched lease that is not listed ends by the rules of
     `scheduling.engine.missing`. If the executor does not answer, nothing else changes: no lease is
     declared lost.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     guarded = GuardedExecutor(pool, executor, installation)
     try:

@@ -65,9 +65,6 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
 
     Jobs that hold no GPUs end at once. Return the number of jobs. Held jobs whose turn has come are
     released.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
@@ -86,9 +83,6 @@ def revoke_idle(pool_id: int, token: int, leases: Sequence[int], *, at: datetime
 
     When they have ended, `scheduling.engine.observe` holds their jobs; sessions have ended then. No
     lease ends within its minimum runtime.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
@@ -96,11 +90,7 @@ def revoke_idle(pool_id: int, token: int, leases: Sequence[int], *, at: datetime
 
 
 def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:
-    """Ask the executor to stop running jobs that were quarantined; return how many.
-
-    Raises:
-        FencedError: another holder has taken the pool.
-    """
+    """Ask the executor to stop running jobs that were quarantined; return how many."""
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
         revoked = len(_revoke(fence, "j.quarantine <> ''", EndReason.QUARANTINED, at))
@@ -118,9 +108,6 @@ def withdraw_waiting(pool_id: int, token: int, leases: Sequence[int], *, at: dat
     """End leases that wait for GPUs of `leases` on nodes that take no leases; return how many.
 
     Their jobs wait again. No program may start on GPUs of a process that could not be ended.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)

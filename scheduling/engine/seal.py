@@ -245,11 +245,6 @@ class _Sealer:
 
 
 def _read(round_: Round) -> tuple[Snapshot, Decision]:
-    """Return the stored values of a round that was read `with_seals`.
-
-    Raises:
-        DamagedRoundError, ReplayError: as for `round_values`; the row is checked too.
-    """
     if damages := row_damages(round_):
         raise DamagedRoundError(round_.number, damages)
     return decode_round(round_, round_bytes(round_))

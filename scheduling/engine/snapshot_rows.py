@@ -15,7 +15,7 @@ from evenshare_core.domain.job_ranks import KEEPS_PLACE, JobRank
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.measured_speeds import MeasuredProfile
-from evenshare_core.domain.offers import lower_price
+from evenshare_core.domain.offers import lower_limit
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.utilities import Utility, stated_utility
 from evenshare_core.domain.values import canonical_bytes, decode
@@ -197,7 +197,7 @@ def with_price_limits(rows: Sequence[StoredJob], limits: Mapping[int, int]) -> S
         return rows
 
     def limited(job: Job) -> Job:
-        price = lower_price(job.max_price_micro, limits.get(job.tenant))
+        price = lower_limit(job.max_price_micro, limits.get(job.tenant))
         return msgspec.structs.replace(job, max_price_micro=price)
 
     return [row._replace(job=limited(row.job)) for row in rows]
@@ -222,7 +222,6 @@ def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
 
 
 def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
-    """Return the utilities of the jobs that declare them, in the given order."""
     # In raw cursors, Django returns jsonb as text.
     utilities = (
         stated_utility(row.job.id, msgspec.json.decode(row.utility))
@@ -233,7 +232,6 @@ def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
 
 
 def job_deadlines(rows: Iterable[StoredJob]) -> tuple[Deadline, ...]:
-    """Return the deadlines of the jobs that have one, in the given order."""
     return tuple(
         _deadline_of(row)
         for row in rows

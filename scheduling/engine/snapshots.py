@@ -318,7 +318,6 @@ def _changes(
 
 
 def next_number(pool_id: int) -> int:
-    """Return the number of the pool's next round."""
     return PoolFence.objects.values_list("next_round", flat=True).get(pool_id=pool_id)
 
 

@@ -13,6 +13,7 @@ import structlog
 
 from evenshare_core.estimation.evaluations import MetricPoint
 from scheduling.engine.executors.base import (
+    OVER,
     Evaluations,
     Iterations,
     Report,
@@ -24,7 +25,6 @@ from scheduling.engine.executors.local_files import is_storable_progress
 from scheduling.models import Job, Pool
 from tenants.scopes import engine_scope
 
-OVER = (ReportState.FINISHED, ReportState.STOPPED)
 _TOKEN = re.compile(r"[A-Za-z0-9]{1,32}-[0-9]{1,19}-[0-9]{1,10}", re.ASCII)
 _BIGINT, _INT = 2**63, 2**31
 # The maximum number of reports named in a warning: a broken adapter may send very many.

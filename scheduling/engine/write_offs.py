@@ -15,15 +15,13 @@ import structlog
 from evenshare_core.domain.instants import to_us
 from scheduling.engine.breaker import GuardedExecutor
 from scheduling.engine.clock import wall_now
-from scheduling.engine.executors.base import Report, ReportState, lease_token
+from scheduling.engine.executors.base import OVER, Report, ReportState, lease_token
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.observe import observe
 from scheduling.engine.revoke import withdraw_waiting
 from scheduling.models import ExecutorHealth, Intent, Pool
 from scheduling.selectors.operate.overdue import open_stops, stop_due
 from tenants.scopes import engine_scope
-
-OVER = (ReportState.FINISHED, ReportState.STOPPED)
 
 log = structlog.get_logger(__name__)
 
@@ -34,9 +32,6 @@ def end_written_off(
     """End the leases that an operator wrote off; return their tokens.
 
     If the executor reports an end, the reported end is recorded instead.
-
-    Raises:
-        FencedError: another holder has taken the pool.
     """
     installation, health = executor.installation, executor.health
     asked = list(health.written_off) if health is not None else []
@@ -60,11 +55,7 @@ def end_written_off(
 def note_orphans(
     pool: Pool, health: ExecutorHealth | None, token: int, orphans: Collection[str]
 ) -> None:
-    """Record the processes that run after their lease's end, and when each was first noticed.
-
-    Raises:
-        FencedError: another holder has taken the pool.
-    """
+    """Record the processes that run after their lease's end, and when each was first noticed."""
     known = health.orphans if health is not None else {}
     if set(known) == set(orphans):
         return

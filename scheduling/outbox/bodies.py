@@ -64,7 +64,6 @@ def token_of(subscription: UUID, use: str) -> str:
 
 
 def subscription_of(token: str, use: str) -> UUID | None:
-    """Return the subscription of a token, or None if the token is not valid."""
     try:
         return UUID(signing.Signer(salt=use).unsign(token))
     except (signing.BadSignature, ValueError):
@@ -85,7 +84,6 @@ def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
 
 
 def webhook(message: Outgoing, secret: str, now: datetime) -> tuple[bytes, dict[str, str]]:
-    """Return body and headers of a webhook."""
     subject, sentence = text_of(message.kind, message.data)
     body = _json({
         "type": message.kind,

@@ -40,7 +40,9 @@ def deliver(parcel: Parcel, now: datetime) -> tuple[Receipt, int]:
 @cache
 def target_rules() -> TargetRules:
     """Return the site's rules for addresses."""
-    return TargetRules.of(settings.WEBHOOK_INNER, http=settings.WEBHOOK_HTTP)
+    return TargetRules.of(
+        settings.WEBHOOK_INNER, denied=settings.WEBHOOK_DENIED, http=settings.WEBHOOK_HTTP
+    )
 
 
 def _post(parcel: Parcel, now: datetime) -> Receipt:

@@ -71,20 +71,24 @@ class TargetRefusedError(Exception):
 class TargetRules:
     """The site's own rules.
 
-    `inner`: names and networks inside of the site that are allowed. `http`: whether addresses
-    without TLS are allowed. Plain HTTP to a name or an address in `inner` is always allowed.
+    `inner`: names and networks inside of the site that are allowed. `denied`: networks that are
+    never reached, not even by a name in `inner`. `http`: whether addresses without TLS are allowed.
+    Plain HTTP to a name or an address in `inner` is always allowed.
     """
 
     inner_names: frozenset[str] = frozenset()
     inner_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    denied: tuple[IPv4Network | IPv6Network, ...] = ()
     http: bool = False
 
     @classmethod
-    def of(cls, inner: Iterable[str], *, http: bool = False) -> "TargetRules":
-        """Read a list of host names, addresses and networks.
+    def of(
+        cls, inner: Iterable[str], *, denied: Iterable[str] = (), http: bool = False
+    ) -> "TargetRules":
+        """Read a list of host names, addresses and networks, and a list of denied networks.
 
         Raises:
-            ValueError: an entry is neither; the text names it.
+            ValueError: an entry is invalid; the text names it.
         """
         names, networks = set(), []
         for entry in inner:
@@ -94,7 +98,22 @@ class TargetRules:
                 if not _NAME.fullmatch(entry.lower()) or entry.replace(".", "").isdigit():
                     raise ValueError(f"{entry!r} is no host name and no network") from None
                 names.add(entry.lower().rstrip("."))
-        return cls(frozenset(names), tuple(networks), http)
+        return cls(frozenset(names), tuple(networks), networks_of(denied), http)
+
+
+def networks_of(entries: Iterable[str]) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Read addresses and networks.
+
+    Raises:
+        ValueError: an entry is neither; the text names it.
+    """
+    networks = []
+    for entry in entries:
+        try:
+            networks.append(ip_network(entry))
+        except ValueError:
+            raise ValueError(f"{entry!r} is no network") from None
+    return tuple(networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +168,29 @@ def allowed_addresses(
     addresses = [_parsed(text) for text in resolve(target.host, target.port)]
     if not addresses:
         raise TargetRefusedError(_NOT_PUBLIC)
-    if target.host.rstrip(".") not in rules.inner_names:
-        for address in addresses:
-            if address is None or is_denied(address, rules):
-                raise TargetRefusedError(_NOT_PUBLIC)
+    is_named = target.host.rstrip(".") in rules.inner_names
+    for address in addresses:
+        is_refused = address is None or is_denied(address, rules)
+        if _is_in(address, rules.denied) or (is_refused and not is_named):
+            raise TargetRefusedError(_NOT_PUBLIC)
     return [str(address) for address in addresses if address is not None]
 
 
 def is_denied(address: Address, rules: TargetRules) -> bool:
     """Return whether an address is neither public nor allowed by the site."""
-    if any(address in network for network in rules.inner_networks):
+    if _is_in(address, rules.denied):
+        return True
+    if _is_in(address, rules.inner_networks):
         return False
     if isinstance(address, IPv4Address):
-        return any(address in network for network in _DENIED_V4)
+        return _is_in(address, _DENIED_V4)
     if address.scope_id is not None or address not in _PUBLIC_V6:
         return True
-    return any(address in network for network in _DENIED_V6)
+    return _is_in(address, _DENIED_V6)
+
+
+def _is_in(address: Address | None, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
+    return address is not None and any(address in network for network in networks)
 
 
 def resolve(host: str, port: int) -> list[str]:
@@ -196,8 +222,7 @@ def _check_host(host: str, rules: TargetRules) -> None:
 def _is_inner(host: str, rules: TargetRules) -> bool:
     if host.rstrip(".") in rules.inner_names:
         return True
-    address = _parsed(host)
-    return address is not None and any(address in network for network in rules.inner_networks)
+    return _is_in(_parsed(host), rules.inner_networks)
 
 
 def _parsed(text: str) -> Address | None:

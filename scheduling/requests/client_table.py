@@ -46,7 +46,8 @@ def _texts(name: str, texts: Mapping[str, str]) -> str:
 
 
 def _row(field: RequestField) -> str:
-    values = (field.name, field.option, field.shape.value, field.is_required, field.input.is_shown)
+    shape = "signed" if (field.least or 0) < 0 else field.shape.value
+    values = (field.name, field.option, shape, field.is_required, field.input.is_shown)
     # The output is formatted as ruff would, so that the format check passes.
     cells = [*(_literal(value) for value in values), _literal(field.description)]
     return "".join(("    JobField(\n", *(f"        {cell},\n" for cell in cells), "    ),\n"))

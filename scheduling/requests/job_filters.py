@@ -1,7 +1,7 @@
 """The filters of job lists, which the page's URL and REST share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
 from scheduling.requests.job_tags import read_tags, split_tags
@@ -10,7 +10,9 @@ from tenants.input.errors import FieldErrors
 TEXT_MAX, NAME_MAX = 80, 150
 ME = "me"
 NEWEST, OLDEST = "newest", "oldest"
-SORTS = (NEWEST, OLDEST)
+# Orders of ended jobs, with the largest value first.
+BY_VALUE = ("gpu_hours", "queue_time", "ended")
+SORTS = (NEWEST, OLDEST, *BY_VALUE)
 # In the order of a link.
 NAMES = ("q", "submitter", "since", "until", "exit_code", "tag", "sort")
 EXIT_CODES = 2**31
@@ -33,6 +35,11 @@ class JobQuery:
     tags: tuple[str, ...] = ()
     sort: str = NEWEST
     asked: Mapping[str, str] | None = None
+
+    @property
+    def is_by_value(self) -> bool:
+        """Whether the list has only ended jobs, in the order of a value."""
+        return self.sort in BY_VALUE
 
     @property
     def kept(self) -> Mapping[str, str]:
@@ -65,6 +72,14 @@ def read_job_query(given: Mapping[str, str], errors: FieldErrors) -> JobQuery:
     if query.since and query.until and query.since >= query.until:
         errors.add("until", "is not after since")
     return query
+
+
+def refuse_active(query: JobQuery, errors: FieldErrors, *, has_ended: bool) -> JobQuery:
+    """Return the query; newest first, with an error, if it sorts jobs that have not ended."""
+    if has_ended or not query.is_by_value:
+        return query
+    errors.add("sort", "orders ended jobs only", "Choose a state of ended jobs, or no state.")
+    return replace(query, sort=NEWEST)
 
 
 def _instant(

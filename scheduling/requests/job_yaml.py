@@ -29,7 +29,7 @@ ORDER = (*_AHEAD, *(name for name in _REQUEST if name not in _AHEAD))
 TEXTS = frozenset(
     name
     for name, field in _REQUEST.items()
-    if field.shape in (Shape.TEXT, Shape.TEXTS, Shape.PAIRS, Shape.LISTS)
+    if field.shape in (Shape.TEXT, Shape.TEXTS, Shape.PAIRS, Shape.LISTS, Shape.ROWS)
 )
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

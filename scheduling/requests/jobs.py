@@ -306,7 +306,12 @@ class JobRequest(Request, frozen=True, kw_only=True):
     held: Annotated[
         bool,
         Meta(description="true: it waits until it is released."),
-        Input(option="", read=read_held),
+        Input(
+            label="Hold",
+            hint="It is not queued until its submitter or a manager releases it.",
+            option="--hold",
+            read=read_held,
+        ),
     ] = False
     comment: Annotated[
         str,

@@ -7,16 +7,18 @@ parameter, as in GitHub Actions.
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from scheduling.requests.process import read_environment
 from tenants.input.errors import FieldErrors
 
 POINTS_MAX = 1000
 INDEX_MAX = 999_999
+# Combinations before `exclude`, and rows of `include` or `exclude`.
+COMBINATIONS_MAX, ROWS_MAX = 10 * POINTS_MAX, 200
 PARAMETERS_MAX = 20
 VALUE_LETTERS = 200
 # The name of the index in commands, and of its column among the parameters.
@@ -25,7 +27,10 @@ INDEX_VARIABLE = "EVENSHARE_SWEEP_INDEX"
 
 ARRAY_HINT = "Write 0-9, 0-99:10 or 1,4,7; %3 at the end runs 3 at once."
 MATRIX_HINT = 'List the values of each parameter: {"lr": ["0.1", "0.01"]}.'
+ROW_HINT = 'Write a value for each parameter: {"lr": "0.1", "seed": "7"}, or lr=0.1,seed=7.'
 TOO_MANY = f"makes more than {POINTS_MAX:,} jobs"
+NOT_A_VALUE = f"must be a number or a line of at most {VALUE_LETTERS} characters"
+_RULES = ("include", "exclude")
 
 _ITEM = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _AT_ONCE = re.compile(r"[0-9]{1,9}")
@@ -109,18 +114,94 @@ def read_matrix_field(
     read: dict[str, tuple[str, ...]] = {}
     for key, items in value.items():
         name = str(key)
-        # Parameters are also variables of the process, so their names follow the same rules.
-        own = FieldErrors()
-        read_environment({"environment": {name: ""}}, own)
-        if own or name == INDEX:
-            reason = "is not a usable name of a parameter"
-            hint = "Use letters, digits and _; index is the job's number."
-            errors.add(f"matrix.{ascii(name)[1:-1][:80]}", reason, hint, "bad_text")
+        if _is_nested(name, items) or not _is_usable(name, "matrix", errors):
             continue
         values = _values(name, items, errors)
         if values:
             read[name] = values
     return read
+
+
+def _is_usable(name: str, field: str, errors: FieldErrors) -> bool:
+    """Check a parameter's name: it is also the name of a variable of the process."""
+    own = FieldErrors()
+    read_environment({"environment": {name: ""}}, own)
+    if not own and name != INDEX:
+        return True
+    reason = "is not a usable name of a parameter"
+    hint = "Use letters, digits and _; index is the job's number."
+    errors.add(f"{field}.{ascii(name)[1:-1][:80]}", reason, hint, "bad_text")
+    return False
+
+
+def _is_nested(name: str, items: object) -> bool:
+    """Return whether an item of a matrix holds rules, as in GitHub Actions, and no values."""
+    if name not in _RULES or not isinstance(items, list | tuple) or not items:
+        return False
+    return all(isinstance(one, Mapping) for one in items)
+
+
+def read_rows_field(field: str) -> Callable[..., tuple[Mapping[str, str], ...]]:
+    """Return the reader of `include` or `exclude`: of a request, or of its matrix."""
+
+    def read(given: Mapping[str, object], errors: FieldErrors) -> tuple[Mapping[str, str], ...]:
+        matrix = given.get("matrix")
+        nested = matrix.get(field) if isinstance(matrix, Mapping) else None
+        rows = given.get(field, ())
+        if isinstance(nested, list | tuple) and _is_nested(field, nested):
+            if rows:
+                errors.add(field, "is in the matrix too", "Give it once.")
+            rows = nested
+        if not isinstance(rows, list | tuple):
+            errors.add(field, "must be a list of objects", ROW_HINT)
+            return ()
+        if len(rows) > ROWS_MAX:
+            errors.add(field, f"has more than {ROWS_MAX} items", code="too_long")
+            return ()
+        read = [_row(row, f"{field}[{place}]", errors) for place, row in enumerate(rows)]
+        return tuple(row for row in read if row)
+
+    return read
+
+
+def _row(row: object, field: str, errors: FieldErrors) -> dict[str, str]:
+    if isinstance(row, str):
+        row = split_row(row)
+    if not isinstance(row, Mapping) or not row:
+        errors.add(field, "must be an object of values", ROW_HINT)
+        return {}
+    if len(row) > PARAMETERS_MAX:
+        errors.add(field, f"has more than {PARAMETERS_MAX} parameters", code="too_long")
+        return {}
+    read: dict[str, str] = {}
+    for key, item in row.items():
+        name, value = str(key), _value(item)
+        if not _is_usable(name, field, errors):
+            continue
+        if _is_line(value):
+            read[name] = value
+        else:
+            errors.add(f"{field}.{name}", NOT_A_VALUE)
+    return read
+
+
+def split_row(text: str) -> dict[str, str] | None:
+    """Return the values of a row written as lr=0.1,seed=7 or as a JSON object; None if invalid."""
+    if text.lstrip()[:1] == "{":
+        with suppress(ValueError, RecursionError):
+            row = json.loads(text)
+            return row if isinstance(row, dict) else None
+        return None
+    pairs = [item.partition("=") for item in text.split(",")]
+    row = {name.strip(): value.strip() for name, _, value in pairs}
+    is_whole = all(equals for _, equals, _ in pairs) and len(row) == len(pairs)
+    return row if is_whole else None
+
+
+def joined_row(row: Mapping[str, object]) -> str:
+    """Return the text that `split_row` splits into these values."""
+    text = ",".join(f"{name}={value}" for name, value in row.items())
+    return text if split_row(text) == row else json.dumps(row, ensure_ascii=False)
 
 
 def _values(name: str, items: object, errors: FieldErrors) -> tuple[str, ...]:
@@ -135,15 +216,18 @@ def _values(name: str, items: object, errors: FieldErrors) -> tuple[str, ...]:
         errors.add(f"matrix.{name}", TOO_MANY, code="too_large")
         return ()
     values = tuple(_value(item) for item in items)
-    for index, value in enumerate(values):
-        if value is None or len(value) > VALUE_LETTERS or not value.isprintable():
-            reason = f"must be a number or a line of at most {VALUE_LETTERS} characters"
-            errors.add(f"matrix.{name}[{index}]", reason)
-            return ()
-    read = tuple(value for value in values if value is not None)
+    read = tuple(value for value in values if _is_line(value))
+    if len(read) < len(values):
+        index = next(place for place, value in enumerate(values) if not _is_line(value))
+        errors.add(f"matrix.{name}[{index}]", NOT_A_VALUE)
+        return ()
     if len(set(read)) < len(read):
         errors.add(f"matrix.{name}", "has a value twice", "Write each value once.")
     return read
+
+
+def _is_line(value: str | None) -> TypeGuard[str]:
+    return value is not None and len(value) <= VALUE_LETTERS and value.isprintable()
 
 
 def split_values(text: str) -> list[object]:
@@ -170,24 +254,81 @@ def _value(item: object) -> str | None:
 
 
 def sweep_points(
-    array: ArraySpec, matrix: Mapping[str, Sequence[str]], errors: FieldErrors
+    array: ArraySpec,
+    matrix: Mapping[str, Sequence[str]],
+    errors: FieldErrors,
+    *,
+    include: Sequence[Mapping[str, str]] = (),
+    exclude: Sequence[Mapping[str, str]] = (),
 ) -> tuple[SweepPoint, ...]:
     """Return the points of a sweep: each combination of the matrix, once for each index.
 
-    The last parameter changes fastest, then the index. Without an array the index counts from 0.
+    The last parameter changes fastest, then the index; rows that `include` adds follow. Without an
+    array the index counts from 0. `include` and `exclude`: as `matrix_rows` uses them.
     """
-    count = max(len(array.indices), 1)
+    each = max(len(array.indices), 1)
+    most = COMBINATIONS_MAX if exclude else POINTS_MAX // each
+    count = 1
     for values in matrix.values():
         count *= len(values)
-        if count > POINTS_MAX:
-            errors.add("matrix" if matrix else "array", TOO_MANY, code="too_large")
+        if count > most:
+            reason = f"has more than {most:,} combinations" if exclude else TOO_MANY
+            errors.add("matrix", reason, code="too_large")
             return ()
-    rows = [
-        dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())
-    ]
+    _check_rows(matrix, include, exclude, errors)
+    if errors:
+        return ()
+    rows = matrix_rows(matrix, include, exclude)
+    if not rows and matrix:
+        errors.add("exclude", "leaves no job", "Remove a rule.")
+    if not rows and not array.indices:
+        return ()
+    if len(rows) * each > POINTS_MAX:
+        errors.add("matrix" if matrix else "include", TOO_MANY, code="too_large")
+        return ()
     if not array.indices:
-        return tuple(SweepPoint(place, row) for place, row in enumerate(rows)) if matrix else ()
-    return tuple(SweepPoint(index, row) for row in rows for index in array.indices)
+        return tuple(SweepPoint(place, row) for place, row in enumerate(rows))
+    return tuple(SweepPoint(index, row) for row in rows or ({},) for index in array.indices)
+
+
+def _check_rows(
+    matrix: Mapping[str, Sequence[str]],
+    include: Sequence[Mapping[str, str]],
+    exclude: Sequence[Mapping[str, str]],
+    errors: FieldErrors,
+) -> None:
+    """Check that rules exclude parameters of the matrix, and that all parameters are few."""
+    for place, row in enumerate(exclude):
+        for name in sorted(row.keys() - matrix.keys()):
+            hint = f"Parameters: {', '.join(matrix)}." if matrix else MATRIX_HINT
+            errors.add(f"exclude[{place}].{name}", "is not in the matrix", hint, "unknown")
+    if len(set(matrix).union(*include)) > PARAMETERS_MAX:
+        errors.add("include", f"makes more than {PARAMETERS_MAX} parameters", code="too_long")
+
+
+def matrix_rows(
+    matrix: Mapping[str, Sequence[str]],
+    include: Sequence[Mapping[str, str]] = (),
+    exclude: Sequence[Mapping[str, str]] = (),
+) -> list[Mapping[str, str]]:
+    """Return the rows of a matrix, as GitHub Actions expands it.
+
+    A row of `exclude` removes the combinations that have all its values. A row of `include` then
+    extends each combination whose values of the matrix it keeps. If there is none, the row is a new
+    combination. It may change values of earlier rows of `include`.
+    """
+    combinations = itertools.product(*matrix.values()) if matrix else ()
+    made = (dict(zip(matrix, values, strict=True)) for values in combinations)
+    rows = [row for row in made if not any(rule.items() <= row.items() for rule in exclude)]
+    added: list[Mapping[str, str]] = []
+    for more in include:
+        own = {name: value for name, value in more.items() if name in matrix}
+        places = [place for place, row in enumerate(rows) if own.items() <= row.items()]
+        for place in places:
+            rows[place] |= more
+        if not places:
+            added.append(more)
+    return [*rows, *added]
 
 
 def filled_command(

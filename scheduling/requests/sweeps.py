@@ -9,9 +9,11 @@ from scheduling.requests.jobs import JobRequest
 from scheduling.requests.sweep_points import (
     PARAMETERS_MAX,
     POINTS_MAX,
+    ROWS_MAX,
     VALUE_LETTERS,
     read_array_field,
     read_matrix_field,
+    read_rows_field,
 )
 from tenants.input.requests import Input, request_fields
 
@@ -49,6 +51,30 @@ class SweepRequest(JobRequest, frozen=True, kw_only=True):
             read=read_matrix_field,
         ),
     ] = {}
+    include: Annotated[
+        tuple[dict[str, Annotated[str, Meta(max_length=VALUE_LETTERS)]], ...],
+        Meta(
+            max_length=ROWS_MAX,
+            description="Values that extend the combinations they fit, or make a new one, as"
+            " lr=0.1,seed=7.",
+        ),
+        Input(
+            label="Include",
+            hint="One row per line. It extends the combinations that it fits, or adds one.",
+            example="lr=0.1,seed=7",
+            read=read_rows_field("include"),
+        ),
+    ] = ()
+    exclude: Annotated[
+        tuple[dict[str, Annotated[str, Meta(max_length=VALUE_LETTERS)]], ...],
+        Meta(max_length=ROWS_MAX, description="Values of combinations to leave out, as lr=0.1."),
+        Input(
+            label="Exclude",
+            hint="One row per line. Combinations with all its values are left out.",
+            example="lr=0.01,seed=7",
+            read=read_rows_field("exclude"),
+        ),
+    ] = ()
     at_once: Annotated[
         Annotated[int, Meta(ge=1, le=POINTS_MAX)] | None,
         Meta(description="How many of its jobs may run at once; all by default."),

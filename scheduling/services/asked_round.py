@@ -13,7 +13,7 @@ from evenshare_core.domain.estimates import JobEstimate
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.job_ranks import JobRank
 from evenshare_core.domain.jobs import Job as JobValue
-from evenshare_core.domain.offers import lower_price
+from evenshare_core.domain.offers import lower_limit
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, with_schema
 from evenshare_core.domain.utilities import Utility, stated_utility
@@ -89,7 +89,7 @@ def ask_round(
         tenant_id,
         # Not after the round's time: a later submission would belong to the next round.
         submitted_us=min(max(to_us(now.pool_at), snapshot.service.at_us), snapshot.at_us),
-        max_price_micro=lower_price(own_micro, limit_micro),
+        max_price_micro=lower_limit(own_micro, limit_micro),
         deadline_us=None if due is None else to_us(due),
         estimate_us=None if request.estimate_s is None else request.estimate_s * SECOND_US,
         profile=profiles[0].id if profiles else 0,

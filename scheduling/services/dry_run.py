@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 import structlog
 from msgspec.structs import replace
 
-from evenshare_core.domain.offers import lower_price
+from evenshare_core.domain.offers import lower_limit
 from evenshare_core.domain.reason_texts import LARGER_THAN_POOL
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.utilities import stated_utility
@@ -239,7 +239,7 @@ def _refusal(
 def best_answer(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: datetime) -> DryRun:
     """Return the best GPU type's answer: feasible, then without a wait, then fewest borrowed."""
     own = None if request.max_price is None else to_micro(request.max_price)
-    most = lower_price(own, price_limit_of(offer.id, tenant.pk))
+    most = lower_limit(own, price_limit_of(offer.id, tenant.pk))
     max_price = None if most is None else to_credits(most)
     question = _Question(request, offer, spendable(tenant.pk, offer.book, at), max_price)
     answers = [

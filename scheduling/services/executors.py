@@ -49,7 +49,6 @@ def accept_losses(
 
     Raises:
         InvalidInputError: on `pool`: no losses are frozen, or other leases than the actor saw.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         rows = ExecutorHealth.objects.select_for_update()
@@ -100,7 +99,6 @@ def change_executor_options(
     Raises:
         InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: they
             changed after the actor saw them, or the executor is missing.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)

@@ -5,6 +5,7 @@ from enum import StrEnum
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.job_holds import add_hold, remove_hold
 from scheduling.models import Job, Lease
+from scheduling.selectors.jobs.changes import HELD, RELEASED, job_subject
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, invalid
@@ -54,7 +55,7 @@ def hold_job(*, job: Job, actor: Actor, side: Side) -> bool:
     code = Job.Hold(side.value)
     with tenant_scope(job.tenant_id):
         if add_hold([job.pk], code):
-            _audit(actor, job, "job.held", {"hold": code.value})
+            write_audit(actor, HELD, job_subject(job), after={"hold": code.value})
             return True
         row = Job.objects.get(pk=job.pk)
         if code.value in row.holds:
@@ -75,15 +76,13 @@ def release_hold(*, job: Job, actor: Actor, side: Side, now: PoolNow) -> bool:
         code = _released_by(row, side)
         if code is None or not remove_hold([job.pk], code, now.pool_at):
             return False
-        _audit(actor, job, "job.unheld", {"hold": code.value})
+        write_audit(actor, RELEASED, job_subject(job), after={"hold": code.value})
         pool = Job.objects.select_related("pool").get(pk=job.pk).pool
-        if pool.on_demand:
-            wake_pool_after_commit(pool.pk)
+        wake_pool_after_commit(pool)
     return True
 
 
 def _released_by(row: Job, side: Side) -> Job.Hold | None:
-    """Return the hold that this side removes; None if the job is not held."""
     if side is Side.OPERATOR and Job.Hold.OPERATOR in row.holds:
         return Job.Hold.OPERATOR
     if Job.Hold.TENANT in row.holds:
@@ -108,9 +107,3 @@ def _why_not_held(row: Job) -> str:
         return RUNS
     live = Lease.objects.filter(job=row).exclude(state=Lease.State.ENDED)
     return RELEASING if live.exists() else OVER
-
-
-def _audit(actor: Actor, job: Job, action: str, after: dict[str, str]) -> None:
-    """Record changes of another person's job."""
-    if actor.user.pk != job.submitted_by_id:
-        write_audit(actor, action, f"job {job.uid}", after=after)

@@ -33,8 +33,6 @@ JOBS_MAX = 1000
 
 
 class ActionOutcome(StrEnum):
-    """The effect of an action on a job."""
-
     DONE = "done"
     UNCHANGED = "unchanged"
     REFUSED = "refused"

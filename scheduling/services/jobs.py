@@ -37,25 +37,19 @@ def cancel_job(*, job: Job, now: PoolNow, releases_others: bool = True) -> Job:
         locked.save(update_fields=changed)
         if locked.state == State.CANCELLED and releases_others:
             release_due(locked.pool_id, at=now.pool_at, tenant_id=locked.tenant_id)
-        pool = locked.pool
-        if pool.on_demand:
-            wake_pool_after_commit(pool.pk)
+        wake_pool_after_commit(locked.pool)
     return _copied(job, locked)
 
 
 def release_turns(*, pool: Pool, tenant_id: int, now: PoolNow) -> None:
     """Release a tenant's held jobs whose turn has come, after others were cancelled."""
     with tenant_scope(tenant_id):
-        if release_due(pool.pk, at=now.pool_at, tenant_id=tenant_id) and pool.on_demand:
-            wake_pool_after_commit(pool.pk)
+        if release_due(pool.pk, at=now.pool_at, tenant_id=tenant_id):
+            wake_pool_after_commit(pool)
 
 
 def release_job(*, actor: Actor, job: Job) -> None:
-    """Release a job from quarantine, so that rounds consider it again.
-
-    Raises:
-        PermissionDenied: the actor has no operator rights.
-    """
+    """Release a job from quarantine, so that rounds consider it again."""
     with operation(actor):
         locked = Job.objects.select_for_update(no_key=True).get(pk=job.pk)
         if not locked.quarantine:

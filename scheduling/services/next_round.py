@@ -199,6 +199,5 @@ def _eta_text(eta: EstimatedStart, at_us: int) -> str:
 
 
 def _minutes(us: int) -> str:
-    """Format a wait, rounded up."""
     minutes = -(-us // (60 * SECOND_US))
     return f"{minutes:,} min" if minutes < 120 else f"{-(-minutes // 60):,} h"

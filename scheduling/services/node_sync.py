@@ -94,9 +94,6 @@ def sync_nodes(
     A GPU type that is new to the pool gets the default price setting. Nodes that belong to the
     pools in `beside` are not added (`pools_beside`). Calling it again with the same nodes changes
     nothing.
-
-    Raises:
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         # A concurrent sync could add the same node.

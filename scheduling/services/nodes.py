@@ -38,7 +38,6 @@ def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> bool:
 
     Raises:
         InvalidInputError: on `node`; or on `reason` if it is empty.
-        PermissionDenied: the actor has no operator rights.
     """
     if not reason.strip():
         raise invalid("reason", NO_REASON, code="required")
@@ -52,7 +51,6 @@ def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> boo
 
     Raises:
         InvalidInputError: on `node`.
-        PermissionDenied: the actor has no operator rights.
     """
     return _state_set(actor, pool, name, state=Node.State.UP, reason=reason)
 
@@ -81,7 +79,6 @@ def add_node(*, actor: Actor, pool: Pool, request: NodeRequest) -> Node:
 
     Raises:
         InvalidInputError: on `name`: the pool has a node of this name.
-        PermissionDenied: the actor has no operator rights.
     """
     name, gpu_type, gpus = request.name, request.gpu_type, request.gpus
     resources = {"cpus": request.cpus, "memory_mb": request.memory_mb}
@@ -109,7 +106,6 @@ def change_nodes(
 
     Raises:
         InvalidInputError: on `nodes`: not all belong to the pool; on `cpus`: no resource is given.
-        PermissionDenied: the actor has no operator rights.
     """
     wanted = {
         name: value
@@ -144,7 +140,6 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
 
     Raises:
         InvalidInputError: on `node`: it is not drained, or leases hold or wait for its GPUs.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         node = _locked(pool, name)
@@ -189,7 +184,6 @@ def add_window(
 
     Raises:
         InvalidInputError: on `nodes` or `ends_at`.
-        PermissionDenied: the actor has no operator rights.
     """
     starts_at, ends_at, reason = request.starts_at, request.ends_at, request.reason
     with operation(actor):
@@ -232,7 +226,6 @@ def end_window(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> No
 
     Raises:
         InvalidInputError: on `window`.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         rows = MaintenanceWindow.objects.select_for_update(of=("self",)).select_related("node")

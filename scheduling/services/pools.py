@@ -48,7 +48,6 @@ def change_pool(
 
     Raises:
         InvalidInputError: by field; errors of options are on `options.NAME`.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
@@ -131,7 +130,6 @@ def set_pool_clock(
 
     Raises:
         InvalidInputError: on `scale`.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -160,7 +158,6 @@ def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> bool:
 
     Raises:
         InvalidInputError: on `gpu_type`.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -191,7 +188,6 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeReque
 
     Raises:
         InvalidInputError: with the errors of all fields; prices are named like `prices.v100.base`.
-        PermissionDenied: the actor has no operator rights.
     """
     pool = settings.pool
     errors = FieldErrors()

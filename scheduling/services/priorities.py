@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from scheduling.models import Job
 from scheduling.requests.job_queue import PRIORITY_MAX
+from scheduling.selectors.jobs.changes import PRIORITY, job_subject
 from scheduling.services.holds import may_order
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
@@ -48,18 +49,15 @@ def set_priority(*, job: Job, actor: Actor, access: Access, priority: int) -> bo
         row.priority, row.version = priority, row.version + 1
         row.save(update_fields=["priority", "version"])
         write_audit(
-            actor, "job.priority", f"job {job.uid}",
+            actor, PRIORITY, job_subject(job),
             before={"priority": before}, after={"priority": priority},
         )  # fmt: skip # rows of what belongs together
-        if row.pool.on_demand:
-            wake_pool_after_commit(row.pool_id)
+        wake_pool_after_commit(row.pool)
     return True
 
 
 def check_priorities(tenant: Tenant, user: User | None, asked: Mapping[str, int]) -> None:
     """Check the priorities of new jobs; the keys of `asked` are prefixes of the fields in errors.
-
-    A single query, and only if there is a priority above 0.
 
     Raises:
         InvalidInputError: one is above 0, and the submitter does not manage the tenant.

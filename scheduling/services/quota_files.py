@@ -9,10 +9,7 @@ from tenants.services.quota_files import PoolToday
 
 
 def pools_today(names: Iterable[str] | None) -> dict[str, PoolToday]:
-    """Return pools by name, or all pools if `names` is None; unknown names are left out.
-
-    A single query, and two for each pool.
-    """
+    """Return pools by name, or all pools if `names` is None; unknown names are left out."""
     rows = Pool.objects.select_related("fence").order_by("name")
     if names is not None:
         rows = rows.filter(name__in=list(names))

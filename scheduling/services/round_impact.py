@@ -33,7 +33,6 @@ class ImpactRow:
 
     @property
     def differs(self) -> bool:
-        """Whether the change affects it."""
         return self.before != self.after
 
 
@@ -47,7 +46,6 @@ class RoundCounts(NamedTuple):
 
     @classmethod
     def of(cls, decision: Decision) -> RoundCounts:
-        """Return the numbers of a decision."""
         waiting = sum(len(skip.jobs) for skip in decision.skips)
         return cls(len(decision.grants), len(decision.renewals), len(decision.ends), waiting)
 

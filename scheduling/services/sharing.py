@@ -44,7 +44,6 @@ def set_sharing(
 
     Raises:
         InvalidInputError: the tenant has no quota of the type now.
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
     """
     with _managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -60,7 +59,7 @@ def set_sharing(
         row.save()
         subject = f"pool {pool.name}, {tenant.slug}, {gpu_type}"
         write_audit(actor, "sharing.changed", subject[:140], before=was, after=becomes)
-        _wake(pool)
+        wake_pool_after_commit(pool)
     return True
 
 
@@ -71,9 +70,6 @@ def set_price_limit(
 
     Running terms keep their price; the limit applies to renewals and grants from the next snapshot
     on.
-
-    Raises:
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
     """
     with _managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
@@ -94,16 +90,12 @@ def set_price_limit(
             before={"max_price": _plain(before)},
             after={"max_price": _plain(max_price)},
         )
-        _wake(pool)
+        wake_pool_after_commit(pool)
     return True
 
 
 def set_people(*, tenant: Tenant, actor: Actor, pool_id: int, rule: PeopleRule) -> bool:
-    """Set how a tenant's people share its places in a pool; return whether it changed.
-
-    Raises:
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
-    """
+    """Set how a tenant's people share its places in a pool; return whether it changed."""
     with _managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
         rows = EqualPeople.objects.filter(pool_id=pool_id, tenant=tenant)
@@ -121,7 +113,7 @@ def set_people(*, tenant: Tenant, actor: Actor, pool_id: int, rule: PeopleRule) 
             before={"people": before.value},
             after={"people": rule.value},
         )
-        _wake(pool)
+        wake_pool_after_commit(pool)
     return True
 
 
@@ -138,7 +130,6 @@ def make_offer(
 
     Raises:
         InvalidInputError: by field.
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
         tenants.idempotency.MismatchError: the key was used with another offer.
         tenants.idempotency.InFlightError: the same request is still being served.
     """
@@ -171,7 +162,7 @@ def make_offer(
             made_by=actor.user,
         )
         write_audit(actor, "offer.made", _offer_subject(pool, offer), after=_state(offer))
-        _wake(pool)
+        wake_pool_after_commit(pool)
     return Made(offer, is_replay=False)
 
 
@@ -181,9 +172,6 @@ def revoke_offer(
     """Revoke an offer from `now` on (pool time); return None if the tenant has none with this id.
 
     An offer that was already revoked or has ended is not changed.
-
-    Raises:
-        PermissionDenied: the actor is not, or no longer, a manager of the tenant.
     """
     with _managed(tenant, actor):
         rows = IdleOffer.objects.select_related("gpu_type", "pool")
@@ -246,11 +234,6 @@ def _check_offer(quota: Quota, request: OfferRequest, now: datetime) -> None:
     standing = IdleOffer.objects.filter(**mine, revoked_at=None)
     if standing.filter(Q(until=None) | Q(until__gt=now)).count() >= OFFERS_MAX:
         raise invalid("gpus", f"would exceed {OFFERS_MAX} open offers", "Revoke one first.")
-
-
-def _wake(pool: Pool) -> None:
-    if pool.on_demand:
-        wake_pool_after_commit(pool.pk)
 
 
 def _settings(row: SharingSetting) -> dict[str, Any]:

@@ -42,7 +42,6 @@ def request_simulation(*, actor: Actor, pool_id: int, request: SimulationRequest
     Raises:
         InvalidInputError: on `policy`, `options.NAME` or `hours`; without a field if no job is open
             or too many simulations are open.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = _locked(pool_id)
@@ -61,7 +60,6 @@ def request_lease_comparison(
 
     Raises:
         InvalidInputError: too many simulations are open.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         pool = _locked(pool_id)
@@ -131,9 +129,6 @@ def cancel_simulation(*, actor: Actor, simulation_id: int) -> bool:
     """End a simulation that waits or runs; return whether this call ended it.
 
     Its process notices within seconds and ends without a result.
-
-    Raises:
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         row = Simulation.objects.select_for_update(of=("self",)).select_related("pool")

@@ -7,7 +7,7 @@ from django.db.models import Q
 from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.offers import lower_price
+from evenshare_core.domain.offers import lower_limit
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.starts import EndedJob, History
 from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
@@ -81,7 +81,7 @@ def _arrival(row: JobRow, price_limit: int | None, work_us: int | None) -> Job:
         to_us(row.arrived_at),
         tuple(sorted(row.gpu_types)),
         row.weight,
-        max_price_micro=lower_price(
+        max_price_micro=lower_limit(
             None if row.max_price is None else to_micro(row.max_price), price_limit
         ),
         estimate_us=work_us,

@@ -1,7 +1,7 @@
 """Submission of jobs. A job is committed to PostgreSQL before the caller gets an answer."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -159,7 +159,8 @@ class Admitted:
         _insert(jobs, read)
         pairs = zip(jobs, (one.request for one in read), strict=True)
         insert_dependencies(pairs, self.needs)
-        _wake({one.offer.id: one.offer for one in read}.values())
+        for offer in {one.offer.id: one.offer for one in read}.values():
+            wake_pool_after_commit(offer)
 
 
 def hold_new(job: Job, code: Job.Hold) -> None:
@@ -219,11 +220,7 @@ def _read_all(tenant: Tenant, specs: Mapping[str, object]) -> list[Accepted]:
 
 
 def _check_deadlines(read: Sequence[Accepted], readings: Mapping[int, PoolNow]) -> None:
-    """Refuse deadlines that have passed, or are too far ahead, on the clock of the job's pool.
-
-    Raises:
-        InvalidInputError: at least one job has such a deadline.
-    """
+    """Refuse deadlines that have passed, or are too far ahead, on the clock of the job's pool."""
     errors = FieldErrors()
     for one in read:
         own = deadline_errors(one.request, readings[one.offer.id].pool_at)
@@ -232,11 +229,7 @@ def _check_deadlines(read: Sequence[Accepted], readings: Mapping[int, PoolNow]) 
 
 
 def _check_budgets(by: Submitter, read: Sequence[Accepted]) -> None:
-    """Refuse jobs that would have to borrow while a blocking budget is used up.
-
-    Raises:
-        InvalidInputError: at least one job would have to borrow.
-    """
+    """Refuse jobs that would have to borrow while a blocking budget is used up."""
     books = blocking_books(by.tenant, {one.offer.book for one in read})
     errors = FieldErrors()
     for one in read:
@@ -248,11 +241,7 @@ def _check_budgets(by: Submitter, read: Sequence[Accepted]) -> None:
 
 
 def _profiles(tenant: Tenant, read: Sequence[Accepted]) -> dict[tuple[int, str], Profile]:
-    """Lock the named profiles, and check them again under the lock.
-
-    Raises:
-        InvalidInputError: a profile was changed since it was read, or no longer exists.
-    """
+    """Lock the named profiles, and check them again under the lock."""
     held: dict[tuple[int, str], Profile] = {}
     for pool_id in sorted({one.offer.id for one in read if one.request.profile}):
         wanted = {(tenant.pk, one.request.profile) for one in read if one.request.profile}
@@ -369,9 +358,3 @@ def _pending(tenant: Tenant) -> int:
     query = "SELECT count(*) FROM scheduling_job WHERE tenant_id = %s AND state = 'pending'"
     ((count,),) = fetch_rows(query, [tenant.pk])
     return int(count)
-
-
-def _wake(pools: Iterable[PoolOffer]) -> None:
-    for pool in pools:
-        if pool.on_demand:
-            wake_pool_after_commit(pool.id)

@@ -172,11 +172,6 @@ def turn_off(token: str) -> Subscription | None:
 
 
 def _tenant_id(user: User, slug: str) -> int:
-    """Return the id of a tenant of which a person is a member.
-
-    Raises:
-        InvalidInputError: the person is not one.
-    """
     with site_scope():
         member = access_of(user).membership_named(slug)
     if member is None:

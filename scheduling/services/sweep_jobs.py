@@ -46,6 +46,16 @@ def read_first_job(raw: object, offer: PoolOffer | None) -> SweepRequest:
     return jobs[0].request
 
 
+def count_jobs(raw: object, offer: PoolOffer | None) -> tuple[int, int | None]:
+    """Return the number of jobs of a sweep, and how many may run at once (None if all).
+
+    Raises:
+        InvalidInputError: the sweep would be refused.
+    """
+    at_once, jobs = jobs_of_sweep(read_completed(SweepRequest, raw, offer))
+    return len(jobs), at_once
+
+
 def jobs_of_sweep(request: SweepRequest) -> tuple[int | None, list[SweepJob]]:
     """Return the number of jobs that may run at once, None if all, and the jobs.
 
@@ -56,13 +66,16 @@ def jobs_of_sweep(request: SweepRequest) -> tuple[int | None, list[SweepJob]]:
     array = parse_array(request.array, errors)
     if array.at_once and request.at_once not in (None, array.at_once):
         errors.add("at_once", "differs from the array's %", "Give one of the two.")
-    points = sweep_points(array, request.matrix, errors)
+    points = sweep_points(
+        array, request.matrix, errors, include=request.include, exclude=request.exclude
+    )
     if not points and not errors:
         errors.add("array", "or a matrix is required", ARRAY_HINT, "required")
-    for name in sorted(request.matrix.keys() & request.environment.keys()):
-        errors.add(f"matrix.{name}", "is in the environment too", "Give it once.")
+    for name in sorted(request.environment.keys() & set(request.matrix).union(*request.include)):
+        field = "matrix" if name in request.matrix else "include"
+        errors.add(f"{field}.{name}", "is in the environment too", "Give it once.")
     errors.raise_any()
-    named_by_index = bool(array.indices) and not request.matrix
+    named_by_index = bool(array.indices) and not (request.matrix or request.include)
     children, total_bytes = [], 0
     for place, point in enumerate(points):
         number = point.index if named_by_index else place
@@ -100,6 +113,5 @@ def _bytes_of(request: SweepRequest) -> int:
 
 
 def _parameters(request: SweepRequest, point: SweepPoint) -> dict[str, str]:
-    """Return a job's parameters, and its index if there is an array."""
     index = {INDEX: str(point.index)} if request.array else {}
     return {**index, **point.parameters}

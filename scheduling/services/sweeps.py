@@ -119,11 +119,6 @@ def _plain(request: SweepRequest) -> dict[str, Any]:
 
 
 def _failed_places(sweep: Sweep) -> set[int]:
-    """Return the places of a sweep's failed jobs.
-
-    Raises:
-        InvalidInputError: there are none.
-    """
     failed = Job.objects.filter(sweep=sweep, state=Job.State.FAILED)
     places = {place for place in failed.values_list("sweep_index", flat=True) if place is not None}
     if not places:
@@ -161,6 +156,6 @@ def cancel_sweep(*, sweep: Sweep, now: PoolNow) -> Sweep:
                 cancel_asked_at=now.pool_at
             )
         sweep.refresh_from_db(fields=["cancel_asked_at"])
-        if jobs and sweep.pool.on_demand:
-            wake_pool_after_commit(sweep.pool_id)
+        if jobs:
+            wake_pool_after_commit(sweep.pool)
     return sweep

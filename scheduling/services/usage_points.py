@@ -187,8 +187,6 @@ class _HeldLevel(NamedTuple):
 
 
 class _Stretch:
-    """A stretch of a lease, with the use that its nodes report in it."""
-
     def __init__(self, begin_ms: int, end_ms: int) -> None:
         self.begin_ms, self.end_ms = begin_ms, end_ms
         self.cpu_ms = 0.0

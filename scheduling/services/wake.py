@@ -9,6 +9,9 @@ import structlog
 from celery import current_app
 from django.db import transaction
 
+from scheduling.models import Pool
+from scheduling.selectors.pools.offers import PoolOffer
+
 log = structlog.get_logger(__name__)
 
 # Not retried, because the tick requests the sealing of unsealed rounds every second.
@@ -16,9 +19,10 @@ SEAL_EXPIRES_S = 30
 WAKE_EXPIRES_S = 15
 
 
-def wake_pool_after_commit(pool_id: int) -> None:
-    """Request a round of the pool as soon as the running transaction is committed."""
-    transaction.on_commit(partial(wake_pool, pool_id), robust=True)
+def wake_pool_after_commit(pool: Pool | PoolOffer) -> None:
+    """Request a round as soon as the running transaction is committed, if the pool allows it."""
+    if pool.on_demand:
+        transaction.on_commit(partial(wake_pool, pool.id), robust=True)
 
 
 def wake_sealing(pool_id: int) -> None:

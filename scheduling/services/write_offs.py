@@ -36,7 +36,6 @@ def end_lease(
 
     Raises:
         InvalidInputError: `lease` is not a lease of the pool, or not overdue.
-        PermissionDenied: the actor has no operator rights.
     """
     with operation(actor):
         leases = Lease.objects.filter(pool=pool, job__uid=job, number=number)

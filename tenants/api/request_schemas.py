@@ -73,5 +73,8 @@ _MAKERS: dict[Shape, Callable[[RequestField, dict[str, Any]], _Field]] = {
     Shape.INSTANT: lambda _, more: s.DateTimeField(**more),
     Shape.AMOUNTS: lambda _, more: s.DictField(child=s.RegexField(f"^{CREDITS.pattern}$"), **more),
     Shape.LISTS: lambda _, more: s.DictField(child=s.ListField(child=s.CharField()), **more),
+    Shape.ROWS: lambda field, more: s.ListField(
+        child=s.DictField(child=s.CharField(allow_blank=True)), max_length=field.most, **more
+    ),
     Shape.PAIRS: lambda _, more: s.DictField(child=s.CharField(allow_blank=True), **more),
 }

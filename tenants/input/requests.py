@@ -34,6 +34,8 @@ class Shape(StrEnum):
     PAIRS = "pairs"
     AMOUNTS = "amounts"
     LISTS = "lists"
+    ROWS = "rows"
+    FLAG = "flag"
     OTHER = "other"
 
 
@@ -155,13 +157,19 @@ def _shape(kind: inspect.Type) -> tuple[Shape, int | None, int | None]:
             return Shape.WHOLE, kind.ge, kind.le
         case inspect.VarTupleType(item_type=inspect.StrType()):
             return Shape.TEXTS, kind.min_length, kind.max_length
+        case inspect.VarTupleType(item_type=inspect.DictType()):
+            return Shape.ROWS, kind.min_length, kind.max_length
         case inspect.DictType():
             shape = _SHAPES_OF_VALUES.get(type(kind.value_type), Shape.OTHER)
             return shape, kind.min_length, kind.max_length
-    others = {inspect.DecimalType: Shape.AMOUNT, inspect.DateTimeType: Shape.INSTANT}
-    return others.get(type(kind), Shape.OTHER), None, None
+    return _PLAIN_SHAPES.get(type(kind), Shape.OTHER), None, None
 
 
+_PLAIN_SHAPES: Mapping[type[inspect.Type], Shape] = {
+    inspect.BoolType: Shape.FLAG,
+    inspect.DecimalType: Shape.AMOUNT,
+    inspect.DateTimeType: Shape.INSTANT,
+}
 _SHAPES_OF_VALUES: Mapping[type[inspect.Type], Shape] = {
     inspect.StrType: Shape.PAIRS,
     inspect.DecimalType: Shape.AMOUNTS,

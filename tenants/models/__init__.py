@@ -20,29 +20,3 @@ from tenants.models.tenancy import (
     User,
 )
 from tenants.models.transparency import LogEntry, LogKey, LogNode, LogScrub, TransparencyLog
-
-__all__ = [
-    "ApiToken",
-    "AuditRecord",
-    "Budget",
-    "DailySpend",
-    "IdRange",
-    "IdempotentReply",
-    "IdleOffer",
-    "Invitation",
-    "LogEntry",
-    "LogKey",
-    "LogNode",
-    "LogScrub",
-    "LoginAttempt",
-    "Membership",
-    "PriceLimit",
-    "Quota",
-    "RateBucket",
-    "SavedFilter",
-    "SharingSetting",
-    "Tenant",
-    "TransparencyLog",
-    "TstzRange",
-    "User",
-]

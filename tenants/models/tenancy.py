@@ -37,6 +37,13 @@ class User(AbstractUser):
         blank=True,
         help_text="The columns of job lists that this person chose; empty: the usual ones.",
     )
+    language = models.CharField(
+        max_length=7,
+        default="",
+        db_default="",
+        blank=True,
+        help_text="The language of pages; empty: the browser's.",
+    )
 
     @property
     def is_operator(self) -> bool:

@@ -45,11 +45,9 @@ class Access:
         return [membership.tenant_id for membership in self.memberships]
 
     def membership_of(self, tenant_id: int) -> MembershipFacts | None:
-        """Return the membership in a tenant, or None."""
         return next((row for row in self.memberships if row.tenant_id == tenant_id), None)
 
     def membership_named(self, slug: object) -> MembershipFacts | None:
-        """Return the membership in the tenant of this slug, or None."""
         return next((row for row in self.memberships if row.slug == slug), None)
 
 

@@ -12,7 +12,6 @@ from tenants.models import ApiToken, Invitation, Membership, Tenant, User
 
 
 def find_active_person(username: str) -> User | None:
-    """Return an active person by login name, or None."""
     return User.objects.filter(username=username, is_active=True).first()
 
 
@@ -58,13 +57,11 @@ def members_of(tenant: Tenant) -> list[Membership]:
 
 
 def person_id_named(username: str) -> int:
-    """Return the id of a person by login name, or 0 if no person has it."""
     people = User.objects.filter(username=username)
     return people.values_list("pk", flat=True).first() or 0
 
 
 def member_names(tenant_id: int) -> list[str]:
-    """Return the login names of a tenant's members, sorted."""
     members = User.objects.filter(memberships__tenant=tenant_id).order_by("username")
     return list(members.values_list("username", flat=True))
 

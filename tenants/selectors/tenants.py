@@ -9,7 +9,6 @@ from tenants.models import Membership, Tenant
 
 
 def find_tenant(slug: str) -> Tenant | None:
-    """Return the tenant of that slug, or None."""
     return Tenant.objects.filter(slug=slug).first()
 
 

@@ -52,6 +52,12 @@ def check_new_password(person: User, request: NewPassword) -> None:
     errors.raise_any()
 
 
+def choose_language(person: User, language: str) -> None:
+    """Keep the language of a person's pages: a code, as `de`; empty: the browser's."""
+    with site_scope():
+        User.objects.filter(pk=person.pk).update(language=language)
+
+
 def change_password(*, actor: Actor, verified: User, request: NewPassword) -> User:
     """Set a person's new password; return the person with it.
 

@@ -189,7 +189,6 @@ def _count_name(key: str, rate: Rate) -> None:
 
 
 def _lock_open(key: str | UUID, now: datetime) -> Invitation:
-    """Return an open invitation, with its tenant locked."""
     named = Q(uid=key) if isinstance(key, UUID) else Q(digest=digest_of(key))
     tenant_id = _open_invitation(named, now).tenant_id
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)

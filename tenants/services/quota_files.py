@@ -134,7 +134,6 @@ def _pool_plan(
     types: Mapping[str, int],
     tenants: Mapping[str, int],
 ) -> tuple[QuotaPlan, dict[Key, tuple[Period, ...]]]:
-    """Return the pool's plan, and all its quotas from now on."""
     by_key: dict[Key, list[QuotaLine]] = {}
     for line in lines:
         key = tenants[line.name.tenant], types[line.name.gpu_type]

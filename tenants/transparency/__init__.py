@@ -20,24 +20,3 @@ from tenants.transparency.log import (
     round_log,
     size,
 )
-
-__all__ = [
-    "ConflictingEntryError",
-    "DamagedLogError",
-    "LogEnd",
-    "LogKeyError",
-    "SignedHead",
-    "StoredRecord",
-    "append",
-    "checkpoint_note",
-    "consistency",
-    "entries",
-    "inclusion",
-    "ledger_log",
-    "locked_log",
-    "origins",
-    "public_keys",
-    "round_log",
-    "signed_head",
-    "size",
-]

@@ -172,7 +172,6 @@ def consistency(log: str, first: int, second: int) -> tuple[bytes, ...]:
 
 
 def log_id_of(log: str) -> int | None:
-    """Return the id of a log, or None."""
     return TransparencyLog.objects.filter(origin=log).values_list("pk", flat=True).first()
 
 

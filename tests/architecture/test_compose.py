@@ -31,7 +31,8 @@ ONCE = {"prepare", "backup", "restore"}
 UVICORN = {"FORWARDED_ALLOW_IPS"}
 OPTIONAL = {
     *("LOG_LEVEL", "WEB_PROCESSES", "ROUND_PROCESSES", "COMMIT", "ROUNDS_KEEP_DAYS"),
-    *("SESSIONS_DOMAIN", "SESSIONS_TLS", "SMTP_URL", "MAIL_FROM", "WEBHOOK_INNER"),
+    *("SMTP_URL", "MAIL_FROM", "WEBHOOK_INNER", "WEBHOOK_DENIED"),
+    *("SESSIONS_DOMAIN", "SESSIONS_TLS"),
 }
 USED = re.compile(r"(?<!\$)\$\{(\w+)(:[?-])?([^}]*)\}")
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")

@@ -1,14 +1,14 @@
-"""Test the API's page in a real browser, rendered from our files under the site's strict policy."""
+"""Test the pages of the API in a real browser, under the site's strict policy."""
 
 from __future__ import annotations
 
 from playwright.sync_api import Browser
 
-from portal.site.api import document
+from tests.browser.axe import on_a_phone, serious
 
 
-class TestApiPage:
-    def test_renders_every_operation_without_external_requests(
+class TestApiPages:
+    def test_lead_from_a_search_to_an_example_and_pass_axe(
         self, site: str, browser: Browser
     ) -> None:
         page = browser.new_page()
@@ -18,9 +18,17 @@ class TestApiPage:
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{site}/api/v1/docs")
-        page.wait_for_selector(".opblock")
-        operations = sum(len(methods) for methods in document()["paths"].values())
-        assert page.locator(".opblock").count() == operations
+        assert not serious(page)
+        page.get_by_label("Search").fill("cancel job")
+        page.get_by_role("button", name="Search").click()
+        page.get_by_role("link", name="POST /api/v1/jobs/{uid}/cancel").click()
+        assert page.url == f"{site}/api/v1/docs/jobs#job_cancel"
+        assert "evenshare job cancel" in page.locator("#job_cancel .cmd").first.inner_text()
+        assert '"state"' in page.locator("#a-job_cancel").inner_text()
+        assert not serious(page)
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert not on_a_phone(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert not [url for url in asked if not url.startswith((site, "data:"))]
         assert not said
         page.close()

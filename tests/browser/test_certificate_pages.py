@@ -43,14 +43,22 @@ class TestCertificatePage:
         page.goto(there.url(f"rounds/{red}/"))
         first = page.locator(".cert .crow").first
         assert first.locator("h3").inner_text() == "Envy-freeness"
-        assert first.locator("> .v").inner_text().startswith("violated")
+        assert first.locator(".v").inner_text().startswith("violated")
+        assert first.locator("p").first.is_visible()
+        assert page.locator("#verify-command").is_visible()
         assert first.locator("svg").count() == 1
         # The third broken promise: an injected round does not follow from the previous round.
         assert "3 promises are broken." in page.locator(".cert.broken").inner_text()
         page.goto(there.url(f"rounds/{red - 1}/"))
         assert page.locator(".cert.broken, .crow.violated").count() == 0
         assert page.locator(".crow.holds").count() >= 5
-        assert page.locator(".crow.grey > .v").first.inner_text().startswith("not promised")
+        grey = page.locator(".crow.grey .v").first
+        assert not grey.is_visible()
+        page.locator("#unpromised > summary").click()
+        assert grey.inner_text().startswith("not promised")
+        assert not page.locator("#verify-command").is_visible()
+        page.emulate_media(media="print")
+        assert page.locator("#verify-command").is_visible()
 
     def test_links_to_what_if_reports_and_accepts_custom_report(
         self, there: Stage, page: Page

@@ -30,12 +30,18 @@ document.addEventListener("securitypolicyviolation", (event) => {
 });
 """
 PAGES = (
-    ("/pools/{pool}/", 2),
+    ("/pools/{pool}/history/", 2),
     ("/pools/{pool}/prices/", 1),
     ("/t/alpha/", 2),
     ("/t/alpha/ledger/", 1),
 )
-WITHOUT = ("/t/alpha/jobs/", "/pools/{pool}/rounds/", "/pools/{pool}/rounds/1/", "/account/")
+WITHOUT = (
+    "/t/alpha/jobs/",
+    "/pools/{pool}/",
+    "/pools/{pool}/rounds/",
+    "/pools/{pool}/rounds/1/",
+    "/account/",
+)
 
 
 @pytest.fixture
@@ -61,8 +67,9 @@ def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
 
 
 def drawn(page: Page, key: str, times: int = 1) -> Locator:
-    """Wait until a chart has been drawn at least `times` times."""
+    """Wait until a chart has been drawn at least `times` times; open what it is folded in."""
     chart = page.locator(f"#{key}")
+    chart.evaluate("one => { const fold = one.closest('details'); if (fold) fold.open = true; }")
     chart.locator(".chart-draw").scroll_into_view_if_needed()
     # A function and not an expression, because the policy blocks the evaluation of expressions.
     page.wait_for_function(
@@ -108,7 +115,7 @@ class TestCharts:
         assert complaints == []
 
     def test_add_no_inline_style_elements(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         drawn(page, "chart-use")
         assert page.locator("style").count() == 0
         over = "getComputedStyle(plot.querySelector('.main-svg')).position"
@@ -151,20 +158,35 @@ class TestPageWithoutVisibleChart:
         assert asked
         assert [url for url in asked if "plotly" in url or "charts.js" in url] == []
 
-    def test_loads_chart_library_only_after_scroll(self, there: Stage, page: Page) -> None:
+    def test_loads_chart_library_only_when_charts_are_opened(self, page: Page) -> None:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        page.set_viewport_size({"width": 390, "height": 300})
-        page.goto(f"/pools/{there.pool}/")
-        page.locator("#chart-rho .chart-plot").wait_for(state="attached")
+        page.goto("/t/alpha/")
+        page.locator("#chart-rho-v100 .chart-plot").wait_for(state="attached")
         assert [url for url in asked if "plotly-basic" in url] == []
-        drawn(page, "chart-use")
+        drawn(page, "chart-use-v100")
         assert len([url for url in asked if "plotly-basic" in url]) == 1
+
+
+class TestStillPicture:
+    def test_is_shown_without_script(self, there: Stage, site: str, browser: Browser) -> None:
+        context = browser.new_context(base_url=site, java_script_enabled=False)
+        give_session(context, there.client("owner"), site)
+        page = context.new_page()
+        page.goto(f"/pools/{there.pool}/history/")
+        pictures = page.locator(".chart-still")
+        heights = [(one.bounding_box() or {}).get("height") for one in pictures.all()]
+        context.close()
+        assert heights == [300, 300]
+
+    def test_is_removed_when_chart_is_drawn(self, there: Stage, page: Page) -> None:
+        page.goto(f"/pools/{there.pool}/history/")
+        assert drawn(page, "chart-use").locator(".chart-still").count() == 0
 
 
 class TestInteraction:
     def test_selects_time_range_and_resets(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         key = "chart-use"
         chart = drawn(page, key)
         span = "[plot._fullLayout.xaxis.range].flat().map(Date.parse).reduce((a, b) => b - a)"
@@ -192,7 +214,7 @@ class TestInteraction:
         names = {"alpha": "Vision", "beta": "Vision (AL)", "gamma": "Vision"}
         for slug, name in names.items():
             Tenant.objects.filter(slug=slug).update(name=name)
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         keys = chart.locator(".chart-key")
         assert keys.all_inner_texts() == ["Vision (AL)", "Vision (AL)", "Vision (GA)"]
@@ -201,14 +223,14 @@ class TestInteraction:
         assert shown == [True, "legendonly", True]
 
     def test_hover_shows_values(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         chart.locator(".nsewdrag").hover()
         page.locator("#chart-use .hoverlayer text").first.wait_for(state="attached")
         assert "alpha" in (page.text_content("#chart-use .hoverlayer") or "")
 
     def test_arrow_key_announces_values(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         chart.locator(".chart-plot").focus()
         page.keyboard.press("ArrowLeft")
@@ -219,7 +241,7 @@ class TestInteraction:
         page.locator("#chart-use .hoverlayer text").first.wait_for(state="attached")
 
     def test_theme_switch_redraws_chart(self, there: Stage, page: Page) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         drawn(page, "chart-use")
         paper = "getComputedStyle(document.body).backgroundColor"
         ground = "plot.layout.paper_bgcolor"
@@ -234,7 +256,7 @@ class TestInteraction:
 class TestDownload:
     def test_png_has_expected_size(self, there: Stage, page: Page, tmp_path: Path) -> None:
         complaints = complaints_of(page)
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         path = saved(page, drawn(page, "chart-use"), "PNG", tmp_path)
         assert path.name == f"use-{there.pool}.png"
         data = path.read_bytes()
@@ -245,7 +267,7 @@ class TestDownload:
 
     def test_png_title_names_hidden_series(self, there: Stage, page: Page, tmp_path: Path) -> None:
         Tenant.objects.filter(slug="beta").update(name="R & <D>")
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         page.evaluate(
             """() => {
@@ -273,7 +295,7 @@ class TestDownload:
     def test_csv_contains_hidden_series_and_whole_range(
         self, there: Stage, page: Page, tmp_path: Path
     ) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         whole = saved(page, chart, "CSV", tmp_path).read_text()
         redrawn(page, "chart-use", chart.locator(".chart-key").first.click)
@@ -283,7 +305,7 @@ class TestDownload:
     def test_csv_matches_rounds_and_names_units(
         self, there: Stage, page: Page, tmp_path: Path
     ) -> None:
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         path = saved(page, drawn(page, "chart-use"), "CSV", tmp_path)
         head, *rows = csv.reader(io.StringIO(path.read_text()))
         assert head[:2] == ["at, UTC on the pool's clock", "GPUs in use by alpha"]
@@ -300,7 +322,7 @@ class TestDownload:
 class TestLivePage:
     def test_keeps_zoom_and_hidden_series_on_new_round(self, there: Stage, page: Page) -> None:
         complaints = complaints_of(page)
-        page.goto(f"/pools/{there.pool}/")
+        page.goto(f"/pools/{there.pool}/history/")
         chart = drawn(page, "chart-use")
         page.evaluate("window.same = document.querySelector('#chart-use .chart-plot')")
         box = chart.locator(".nsewdrag").bounding_box()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -55,8 +57,10 @@ class TestJobList:
         assert page.url.endswith("/t/north/jobs/?submitter=me")
         boxes = page.locator("tbody input[name=job]")
         assert boxes.count() == JOBS
-        hover = page.locator("#t-jobs time").first.get_attribute("title") or ""
-        assert "your time · pool time" in hover
+        shown = page.locator("#t-jobs time").first
+        at = datetime.fromisoformat(shown.get_attribute("datetime") or "")
+        assert shown.inner_text().endswith(f"{at.astimezone(ZoneInfo('Asia/Tokyo')):%H:%M}")
+        assert "UTC" in (shown.get_attribute("title") or "")
         page.locator("summary", has_text="Columns").click()
         page.get_by_label("Tags").last.check()
         page.get_by_role("button", name="Show these columns").click()
@@ -66,8 +70,16 @@ class TestJobList:
             assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate("document.documentElement.scrollHeight") <= 4000
         assert serious(page) == []
+        assert not page.get_by_role("button", name="Compare").is_visible()
         page.get_by_role("button", name="Select all on this page").click()
         assert page.locator("input[name=job]:checked").count() == JOBS
+        box = page.locator("#act-bar").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 900
+        page.get_by_role("button", name="Compare").click()
+        assert page.url.count("job=") == JOBS
+        page.goto("/t/north/jobs/?submitter=me")
+        page.get_by_role("button", name="Select all on this page").click()
         boxes.first.uncheck()
         # A round must not take the selection away.
         page.evaluate("htmx.trigger(document.body, 'round-changed')")
@@ -77,6 +89,7 @@ class TestJobList:
         assert page.inner_text("h1") == f"Add tags: {JOBS - 1} of {JOBS - 1} jobs changed."
         assert page.locator("#t-acted tbody tr").count() == JOBS - 1
         page.get_by_role("link", name="Back to the list").click()
+        page.set_viewport_size({"width": 1440, "height": 900})
         page.get_by_role("link", name="nightly").first.click()
         assert page.inner_text("h1") == f"{JOBS - 1} jobs tagged nightly."
         assert serious(page) == []

@@ -51,6 +51,8 @@ def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
 class TestManager:
     def test_offers_and_revokes_by_keyboard(self, page: Page) -> None:
         page.goto(PATH)
+        tab_to(page, "#f-v100 summary")
+        page.keyboard.press("Enter")
         tab_to(page, "#s-v100-by_offer")
         page.keyboard.press("ArrowDown")
         tab_to(page, "button[value=set]")

@@ -216,6 +216,7 @@ class TestOperator:
         page.goto(f"{base(there)}/settings/")
         promise = page.locator("#quota-promise")
         assert "Quota: guaranteed within 5 min 50 s." in promise.inner_text()
+        page.click("#group-options summary")
         page.fill("[name=option-min_runtime_s]", "1200")
         page.click("text=Preview the next round")
         page.wait_for_selector("#quota-promise >> text=Now it is guaranteed within 5 min 50 s.")
@@ -224,6 +225,20 @@ class TestOperator:
         page.click("text=Preview the next round")
         page.wait_for_selector("#impact >> text=No preview")
         assert promise.inner_text().strip() == ""
+
+    def test_filter_opens_group_of_named_setting(self, there: Town, page: Page) -> None:
+        page.goto(f"{base(there)}/settings/")
+        assert not page.locator("[name=grace_s]").is_visible()
+        page.fill("#s-find", "grace")
+        assert page.locator("[name=grace_s]").is_visible()
+        assert not page.locator("[name=round_s]").is_visible()
+        assert not page.locator("#group-2").is_visible()
+        page.click("#s-grace_s-help")
+        assert "Time for a checkpoint" in page.inner_text("#s-grace_s-hint")
+        page.keyboard.press("Escape")
+        page.fill("#s-find", "")
+        assert not page.locator("[name=round_s]").is_visible()
+        assert page.locator("#group-2").is_visible()
 
     def test_enter_key_does_not_confirm_lost_leases(self, there: Town, page: Page) -> None:
         freeze(there.cluster.pool)
@@ -239,6 +254,7 @@ class TestOperator:
     def test_executor_options_fit_window(self, there: Town, page: Page) -> None:
         Pool.objects.update(executor="slurm", executor_options={"partition": "gpu"})
         page.goto(f"{base(there)}/settings/")
+        page.click("#group-executor summary")
         page.click("#x-known summary")
         page.wait_for_selector("#x-known >> text=submit_as")
         fits(page, "settings")

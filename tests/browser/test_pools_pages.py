@@ -39,7 +39,10 @@ def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
 class TestPoolPages:
     def test_fit_window_without_errors_or_duplicate_ids(self, there: Stage, page: Page) -> None:
         complaints = complaints_of(page)
-        paths = [there.url(one) for one in ("", "prices/", "rounds/", "rounds/1/", "rounds/2/")]
+        paths = [
+            there.url(one)
+            for one in ("", "history/", "prices/", "rounds/", "rounds/1/", "rounds/2/")
+        ]
         for path in (*paths, "/t/alpha/ledger/"):
             page.goto(path)
             for width in WIDTHS:
@@ -61,8 +64,8 @@ class TestNodeMap:
         mark = row.get_attribute("data-t")
         row.hover()
         opacity = "e => getComputedStyle(e).opacity"
-        mine = page.locator(f".nodes .lease-box[data-t={mark}]").first.evaluate(opacity)
-        other = page.locator(f".nodes .lease-box:not([data-t={mark}])").first.evaluate(opacity)
+        mine = page.locator(f".nodes g.{mark}").first.evaluate(opacity)
+        other = page.locator(f".nodes g:not(.{mark})").first.evaluate(opacity)
         assert float(mine) == 1
         assert float(other) < 0.5
 

@@ -74,7 +74,7 @@ def visit(
 
 
 def paths(there: Stage, who: str) -> dict[str, str]:
-    """Return the paths of the pool, a preempted and a running job, and the preempting round.
+    """Return the paths of the pool's history, of two jobs of alpha, and of the preempting round.
 
     A beneficiary gets only the path of its job.
     """
@@ -86,7 +86,7 @@ def paths(there: Stage, who: str) -> dict[str, str]:
     protected = alpha.order_by("-id")[0]
     number = Round.objects.filter(summary__has_key="preempted").latest("number").number
     return {
-        "pool": there.url(),
+        "pool": there.url("history/"),
         "preempted": f"/jobs/{preempted.job.uid}/",
         "running": f"/jobs/{protected.uid}/",
         "round": there.url(f"rounds/{number}/"),

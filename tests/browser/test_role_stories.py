@@ -179,7 +179,7 @@ class TestFinance:
         story.sees("Book main", "Book replay")
         story.follow("north")
         story.sees("Transfers by settled hour")
-        story.follow("Lines")
+        story.follow("borrowed", within="#t-ledger")
         story.sees("All sides (sum: zero)")
         assert page.locator("main a[href^='/jobs/']").count() == 0
         assert not any(
@@ -188,7 +188,7 @@ class TestFinance:
         story.menu("Ledger")
         page.locator("#book-replay").get_by_role("link", name="south").wait_for()
         story.follow("south", within="#book-replay")
-        story.follow("Price board")
+        story.follow("Prices")
         story.menu("Pool")
         story.pool("All pools, side by side")
         story.menu("Operator")

@@ -39,5 +39,6 @@ class TestRoundPage:
 
     def test_grant_opens_numbers_of_its_decision(self, there: Stage, page: Page) -> None:
         page.goto(there.url("rounds/2/"))
+        page.locator("#d-grants > summary").click()
         page.locator("#t-grants tbody button.x").first.click()
         assert "rho at that point" in page.locator("#t-grants tbody [popover]").first.inner_text()

@@ -142,6 +142,24 @@ class TestFormAndYaml:
         yaml_says(page, "gpus: 2\n")
         assert "a b" in page.input_value("#yaml")
 
+    def test_group_shows_its_values_and_help_opens_by_keyboard(
+        self, stage: LocalStage, page: Page
+    ) -> None:
+        page.goto(NEW)
+        page.click("#group-order summary")
+        page.check("#f-held")
+        yaml_says(page, "held: true\n")
+        page.locator("#set-order", has_text="hold").wait_for()
+        tab_to(page, "#help-priority")
+        assert not page.is_visible("#hint-priority")
+        page.keyboard.press("Enter")
+        page.locator("#hint-priority", has_text="Orders only").wait_for()
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#hint-priority", state="hidden")
+        box = page.locator("#submit").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 900
+
     def test_submit_job_from_yaml(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
         page.fill("#yaml", f"pool: {stage.pool}\ngpus: 1\nname: by-yaml\ncommand: [sleep, 6000]\n")

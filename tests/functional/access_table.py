@@ -170,6 +170,7 @@ TABLE: dict[str, Route] = {
     ).showing("User.username", "Tenant.name"),
     # An invitation's link; without a secret it is not valid.
     "join/": Route({"GET": everybody(404), "POST": everybody(404)}).showing(),
+    "language/": post(everybody(302), {"language": "en"}),
     # The demo's sign-in buttons; the stage has no demo user.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
@@ -215,6 +216,7 @@ TABLE: dict[str, Route] = {
     "pools/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
     "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
     "pools/<slug:name>/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
+    "pools/<slug:name>/history/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
     "pools/<slug:name>/prices/": get(POOL_PAGE).showing("UsageLine.price"),
     "pools/<slug:name>/prices/<slug:gpu_type>/<int:number>/": get(POOL_PAGE).showing(
         "UsageLine.price"
@@ -226,6 +228,9 @@ TABLE: dict[str, Route] = {
         "Job.name", "Job.uid", "Profile.name"
     ),
     "pools/<slug:name>/rounds/<int:number>/counterfactual/": get(POOL_PAGE).showing("Profile.name"),
+    "pools/<slug:name>/rounds/<int:number>/<slug:table>/": get(POOL_PAGE, table="grants").showing(
+        "Job.name", "Job.uid"
+    ),
     "pools/<slug:name>/trades/": get(POOL_PAGE).showing(),
     "pools/<slug:name>/trades/<int:number>/": get(POOL_PAGE, number="{trade}").showing(),
     "t/<slug:slug>/jobs/new/": Route({"GET": SUBMIT_PAGE, "POST": SUBMIT_PAGE}).showing(
@@ -322,6 +327,7 @@ TABLE: dict[str, Route] = {
         API_SUBSCRIBE, {"tenant": "{slug}", "channel": "ntfy", "address": "https://ntfy.example/x"}
     ),
     "api/v1/subscriptions/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{subscription}"}),
+    "api/v1/subscriptions/<uuid:uid>/test": post(OWN_ROW, uid="{subscription}"),
     "api/v1/messages/<uuid:uid>/replay": post(OWN_ROW, uid="{message}"),
     "api/v1/jobs": post(API_SUBMIT, SPEC),
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
@@ -399,6 +405,7 @@ TABLE: dict[str, Route] = {
     "api/v1/operate/transfers/<uuid:uid>/refuse": post(OPERATE._replace(operator=404)),
     "api/v1/schema": get(PUBLIC).showing(),
     "api/v1/docs": get(PUBLIC).showing(),
+    "api/v1/docs/<slug:resource>": Route({"GET": PUBLIC}, {"resource": "jobs"}).showing(),
     "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)).showing(),
 }
 

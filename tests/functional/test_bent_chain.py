@@ -112,9 +112,9 @@ def rounds_check() -> tuple[str, str]:
 
 
 def certificate_line(page: str, name: str) -> str:
-    """Return the part of a page after the name of a promise."""
+    """Return the part of a page after the last name of a promise."""
     assert name in page, name
-    return page.partition(name)[2][:700]
+    return page.rpartition(name)[2][:700]
 
 
 def assert_everybody_says_so(owner: Owner, number: int, why: str) -> None:

@@ -64,7 +64,7 @@ def test_print_rest_answers(stage: ApiStage, run: Ran) -> None:
 
 
 def test_show_pool_and_quota(stage: ApiStage, run: Ran) -> None:
-    assert run("quota").split()[-7:] == ["aa", stage.pool, "v100", "3", "2", "1", "0"]
+    assert run("quota").split()[-8:] == ["aa", stage.pool, "v100", "3", "2", "0", "1", "0"]
     text = run("pool", "show", stage.pool)
     assert "lease_s" not in text
     assert f"pool        {stage.pool}" in text

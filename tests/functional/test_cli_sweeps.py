@@ -43,6 +43,21 @@ def test_submits_shows_cancels_and_resubmits(scene: tuple[Person, str], tmp_path
     assert "0.01" in shown
     assert made in ada.does("sweep", "list")
 
+    rules = (
+        "--matrix",
+        "lr=1,2",
+        "--exclude",
+        "lr=2",
+        "--include",
+        "lr=3,seed=7",
+        "--hold",
+        "--priority=-5",
+    )
+    ruled = ada.does(*job, *rules, "--", "true").strip()
+    rows = Job.objects.filter(sweep__uid=ruled).order_by("sweep_index")
+    assert [row.parameters for row in rows] == [{"lr": "1"}, {"lr": "3", "seed": "7"}]
+    assert all(("tenant" in row.holds, row.priority) == (True, -5) for row in rows)
+
     sweep.jobs.filter(sweep_index=0).update(state="failed", ended_at=BEGIN)
     again = ada.does("sweep", "resubmit", made[:8]).strip()
     assert Sweep.objects.get(uid=again).origin == sweep
@@ -56,5 +71,6 @@ def test_submits_shows_cancels_and_resubmits(scene: tuple[Person, str], tmp_path
     assert (row["jobs"], row["matrix"]) == (2, {"lr": ["0.1", "0.01"]})
 
     first = str(Job.objects.filter(sweep__uid=row["id"]).order_by("id")[0].uid)
+    assert f"{row['id']}, job 0: lr=0.1" in ada.does("job", "show", first)
     after = ada.does(*job, "--after-ok", first, "--after-any", again, "--", "true").strip()
     assert Job.objects.get(uid=after).dependencies.count() == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from portal.charts.figures import credits_text
 from portal.charts.notes import LineItem
 from portal.overview.text.dashboard import Board, day_title, stats
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, claim_history
+from scheduling.selectors.tenants.dashboard import lent_now
 from scheduling.selectors.tenants.pools import pool_uses
 from tenants.models import Quota
 from tenants.scopes import tenant_scope
+from tests.functional.page_text import sentences
 from tests.functional.visitors import Town, reads, town
 from tests.stages import staged
 
@@ -120,6 +123,30 @@ class TestDayTitle:
         assert day_title(days, AT + timedelta(hours=20)) == title
 
 
+class TestLentGpus:
+    """Tenant 1 borrows 2 GPUs; tenants 2 and 3 have 2 and 1 idle GPUs of quota."""
+
+    SHARES = tuple(
+        {"tenant": tenant, "gpu_type": "gpu", "quota": quota, "own": own, "borrowed": borrowed}
+        for tenant, quota, own, borrowed in ((1, 4, 4, 2), (2, 6, 4, 0), (3, 1, 0, 0))
+    )
+
+    def test_are_in_proportion_to_idle_quota(self) -> None:
+        lent = {tenant: lent_now(self.SHARES, {}, tenant) for tenant in (1, 2, 3)}
+        assert lent[1] == (0, ())
+        assert lent[2] == (Fraction(4, 3), ((1, 2),))
+        assert lent[3] == (Fraction(2, 3), ((1, 2),))
+
+    def test_are_at_most_the_idle_quota(self) -> None:
+        """A lease that a lender's job will replace still counts as borrowed."""
+        shares = (dict(self.SHARES[0], borrowed=9), *self.SHARES[1:])
+        assert lent_now(shares, {}, 2) == (2, ((1, 9),))
+
+    def test_of_other_types_do_not_count(self) -> None:
+        shares = (dict(self.SHARES[0], gpu_type="other"), *self.SHARES[1:])
+        assert lent_now(shares, {}, 2) == (0, ())
+
+
 def played_town() -> Town:
     """Create a town in which north runs two jobs on 6 GPUs, with a quota of 4; three more wait."""
     place = town()
@@ -194,11 +221,29 @@ class TestDashboard:
         assert board.last is not None
         assert [idle for _, idle in board.last.lenders] == idle
 
+    @pytest.mark.parametrize(("limit", "said"), [(None, "2 GPUs"), (1, "1 GPU")])
+    def test_shows_how_much_is_lent_and_to_whom(
+        self, busy: Town, limit: int | None, said: str
+    ) -> None:
+        Quota.objects.exclude(tenant=busy.tenant).update(lend_limit=limit)
+        shown = sentences(busy.neighbour.get("/t/south/").content.decode())
+        assert f"Lent now: {said} GPUs lent" in shown  # the note follows
+        assert "/t/south/sharing/" in busy.neighbour.get("/t/south/").content.decode()
+        assert ", to north." in shown
+        assert "Lent now" not in sentences(busy.owner.get(PAGE).content.decode())
+
+    def test_shows_that_nothing_is_lent(self, busy: Town) -> None:
+        Quota.objects.exclude(tenant=busy.tenant).update(mode="RESERVE")
+        shown = sentences(busy.neighbour.get("/t/south/").content.decode())
+        assert "Lent now: none." in shown
+
     def test_groups_queued_jobs_by_reason(self, busy: Town) -> None:
         board = board_of(busy)
         assert sorted((wait.jobs, wait.gpus) for wait in board.waits) == [(1, 4), (2, 8)]
         assert not any("{" in wait.why.sentence for wait in board.waits)
-        assert b"Why 3 jobs are queued" in busy.owner.get(PAGE).content
+        page = busy.owner.get(PAGE).content.decode()
+        assert "Why 3 jobs are queued" in page
+        assert all(wait.why.next_step in sentences(page) for wait in board.waits)
 
     def test_addresses_operator_in_third_person(self, busy: Town) -> None:
         page = busy.operator.get(PAGE).content

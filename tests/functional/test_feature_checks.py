@@ -131,7 +131,7 @@ class TestGpuMap:
         uses = [row[3] for name, row in table.items() if name in made.lab.tenants]
         assert sum(filter(None, uses)) == kind["used"] > 0
         # The text of each node agrees with its colours and with the API.
-        said = dict(re.findall(r'<svg[^>]*aria-label="(n\d+): ([^"]*)"', shown))
+        said = dict(re.findall(r"<title>(n\d+): ([^<]*)<", shown))
         assert set(said) == {node["name"] for node in kind["nodes"]}
         for node in kind["nodes"]:
             held = sum(int(count) for count in re.findall(r"(\d+) GPU", said[node["name"]]))
@@ -215,7 +215,7 @@ class TestMinimumRuntimeAndNotice:
             early += lease.end_reason == "preempted"
         assert early > 2
         notices = LeaseEvent.objects.filter(data__has_key="rule").count()
-        shown = words(page(there.operator, f"/pools/{there.cluster.pool.name}/"))
+        shown = words(page(there.operator, f"/pools/{there.cluster.pool.name}/history/"))
         text = "leases ended early" if notices <= 12 else "leases that ended early"
         assert f"{min(notices, 12)} {text}, with notice" in shown
 

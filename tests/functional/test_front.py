@@ -77,7 +77,7 @@ class TestDemo:
     def test_tour_has_a_stop_on_market_prices(self, client: Client) -> None:
         seed_demo()
         page = " ".join(client.get("/").content.decode().split())
-        assert "Or take the tour, 8 stops in 8 minutes" in page
+        assert "Or take the tour: 8 stops in 8 minutes" in page
         (stop,) = re.findall(r'name="next" value="(/pools/market/[^"]*)"', page)
         there = client.post("/demo/operator/", {"next": stop})
         assert there.headers["Location"] == stop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town
 
 LIST = "/t/north/jobs/"
+HEAD = re.compile(r"<th\b.*?</th>", re.DOTALL)
 pytestmark = pytest.mark.django_db
 
 
@@ -108,6 +110,7 @@ class TestKept:
         assert heads(place.owner.get(LIST).content.decode()) == [
             "Job",
             "State",
+            "Reason",
             "Tags",
             "Exit code",
         ]
@@ -119,7 +122,7 @@ class TestKept:
 def heads(page: str) -> list[str]:
     table = re.search(r'id="t-jobs".*?</thead>', page, re.DOTALL)
     assert table is not None
-    return re.findall(r"<th[^>]*>([^<]+)</th>", table[0])
+    return [" ".join(re.sub(r"<[^>]+>", "", one).split()) for one in HEAD.findall(table[0])]
 
 
 class TestActions:
@@ -145,11 +148,24 @@ class TestActions:
         assert foreign.tags == []
 
     def test_are_offered_to_those_who_may(self, place: Town) -> None:
-        assert 'name="job"' in place.owner.get(LIST).content.decode()
-        assert 'name="job"' not in place.mate.get(LIST).content.decode()
+        assert 'value="cancel"' in place.owner.get(LIST).content.decode()
+        page = place.mate.get(LIST).content.decode()
+        assert 'value="cancel"' not in page
+        assert 'value="compare"' in page
         job = str(Job.objects.get(name="mine").uid)
         refused = place.mate.post(f"{LIST}act/", {"action": "cancel", "job": [job]})
         assert refused.status_code == 403
+
+    def test_compare_two_to_twenty_jobs(self, place: Town) -> None:
+        uids = [str(uid) for uid in Job.objects.order_by("pk").values_list("uid", flat=True)]
+        for client in (place.owner, place.mate):
+            answer = client.post(f"{LIST}act/", {"action": "compare", "job": uids})
+            assert answer.status_code == 302
+            asked = parse_qsl(urlsplit(answer["Location"]).query)
+            assert asked == [("job", uid) for uid in uids]
+        for few in ([], uids[:1], uids[:1] * 21, ["x", *uids[:1]]):
+            answer = place.owner.post(f"{LIST}act/", {"action": "compare", "job": few}, follow=True)
+            assert "Select 2 to 20 jobs to compare." in answer.content.decode()
 
     def test_ask_for_jobs_and_tags(self, place: Town) -> None:
         job = str(Job.objects.get(name="mine").uid)

@@ -206,7 +206,7 @@ class TestPage:
         assert "Held: not queued" in self.page(job)
         assert row(job).state == "pending"
         owner.post(f"{url}/release/")
-        assert "Held" not in self.page(job)
+        assert "Held: not queued" not in self.page(job)
         self.town.play()
         assert row(job).state == "running"
         refused = owner.post(f"{url}/hold/", follow=True).content.decode()

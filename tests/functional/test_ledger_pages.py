@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import uuid
 from decimal import Decimal
+from html import unescape
 
 import pytest
 
-from billing.models import Transfer
+from billing.models import Entry, Transfer
 from billing.selectors.accounts import ledger_row
 from portal.ledger.text.ledger import visible_entries
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors.access import access_of
-from tests.functional.pool_stage import Stage, stage
+from tests.functional.pool_stage import Stage, headline, stage
 
 
 @pytest.fixture
@@ -56,8 +57,11 @@ class TestVisibility:
 
 class TestLedgerPage:
     def test_shows_debt_or_credit_of_tenant(self, there: Stage) -> None:
-        assert "alpha owes" in there.page("owner", "/t/alpha/ledger/")
-        assert "beta has" in there.page("neighbour", "/t/beta/ledger/")
+        for view in ("", "statement/", "contribution/"):
+            owner = headline(there.page("owner", f"/t/alpha/ledger/{view}"))
+            assert re.fullmatch(r"You owe [\d.]+ credits\.", owner), view
+            others = headline(there.page("operator", f"/t/beta/ledger/{view}"))
+            assert re.fullmatch(r"beta has [\d.]+ credits\.", others), view
 
     def test_counterparty_name_follows_visibility_of_pool(self, there: Stage) -> None:
         assert "lent to alpha" in there.page("neighbour", "/t/beta/ledger/")
@@ -82,7 +86,7 @@ class TestLedgerPage:
         page = there.page("owner", "/t/alpha/ledger/").split('id="t-ledger"')[1]
         hours = re.findall(r"<th scope=\"row\">.*?</th>", page, re.DOTALL)
         assert hours
-        assert all(hour.count("wall time") == 2 for hour in hours)
+        assert all(hour.count("wall time") == 1 for hour in hours)
 
     def test_explains_missing_settlement(self, committed_db: str) -> None:
         assert "Nothing is settled yet" in stage().page("owner", "/t/alpha/ledger/")
@@ -92,6 +96,57 @@ class TestLedgerPage:
 
     def test_invalid_cursor_returns_404(self, there: Stage) -> None:
         assert there.get("owner", "/t/alpha/ledger/?before=x").status_code == 404
+
+
+class TestViews:
+    """Entries, statement and contribution: one place with the same filter."""
+
+    @pytest.mark.parametrize("view", ["", "statement/", "contribution/"])
+    def test_link_to_each_other_with_pool_and_days(self, there: Stage, view: str) -> None:
+        days = "from=2030-01-01&to=2030-01-02&by=week"
+        asked = f"book=main&pool={there.pool}&{days}"
+        page = there.page("owner", f"/t/alpha/ledger/{view}?{asked}")
+        tabs = page.split('<nav class="tabs"')[1].split("</nav>")[0]
+        links = [unescape(link) for link in re.findall(r'href="([^"]+)"', tabs)]
+        assert links == [
+            f"/t/alpha/ledger/{other}?{asked}" for other in ("", "statement/", "contribution/")
+        ]
+        (here,) = re.findall(r'href="([^"]+)"\s+aria-current="page"', tabs)
+        assert unescape(here) == f"/t/alpha/ledger/{view}?{asked}"
+
+    def test_links_name_days_of_requested_instants(self, there: Stage) -> None:
+        asked = "from=2030-01-01T02:00&to=2030-01-02T00:00"
+        page = there.get("owner", f"/t/alpha/ledger/contribution/?{asked}").context
+        query = f"book=main&pool={there.pool}&from=2030-01-01&to=2030-01-01&by=day"
+        assert page["views"][1].href == f"/t/alpha/ledger/statement/?{query}"
+
+    def test_entries_are_those_of_the_period(self, there: Stage) -> None:
+        day = first_transfer().effective_at.date()
+        shown = there.get("owner", f"/t/alpha/ledger/?from={day}&to={day}").context["rows"]
+        every = there.get("owner", "/t/alpha/ledger/").context["rows"]
+        assert (
+            [row["row"].transfer for row in shown]
+            == [row["row"].transfer for row in every if row["row"].effective_at.date() == day]
+            != []
+        )
+        before = there.page("owner", "/t/alpha/ledger/?from=2001-01-01&to=2001-01-02")
+        assert "No transfer was settled in this period." in before
+        wrong = there.get("owner", "/t/alpha/ledger/?from=yesterday")
+        assert wrong.status_code == 422
+        assert "Enter a day such as 2026-11-20." in wrong.content.decode()
+
+    def test_entries_are_paged_within_the_period(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("portal.ledger.views.ledger.PAGE", 1)
+        path, seen = "/t/beta/ledger/?from=2029-01-01&to=2030-12-31&by=month", []
+        while path:
+            page = there.page("neighbour", path)
+            seen += re.findall(r'id="transfer-([^"]+)"', page)
+            older = re.search(r'href="([^"]+)"\s+rel="next"', page)
+            path = f"/t/beta/ledger/{unescape(older[1])}" if older else ""
+        entries = Entry.objects.filter(account__tenant__slug="beta")
+        assert len(seen) == len(set(seen)) == entries.values("transfer").distinct().count() > 1
 
 
 class TestTransferPage:

@@ -19,6 +19,7 @@ EVERYBODYS = {
     "account/",
     "account/tokens/",
     "api/v1/docs",
+    "api/v1/docs/<slug:resource>",
     "pools/",
     "pools/<slug:name>/",
     "pools/<slug:name>/prices/",

@@ -29,8 +29,8 @@ from tests.functional.turns import TURNS, dealt
 OTHER_GETS = {"finance": FINANCE_GETS, "auditor": AUDITOR_GETS}
 # A user's own session, password and tokens, which each user may change, and the demo's front page.
 OWN = (
-    *("login/", "logout/", "account/", "demo/<slug:role>/", "api/v1/tokens"),
-    *("t/<slug:slug>/jobs/filters/", "t/<slug:slug>/jobs/columns/"),
+    *("login/", "logout/", "account/", "demo/<slug:role>/", "language/"),
+    *("api/v1/tokens", "t/<slug:slug>/jobs/filters/", "t/<slug:slug>/jobs/columns/"),
 )
 ALWAYS = ("owner", "neighbour")
 ANYBODY = ("owner", *FOREIGN)

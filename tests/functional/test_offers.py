@@ -143,6 +143,13 @@ class TestPage:
         boss.post(PAGE, {"act": "limit", "max_price": ""})
         assert not PriceLimit.objects.exists()
 
+    def test_starts_with_what_is_lent_now_and_to_whom(self, place: Town) -> None:
+        for _ in range(8):
+            place.submit(1, LONG_S, tenant="south")
+        place.play()
+        assert (held("south"), held("north")) == (8, 0)
+        assert "4 GPUs of the quota are lent now, to south." in words(place.owner.get(PAGE))
+
     def test_shows_errors_and_keeps_input(self, place: Town, boss: Client) -> None:
         put(boss, KIND, by_offer=True)
         form = {"act": "offer", "gpu_type": "v100", "gpus": "5", "floor_price": "0.25"}

@@ -25,11 +25,11 @@ def planted(there: Stage) -> Round:
 
 
 def section(there: Stage, number: int, who: str) -> str:
-    """Return the text of the round's section of overclaims."""
+    """Return the text of the round's overclaims."""
     page = there.page(who, there.url(f"rounds/{number}/"))
-    if 'id="overclaims"' not in page:
+    if 'id="d-overclaims"' not in page:
         return ""
-    return words(page[page.index('id="overclaims"') :].partition("</section>")[0])
+    return words(page[page.index('id="d-overclaims"') :].partition("</details>")[0])
 
 
 def told(there: Stage, number: int, who: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def access(name: str) -> Access:
 
 
 class TestAccess:
-    @pytest.mark.parametrize("page", ["", "prices/"])
+    @pytest.mark.parametrize("page", ["", "history/", "prices/"])
     def test_pool_is_visible_to_its_tenants_and_operators(self, there: Stage, page: str) -> None:
         answers = {
             who: there.get(who, there.url(page)).status_code
@@ -57,7 +57,7 @@ class TestAccess:
 
 class TestDailyDeficit:
     def test_operator_table_matches_dashboards_of_tenants(self, settled: Stage) -> None:
-        page = settled.get("operator", settled.url())
+        page = settled.get("operator", settled.url("history/"))
         rows = {row.badge.name: row for row in page.context["deficits"]}
         assert 'id="deficits"' in page.content.decode()
         with site_scope():
@@ -75,11 +75,11 @@ class TestDailyDeficit:
         assert len({row.share for row in rows.values()}) > 1
 
     def test_is_hidden_from_tenants_and_under_windowed_policies(self, settled: Stage) -> None:
-        assert 'id="deficits"' not in settled.page("owner", settled.url())
+        assert 'id="deficits"' not in settled.page("owner", settled.url("history/"))
         settled.lab.pool.policy = "ltgf"
         settled.lab.pool.options = {"fairness_window_s": 86_400}
         settled.lab.pool.save(update_fields=["policy", "options"])
-        assert 'id="deficits"' not in settled.page("operator", settled.url())
+        assert 'id="deficits"' not in settled.page("operator", settled.url("history/"))
 
 
 class TestChartGpuType:
@@ -89,7 +89,7 @@ class TestChartGpuType:
         return mixed_stage(rounds=2)
 
     def charts(self, there: Stage, query: str) -> dict[str, Any]:
-        answer = there.get("operator", there.url(query))
+        answer = there.get("operator", there.url(f"history/{query}"))
         assert answer.status_code == 200
         return {chart.key: chart for chart in answer.context["charts"]}
 
@@ -111,34 +111,39 @@ class TestChartGpuType:
         assert [series.values[-1] for series in one["chart-quota"].series] == [2, 1, 1]
 
     def test_is_offered_as_links(self, mixed: Stage) -> None:
-        page = mixed.page("owner", mixed.url("?gpu_type=v100"))
+        page = mixed.page("owner", mixed.url("history/?gpu_type=v100"))
         nav = re.search(r'<nav class="choices".*?</nav>', page, re.DOTALL)
         assert nav is not None
         links = re.findall(r'href="([^"]+)"\s*(aria-current="true")?\s*>([^<]+)<', nav[0])
-        here = mixed.url()
+        here = mixed.url("history/")
         assert sorted(links) == [
-            (f"{here}#use", "", "All types"),
-            (f"{here}?gpu_type=k80#use", "", "k80"),
-            (f"{here}?gpu_type=v100#use", 'aria-current="true"', "v100"),
+            (here, "", "All types"),
+            (f"{here}?gpu_type=k80", "", "k80"),
+            (f"{here}?gpu_type=v100", 'aria-current="true"', "v100"),
         ]
         # The open page refreshes itself with its GPU type.
         assert f'hx-get="{here}?gpu_type=v100"' in page
 
     @pytest.mark.parametrize("wrong", ["h100", "K80", "k80,v100", "x" * 300])
     def test_unknown_type_returns_404(self, mixed: Stage, wrong: str) -> None:
-        assert mixed.get("owner", mixed.url(f"?gpu_type={wrong}")).status_code == 404
+        assert mixed.get("owner", mixed.url(f"history/?gpu_type={wrong}")).status_code == 404
 
     def test_needs_no_extra_queries(self, mixed: Stage) -> None:
-        reads = [mixed.reads("operator", mixed.url(query)) for query in ("", "?gpu_type=k80")]
+        reads = [
+            mixed.reads("operator", mixed.url(f"history/{query}"))
+            for query in ("", "?gpu_type=k80")
+        ]
         assert reads[0] == reads[1]
 
     def test_offers_no_choice_with_one_type(self, there: Stage) -> None:
-        page = there.page("owner", there.url("?gpu_type=v100"))
+        page = there.page("owner", there.url("history/?gpu_type=v100"))
         assert 'class="choices"' not in page
         assert list(self.charts(there, "?gpu_type=v100")) == list(self.charts(there, ""))
 
     def test_does_not_affect_daily_deficit(self, mixed: Stage) -> None:
-        pages = [mixed.get("operator", mixed.url(query)) for query in ("", "?gpu_type=k80")]
+        pages = [
+            mixed.get("operator", mixed.url(f"history/{query}")) for query in ("", "?gpu_type=k80")
+        ]
         rows = [[(row.badge.name, row.short) for row in page.context["deficits"]] for page in pages]
         assert rows[0] == rows[1]
 
@@ -178,7 +183,7 @@ class TestPoolPage:
         joined_by_delta(there, kind)
         there.lab.round(after_s=10)
         Node.objects.filter(gpu_type=kind).delete()
-        page = there.page("operator", there.url())
+        page = there.page("operator", there.url("history/"))
         heads = re.findall(r">(GPUs in use by [^<]+)</th>", page)
         assert heads == [f"GPUs in use by {name}" for name in ("alpha", "beta", "gamma", "delta")]
 
@@ -204,10 +209,10 @@ class TestPoolPage:
         there.see("own")
         joined_by_delta(there, there.lab.gpu_type)
         there.lab.round(after_s=10)
-        page = there.page("stranger", there.url())
+        page = there.page("stranger", there.url("history/"))
         assert 'id="chart-use"' in page
         assert 'id="chart-rho"' not in page
-        assert 'id="chart-rho"' in there.page("owner", there.url())
+        assert 'id="chart-rho"' in there.page("owner", there.url("history/"))
 
     def test_marks_draining_and_drained_nodes(self, there: Stage) -> None:
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
@@ -259,7 +264,7 @@ class TestPoolPage:
             )
             counts.append(there.reads("owner", there.url()))
         # Four of them are for promises (two), deadlines, and executors that do not answer.
-        assert counts == [26, 26]
+        assert counts == [22, 22]
 
     def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:
         Node.objects.bulk_create(

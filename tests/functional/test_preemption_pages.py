@@ -56,7 +56,7 @@ def loser() -> Job:
 
 
 def section(page: str) -> str:
-    """Return the text of the pool page's table of preemptions; "" if there is no table."""
+    """Return the text of the table of preemptions in the pool's history; "" if there is no table."""
     match = re.search(r'<section[^>]*id="preemptions">(.*?)</section>', page, re.DOTALL)
     return sentences(match[1]) if match else ""
 
@@ -151,14 +151,14 @@ class TestJobPage:
         page = sentences(made.page("owner", f"/jobs/{job.uid}/"))
         assert "Preempted with 1 min 30 s notice: " in page
         assert "(guarantee). It is checkpointing and stopping." in page
-        assert "stopping, within 1 min 30 s" in section(made.page("owner", made.url()))
+        assert "stopping, within 1 min 30 s" in section(made.page("owner", made.url("history/")))
         # The job completes before it is stopped.
         VirtualWork.objects.filter(job=job).update(duration_us=65_000_000)
         made.lab.round(after_s=20)
         page = sentences(made.page("owner", f"/jobs/{job.uid}/"))
         assert "(guarantee). The job ended before it was stopped." in page
         assert "Finished. The job is done." in page
-        assert "job ended first" in section(made.page("owner", made.url()))
+        assert "job ended first" in section(made.page("owner", made.url("history/")))
 
 
 class TestCancelledBeneficiary:
@@ -185,7 +185,7 @@ class TestCancelledBeneficiary:
         page = sentences(made.page("owner", f"/jobs/{victim.uid}/"))
         # The fate of another tenant's job is shown if that tenant is visible.
         assert (gave_up in page) == (setting != "own")
-        shown = section(made.page("owner", made.url()))
+        shown = section(made.page("owner", made.url("history/")))
         assert ("; the beneficiary gave up" in shown) == (setting != "own")
         row = api(made, "owner", f"jobs/{victim.uid}/why")["preempted"]
         assert row["unused"] == (setting != "own")
@@ -223,7 +223,7 @@ class TestMove:
             " (defragmentation). It exited immediately; it had held its GPUs for 20 s. The same"
             " round placed it on "
         ) in shown
-        pool = client.get(f"/pools/{lab.pool.name}/").content.decode()
+        pool = client.get(f"/pools/{lab.pool.name}/history/").content.decode()
         assert "1 lease ended early, with notice: 1 moved" in section(pool)
         assert "moved immediately" in section(pool)
 
@@ -232,7 +232,7 @@ class TestPoolPage:
     @pytest.mark.parametrize("setting", WHO)
     def test_lists_rule_victim_and_visible_beneficiary(self, there: Stage, setting: str) -> None:
         there.see(setting)
-        shown = section(there.page("owner", there.url()))
+        shown = section(there.page("owner", there.url("history/")))
         assert "1 lease ended early, with notice: 1 preempted" in shown
         assert "guarantee" in shown
         assert loser().name in shown
@@ -244,16 +244,16 @@ class TestPoolPage:
 
     def test_shows_beneficiary_only_its_own_job(self, there: Stage) -> None:
         there.see("own")
-        shown = section(there.page("neighbour", there.url()))
+        shown = section(there.page("neighbour", there.url("history/")))
         assert "secret-of-beta" in shown
         assert loser().name not in shown
         assert "alpha" not in shown
 
     def test_third_tenant_view_follows_visibility_of_pool(self, there: Stage) -> None:
         there.see("own")
-        assert section(there.page("third", there.url())) == ""
+        assert section(there.page("third", there.url("history/"))) == ""
         there.see("pseudonyms")
-        shown = section(there.page("third", there.url()))
+        shown = section(there.page("third", there.url("history/")))
         assert "tenant 1" in shown
         assert "tenant 2" in shown
         assert "secret-of-beta" not in shown
@@ -261,14 +261,14 @@ class TestPoolPage:
 
     def test_shows_all_names_to_operators(self, there: Stage) -> None:
         there.see("own")
-        shown = section(there.page("operator", there.url()))
+        shown = section(there.page("operator", there.url("history/")))
         assert "secret-of-beta" in shown
         assert loser().name in shown
 
     def test_omits_section_without_early_ends(self, committed_db: str) -> None:
         assert committed_db
         made = pool_stage(policy="ltgf")  # its leases are not protected
-        assert section(made.page("owner", made.url())) == ""
+        assert section(made.page("owner", made.url("history/"))) == ""
 
 
 class TestRoundPage:

@@ -98,16 +98,16 @@ class TestApi:
 
 
 class TestThroughput:
-    def test_is_shown_on_pool_page_and_dashboard(self, place: Town) -> None:
+    def test_is_shown_in_pool_history_and_on_dashboard(self, place: Town) -> None:
         profile = place.cluster.profile("north", "gru", k80=1000, v100=4810)
         job = place.submit(gpus=2)
         Job.objects.filter(pk=job.pk).update(profile=profile, gpu_types=["v100"])
         place.play()
-        pool = text(place.owner, "/pools/pool-1/")
+        pool = text(place.owner, "/pools/pool-1/history/")
         assert "2 GPUs do the work of 9.6 of the slowest type" in pool
         assert "Throughput 9.6 on 2 GPUs" in text(place.owner, "/t/north/?pool=pool-1")
 
     def test_is_omitted_without_profiles(self, place: Town) -> None:
         place.submit()
         place.play()
-        assert "slowest type" not in text(place.owner, "/pools/pool-1/")
+        assert "slowest type" not in text(place.owner, "/pools/pool-1/history/")

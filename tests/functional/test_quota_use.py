@@ -28,17 +28,26 @@ def row(stage: ApiStage, tenant: str, **use: int) -> object:
 class TestQuotaUse:
     def test_splits_held_gpus_by_quota(self, stage: ApiStage) -> None:
         assert stage.get("quotas/use").json() == {
-            "results": [row(stage, "aa", gpus=3, own=0, idle=3, borrowed=0)],
+            "results": [row(stage, "aa", gpus=3, own=0, traded=0, idle=3, borrowed=0)],
             "next": None,
         }
         stage.cluster.submit("aa", 4, 60)
         stage.cluster.round()
         assert stage.get("quotas/use").json()["results"] == [
-            row(stage, "aa", gpus=3, own=3, idle=0, borrowed=1)
+            row(stage, "aa", gpus=3, own=3, traded=0, idle=0, borrowed=1)
         ]
         # Leases of other tenants do not count.
         assert stage.get("quotas/use", as_="bob").json()["results"] == [
-            row(stage, "bb", gpus=5, own=0, idle=5, borrowed=0)
+            row(stage, "bb", gpus=5, own=0, traded=0, idle=5, borrowed=0)
+        ]
+
+    def test_states_own_gpus_above_quota_as_traded(self, stage: ApiStage) -> None:
+        """Regression: "used 3 of quota 1, borrowed 1" does not add up."""
+        stage.cluster.submit("aa", 4, 60)
+        stage.cluster.round()
+        Quota.objects.filter(tenant__slug="aa").update(gpus=1)
+        assert stage.get("quotas/use").json()["results"] == [
+            row(stage, "aa", gpus=1, own=3, traded=2, idle=0, borrowed=1)
         ]
 
     def test_lists_all_tenants_for_operator(self, stage: ApiStage) -> None:

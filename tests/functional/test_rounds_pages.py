@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from evenshare_core.domain.invariants import Violation
@@ -15,7 +17,7 @@ from scheduling.selectors.rounds.stored import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors.access import access_of
-from tests.factories import cluster
+from tests.factories import Cluster, cluster
 from tests.functional.pool_stage import Stage, headline, last_round, stage
 from tests.stages import staged
 
@@ -85,7 +87,7 @@ class TestRoundPage:
         round_ = last_round(there)
         there.lab.seal()
         page = there.page("owner", there.url(f"rounds/{round_.number}/"))
-        assert "1 grant, in the order decided" in page
+        assert "1 grant: " in page
         assert "n000" in page
         assert round_.decision_sha256[:8] in page
         assert round_.snapshot_sha256[:8] in page
@@ -142,7 +144,7 @@ class TestRoundPage:
         assert last_round(there).decision_sha256[:8] not in page
         assert Round.objects.get(pool=there.lab.pool, number=1).decision_sha256[:8] in page
         assert "vc-" not in page
-        assert "in the order decided" not in page
+        assert 'id="grants"' not in page
 
     def test_shows_grants_that_were_not_applied(self, there: Stage) -> None:
         access = access_of(User.objects.get(username="owner"))
@@ -182,18 +184,85 @@ class TestStoredSums:
                 assert checked.expired == checked.renewed + checked.ended
 
 
+def long_round(jobs: int) -> Cluster:
+    """Return a pool whose first round grants a number of jobs."""
+    tenant = f"many-{jobs:02}"
+    lab = cluster({tenant: 40}, nodes=10, gpus=4, lease_s=10)
+    for _ in range(jobs):
+        lab.submit(tenant, 1, 40_000)
+    lab.round()
+    return lab
+
+
 class TestLongRound:
-    def test_folds_rows_beyond_25_and_shows_sums(self, there: Stage) -> None:
-        lab = cluster({"many": 40}, nodes=10, gpus=4, lease_s=10)
-        for _ in range(30):
-            lab.submit("many", 1, 40_000)
-        lab.round()
-        operator = there.client("operator")
-        first = operator.get(f"/pools/{lab.pool.name}/rounds/1/").content.decode()
-        summary = " ".join(first.split('<details id="d-grants"')[1].split("</summary>")[0].split())
-        assert "Show 30 grants: 30 GPUs, 30 own and 0 borrowed" in summary
+    def test_page_has_first_rows_and_sums_of_any_number(self, there: Stage) -> None:
+        few, many = (
+            there.page("operator", f"/pools/{long_round(jobs).pool.name}/rounds/1/")
+            for jobs in (8, 30)
+        )
+        assert many.count("<tr") == few.count("<tr")
+        assert abs(len(many) - len(few)) < 1000, "rows beyond the first add only digits"
+        grants = " ".join(many.split('id="d-grants"')[1].partition("</details>")[0].split())
+        assert "30 grants: 30 own, 0 borrowed GPUs" in grants.partition("</summary>")[0]
+        assert "All 30 rows" in grants
+
+    def test_each_table_has_a_page(self, there: Stage) -> None:
+        lab = long_round(30)
         Node.objects.filter(pool=lab.pool).update(state=Node.State.DRAINED)
         lab.round(after_s=300)  # after the minimum runtime of the leases
-        second = operator.get(f"/pools/{lab.pool.name}/rounds/2/").content.decode()
-        assert "<details" in second.split('id="ends"')[1].split("</section>")[0]
-        assert "Show 30 ends: 30 GPUs in total" in " ".join(second.split())
+        ends = f"/pools/{lab.pool.name}/rounds/2/ends/"
+        first, second = (
+            " ".join(there.page("operator", ends + query).split()) for query in ("", "?from=21")
+        )
+        assert "30 leases ended: 30 GPUs" in first
+        assert "Rows 1 to 20 of 30" in first
+        assert f'href="{ends}?from=21"' in first
+        assert "Rows 21 to 30 of 30" in second
+        assert (first.count('scope="row"'), second.count('scope="row"')) == (20, 10)
+        assert there.get("operator", f"{ends}?from=31").status_code == 404
+
+
+class TestTables:
+    def test_exist_if_they_have_rows(self, there: Stage) -> None:
+        number = last_round(there).number
+        for table in ("shares", "grants", "queued", "nothing", "answers"):
+            status = there.get("owner", there.url(f"rounds/{number}/{table}/")).status_code
+            assert status == (404 if table in {"nothing", "answers"} else 200), table
+
+    def test_link_own_jobs_and_hide_those_of_others(self, there: Stage) -> None:
+        mine = there.page("owner", there.url("rounds/1/grants/"))
+        assert "alpha-4" in mine
+        assert "beta-1" not in mine
+        own = there.page("owner", there.url("rounds/1/grants/?own=1"))
+        assert "Rows 1 to 1 of 1" in " ".join(own.split())
+        assert "beta-1" in there.page("operator", there.url("rounds/1/grants/"))
+
+
+class TestOwnRows:
+    def test_come_first_with_reasons(self, there: Stage) -> None:
+        page = there.page("owner", there.url("rounds/1/"))
+        part = page[page.index('id="yours"') :].partition("</section>")[0]
+        assert "Your jobs: 1 granted<" in part
+        assert "alpha-4" in part
+        assert 'id="yours"' not in there.page("operator", there.url("rounds/1/"))
+
+
+class TestVerdict:
+    def test_is_green_while_promises_hold(self, there: Stage) -> None:
+        page = there.page("owner", there.url("rounds/1/"))
+        assert re.search(r"(\d+) of \1 promises hold", page)
+        assert not re.search(r'<details[^>]*id="verify"[^>]*\bopen', page)
+
+    def test_names_broken_promise_and_opens_verification(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        planted = [Violation("gang", "job 1 needs 4 GPUs, gets 3")]
+        monkeypatch.setattr(promises, "violations", lambda *_: planted)
+        page = there.page("owner", there.url("rounds/1/"))
+        assert "1 promise is broken." in headline(page)
+        assert "Broken: Each job holds all of its GPUs" in page
+        assert re.search(r'<details[^>]*id="verify"[^>]*\bopen', page)
+        certificate = page[page.index('<section class="cert broken"') :]
+        first = certificate[certificate.index("<details") :].partition("</summary>")[0]
+        assert " open" in first.partition(">")[0]
+        assert "Each job holds all of its GPUs" in first

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from django.utils import timezone
 
 from evenshare import (
     Client,
@@ -25,7 +26,7 @@ from evenshare import (
 from evenshare.cli import api
 from portal.site.api import document
 from portal.site.client_answers import client_answers
-from scheduling.models import Job
+from scheduling.models import Job, Message, Subscription
 from scheduling.requests.job_yaml import write_yaml
 from scheduling.selectors.jobs.requests import job_as_request
 from tests.architecture.sources import ROOT
@@ -94,6 +95,9 @@ def scene(site: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
         def do_POST(self) -> None:
             wire.forward(self)
 
+        def do_DELETE(self) -> None:
+            wire.forward(self)
+
         def log_message(self, *_: object) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -158,6 +162,44 @@ class TestSdk:
         assert list(table["name"]) == ["again", "n4", "n3", "n2", "n1"]
         assert str(table["submitted_at"].dt.tz) == "UTC"
 
+    def test_orders_jobs_and_runs_sweeps(self, scene: SdkScene) -> None:
+        client = scene.client
+        job = client.jobs.get(scene.submit(name="first"))
+        assert client.jobs.hold(job)["holds"] == ["tenant"]
+        assert client.jobs.release(job)["holds"] == []
+        assert client.jobs.prioritize(job, -3)["priority"] == -3
+        [tagged] = client.jobs.act("tag", [job], tags=["paper"])
+        assert (tagged["id"], tagged["outcome"]) == (job["id"], "done")
+        assert [one["id"] for one in client.jobs.list(tag="paper")] == [job["id"]]
+
+        spec = {"pool": scene.stage.pool, "gpus": 1, "command": ["true"]}
+        sweep = client.sweeps.submit(**spec, matrix={"lr": ["1", "2", "3"]}, at_once=1)  # type: ignore[arg-type]  # a test's own
+        assert [one["parameters"]["lr"] for one in client.sweeps.jobs(sweep)] == ["1", "2", "3"]
+        assert len(list(client.sweeps.jobs(sweep, state="held"))) == 2
+        assert [one["id"] for one in client.sweeps.list()] == [sweep["id"]]
+        with pytest.raises(TimeoutError, match="is still pending"):
+            client.sweeps.wait(sweep, timeout=0)
+        with pytest.raises(RequestConflictError):
+            client.sweeps.resubmit_failed(sweep)
+        Job.objects.filter(parameters={"lr": "1"}).update(state="failed", ended_at=timezone.now())
+        again = client.sweeps.resubmit_failed(sweep["id"])
+        assert (again["origin"], again["jobs"]) == (sweep["id"], 1)
+        client.sweeps.cancel(sweep)
+        assert client.sweeps.wait(sweep)["counts"]["cancelled"] == 2
+
+    def test_subscribes_to_messages(self, scene: SdkScene) -> None:
+        wanted = {"tenant": "aa", "channel": "ntfy", "address": "https://ntfy.example.org/x"}
+        made = scene.client.notifications.add(**wanted)  # type: ignore[arg-type]  # as above
+        assert scene.client.notifications.test(made)["state"] == "active"
+        assert Message.objects.get().kind == "test"
+        Subscription.objects.update(state="paused")
+        with pytest.raises(RequestConflictError, match="is paused"):
+            scene.client.notifications.test(made)
+        assert [row["id"] for row in scene.client.notifications.list()] == [made["id"]]
+        scene.client.notifications.remove(made)
+        with pytest.raises(MissingError):
+            scene.client.notifications.test(made)
+
     def test_raises_errors_by_class(self, scene: SdkScene, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InvalidRequestError, match="gpus: ") as refused:
             scene.submit(gpus=0, weight=0)
@@ -177,7 +219,7 @@ class TestSdk:
     def test_documented_examples_run(self, scene: SdkScene, source: str) -> None:
         source = source.replace('"local"', repr(scene.stage.pool))
         exec(compile(source, "docs/sdk.md", "exec"), {})  # noqa: S102 - our own document
-        assert {path for _, path in scene.wire.seen} >= {"/api/v1/jobs"}
+        assert {path for _, path in scene.wire.seen} & {"/api/v1/jobs", "/api/v1/sweeps"}
 
 
 def test_types_match_description() -> None:

@@ -85,6 +85,42 @@ class TestSettings:
         assert "Write at most the lease length, 600, or 0 for no bound." in shown
         assert "Write at least the lease length, 600, or 0 for no bound." in shown
 
+    def test_fold_groups_and_name_what_differs(self, there: Town) -> None:
+        pool = there.cluster.pool
+        path = f"/operate/pools/{pool.name}/settings/"
+
+        def groups(shown: str) -> dict[str, tuple[bool, str]]:
+            """Return, by title, whether a group is open, and the text beside its title."""
+            rows = re.findall(
+                r'<details\s+class="more"[^>]*?(open)?\s*>\s*<summary>\s*(.*?)\s*<span'
+                r' class="set">(.*?)</span>',
+                shown,
+                re.DOTALL,
+            )
+            return {title: (bool(is_open), " ".join(text.split())) for is_open, title, text in rows}
+
+        pool.lease_s, pool.idle_warn_s = 900, 60
+        pool.save()
+        rest = groups(page(there.operator, path))
+        assert rest["Idle GPUs"] == (False, "Idle GPUs, warning 60 s of the pool")
+        assert rest["Profiling and visibility"] == (False, "defaults")
+        assert not any(is_open for is_open, _ in rest.values())
+        for data, opened in (
+            ({"do": "settings", "policy": "ltgf", "idle_warn_s": "x"}, "Idle GPUs"),
+            ({"do": "settings", "policy": "ltgf", "option-lease_bonus": "x"}, "Options of ltgf"),
+            (
+                {"do": "price", "gpu_type": "v100", "base": "x", "theta": "2"},
+                "Price of a borrowed GPU-hour",
+            ),
+        ):
+            answer = there.operator.post(path, data)
+            assert answer.status_code == 422
+            assert groups(answer.content.decode())[opened][0], opened
+        suggested = groups(page(there.operator, f"{path}?lease_s=1800"))
+        assert [title for title, (is_open, _) in suggested.items() if is_open] == [
+            "Rounds and leases"
+        ]
+
     def test_reject_reason_longer_than_audit_log_keeps(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"

@@ -49,6 +49,26 @@ class TestSubmission:
         place.owner.post("/t/north/jobs/new/", {"side": "yaml", "yaml": text, "act": "submit"})
         assert Sweep.objects.get().spec["matrix"] == {"lr": ["0.10", "1e-3"]}
 
+    def test_by_form_includes_and_excludes_combinations(self, place: Town) -> None:
+        rules = {"exclude": "lr=2,seed=8\n", "include": 'lr=3\n{"note": "a, b"}'}
+        answer = send(place, matrix="lr=1,2\nseed=7,8", **rules)
+        sweep = Sweep.objects.get()
+        rows = sweep.jobs.order_by("sweep_index").values_list("parameters", flat=True)
+        assert [(row["lr"], row.get("seed"), row.get("note")) for row in rows] == [
+            ("1", "7", "a, b"), ("1", "8", "a, b"), ("2", "7", "a, b"), ("3", None, None),
+        ]  # fmt: skip # rows of what belongs together
+        clone = page(place, f"/t/north/jobs/new/?sweep={sweep.uid}")
+        assert 'lr=3\n{"note": "a, b"}' in unescape(clone)
+        assert "exclude: [{" in unescape(clone)
+        assert answer.status_code == 302
+        refused = send(place, matrix="lr=1,2", exclude="rate=1")
+        assert "Item 1, rate, is not in the matrix." in refused.content.decode()
+
+    def test_answer_counts_jobs(self, place: Town) -> None:
+        sent = {**FORM, "pool": place.cluster.pool.name, "array": "0-3%2", "matrix": "lr=1,2"}
+        answer = place.owner.post("/t/north/jobs/dry-run/", sent).content.decode()
+        assert "It makes 8 jobs, at most 2 at once." in answer
+
     def test_names_errors_at_their_fields(self, place: Town) -> None:
         answer = send(place, array="9-0")
         assert answer.status_code == 422

@@ -51,6 +51,18 @@ class TestSubmission:
         refused = stage.post("sweeps", {"yaml": text.replace("[0.10", "[{}")}).json()
         assert [(one["field"], one["line"]) for one in refused["errors"]] == [("matrix.lr[0]", 4)]
 
+    def test_reads_rules_in_yaml_as_github_writes_them(self, stage: ApiStage) -> None:
+        rules = "  seed: [1, 2]\n  exclude:\n    - {lr: 0.10, seed: 2}\n  include: [{more: yes}]\n"
+        text = YAML.format(pool=stage.pool).replace("at_once", f"{rules}at_once")
+        made = stage.post("sweeps", {"yaml": text}).json()
+        assert (made["jobs"], made["matrix"].keys()) == (5, {"lr", "seed"})
+        assert made["exclude"] == [{"lr": "0.10", "seed": "2"}]
+        rows = stage.get(f"sweeps/{made['id']}/jobs").json()["results"]
+        assert rows[0]["parameters"] == {"lr": "0.10", "seed": "1", "more": "yes"}
+        text = text.replace("lr: 0.10,", "rate: 0.10,")
+        (error,) = stage.post("sweeps", {"yaml": text}).json()["errors"]
+        assert error["field"] == "exclude[0].rate"
+
     def test_with_key_is_made_once(self, stage: ApiStage) -> None:
         spec, key = stage.spec(gpus=1, array="0-1"), {"Idempotency-Key": "k"}
         one, two = (stage.post("sweeps", spec, **key) for _ in range(2))
@@ -89,6 +101,19 @@ class TestJobs:
         assert [row["sweep_index"] for row in held] == [1, 2]
         assert stage.get(f"{address}?state=odd").status_code == 400
 
+    def test_have_their_place_in_answers_about_jobs(self, stage: ApiStage) -> None:
+        alone = stage.job()
+        made = submit(stage, matrix={"lr": ["1", "2"]})
+        rows = stage.get("jobs").json()["results"]
+        places = [row["sweep"] for row in rows]
+        assert places == [
+            {"id": made["id"], "index": 1, "parameters": {"lr": "2"}},
+            {"id": made["id"], "index": 0, "parameters": {"lr": "1"}},
+            None,
+        ]
+        shown = [stage.get(f"jobs/{row['id']}").json()["sweep"] for row in rows]
+        assert (shown, rows[-1]["id"]) == (places, str(alone.uid))
+
 
 class TestCancel:
     def test_cancels_and_repeats_without_effect(self, stage: ApiStage) -> None:
@@ -108,6 +133,18 @@ class TestResubmission:
         again = stage.post(f"sweeps/{made['id']}/resubmit")
         assert again.status_code == 201
         assert (again.json()["jobs"], again.json()["origin"]) == (1, made["id"])
+
+    def test_reads_rules_in_yaml_as_github_writes_them(self, stage: ApiStage) -> None:
+        rules = "  seed: [1, 2]\n  exclude:\n    - {lr: 0.10, seed: 2}\n  include: [{more: yes}]\n"
+        text = YAML.format(pool=stage.pool).replace("at_once", f"{rules}at_once")
+        made = stage.post("sweeps", {"yaml": text}).json()
+        assert (made["jobs"], made["matrix"].keys()) == (5, {"lr", "seed"})
+        assert made["exclude"] == [{"lr": "0.10", "seed": "2"}]
+        rows = stage.get(f"sweeps/{made['id']}/jobs").json()["results"]
+        assert rows[0]["parameters"] == {"lr": "0.10", "seed": "1", "more": "yes"}
+        text = text.replace("lr: 0.10,", "rate: 0.10,")
+        (error,) = stage.post("sweeps", {"yaml": text}).json()["errors"]
+        assert error["field"] == "exclude[0].rate"
 
     def test_with_key_is_made_once(self, stage: ApiStage) -> None:
         made = submit(stage, array="0-1")

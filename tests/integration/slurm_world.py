@@ -16,6 +16,7 @@ from evenshare_core.units import SECOND_US
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.clock import read_clock
 from scheduling.engine.executors.base import (
+    OVER,
     Launch,
     Report,
     ReportState,
@@ -33,8 +34,6 @@ from tests.factories import Cluster, cluster
 from tests.integration.local_world import processes_below
 from tests.slurm import number_jobs_anew, own_slurm
 from tests.tools import eventually
-
-OVER = (ReportState.FINISHED, ReportState.STOPPED)
 
 
 def make_lab(

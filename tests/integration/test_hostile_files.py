@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from evenshare_core.units import SECOND_US
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors.base import ReportState, token_job
+from scheduling.engine.executors.base import OVER, ReportState, token_job
 from scheduling.engine.executors.slurm.commands import is_over
 from scheduling.models import Lease
 from tests.hostile import HostileFile, hostile_files
@@ -36,7 +36,6 @@ AT_ONCE = 7
 EXAMPLES = 300
 RUNS = "exec sleep 6000"  # a single process
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
-OVER = (ReportState.FINISHED, ReportState.STOPPED)
 FILES = st.lists(hostile_files(), min_size=AT_ONCE, max_size=AT_ONCE)
 # No shrinking, because an example takes seconds.
 REAL = settings(

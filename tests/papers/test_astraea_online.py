@@ -11,7 +11,6 @@ from fractions import Fraction
 
 import pytest
 
-from benchmarks.literal_market import LiteralRound, LiteralSchedule
 from evenshare_core.units import CREDIT_MICRO
 from evenshare_research.market.book import MarketBook
 from evenshare_research.market.gains import (
@@ -38,6 +37,7 @@ from evenshare_research.market.rounds import (
     run_market,
     schedule_round,
 )
+from tests.papers.literal_market import LiteralRound, LiteralSchedule
 
 from .market_pools import PAPER_F, PAPER_POOL, exact_income, paper_job, seeded_case
 

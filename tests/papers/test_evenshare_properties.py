@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from benchmarks.literal_evenshare import literal_fewest_victims, literal_search
 from benchmarks.ltgf_pool import advanced
 from benchmarks.ltgf_pool import pool as busy_pool
 from evenshare_core.domain.decision import Decision
@@ -45,6 +44,7 @@ from evenshare_core.simulation.workloads import (
     synthetic,
 )
 from evenshare_core.units import SECOND_US
+from tests.papers.literal_evenshare import literal_fewest_victims, literal_search
 from tests.patience import few, some
 from tests.unit.core.snapshots import lease as lease_of
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from benchmarks.decide_ltgf import picks
-from benchmarks.literal_ltgf import LiteralLtgf
 from benchmarks.ltgf_pool import advanced, pool
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.decision import Decision, Grant, Renew
@@ -27,6 +26,7 @@ from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from evenshare_core.fairness.certificate import Verdict
 from evenshare_core.policies.base import certify_round, decide_round
 from evenshare_core.policies.shared.admission import Admission
+from tests.papers.literal_ltgf import LiteralLtgf
 from tests.papers.pool_loop import MINUTE_US, Pool, Run
 from tests.patience import some
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.estimation_data import INSIDE, OUTSIDE, UNFORESEEN, DrawnRun, drawn_runs
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.curves import (
     FEWEST_POINTS,
@@ -25,6 +24,7 @@ from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from evenshare_core.estimation.families import FAMILIES, fit_curve
 from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import MINUTE_US, SECOND_US
+from tests.papers.estimation_data import INSIDE, OUTSIDE, UNFORESEEN, DrawnRun, drawn_runs
 from tests.patience import some
 
 SEEDS = range(100, 106)  # the weights were chosen with other seeds

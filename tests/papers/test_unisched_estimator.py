@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.estimation_data import held_out_errors, profiled_errors
 from evenshare_core.domain.averages import RECENT, Average, add_report
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.durations import (
@@ -28,6 +27,7 @@ from evenshare_core.estimation.speeds import (
 )
 from evenshare_core.estimation.values import Estimate, estimate_of, least_sure
 from evenshare_core.units import MICROSECOND_NS
+from tests.papers.estimation_data import held_out_errors, profiled_errors
 
 LEASES = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(n, 90)))
 

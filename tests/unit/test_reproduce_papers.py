@@ -17,7 +17,6 @@ from evenshare_research.reproduce import (
     oef_proofs,
     philly,
     properties,
-    turn_figures,
     turns,
     venus,
 )
@@ -232,11 +231,11 @@ class TestGandivaFair:
             tickets={tenant: {"gpu": 1} for tenant in (1, 2, 3)}, ends={3: 24},
         )  # fmt: skip
         result = turns.run(**json.loads(run.arguments))
-        assert turn_figures.mean_gpus(result, 0, 24) == pytest.approx(
+        assert gandiva_fair.mean_gpus(result, 0, 24) == pytest.approx(
             dict.fromkeys((1, 2, 3), 4 / 3)
         )
-        assert turn_figures.mean_gpus(result, 25, 40)[3] == 0
-        assert turn_figures.least_use(result, 0, 40) == 4
+        assert gandiva_fair.mean_gpus(result, 25, 40)[3] == 0
+        assert gandiva_fair.least_use(result, 0, 40) == 4
 
     def test_runs_table_3_with_its_trades(self) -> None:
         """In one window, four trades raise A from 25 to 40 K80s and C from 45 to 50."""
@@ -251,7 +250,7 @@ class TestGandivaFair:
         result = turns.run(**json.loads(run.arguments))
         assert sum(result["made"]) == 4
         assert not any(result["undone"])
-        got = turn_figures.progress(result, rows, 40, 60)
+        got = gandiva_fair.progress(result, rows, 40, 60)
         assert got == pytest.approx({1: 40, 2: 40, 3: 50}, rel=0.07)
 
 

@@ -15,13 +15,13 @@ from evenshare_core.units import MINUTE_US
 from evenshare_research.reproduce.model import ClaimVerdict
 from evenshare_research.reproduce.resamples import _means, resampled
 from evenshare_research.reproduce.verdicts import (
+    LEAST_GAIN,
     NoisyFigure,
     between,
     difference,
     gain_verdict,
     ranked,
     relative,
-    times_verdict,
     why_not,
     within,
 )
@@ -39,7 +39,7 @@ class TestFactor:
     )
     def test_far_above_paper_is_no_success(self, factor: float, verdict: ClaimVerdict) -> None:
         got = NoisyFigure.exact(factor)
-        assert times_verdict(got, 1.17, 4.82) is verdict
+        assert between(got, 1.17, 4.82, none=1, nothing=1 + LEAST_GAIN) is verdict
 
     def test_reason_names_bound(self) -> None:
         assert (

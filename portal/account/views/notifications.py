@@ -13,6 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal.charts.notes import Note
 from portal.common.access import access, signed_in
 from portal.common.forms import Field, request_inputs, typed_request
 from portal.site.request_id import request_id_of
@@ -57,6 +58,21 @@ STATES = {
     "unconfirmed": ("warn", "Not confirmed"),
     "failed": ("bad", "Switched off"),
 }
+# The events of the matrix; their notes have the whole sentences.
+EVENTS = {
+    "job_started": "Start",
+    "job_ended": "End",
+    "job_failed": "Failure",
+    "job_preempted": "Preemption",
+    "job_not_renewed": "Not renewed",
+    "job_idle": "Idle GPUs",
+    "start_promised": "Promise",
+    "deadline_moved": "Deadline",
+    "budget_reached": "Budget",
+    "offer_revoked": "Offer revoked",
+}
+# The fields that few subscriptions need.
+NAMES_MORE = ("tenant", "jobs", "pool", "tag", "digest_hour", "zone")
 STATE_TEXTS = {"due": "will be tried again", "sent": "sent", "failed": "given up"}
 
 
@@ -65,17 +81,26 @@ class SubscriptionView:
     """A subscription with its texts."""
 
     row: SubscriptionRow
-    kinds: str
     channel: str
     badge: tuple[str, str]
 
     @classmethod
     def of(cls, row: SubscriptionRow) -> "SubscriptionView":
-        kinds = "; ".join(KINDS[kind] for kind in row.kinds if kind in KINDS)
         badge = STATES[row.state]
         if row.state == "active" and row.failures:
             badge = ("warn", "Failing")
-        return cls(row, kinds, CHANNELS[row.channel], badge)
+        return cls(row, CHANNELS[row.channel], badge)
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event: the subscriptions that have it, and whether the form's new one has it."""
+
+    kind: str
+    name: str
+    about: Note
+    has: tuple[bool, ...]
+    is_chosen: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +140,8 @@ def notifications(request: HttpRequest) -> HttpResponseBase:
         deliveries = list_deliveries(person, before=None, limit=DELIVERIES)
     addresses = {one.row.id: one.row.address for one in subscriptions}
     typed = request.POST if errors else QueryDict()
+    fields = _fields(request, typed, errors)
+    more = [one for one in fields if one.name in NAMES_MORE]
     context = {
         "subscriptions": subscriptions,
         "deliveries": [_delivery(one, addresses) for one in deliveries],
@@ -122,8 +149,10 @@ def notifications(request: HttpRequest) -> HttpResponseBase:
         "secret": secret,
         "is_refused": bool(errors),
         "no_mail": "" if settings.EMAIL_HOST else NO_MAIL,
-        "fields": _fields(request, typed, errors),
-        "kinds": _kinds(typed),
+        "fields": [one for one in fields if one.name not in NAMES_MORE],
+        "more_fields": more,
+        "more_is_open": any(one.error for one in more),
+        "events": _events(subscriptions, typed),
         "kinds_error": errors.get("kinds", ""),
         "is_member": bool(access(request).memberships),
     }
@@ -237,9 +266,18 @@ def _fields(request: HttpRequest, typed: QueryDict, errors: dict[str, str]) -> l
     )
 
 
-def _kinds(typed: QueryDict) -> list[tuple[str, str, bool]]:
+def _events(subscriptions: list[SubscriptionView], typed: QueryDict) -> list[EventRow]:
     chosen = typed.getlist("kinds") if typed else KINDS_USUAL
-    return [(kind, text, kind in chosen) for kind, text in KINDS.items()]
+    return [
+        EventRow(
+            kind,
+            EVENTS[kind],
+            Note(EVENTS[kind], text=f"{text}."),
+            tuple(kind in one.row.kinds for one in subscriptions),
+            kind in chosen,
+        )
+        for kind, text in KINDS.items()
+    ]
 
 
 def _delivery(row: DeliveryRow, addresses: dict[UUID, str]) -> DeliveryView:

@@ -116,7 +116,6 @@ class PageChart:
 
     @property
     def is_time(self) -> bool:
-        """Return whether the x axis is time."""
         return any(isinstance(key, datetime) for one in self.series for key in one.keys)
 
     @property
@@ -129,14 +128,14 @@ class PageChart:
     def keys(self) -> list[Key]:
         """Return the distinct keys of all series; times and numbers are sorted."""
         every = dict.fromkeys(key for one in self.series for key in one.keys)
-        return list(every) if self.sideways else sorted(every, key=_order)
+        return list(every) if self.sideways else sorted(every, key=key_number)
 
     @property
     def ranges(self) -> list[tuple[str, int]]:
         """Return (text, seconds) of the range buttons that are shorter than the whole chart."""
         if not self.is_time or not self.keys:
             return []
-        span = _order(self.keys[-1]) - _order(self.keys[0])
+        span = key_number(self.keys[-1]) - key_number(self.keys[0])
         return [(text, seconds) for seconds, text in RANGES if seconds < span]
 
     @property
@@ -219,7 +218,8 @@ def key_text(key: Key) -> str:
     return str(key) if isinstance(key, str | int) else f"{key:g}"
 
 
-def _order(key: Key) -> Any:
+def key_number(key: Key) -> Any:
+    """Return the place of a key on the x axis: seconds of an instant; a text itself."""
     return key.timestamp() if isinstance(key, datetime) else key
 
 

@@ -70,8 +70,7 @@ def price_chart(
     return PageChart(
         key=f"chart-price-{gpu_type}",
         title=title,
-        text=f"In {UNIT}. Valid from one round to the next. Click the base in the legend to show"
-        " it.",
+        text="Valid from one round to the next.",
         series=(
             Series(
                 "price", f"price of {gpu_type}, {UNIT}", keys, prices, PRICE, places=6, also=also

@@ -44,7 +44,6 @@ def kill_processes(conf: Path, node: str = "") -> set[int]:
 
 
 def _parents() -> dict[int, int]:
-    """Return the parent of each running process, without zombies."""
     parents = {}
     for folder in PROC.iterdir():
         if not folder.name.isdigit():

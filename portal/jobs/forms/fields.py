@@ -7,14 +7,14 @@ input. A draft keeps every text as typed, so that invalid input is not lost.
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from evenshare_core.domain.deadlines import DeadlineClass
 from portal.common.forms import Field
 from scheduling.requests.job_yaml import ORDER
-from scheduling.requests.sweep_points import joined_values, split_values
+from scheduling.requests.sweep_points import joined_row, joined_values, split_row, split_values
 from scheduling.requests.sweeps import SweepRequest
 from tenants.input.errors import FieldError
 from tenants.input.requests import Shape, request_fields
@@ -28,26 +28,24 @@ LABELS = {name: _REQUEST[name].input.label for name in TYPED if _REQUEST[name].i
 # Fields without an input; the form carries their values unchanged.
 HIDDEN = tuple(name for name in TYPED if name not in LABELS)
 CHOSEN = "gpu_types"  # input by check boxes
-# Placed by templates/jobs/_submit_form.html; other fields follow at its end.
-_PLACED = (
-    *("pool", "gpus", "command", "profile", "gpu_types", "max_price"),
-    *("name", "duration_s", "environment"),
-)
-# Rarely used fields, behind a summary: (id, summary, inputs).
+# Always visible; placed by templates/jobs/_submit_form.html.
+_PLACED = ("pool", "gpus", "command", "profile", "gpu_types", "name")
+# Behind a summary that shows what is set: (id, summary, inputs). Other fields are in the last one.
 _GROUPS = (
+    ("price", "Price and value", ("max_price", "utility")),
     (
         "deadlines",
-        "Deadline and run time",
-        ("job_class", "deadline", "deadline_steps", "estimate_s", "iterations", "stop_when"),
+        "Run time and deadline",
+        (
+            *("duration_s", "estimate_s", "iterations", "stop_when"),
+            *("job_class", "deadline", "deadline_steps"),
+        ),
     ),
-    ("resources", "Value, CPUs and memory", ("utility", "cpus", "memory_mb")),
-    (
-        "many",
-        "Many jobs, and order",
-        ("array", "matrix", "at_once", "after_ok", "after_any"),
-    ),
+    ("resources", "Environment, CPUs and memory", ("environment", "cpus", "memory_mb")),
+    ("many", "Sweep", ("array", "matrix", "include", "exclude", "at_once")),
+    ("order", "Order", ("held", "priority", "not_before", "after_ok", "after_any")),
+    ("notes", "Tags and comment", ("tags",)),
 )
-_GROUPED = tuple(name for _, _, names in _GROUPS for name in names)
 # For each field, its options with their texts; the empty option means no choice.
 _CHOICES = {
     "job_class": {
@@ -58,6 +56,8 @@ _CHOICES = {
     }
 }
 _KINDS = {
+    Shape.FLAG: "check",
+    Shape.ROWS: "lines",
     Shape.WHOLE: "numeric",
     Shape.AMOUNT: "decimal",
     Shape.TEXTS: "lines",
@@ -66,7 +66,11 @@ _KINDS = {
 }
 # Lists that are one line of text.
 _LINES = {"tags": "text"}
-_WHOLE = re.compile(r"[0-9]{1,18}")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+# The text of a checked box.
+_CHECKED = "true"
+# More of a set value is not repeated in a summary.
+_SUMMARY_LETTERS = 40
 
 
 class Draft(Mapping[str, Any]):
@@ -93,6 +97,7 @@ class SubmitField(Field):
 
     example: str = ""
     errors: Sequence[str] = ()
+    is_signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,22 @@ class FieldGroup:
     summary: str
     fields: tuple[SubmitField, ...]
     is_open: bool
+
+    @property
+    def set_text(self) -> str:
+        """Return the values that are set, as "tags: a b, priority: 5"."""
+        return ", ".join(_set_text(field) for field in self.fields if field.value)
+
+
+def _set_text(field: SubmitField) -> str:
+    name = (
+        field.label if field.label[1:2].isupper() else f"{field.label[:1].lower()}{field.label[1:]}"
+    )
+    if field.kind == "check":
+        return name
+    value = " ".join(field.value.split())
+    more = "…" if len(value) > _SUMMARY_LETTERS else ""
+    return f"{name}: {value[:_SUMMARY_LETTERS]}{more}"
 
 
 def submit_fields(
@@ -124,6 +145,7 @@ def submit_fields(
             value=draft[name],
             errors=errors.get(name, ()),
             choices=_choices(name, draft[name]),
+            is_signed=(field.least or 0) < 0,
         )
     return shown
 
@@ -142,16 +164,14 @@ def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:
 def field_groups(fields: Mapping[str, SubmitField], *, opened: Sequence[str]) -> list[FieldGroup]:
     """Return the groups of inputs, open if in `opened` or if an input has a value or an error."""
     groups = []
+    *_, (last, _, _) = _GROUPS
+    named = {*_PLACED, *(name for _, _, names in _GROUPS for name in names)}
+    rest = tuple(field for name, field in fields.items() if name not in named)
     for key, summary, names in _GROUPS:
-        inputs = tuple(fields[name] for name in names)
+        inputs = tuple(fields[name] for name in names) + (rest if key == last else ())
         is_open = key in opened or any(field.value or field.errors for field in inputs)
         groups.append(FieldGroup(key, summary, inputs, is_open))
     return groups
-
-
-def more_fields(fields: Mapping[str, SubmitField]) -> list[SubmitField]:
-    """Return the inputs that are not in a group and that no template places by hand."""
-    return [field for name, field in fields.items() if name not in (*_PLACED, *_GROUPED)]
 
 
 def draft_of(spec: Mapping[str, Any]) -> Draft:
@@ -170,31 +190,23 @@ def draft_spec(draft: Draft) -> tuple[dict[str, object], list[FieldError]]:
 def _read(name: str, typed: Any, errors: list[FieldError]) -> object:
     if name == CHOSEN:
         return list(typed)
-    match _REQUEST[name].shape:
-        case Shape.WHOLE:
-            return _whole(typed)
-        case Shape.TEXTS:
-            return _split(name, typed, errors)
-        case Shape.PAIRS:
-            return _pairs(name, typed, errors)
-        case Shape.LISTS:
-            pairs = _pairs(name, typed, errors)
-            return {key: split_values(text) for key, text in pairs.items()}
-    return typed.strip()
+    read = _READERS.get(_REQUEST[name].shape)
+    return typed.strip() if read is None else read(name, typed, errors)
+
+
+def _rows(name: str, text: str, errors: list[FieldError]) -> list[object]:
+    if len(text) > MOST_CHARACTERS:
+        errors.append(FieldError(name, "is longer than 256 KiB"))
+        return []
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    # Other text is unchanged, and is refused later with a reason.
+    return [split_row(line) or line for line in lines]
 
 
 def _written(name: str, value: Any) -> Any:
     if name == CHOSEN:
         return tuple(map(_text, value)) if isinstance(value, list | tuple) else ()
-    match _REQUEST[name].shape:
-        case Shape.TEXTS:
-            return _joined(value)
-        case Shape.PAIRS:
-            return _lines(value) if isinstance(value, Mapping) else ""
-        case Shape.LISTS:
-            lists = value.items() if isinstance(value, Mapping) else ()
-            return _lines({key: _listed(row) for key, row in lists})
-    return _text(value)
+    return _WRITERS.get(_REQUEST[name].shape, _text)(value)
 
 
 def _listed(row: object) -> object:
@@ -270,3 +282,36 @@ def _value(text: str) -> str:
             return text
         return value if isinstance(value, str) else text
     return text
+
+
+def _lists(field: str, text: str, errors: list[FieldError]) -> dict[str, list[object]]:
+    return {key: split_values(row) for key, row in _pairs(field, text, errors).items()}
+
+
+_READERS: Mapping[Shape, Callable[[str, str, list[FieldError]], object]] = {
+    Shape.WHOLE: lambda _, typed, __: _whole(typed),
+    Shape.FLAG: lambda _, typed, __: typed == _CHECKED or typed,
+    Shape.TEXTS: _split,
+    Shape.PAIRS: _pairs,
+    Shape.LISTS: _lists,
+    Shape.ROWS: _rows,
+}
+
+
+def _rows_text(value: Any) -> str:
+    rows = value if isinstance(value, list | tuple) else ()
+    return "\n".join(joined_row(row) if isinstance(row, Mapping) else _text(row) for row in rows)
+
+
+def _lists_text(value: Any) -> str:
+    lists = value.items() if isinstance(value, Mapping) else ()
+    return _lines({key: _listed(row) for key, row in lists})
+
+
+_WRITERS: Mapping[Shape, Callable[[Any], str]] = {
+    Shape.FLAG: lambda value: _CHECKED if value is True else "",
+    Shape.TEXTS: _joined,
+    Shape.PAIRS: lambda value: _lines(value) if isinstance(value, Mapping) else "",
+    Shape.LISTS: _lists_text,
+    Shape.ROWS: _rows_text,
+}

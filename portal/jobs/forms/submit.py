@@ -18,7 +18,7 @@ from scheduling.selectors.jobs.requests import job_as_request
 from tenants.input.errors import FieldError, InvalidInputError
 
 FORM, YAML = "form", "yaml"
-_ITEM = re.compile(r"\[([0-9]{1,6})\]")
+_ITEM = re.compile(r"\[([0-9]{1,6})\]\.?(.*)", re.DOTALL)
 
 
 @dataclass
@@ -130,4 +130,6 @@ def _subject(place: str, name: str) -> str:
     """Return the start of an error message: "Item 3" of a list, a variable's name, or "It"."""
     rest = place.removeprefix(name)
     item = _ITEM.fullmatch(rest)
-    return f"Item {int(item[1]) + 1}" if item else rest.lstrip(".") or "It"
+    if item is None:
+        return rest.lstrip(".") or "It"
+    return f"Item {int(item[1]) + 1}{f', {item[2]},' if item[2] else ''}"

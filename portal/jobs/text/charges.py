@@ -1,5 +1,6 @@
 """A job's charges term by term; the printed rows add up."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -54,6 +55,16 @@ def charge_rows(
         replace(row, own_gpu_h=a, borrowed_gpu_h=b, charge=c)
         for row, a, b, c in zip(rows, own, borrowed, charged, strict=True)
     ]
+
+
+def charged_title(rows: Sequence[ChargeRow]) -> str:
+    """Return the sum of a job's charges as a heading."""
+    if not rows:
+        return "Nothing charged yet"
+    charged = sum((row.charge for row in rows), Decimal(0))
+    if not charged:
+        return "Nothing charged so far"
+    return f"Charged so far: {credits_text(charged, PLACES)} credits"
 
 
 def _folds(last: TermCharge, charge: TermCharge) -> bool:

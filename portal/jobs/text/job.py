@@ -1,6 +1,6 @@
 """Texts and charts of a job: the headline, the timeline, the log, the lease, the charge."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -17,6 +17,7 @@ from portal.charts.glyphs import StateBadge
 from portal.charts.notes import LineItem, Note, count_note
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
 from portal.common.clocks import Clocks
+from portal.jobs.text.held import HeldSpan, without_holds
 from scheduling.models import Job, Lease, LeaseEvent
 from scheduling.selectors.jobs.lists import held_numbers
 from scheduling.selectors.jobs.phases import STARTING, phase_of
@@ -66,10 +67,12 @@ def job_context(
     clocks: Clocks,
     posted: list[PriceRow],
     early: Mapping[int, PreemptionRow] = MappingProxyType({}),
+    helds: Sequence[HeldSpan] = (),
 ) -> dict[str, Any]:
     """Return the data of the top of templates/jobs/job.html.
 
-    `early`: preemptions before the expiry, by lease (`preemptions_among`).
+    `early`: preemptions before the expiry, by lease (`preemptions_among`). `helds`: when people
+    held the job.
     """
     now = clocks.now.pool_at
     spent = spent_of(story, now)
@@ -89,7 +92,7 @@ def job_context(
         "quarantine": quarantine_reason(story.job),
         "spent": spent,
         "time_title": time_title(story, spent),
-        "timeline_svg": timeline(job_timeline(story, posted, now, early)),
+        "timeline_svg": timeline(job_timeline(story, posted, now, early, helds)),
         "held": held,
         "price_url": price_url(story, held) if held else "",
         "price_round": held.terms[-1].round if held and held.terms else None,
@@ -294,6 +297,7 @@ def job_timeline(
     posted: list[PriceRow],
     now: datetime,
     early: Mapping[int, PreemptionRow] = MappingProxyType({}),
+    helds: Sequence[HeldSpan] = (),
 ) -> JobTimeline:
     """Return the three tracks, from the submission (or the oldest lease that was read) on."""
     job, held = story.job, live_hold(story)
@@ -307,7 +311,9 @@ def job_timeline(
         start=start,
         end=end,
         now=now,
-        segments=tuple(_segments(story, start, now)),
+        segments=tuple(
+            part for one in _segments(story, start, now) for part in without_holds(one, helds)
+        ),
         cuts=tuple(_cuts(story, early)),
         gpus=tuple(_gpu_spans(story, now)),
         gpus_of=job.gpus,

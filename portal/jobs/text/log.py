@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from heapq import merge
 from itertools import pairwise
@@ -21,6 +22,7 @@ from portal.jobs.text.charges import PLACES
 from portal.jobs.text.job import ASKED_BACK, NO_PREEMPTION, moves_of, where
 from portal.jobs.text.losses import NO_LOSS, WorkLoss
 from scheduling.models import Lease, LeaseEvent, Pool
+from scheduling.selectors.jobs.changes import HELD, PRIORITY, RELEASED, JobChange
 from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import ReasonText, ending_text, rule_text
 from scheduling.selectors.jobs.refs import JobRef
@@ -113,6 +115,35 @@ def job_log(
     if not story.cut:
         lines.insert(0, _submitted(story, clocks))
     return lines[::-1]
+
+
+def with_changes(
+    lines: Sequence[LogLine], changes: Iterable[JobChange], clocks: Clocks
+) -> list[LogLine]:
+    """Return the lines of a log with those of people's changes, newest first."""
+    made = [_changed(change, clocks) for change in changes]
+    return list(merge(lines, made[::-1], key=_pool_time, reverse=True))
+
+
+def _pool_time(line: LogLine) -> datetime:
+    return line.at.pool if line.at else _FIRST
+
+
+def _changed(change: JobChange, clocks: Clocks) -> LogLine:
+    who = change.person or "an operator"
+    bold, icon = _CHANGES[change.action]
+    text = f"by {who}."
+    if change.action == PRIORITY:
+        text = f"from {change.before['priority']} to {change.after['priority']}, by {who}."
+    return LogLine(clocks.pool_instant(change.at), icon, bold, text, None)
+
+
+_CHANGES = {
+    HELD: ("Held", "waiting"),
+    RELEASED: ("Released", "submitted"),
+    PRIORITY: ("Priority", "submitted"),
+}
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 def _submitted(story: JobStory, clocks: Clocks) -> LogLine:

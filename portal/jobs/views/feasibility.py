@@ -11,9 +11,11 @@ from portal.jobs.forms.fields import LABELS
 from portal.jobs.forms.submit import JobForm
 from portal.jobs.text.answer import preview_text
 from scheduling.engine.clock import Clocks
+from scheduling.requests.sweeps import is_sweep
 from scheduling.selectors.jobs.reasons import any_of, why
 from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services.dry_run import DryRun, dry_run_job
+from scheduling.services.sweep_jobs import count_jobs
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
 
@@ -55,7 +57,7 @@ class Feasibility:
     """The panel's content. `kind` is the state's shape; `ways` starts with the job as written.
 
     `never`: why the job cannot be submitted; empty if it can. `deadline_text`: the next round's
-    answer to its deadline; empty if it has none.
+    answer to its deadline; empty if it has none. `sweep_text`: how many jobs it makes, if a sweep.
     """
 
     kind: str
@@ -67,6 +69,12 @@ class Feasibility:
     fields: tuple[tuple[str, str], ...] = ()
     never: str = ""
     deadline_text: str = ""
+    sweep_text: str = ""
+
+    @property
+    def said(self) -> str:
+        """Return the texts that a new answer must change to be announced."""
+        return f"{self.verdict} {self.sentence} {self.sweep_text} {self.price_text}"
 
 
 def answer_feasibility(
@@ -108,7 +116,14 @@ def answer_feasibility(
         ways=tuple(ways),
         never=first.text if run.never else "",
         deadline_text=preview_text(run.deadline),
+        sweep_text=_sweep_text(form.spec, offer) if is_sweep(form.spec) else "",
     )
+
+
+def _sweep_text(spec: Mapping[str, object], offer: PoolOffer) -> str:
+    count, at_once = count_jobs(spec, offer)
+    limit = "" if at_once is None else f", at most {thousands(at_once)} at once"
+    return f"It makes {plural(count, 'job')}{limit}. The answer is for the first one."
 
 
 def _unfinished(form: JobForm) -> Feasibility:

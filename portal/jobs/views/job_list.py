@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -12,23 +14,36 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from portal.charts.notes import Instant
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import Clocks, clocks_by_pool
+from portal.common.compare_links import COMPARED_MAX, compare_url
 from portal.common.forms import whole
 from portal.common.standings import standing_badge
 from portal.common.submit_links import submit_links
 from portal.jobs.text.job import state_badge
-from portal.jobs.text.job_list import COLUMNS, USUAL, match_text, state_label
+from portal.jobs.text.job_list import (
+    COLUMNS,
+    SORT_TEXTS,
+    SORTS,
+    USUAL,
+    column_heads,
+    columns_of,
+    match_text,
+    state_label,
+)
 from portal.jobs.text.start import queues_text
 from portal.jobs.text.sweeps import sweep_views
 from portal.site.request_id import request_id_of
 from scheduling.engine.clock import read_clock
-from scheduling.requests.job_filters import ME, OLDEST, TEXT_MAX, read_job_query
+from scheduling.models import Job
+from scheduling.requests.job_filters import ME, OLDEST, TEXT_MAX, read_job_query, refuse_active
 from scheduling.requests.job_tags import split_tags
 from scheduling.selectors.deadlines.answers import DeadlineStory
 from scheduling.selectors.jobs import tenant_jobs as read
 from scheduling.selectors.jobs.phases import phase_named
 from scheduling.selectors.jobs.queue_order import QueueKey, QueueMark
+from scheduling.selectors.jobs.sorted_jobs import SortMark
 from scheduling.selectors.jobs.sweeps import active_sweeps, sweep_rows
 from scheduling.selectors.pools.executors import pools_by_name
 from scheduling.selectors.pools.lines import pools_named
@@ -46,8 +61,8 @@ from tenants.services.job_lists import choose_columns, delete_filter, save_filte
 
 # Filters for ended jobs. With such a filter, the list shows no warning of a silent cluster.
 OVER = frozenset({"succeeded", "failed", "cancelled"})
-# The filters that the page folds away while none of them is used.
-FOLDED = ("tag", "exit_code", "since", "until", "sort")
+_US = 1_000_000 * 3600
+_SORT_MARK = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 _MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
 
 
@@ -65,8 +80,8 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         counts = read.active_counts(tenant.pk)
         matches = read.count_matches(tenant.pk, wanted) if query else 0
         pools = pools_by_name(pools_of(tenant.pk))
-        is_later = wanted.before is not None or wanted.is_narrowed
-        sweeps = [] if is_later else active_sweeps(tenant.pk, pool=wanted.pool)
+        has_sweeps = not (wanted.is_later or wanted.is_narrowed)
+        sweeps = active_sweeps(tenant.pk, pool=wanted.pool) if has_sweeps else []
         sweep_panels = sweep_views(sweep_rows(sweeps, ""))
     silent = [
         one
@@ -85,7 +100,8 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             **submit_links(access(request), tenant, pool.name if pool else ""),
             **_choices(request, tenant, wanted),
             "nav_key": "jobs",
-            "live": wanted.before is None and wanted.after is None,
+            # Ended jobs do not change.
+            "live": not (wanted.is_later or wanted.query.is_by_value),
             "wanted": wanted,
             "narrowed": bool(query),
             "unknown_state": request.GET.get("state", "")[:TEXT_MAX] if not wanted.state else "",
@@ -95,6 +111,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "counts": counts,
             "page": page,
             "next_after": _mark_text(page.next_after),
+            "next_mark": ".".join(map(str, page.next_beyond or ())),
             "goes_on": page.queues.get(wanted.after.pool) if wanted.after else None,
             "queues_text": queues_text(page.queues),
             "pools": list(pools),
@@ -118,16 +135,20 @@ def _choices(request: HttpRequest, tenant: Tenant, wanted: read.JobFilter) -> di
     with tenant_scope(tenant.pk):
         kept = saved_filters(user.pk, tenant.pk)
     known = (*names, ME, "")
-    chosen = [name for name in COLUMNS if name in user.job_columns] or list(USUAL)
+    kept_values = _kept(wanted)
+    columns = columns_of(user.job_columns, asked.sort)
     may_act = may_in_tenant(access(request), Action.CANCEL, tenant.pk)
     return {
         "submitters": names if asked.submitter in known else [*names, asked.submitter],
         "is_mine": asked.submitter in (ME, user.username) and wanted.submitter == user.pk,
         "is_member": access(request).membership_of(tenant.pk) is not None,
-        "has_more_filters": any(asked.kept[name] for name in FOLDED),
+        "active_filters": sum(name not in ("q", "sort") for name in kept_values),
         "is_oldest_first": asked.sort == OLDEST,
+        "sorts": SORTS,
+        "sort_text": SORT_TEXTS.get(asked.sort, ""),
         "saved": [(one.name, one.query) for one in kept],
-        "columns": chosen,
+        "columns": columns,
+        "heads": column_heads(columns, kept_values),
         "all_columns": COLUMNS,
         "actions": ACTIONS if may_act else {},
     }
@@ -139,11 +160,13 @@ def _filter(request: HttpRequest, errors: FieldErrors) -> read.JobFilter:
     state = _state_named(get.get("state", ""))
     before = get.get("before", "") if state != "pending" else ""
     query = read_job_query({name: ",".join(get.getlist(name)) for name in get}, errors)
+    query = refuse_active(query, errors, has_ended=not state or state in OVER)
     return read.JobFilter(
         state=state,
         pool=get.get("pool", ""),
-        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+        before=int(before) if _is_key(before) and not query.is_by_value else None,
         after=_mark(get.get("after", "")) if state == "pending" else None,
+        beyond=_sort_mark(get.get("beyond", "")) if query.is_by_value else None,
         query=query,
         submitter=_submitter(request, query.submitter),
     )
@@ -178,6 +201,16 @@ def _state_named(text: str) -> str:
     return word if word in read.STATES else ""
 
 
+def _is_key(text: str) -> bool:
+    return text.isdecimal() and len(text) < 19
+
+
+def _sort_mark(text: str) -> SortMark | None:
+    """Return the mark of a query value, or None if it is missing or malformed."""
+    match = _SORT_MARK.fullmatch(text)
+    return SortMark(*map(int, match.groups())) if match else None
+
+
 def _mark_text(mark: QueueMark | None) -> str:
     """Return the query value of a queue mark: numbers, and the pool's name."""
     return "" if mark is None else ".".join(map(str, (mark.round, *mark.key, mark.pool)))
@@ -202,10 +235,17 @@ def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> di
         "job": job,
         "standing": standing_badge(story, clock) if story is not None else None,
         "badge": state_badge(row.phase, is_quarantined=bool(job.quarantine), is_held=job.is_held),
-        "submitted": clock.instant(job.submitted_at),
+        "submitted": _submitted(job, clock),
         "ended": clock.instant(job.ended_at),
+        "gpu_hours": None if job.received_gpu_us is None else job.received_gpu_us / _US,
         "waited_s": max(0.0, (end - job.arrived_at).total_seconds()),
     }
+
+
+def _submitted(job: Job, clock: Clocks) -> Instant | None:
+    """Return the submission; its wall time is the row's if the pool's clock was set again since."""
+    at = clock.instant(job.submitted_at)
+    return replace(at, wall=job.created_at) if at is not None and at.wall is None else at
 
 
 @signed_in
@@ -213,6 +253,8 @@ def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> di
 def act(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Act on the checked jobs, and show what was done to each; to repeat it does no harm."""
     tenant = tenant_or_404(request, slug)
+    if request.POST.get("action") == "compare":
+        return _compare(request, tenant)
     if not may_in_tenant(access(request), Action.CANCEL, tenant.pk):
         raise PermissionDenied
     action = ACTIONS.get(request.POST.get("action", ""))
@@ -240,6 +282,23 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
         "back": _back_url(request, tenant),
     }
     return render(request, "jobs/acted.html", context)
+
+
+def _compare(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
+    """Open the comparison of the checked jobs, which shows only those that the viewer may see."""
+    named = (_uuid(text) for text in request.POST.getlist("job"))
+    uids = [uid for uid in dict.fromkeys(named) if uid is not None]
+    if 2 <= len(uids) <= COMPARED_MAX:
+        return redirect(compare_url(uids))
+    messages.error(request, f"Select 2 to {COMPARED_MAX} jobs to compare.")
+    return _back(request, tenant)
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 def _value_of(request: HttpRequest, name: str) -> dict[str, object]:

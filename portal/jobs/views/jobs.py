@@ -18,14 +18,15 @@ from portal.common.clocks import Clocks, clocks
 from portal.common.submit_links import submit_links
 from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.answer import answer_context
-from portal.jobs.text.charges import charge_rows
+from portal.jobs.text.charges import charge_rows, charged_title
 from portal.jobs.text.curves import axis_named, curves_context
 from portal.jobs.text.deadline import deadline_context
 from portal.jobs.text.estimates import declared_apart, estimate_text
 from portal.jobs.text.failure import failure_context
 from portal.jobs.text.fairness import fairness_context
+from portal.jobs.text.held import held_spans
 from portal.jobs.text.job import job_context
-from portal.jobs.text.log import job_log
+from portal.jobs.text.log import job_log, with_changes
 from portal.jobs.text.losses import WorkLoss, work_losses
 from portal.jobs.text.metric import metric_context
 from portal.jobs.text.needs import needs_context
@@ -37,6 +38,7 @@ from scheduling.models import Job
 from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.selectors.deadlines.plans import read_plan
 from scheduling.selectors.jobs import tenant_jobs as read
+from scheduling.selectors.jobs.changes import job_changes
 from scheduling.selectors.jobs.estimates import read_estimate
 from scheduling.selectors.jobs.fairness import read_job_rho
 from scheduling.selectors.jobs.lists import find_visible_job
@@ -59,7 +61,7 @@ from scheduling.services.sessions import may_open, session_state
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
 
-CHARGE_ROWS, LOG_ROWS = 24, 20
+CHARGE_ROWS, LOG_ROWS = 24, 6
 # Prices are read from this long before the submission on, to include the price at the submission.
 PRICE_LEAD = timedelta(hours=1)
 
@@ -127,7 +129,9 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     early = preemptions_among(story.events, leases, visibility)
     losses = work_losses(story)
     log = job_log(story, clock, losses, early, preemptions_for(job, visibility))
-    context = job_context(story, clock, posted, early)
+    changes = job_changes(job)
+    log = with_changes(log, changes, clock)
+    context = job_context(story, clock, posted, early, held_spans(job, changes, clock))
     estimate = read_estimate(job) if job.is_active else None
     context |= {
         "job": job,
@@ -144,9 +148,9 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "own_total": sum((row.own_gpu_h for row in rows), Decimal(0)),
         "borrowed_total": sum((row.borrowed_gpu_h for row in rows), Decimal(0)),
         "charged": sum((row.charge for row in rows), Decimal(0)),
+        "charged_title": charged_title(rows),
         "unsettled": sum((c.charge for c in charges if not c.settled), Decimal(0)),
         "rounds_url": reverse("round-list", args=[pool.name]),
-        "queued": None,
         "grace_s": job.pool.grace_s,
         "needs": resources_text(job.cpus, job.memory_mb),
         "expected": estimate_text(estimate),
@@ -162,14 +166,16 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **curves_context(job, axis_named(request.GET.get("x", ""))),
         **usage_context(job, leases, clock),
         **_fairness_context(story, losses, clock),
+        "queued": _queued_context(job, pool, clock) if is_queued(job) else None,
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
-    if is_queued(job):
-        start = read_starts({pool.id: clock.now.pool_at}, [job.pk]).get(job.pk)
-        calibration_url = reverse("starts", args=[pool.name])
-        order = read_queue_order(pool.id)
-        context |= {"queued": start_context(job.pk, order, start, clock, calibration_url)}
     return context
+
+
+def _queued_context(job: Job, pool: PoolFacts, clock: Clocks) -> dict[str, Any]:
+    start = read_starts({pool.id: clock.now.pool_at}, [job.pk]).get(job.pk)
+    order = read_queue_order(pool.id)
+    return start_context(job.pk, order, start, clock, reverse("starts", args=[pool.name]))
 
 
 def _fairness_context(

@@ -32,7 +32,6 @@ from portal.jobs.forms.fields import (
     Draft,
     draft_of,
     field_groups,
-    more_fields,
     submit_fields,
 )
 from portal.jobs.forms.submit import (
@@ -297,7 +296,6 @@ def _context(
         "default_s": DURATION_S,
         "form": form,
         "fields": fields,
-        "more_fields": more_fields(fields),
         "groups": field_groups(fields, opened=_opened(offer)),
         "hidden": [(name, form.draft[name]) for name in HIDDEN],
         "error_fields": form.errors.items(),

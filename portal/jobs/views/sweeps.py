@@ -33,7 +33,8 @@ from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.rate import RateError
 from tenants.scopes import tenant_scope, tenants_scope
 
-ROWS = 100
+# A longer table opens when chosen.
+ROWS, OPEN_ROWS = 100, 12
 _KEY = re.compile(r"[0-9a-f-]{36}")
 
 
@@ -67,6 +68,7 @@ def sweep_page(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
         "state": state,
         "names": names,
         "jobs": sweep_job_views(shown, names),
+        "is_open": bool(state) or after is not None or answer.jobs <= OPEN_ROWS,
         "compare": compare_url(job.id for job in shown[:COMPARED_MAX]) if shown else "",
         "next_after": shown[-1].sweep_index if len(jobs) > ROWS else None,
         "key": str(uuid4()),

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +19,11 @@ from scheduling.selectors.visibility import Visibility
 
 ZERO = Decimal(0)
 LINES = 500
+BALANCE = Note(
+    "Balance",
+    text="All transfers since the account opened. Reserved: the most that running terms may still"
+    " cost. Unsettled charges of ended terms are in the next settlement and not counted here.",
+)
 
 
 def visible_entries(
@@ -54,37 +58,30 @@ def _name(entry: LedgerEntry, code: str, visibility: Visibility | None, tenant: 
     return entry.tenant if entry.tenant_id == tenant else ""
 
 
-def account_stats(account: AccountSummary) -> list[Stat]:
-    """Return the account: balance, income and payments of the last day, the next settlement."""
+def balance_note(account: AccountSummary) -> Note:
+    """Return what limits the balance."""
     limit = "none" if account.credit_limit is None else credits_text(account.credit_limit)
+    return replace(
+        BALANCE,
+        line_items=(
+            LineItem("reserved for running terms", credits_text(account.reserved_for_open_terms)),
+            LineItem("credit limit", limit),
+        ),
+    )
+
+
+def account_stats(account: AccountSummary) -> list[Stat]:
+    """Return the account: income and payments of the last day, the next settlement."""
     net = credit_note(
         "Last 24 h of pool time, including unsettled",
         [("earned", account.earned), ("paid", -account.paid)],
     )
     return [
         Stat(
-            "Balance, settled hours",
-            credits_text(account.balance, signed=True),
-            "credits",
-            (
-                LineItem(
-                    "reserved for running terms", credits_text(account.reserved_for_open_terms)
-                ),
-                LineItem("credit limit", limit),
-            ),
-            note=Note(
-                "Balance",
-                text="All transfers since the account opened. Reserved: the most that running"
-                " terms may still cost. Unsettled charges of ended terms are in the next"
-                " settlement and not counted here.",
-            ),
-        ),
-        Stat(
             "Earned, last 24 h",
             credits_text(account.earned),
             "credits",
             (LineItem(f"lent: {_hours(account.lent_gpu_h)}", credits_text(account.earned)),),
-            LineItem("earned", credits_text(account.earned)),
         ),
         Stat(
             "Paid, last 24 h",
@@ -169,7 +166,6 @@ def _row(
         "row": row,
         "what": what,
         "at": times.instant(row.hour or row.effective_at),
-        "until": times.instant(row.hour + timedelta(hours=1)) if row.hour else None,
         "note": _entries_note(sides),
     }
 

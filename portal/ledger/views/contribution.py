@@ -12,16 +12,12 @@ from billing.selectors.income import LineKey, income_lines, visible_lines
 from billing.selectors.quota_use import QUOTA_USE_MOST, counted_quota
 from billing.selectors.revenue import RevenueHistory, alpha_item, revenue_history
 from billing.selectors.statements import StatementPeriod
-from portal.common.access import access, pool_or_404, signed_in, tenant_or_404, tenant_pool
+from portal.common.access import access, pool_or_404, signed_in, tenant_or_404
 from portal.common.clocks import clocks, pool_now
 from portal.common.files import csv_file, lines_asked, no_file
 from portal.common.tenant_badges import badge_of
 from portal.common.verify import statement_panel
-from portal.ledger.forms import (
-    ContributionRequest,
-    contribution_shortcuts,
-    read_contribution,
-)
+from portal.ledger.forms import ContributionRequest, read_contribution, shortcuts
 from portal.ledger.text.contribution import (
     COLUMNS,
     SumTable,
@@ -35,6 +31,7 @@ from portal.ledger.text.fairness import (
     pool_alpha_charts,
 )
 from portal.ledger.text.statement import VisibleNames, period_text
+from portal.ledger.views.place import asked_pool, balance_of, no_place, place
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
@@ -49,9 +46,9 @@ PAGE = 50
 def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Show a tenant's income from one pool: sums, lines, use of its quota, fairness."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
-    facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
+    facts = asked_pool(request, tenant)
     if facts is None:
-        return render(request, "ledger/contribution.html", {"tenant": tenant, "nav_key": "ledger"})
+        return render(request, "ledger/contribution.html", no_place(request, tenant))
     now = pool_now(facts).pool_at
     asked = read_contribution(request.GET, now)
     before = read_key(request, "before")
@@ -72,14 +69,13 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         )
         quota = _quota_context(tenant, facts, asked)
         verify = statement_panel(facts, tenant, asked.since, asked.until, access(request))
+        balance = balance_of(tenant, facts.book)
     names = VisibleNames(tenant.pk, [visibility])
     context = {
-        "tenant": tenant,
-        "pool": facts,
-        "asked": asked,
+        **place(request, tenant, facts, asked, here="contribution", balance=balance),
         "by": list(StatementPeriod),
-        "shortcuts": contribution_shortcuts(now, asked),
-        "headline": contribution_headline(tenant.name, shown, facts.name),
+        "shortcuts": shortcuts(now, asked),
+        "finding": contribution_headline(tenant.name, shown, facts.name),
         "shown": shown,
         "by_period": SumTable(
             "t-periods",
@@ -98,7 +94,6 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "verify": verify,
         **quota,
         **_fairness_context(tenant, history),
-        "nav_key": "ledger",
     }
     status = 422 if asked.errors else 200
     return render(request, "ledger/contribution.html", context, status=status)
@@ -134,7 +129,7 @@ def _fairness_context(tenant: Tenant, history: RevenueHistory | None) -> dict[st
 def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Return the income lines of a range as CSV, with all their factors."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
-    facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
+    facts = asked_pool(request, tenant)
     if facts is None:
         raise Http404
     asked = read_contribution(request.GET, pool_now(facts).pool_at)
@@ -171,7 +166,7 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
     context: dict[str, Any] = {
         "pool": facts,
         "asked": asked,
-        "shortcuts": contribution_shortcuts(now, asked),
+        "shortcuts": shortcuts(now, asked),
         "nav_key": "ledger",
     }
     if history is not None:

@@ -21,7 +21,6 @@ from billing.selectors.credit import credit_states, ids_of, receivers, transfer_
 from billing.selectors.hours import account_hours
 from billing.selectors.income import lines_of_transfer
 from billing.selectors.late_starts import is_late_start, late_start_row
-from billing.selectors.statements import StatementPeriod, account_statement, statement_lines
 from billing.selectors.usage import find_transfer
 from billing.services.transfers import ask_transfer
 from portal.charts.bars import hash_groups
@@ -31,14 +30,11 @@ from portal.charts.figures import apportion
 from portal.common.access import (
     about,
     access,
-    book_pool,
     pool_of_page,
     signed_in,
     tenant_or_404,
-    tenant_pool,
 )
 from portal.common.clocks import Clocks, clocks, clocks_by_pool, pool_now
-from portal.common.files import csv_file, lines_asked, no_file
 from portal.common.forms import typed_request
 from portal.common.lists import key_asked
 from portal.common.verify import statement_panel
@@ -47,21 +43,14 @@ from portal.ledger.text.credit import credit_context
 from portal.ledger.text.ledger import (
     ZERO,
     account_stats,
+    balance_note,
     late_start_facts,
     ledger_rows,
     lines_behind,
     visible_entries,
 )
-from portal.ledger.text.statement import (
-    VisibleNames,
-    counterparty_rows,
-    file_columns,
-    headline,
-    period_rows,
-    transfer_lines,
-)
+from portal.ledger.views.place import asked_pool, asks_period, may_open, no_place, place
 from portal.site.request_id import request_id_of
-from scheduling.selectors.jobs.idle import held_idle
 from scheduling.selectors.pools.lines import (
     PoolFacts,
     all_books,
@@ -74,11 +63,11 @@ from tenants.audit import Actor
 from tenants.idempotency import KEY_MAX, InFlightError, MismatchError
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
-from tenants.permissions import Action, may_ask, may_in_tenant, may_on_site
+from tenants.permissions import Action, may_ask, may_on_site
 from tenants.scopes import site_scope, tenant_scope
-from tenants.selectors.quotas import pools_of
 
 PERIOD = timedelta(hours=24)
+PAGE = 10
 REAL_BOOK = "main"
 
 
@@ -118,41 +107,42 @@ def _book(rows: list[Account], book: str) -> dict[str, Any]:
 @signed_in
 @require_safe
 def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """Show a tenant's account in the book of its pool."""
+    """Show the entries of a tenant's account in the book of its pool."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
-    facts = _asked_pool(request, tenant)
-    links = {"tenant": tenant, "nav_key": "ledger", "may_open": _may_open(request, tenant)}
+    facts = asked_pool(request, tenant)
     if facts is None:
-        return render(request, "ledger/ledger.html", links)
-    since = pool_now(facts).pool_at - PERIOD
+        return render(request, "ledger/ledger.html", no_place(request, tenant))
+    now, before = pool_now(facts).pool_at, key_asked(request)
+    asked = read_statement(request.GET, now)
+    # Without a period in the query, all entries.
+    period = (asked.since, asked.until) if asks_period(request) else None
     with tenant_scope(tenant.pk):
-        summary = account_summary(tenant.pk, facts.book, since=since)
-        moves, older = ledger_page(tenant.pk, facts.book, before=key_asked(request))
-        hours = account_hours(tenant.pk, facts.book, since=since + PERIOD - WEEK)
+        summary = account_summary(tenant.pk, facts.book, since=now - PERIOD)
+        moves, older = ledger_page(tenant.pk, facts.book, before=before, limit=PAGE, period=period)
+        hours = account_hours(tenant.pk, facts.book, since=now - WEEK)
         visibilities = _visibilities(request, moves)
-    times = _row_clocks(facts, moves)
-    rows = ledger_rows(moves, visibilities, tenant.pk, times)
+    rows = ledger_rows(moves, visibilities, tenant.pk, _row_clocks(facts, moves))
     context = {
-        **links,
-        "pool": facts,
-        "summary": summary,
-        "balance": abs(summary.balance),
-        "net": abs(summary.net),
+        **place(request, tenant, facts, asked, here="ledger", balance=summary.balance),
+        "balance_note": balance_note(summary),
         "stats": account_stats(summary),
         "chart": account_chart(hours, key="chart-account", file=f"account-{tenant.slug}")
         if hours
         else None,
         "rows": rows,
+        "has_pools": len({row.pool for row in moves}) > 1,
         "printed_net": sum((row["net"] for row in rows), ZERO),
         "sums": {key: sum((getattr(r, key) or ZERO for r in moves), ZERO) for key in SUMMED},
         "older": older,
-        "paged": key_asked(request) is not None,
-        "live": "before" not in request.GET,
+        "paged": before is not None,
+        "is_all": period is None,
+        "shortcuts": shortcuts(now, asked),
+        "live": before is None and period is None,
     }
-    return render(request, "ledger/ledger.html", context)
+    return render(request, "ledger/ledger.html", context, status=422 if asked.errors else 200)
 
 
-SUMMED = ("lent_gpu_h", "borrowed_gpu_h", "earned", "paid", "net")
+SUMMED = ("lent_gpu_h", "borrowed_gpu_h", "net")
 
 
 @signed_in
@@ -191,83 +181,9 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "times": times,
         "verify": verify,
         "nav_key": "ledger",
-        "may_open": _may_open(request, tenant),
+        "may_open": may_open(request, tenant),
     }
     return render(request, "ledger/transfer.html", context)
-
-
-@signed_in
-@require_safe
-def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """Show a tenant's account between two days: by period and by counterparty."""
-    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
-    facts = _asked_pool(request, tenant)
-    if facts is None:
-        return render(request, "ledger/statement.html", {"tenant": tenant, "nav_key": "ledger"})
-    now = pool_now(facts).pool_at
-    asked = read_statement(request.GET, now)
-    with tenant_scope(tenant.pk):
-        shown = account_statement(
-            tenant.pk, facts.book, since=asked.since, until=asked.until, period=asked.period
-        )
-        pools = _own_pools(tenant.pk, facts.book)
-        names = _names(request, tenant.pk, pools)
-        idle = held_idle(facts.book, tenant.pk, asked.first, asked.last)
-        panels = [
-            statement_panel(pool, tenant, asked.since, asked.until, access(request))
-            for pool in pools
-        ]
-    context = {
-        "tenant": tenant,
-        "pool": facts,
-        "panels": panels,
-        "asked": asked,
-        "by": list(StatementPeriod),
-        "shortcuts": shortcuts(now, asked),
-        "headline": headline(tenant.name, shown.earned, shown.paid, asked.first, asked.last),
-        "statement": shown,
-        "idle": idle,
-        "net": shown.earned - shown.paid,
-        "periods": period_rows(shown.periods, shown.opening, asked.period),
-        "counterparties": counterparty_rows(shown.counterparties, names),
-        "transfers": sum(row.transfers for row in shown.periods),
-        "nav_key": "ledger",
-    }
-    status = 422 if asked.errors else 200
-    return render(request, "ledger/statement.html", context, status=status)
-
-
-@signed_in
-@require_safe
-def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """Return the transfers of a statement as CSV, with the balance after each."""
-    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
-    facts = _asked_pool(request, tenant)
-    if facts is None:
-        raise Http404
-    asked = read_statement(request.GET, pool_now(facts).pool_at)
-    if asked.errors:
-        return no_file(asked.errors)
-    with tenant_scope(tenant.pk):
-        opening, lines = statement_lines(
-            tenant.pk, facts.book, since=asked.since, until=asked.until, limit=lines_asked()
-        )
-        names = _names(request, tenant.pk, _own_pools(tenant.pk, facts.book))
-    name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
-    columns = file_columns(names, tenant.pk)
-    return csv_file(name, columns, transfer_lines(lines, opening), hint="choose fewer days")
-
-
-def _names(request: HttpRequest, tenant_id: int, pools: Iterable[PoolFacts]) -> VisibleNames:
-    """Return the names of the pools' tenants that the viewer may see."""
-    who = access(request)
-    return VisibleNames(tenant_id, [read_visibility(pool.id, who) for pool in pools])
-
-
-def _own_pools(tenant_id: int, book: str) -> list[PoolFacts]:
-    """Return the pools of a book in which a tenant has or had quota."""
-    own = pools_of(tenant_id)
-    return [pool for pool in pools_of_book(book) if pool.id in own]
 
 
 @signed_in
@@ -275,7 +191,7 @@ def _own_pools(tenant_id: int, book: str) -> list[PoolFacts]:
 def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Show a tenant's limit and budget in a book, and its requests for transfers."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
-    facts = _asked_pool(request, tenant)
+    facts = asked_pool(request, tenant)
     book = facts.book if facts is not None else REAL_BOOK
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -337,19 +253,6 @@ def _ask(request: HttpRequest, tenant: Tenant, book: str) -> None:
         request=wanted,
         key=key,
     )
-
-
-def _asked_pool(request: HttpRequest, tenant: Tenant) -> PoolFacts | None:
-    """Return the pool of `book` or `pool` in the query, by default the tenant's first."""
-    book = request.GET.get("book", "")
-    if book:
-        return book_pool(request, tenant, book, request.GET.get("pool", ""))
-    return tenant_pool(request, tenant, request.GET.get("pool", ""))
-
-
-def _may_open(request: HttpRequest, tenant: Tenant) -> bool:
-    """Return whether the viewer may also open the tenant's other pages and jobs."""
-    return may_in_tenant(access(request), Action.SEE_TENANT, tenant.pk)
 
 
 def _row_clocks(facts: PoolFacts, rows: Iterable[LedgerRow]) -> dict[str, Clocks]:

@@ -1,6 +1,7 @@
 """The form of a pool's settings: lengths, visibility, and a policy's own options."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from evenshare_core.policies import registry
@@ -12,35 +13,76 @@ from scheduling.requests.pools import LENGTHS, PoolChangeRequest
 from tenants.input.requests import request_fields
 
 OPTION = "option-"
+# The groups of the form; the last group has the other settings.
+GROUPS = {
+    "Rounds and leases": (
+        *("round_s", "lease_s", "least_lease_s", "most_lease_s", "grace_s", "outage_grace_s"),
+    ),
+    "Idle GPUs": ("idle_warn_s", "idle_return_s"),
+}
+REST = "Profiling and visibility"
 
 
-def setting_fields(pool: Pool, posted: Mapping[str, str], errors: Mapping[str, str]) -> list[Field]:
+@dataclass(frozen=True, slots=True)
+class SettingField:
+    """A field, and its texts by default and as stored."""
+
+    field: Field
+    default: str
+    stored: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingGroup:
+    """A group of fields that is folded unless one of them was changed or is invalid."""
+
+    id: str
+    title: str
+    settings: Sequence[SettingField]
+
+    @property
+    def differing(self) -> list[Field]:
+        """Return the fields whose stored value is not the default."""
+        return [one.field for one in self.settings if one.stored != one.default]
+
+    @property
+    def is_open(self) -> bool:
+        return any(one.field.error or one.field.value != one.stored for one in self.settings)
+
+
+def setting_groups(lengths: Sequence[SettingField]) -> list[SettingGroup]:
+    """Return the fields of lengths and visibility by group."""
+    grouped = {name for names in GROUPS.values() for name in names}
+    rest = tuple(one.field.name for one in lengths if one.field.name not in grouped)
+    return [
+        SettingGroup(f"group-{number}", title, [one for one in lengths if one.field.name in names])
+        for number, (title, names) in enumerate({**GROUPS, REST: rest}.items(), start=1)
+    ]
+
+
+def setting_fields(
+    pool: Pool, posted: Mapping[str, str], errors: Mapping[str, str]
+) -> list[SettingField]:
     """Return the fields of lengths and visibility."""
     asked = {name: field.input for name, field in request_fields(PoolChangeRequest).items()}
-    fields = [
-        Field(
+    choices = tuple((choice.value, str(choice.label)) for choice in Pool.Visibility)
+    fields = []
+    for name in (*LENGTHS, "visibility"):
+        stored, hint = str(getattr(pool, name)), asked[name].hint
+        if name in LENGTHS:
+            least, most = LENGTHS[name]
+            hint = f"{hint} {least:,} to {most:,}."
+        field = Field(
             name,
             asked[name].label,
-            posted.get(name, str(getattr(pool, name))),
-            "number",
-            f"{asked[name].hint} {least:,} to {most:,}.",
+            posted.get(name, stored),
+            "number" if name in LENGTHS else "select",
+            hint,
             asked[name].unit,
             errors.get(name, ""),
+            () if name in LENGTHS else choices,
         )
-        for name, (least, most) in LENGTHS.items()
-    ]
-    choices = tuple((choice.value, str(choice.label)) for choice in Pool.Visibility)
-    fields.append(
-        Field(
-            "visibility",
-            asked["visibility"].label,
-            posted.get("visibility", pool.visibility),
-            "select",
-            asked["visibility"].hint,
-            error=errors.get("visibility", ""),
-            choices=choices,
-        )
-    )
+        fields.append(SettingField(field, str(getattr(Pool(), name)), stored))
     return fields
 
 
@@ -58,7 +100,7 @@ def policy_choices(present: str) -> tuple[tuple[str, str], ...]:
 
 def option_fields(
     policy: str, stored: Mapping[str, Any], posted: Mapping[str, str], errors: Mapping[str, str]
-) -> list[Field]:
+) -> list[SettingField]:
     """Return a field per option of a policy, with help, bounds and default.
 
     The result is empty if the policy is not installed.
@@ -78,15 +120,15 @@ def option_fields(
     ]
 
 
-def _field(option: Option, present: object, posted: Mapping[str, str], error: str) -> Field:
+def _field(option: Option, present: object, posted: Mapping[str, str], error: str) -> SettingField:
     key = OPTION + option.name
     shape, bounds, shown = "number", "", str(present)
-    default = str(option.default)
+    default = preset = str(option.default)
     choices: tuple[tuple[str, str], ...] = ()
     if option.kind == "switch":
         # Two choices rather than a box: an unchecked box is not sent.
         shape, shown = "select", _yes_no(present)
-        default = _yes_no(option.default)
+        default = preset = _yes_no(option.default)
         choices = tuple((one, one) for one in ("yes", "no"))
     elif option.kind == "choice":
         shape, choices = "select", tuple((one, one) for one in option.choices)
@@ -95,7 +137,7 @@ def _field(option: Option, present: object, posted: Mapping[str, str], error: st
         default = figure + _length_text(option)
         if option.least is not None and option.most is not None:
             bounds = f" Range: {option.least:,} to {option.most:,}."
-    return Field(
+    field = Field(
         key,
         option.label,
         posted.get(key, shown),
@@ -105,6 +147,7 @@ def _field(option: Option, present: object, posted: Mapping[str, str], error: st
         error=error,
         choices=choices,
     )
+    return SettingField(field, preset, shown)
 
 
 def _yes_no(value: object) -> str:

@@ -20,11 +20,13 @@ from portal.common.tenant_badges import tenant_badge
 from portal.operate.forms.executor import executor_form
 from portal.operate.forms.lease_lengths import lease_lengths_form
 from portal.operate.forms.settings import (
+    SettingGroup,
     lengths_typed,
     option_fields,
     options_typed,
     policy_choices,
     setting_fields,
+    setting_groups,
 )
 from portal.operate.text.impact import Preview, settings_preview
 from portal.operate.views.console import (
@@ -112,23 +114,18 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
         "promise": quota_promise_text(_promise(asked, policy, typed)),
         "present_promise": pool_promise_text(asked.facts),
         "policies": policy_choices(pool.policy),
-        "setting_fields": lengths,
-        "option_fields": options,
-        "invalid_fields": [field for field in (*lengths, *options) if field.error],
+        "groups": [
+            *setting_groups(lengths),
+            SettingGroup("group-options", f"Options of {policy}", options),
+        ],
+        "invalid_fields": [one.field for one in (*lengths, *options) if one.field.error],
+        "shown": asked.do if errors else "",
         "lease_lengths": compared,
         "reason": text(typed, "reason"),
         "preview": asked.preview,
         "prices": _prices(request, pool, present, errors if asked.do == "price" else {}),
         "executor": executor_form(pool, request.POST if asked.do == "executor" else {}, errors),
-        "scale_field": Field(
-            "scale",
-            "Scale",
-            text(request.POST, "scale") if asked.do == "scale" else str(now.scale),
-            "number",
-            "Seconds of pool time per second of wall time. Leases, prices and queue times use"
-            " pool time.",
-            error=errors.get("scale", ""),
-        ),
+        "scale_field": _scale_field(request, asked),
         "trouble": next(
             (
                 errors[name]
@@ -145,6 +142,18 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
     # htmx shows only successful responses.
     failed = errors and "HX-Request" not in request.headers
     return page(request, "pool.html", context, key="settings", status=422 if failed else 200)
+
+
+def _scale_field(request: HttpRequest, asked: SettingsRequest) -> Field:
+    return Field(
+        "scale",
+        "Scale",
+        text(request.POST, "scale") if asked.do == "scale" else str(asked.now.scale),
+        "number",
+        "Seconds of pool time per second of wall time. Leases, prices and queue times use pool"
+        " time.",
+        error=asked.errors.get("scale", ""),
+    )
 
 
 def _promise(asked: SettingsRequest, policy: str, typed: Mapping[str, str]) -> QuotaPromise | None:

@@ -67,7 +67,7 @@ def simulations(request: HttpRequest, name: str) -> HttpResponse:
         "row": pool,
         "policy": policy,
         "policies": policy_choices(pool.policy),
-        "option_fields": option_fields(policy, stored, typed, errors),
+        "option_fields": [one.field for one in option_fields(policy, stored, typed, errors)],
         "hours": HOURS,
         "chosen_hours": whole(typed.get("hours") or request.GET.get("hours")) or DEFAULT_HOURS,
         "errors": errors,

@@ -31,7 +31,8 @@ from portal.charts.notes import LineItem, Link, Note, Stat, count_note, credit_n
 from portal.charts.speeds import value_text
 from portal.common.quota_promises import QuotaPromiseText
 from portal.common.trades import claim_line, traded_text
-from portal.overview.text.runs import runs_title, where
+from portal.overview.text.lent import lent_context
+from portal.overview.text.runs import runs_title, wait_note, wait_title, where
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.pools.throughput import ThroughputPoint
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint
@@ -39,8 +40,7 @@ from scheduling.selectors.tenants.dashboard import LastRound, RunningJob, Waitin
 from scheduling.selectors.tenants.pools import PoolUse
 from scheduling.selectors.visibility import Visibility
 
-SHOWN = 10
-NAMED = 3
+SHOWN = 5
 MODES = {
     Mode.RESERVE: "It is reserved: idle quota is not lent, and no GPUs are borrowed.",
     Mode.LEND: "Idle quota is lent; no GPUs are borrowed.",
@@ -67,6 +67,7 @@ class Board:
     money: AccountSummary
     round_url: str
     ledger_url: str
+    sharing_link: Link
     moments: Sequence[ThroughputPoint] = ()
     older: Sequence[ClaimHistoryPoint] = ()
     promise: QuotaPromiseText | None = None
@@ -130,10 +131,21 @@ class PoolUseRow:
     is_here: bool
 
 
+def uses_title(uses: Sequence[PoolUseRow]) -> str:
+    """Return in which pools a tenant is below its fair share, as a heading."""
+    below = [row.facts.name for row in uses if row.fair.kind == "note"]
+    if not below:
+        return f"Below its fair share in none of {plural(len(uses), 'pool')}"
+    if len(below) > 2:
+        return f"Below its fair share in {len(below)} of {plural(len(uses), 'pool')}"
+    return f"Below its fair share in {' and '.join(below)}, of {plural(len(uses), 'pool')}"
+
+
 def board_context(board: Board) -> dict[str, Any]:
     """Return the data of templates/overview/dashboard.html."""
     shown, rest = board.runs[:SHOWN], board.runs[SHOWN:]
     hourly = [run.hourly for run in shown] + [sum((run.hourly for run in rest), Decimal(0))]
+    drawn = figures(board)
     costs = apportion(hourly)  # rounded so that the printed column adds up
     return {
         "subject": "You" if board.you else board.name,
@@ -141,12 +153,14 @@ def board_context(board: Board) -> dict[str, Any]:
         "use_word": "use" if board.you else "uses",
         "have_note": have_note(board),
         "use_note": use_note(board),
-        "lenders": lenders_text(board),
+        **lent_context(board.last, board.visibility, (*board.links, board.sharing_link)),
         "hourly_note": hourly_note(board),
         "stats": stats(board),
         "day_title": day_title(board.days, board.now),
-        "figures": figures(board),
+        "figures": drawn,
+        "spark": next((one for one in drawn if one.key.startswith("chart-use")), None),
         "wait_title": wait_title(board.waits),
+        "waits": [(wait, wait_note(wait, board.links)) for wait in board.waits],
         "runs_title": runs_title(board.runs, board.uses),
         "several_types": len({run.lease.gpu_type_id for run in board.runs}) > 1,
         "shown": [
@@ -258,10 +272,11 @@ def _received(board: Board) -> Stat:
         "Fair share: the smaller of demand and quota, summed over time since the pool started. A"
         " rho of 1.00 or more is fair; the tenant with the lowest rho goes first."
     ) + traded_text(claims)
+    noted = lines
     if board.deficit is not None:
-        lines, text = (*lines, board.deficit.line), f"{text} {board.deficit.text}"
+        noted, text = (*lines, board.deficit.line), f"{text} {board.deficit.text}"
     total = LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(rho))
-    note = Note("rho = GPU-time received ÷ fair share", lines, total, text, board.links)
+    note = Note("rho = GPU-time received ÷ fair share", noted, total, text, board.links)
     return Stat("Received / fair share", percent(rho), "", lines, total, note, fair_badge(rho))
 
 
@@ -304,18 +319,6 @@ def _owe(board: Board, who: str) -> Stat:
     return Stat(f"{who} {verb}, last 24 h", figure, "credits", lines, total, note)
 
 
-def lenders_text(board: Board) -> str:
-    """Return the lenders of the borrowed GPUs, as far as the viewer may know."""
-    lenders = board.last.lenders if board.last else ()
-    seen = [board.visibility.of(tenant) for tenant, _ in lenders]
-    names = [row.name for row in seen if row is not None][:NAMED]
-    if not names or len(seen) != len([row for row in seen if row]):
-        return "tenants with idle quota"
-    if len(lenders) > len(names):
-        return f"{', '.join(names)} and {plural(len(lenders) - len(names), 'other')}"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def idle_text(board: Board) -> str:
     """Return what happens to the unused GPUs of the quota, and whether others may use them."""
     idle = max(0, board.has - board.uses)
@@ -356,6 +359,9 @@ def hourly_note(board: Board) -> Note | None:
             for price, gpus in sorted(by_price.items())
         ],
         total="per hour",
+        text="A borrowed GPU goes back at the end of its term"
+        f"{', or with notice before it' if board.may_be_preempted else ''}, when its owner needs"
+        " it.",
         links=board.links,
     )
 
@@ -435,11 +441,3 @@ def _rho_title(days: Sequence[ClaimHistoryPoint], prefix: str) -> str:
     if low < high:
         title += f", between {ratio(low, places)} and {ratio(high, places)}"
     return title
-
-
-def wait_title(waits: Sequence[WaitingJobs]) -> str:
-    """Return how many jobs are queued, as a heading."""
-    jobs = sum(wait.jobs for wait in waits)
-    if not jobs:
-        return "No job is queued"
-    return f"Why {plural(jobs, 'job is', 'jobs are')} queued"

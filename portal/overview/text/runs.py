@@ -1,9 +1,10 @@
-"""The running jobs on the dashboard: their number and their nodes."""
+"""The running and queued jobs on the dashboard: numbers, nodes and reasons."""
 
 from collections.abc import Sequence
 
 from portal.charts.figures import plural, thousands
-from scheduling.selectors.tenants.dashboard import RunningJob
+from portal.charts.notes import Link, Note
+from scheduling.selectors.tenants.dashboard import RunningJob, WaitingJobs
 
 
 def runs_title(runs: Sequence[RunningJob], gpus: int) -> str:
@@ -21,3 +22,19 @@ def where(run: RunningJob) -> str:
     if len(run.nodes) <= 2:
         return ", ".join(run.nodes)
     return f"{run.nodes[0]} and {len(run.nodes) - 1} more"
+
+
+def wait_title(waits: Sequence[WaitingJobs]) -> str:
+    """Return how many jobs are queued, as a heading."""
+    jobs = sum(wait.jobs for wait in waits)
+    if not jobs:
+        return "No job is queued"
+    return f"Why {plural(jobs, 'job is', 'jobs are')} queued"
+
+
+def wait_note(wait: WaitingJobs, links: tuple[Link, ...]) -> Note:
+    """Return why jobs are queued, in full."""
+    text = f"{wait.why.sentence} {wait.why.next_step}"
+    if wait.jobs > 1:
+        text += " The numbers are those of the smallest job."
+    return Note(wait.why.text.capitalize(), text=text, links=links)

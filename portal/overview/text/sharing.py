@@ -1,14 +1,20 @@
 """Texts about lending and borrowing of a tenant's quota."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from portal.charts.figures import credits_text, plural
+from portal.overview.text.lent import gpus_text, names_text
 from scheduling.selectors.sharing.views import SharingRow
+from scheduling.selectors.tenants.dashboard import LastRound
+from scheduling.selectors.visibility import Visibility
 
 
-def sharing_headline(rows: Sequence[SharingRow]) -> str:
-    """Return the page's headline: idle GPUs, and the part that others may use."""
+def sharing_headline(
+    rows: Sequence[SharingRow], last: LastRound | None, visibility: Visibility
+) -> str:
+    """Return the page's headline: the GPUs lent now and their borrowers, or idle GPUs."""
     idle, lent = sum(row.idle for row in rows), sum(row.lendable for row in rows)
     refused = [row for row in rows if row.is_priced_out]
     if lent == 0 and refused:
@@ -17,6 +23,11 @@ def sharing_headline(rows: Sequence[SharingRow]) -> str:
         return (
             f"Nothing is lent: the posted price of {row.gpu_type} is {credits_text(row.price, 6)}"
             f" credits, below the lowest floor of {credits_text(row.floor, 6)}."
+        )
+    if last is not None and last.lent:
+        return (
+            f"{gpus_text(last.lent)} of the quota {_are(last.lent)} lent now, to"
+            f" {names_text(visibility, last.borrowers)}."
         )
     if not idle:
         return "All of the quota is in use, so nothing is lent."
@@ -44,5 +55,5 @@ def limits_text(row: Entitlement, *, by_offer: bool = False) -> str:
     return f"{lends}; borrows {'nothing' if limit == 0 else f'{limit:,} at most'}"
 
 
-def _are(count: int) -> str:
+def _are(count: int | Fraction) -> str:
     return "is" if count == 1 else "are"

@@ -14,13 +14,14 @@ from evenshare_core.policies.registry import traits
 from portal.charts.deficits import day_deficit, has_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration
+from portal.charts.notes import Link, Note
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import clocks, pool_now
 from portal.common.credit_text import budget_notice
 from portal.common.quota_promises import pool_promise_text
 from portal.common.starts import start_text
 from portal.common.submit_links import submit_links
-from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge
+from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge, uses_title
 from portal.overview.text.deadlines import dated_context
 from portal.overview.text.others import others_context
 from portal.overview.text.week import week_context
@@ -72,6 +73,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             context |= others_context(_compared(tenant, board, pool))
         starts_url = reverse("starts", args=[pool.name])
         context |= board_context(board)
+        context["uses_title"] = uses_title(context["uses"])
         context |= submit_links(access(request), tenant, pool.name)
         here = pool.name if context["uses"] else ""
         context |= {
@@ -83,8 +85,11 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             **dated_context(dated, clock, more=more_dated),
             "first": first[0] if first else None,
             "first_start": start_text(first[1], clock, starts_url) if first else None,
-            "lease_text": f"A lease lasts {duration(pool.lease_s)} of pool time; then a round"
-            " renews it or gives the GPUs to tenants further below their fair share.",
+            "lease_note": Note(
+                "Lease",
+                text=f"A lease lasts {duration(pool.lease_s)} of pool time; then a round renews it"
+                " or gives the GPUs to tenants further below their fair share.",
+            ),
         }
     return render(request, "overview/dashboard.html", context)
 
@@ -142,6 +147,7 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         money=account_summary(tenant.pk, pool.book, since=now - DAY),
         round_url=round_url,
         ledger_url=f"{reverse('ledger', args=[tenant.slug])}?pool={pool.name}",
+        sharing_link=Link("Lending", f"{reverse('sharing', args=[tenant.slug])}?pool={pool.name}"),
         moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
         promise=pool_promise_text(pool),
         may_be_preempted=traits(pool.policy).preempts_running,

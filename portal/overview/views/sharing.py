@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from evenshare_core.money.fixed_point import to_credits
+from portal.charts.notes import Note
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import pool_now
 from portal.common.forms import Field, text, typed_fields, typed_request
@@ -26,7 +27,6 @@ from scheduling.requests.sharing import (
     PriceLimitRequest,
     SharingRequest,
 )
-from scheduling.selectors.jobs.tenant_jobs import pool_names
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.settings import people_rule, price_limit_of
 from scheduling.selectors.sharing.views import (
@@ -37,6 +37,8 @@ from scheduling.selectors.sharing.views import (
     promised_return,
     sharing_views,
 )
+from scheduling.selectors.tenants.dashboard import last_round
+from scheduling.selectors.visibility import read_visibility
 from scheduling.services.sharing import (
     make_offer,
     revoke_offer,
@@ -50,7 +52,6 @@ from tenants.input.requests import read_request
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
-from tenants.selectors.quotas import pools_of
 
 OFFERS = 50  # rows of the table, newest first
 
@@ -61,7 +62,7 @@ class SharingTableRow:
 
     view: SharingRow
     holds: str
-    allows: str
+    about: Note
     fields: list[Field]
 
 
@@ -215,19 +216,21 @@ def _context(
         offers, more = list_offers(facts.id, tenant.pk, now, limit=OFFERS)
         most = price_limit_of(facts.id, tenant.pk)
         people = people_rule(facts.id, tenant.pk)
-        names = pool_names(pools_of(tenant.pk))
+        last = last_round(facts.id, tenant.pk)
+        visibility = read_visibility(facts.id, access(request))
     by_offer = [row.gpu_type for row in views if row.own.by_offer]
     typed, act = request.POST, text(request.POST, "act") if errors else ""
     here = text(typed, "gpu_type")
     of_set = {row.gpu_type for row in views if act == "set" and row.gpu_type == here}
     return {
         **context,
-        "headline": sharing_headline(views),
+        "headline": sharing_headline(views, last, visibility),
+        "act": act,
         "rows": [
             SharingTableRow(
                 row,
                 limits_text(row.effective, by_offer=row.own.by_offer),
-                limits_text(row.bounds),
+                Note("The operator's limit", text=limits_text(row.bounds)),
                 settings_fields(row, typed, errors)
                 if row.gpu_type in of_set
                 else settings_fields(row, {}, {}),
@@ -240,7 +243,6 @@ def _context(
         "by_offer": by_offer,
         "max_price": None if most is None else to_credits(most),
         "is_equal": people is PeopleRule.EQUAL,
-        "pools": names,
         "offer_fields": offer_fields(by_offer, typed if act == "offer" else {}, errors),
         "limit_fields": limit_fields(most, typed if act == "limit" else {}, errors),
     }

@@ -18,10 +18,10 @@ from portal.charts.explore.uses import (
     tells_rho,
 )
 from portal.charts.figures import clock, credits_text, gpu_hours, percent, plural, thousands
-from portal.charts.nodemap import MapHeldBack, MapLease, MapNode, node_map
+from portal.charts.nodemap import MapHeldBack, MapLease, MapNode, map_shapes, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
 from portal.charts.page import LinkChoice
-from portal.charts.roundstrip import RoundBar, round_strip
+from portal.charts.roundstrip import RoundBar, round_strip, unused_text
 from portal.charts.svg import Markup
 from portal.charts.tenants import HIDDEN, TenantBadge
 from portal.common.tenant_badges import badge_of, map_badges
@@ -87,13 +87,13 @@ def history_context(
     *,
     gpu_type: str = "",
 ) -> dict[str, Any]:
-    """Return the charts of use and rho by tenant, and the choices of GPU types.
+    """Return the charts of use and rho by tenant, the choices of GPU types, and a headline.
 
     No charts before the first round. `gpu_type`: the type of `history`, which adds the chart of
     quotas.
     """
     if not history.tenants:
-        return {"charts": [], "type_choices": []}
+        return {"charts": [], "type_choices": [], "headline": "No round yet."}
     badges = _charted_badges(history, badges)
     gpus = next((one.gpus for one in view.types if one.name == gpu_type), view.total("gpus"))
     charts = [pool_use_chart(history, badges, now, pool=name, gpus=gpus, gpu_type=gpu_type)]
@@ -101,19 +101,20 @@ def history_context(
         charts.append(pool_quota_chart(history, badges, now, pool=name, gpu_type=gpu_type))
     if tells_rho(history):
         charts.append(pool_rho_chart(history, badges, now, pool=name, of_all=bool(gpu_type)))
-    return {"charts": charts, "type_choices": _type_choices(view, name, gpu_type)}
+    choices = _type_choices(view, name, gpu_type)
+    return {"charts": charts, "type_choices": choices, "headline": f"{charts[-1].title}."}
 
 
 def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[LinkChoice]:
     """Return all types, then each type; empty if there is only one."""
     if len(view.types) < 2:
         return []
-    here = reverse("pool", args=[name])
+    here = reverse("pool-history", args=[name])
     every = [("All types", ""), *((one.name, one.name) for one in view.types)]
     return [
         LinkChoice(
             text,
-            f"{here}?{urlencode({'gpu_type': key})}#use" if key else f"{here}#use",
+            f"{here}?{urlencode({'gpu_type': key})}" if key else here,
             key == chosen,
         )
         for text, key in every
@@ -159,6 +160,7 @@ def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any
     last = view.rounds[-1] if view.rounds else None
     return {
         "parts": [_part(type_, badges, name) for type_ in view.types],
+        "map_shapes": map_shapes(),
         "gpus": view.total("gpus"),
         "nodes": sum(len(type_.nodes) for type_ in view.types),
         "used": used,
@@ -320,7 +322,9 @@ def _lease(hold: HeldGpus, badges: Badges) -> MapLease:
     parts.append(plural(len(hold.slots), "GPU"))
     if hold.gpus > len(hold.slots):
         parts[-1] += f" of {hold.gpus}"
-    if hold.borrowed:
+    if hold.borrowed == len(hold.slots):
+        parts[-1] += " borrowed"
+    elif hold.borrowed:
         parts.append(f"{hold.borrowed} borrowed")
     href = _job_href(hold.job, hold.tenant)
     return MapLease(hold.slots, badge, ", ".join(parts), hold.borrowed, href)
@@ -333,8 +337,8 @@ def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:
             idle=bar.idle,
             blocked=bar.blocked,
             href=reverse("round", args=[name, bar.number]),
-            text=f"round {thousands(bar.number)}, {clock(bar.at)}: {bar.idle} idle,"
-            f" {bar.blocked} unavailable, {plural(bar.waiting, 'job')} queued",
+            text=f"round {thousands(bar.number)}, {clock(bar.at)}:"
+            f" {unused_text(bar.idle, bar.blocked)}, {plural(bar.waiting, 'job')} queued",
         )
         for bar in rounds
     ]

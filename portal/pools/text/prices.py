@@ -1,12 +1,12 @@
 """Texts and charts of the price board."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from billing.selectors.prices import PriceRow
 from portal.charts.explore.prices import forecast_chart, price_chart
-from portal.charts.figures import credits_text, thousands
+from portal.charts.figures import credits_text, plural, thousands
 from portal.charts.notes import Note, price_lines
 from portal.common.clocks import Clocks
 from portal.common.files import Columns
@@ -61,7 +61,14 @@ def price_board_row(
         "chart": price_chart(point.gpu_type, [*older, *history], now, pool=pool),
         "hours": _hours(history, times),
         "forecast": forecast,
+        "forecast_title": (
+            f"Price forecast of {point.gpu_type}"
+            if forecast.points
+            else f"No reliable forecast of {point.gpu_type}"
+        ),
         "forecast_at": None if forecast.at is None else times.instant(forecast.at),
+        "expected": forecast.points[-1] if forecast.points else None,
+        "expected_at": times.instant(forecast.points[-1].at) if forecast.points else None,
         "forecast_rows": [
             {"at": times.instant(row.at), "point": row} for row in forecast.points[::FORECAST_EVERY]
         ],
@@ -73,7 +80,30 @@ def price_board_row(
 
 def _note(point: PriceRow) -> Note:
     title = f"Price of {point.gpu_type} from round {thousands(point.valid_from_round)} on"
-    return Note(title, *price_lines(point, point.price))
+    text = "One price per GPU type, posted after each round, equal for all tenants."
+    return Note(title, *price_lines(point, point.price), text=text)
+
+
+def timetable(board: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the hours of the last day in time order, and each GPU type's price in each hour."""
+    hours = {cell["hour"].pool: cell["hour"] for row in board for cell in row["hours"]}
+    ordered = sorted(hours)[-24:]
+    return {
+        "hours": [hours[at] for at in ordered],
+        "timetable": [(row["now"].gpu_type, _cells(row["hours"], ordered)) for row in board],
+    }
+
+
+def _cells(hours: Sequence[dict[str, Any]], ordered: Sequence[datetime]) -> list[Any]:
+    """Return the price of each hour; None if none was posted in it."""
+    cells = {cell["hour"].pool: cell for cell in hours}
+    return [cells.get(at) for at in ordered]
+
+
+def _hour_text(row: PriceRow, mark: str) -> str:
+    """Return "cheapest, 470 of 480 GPUs used, round 4,211"."""
+    use = f"{thousands(row.used)} of {plural(row.capacity, 'GPU')} used"
+    return f"{mark}{', ' if mark else ''}{use}, round {thousands(row.valid_from_round - 1)}"
 
 
 def _hours(history: Sequence[PriceRow], times: Clocks) -> list[dict[str, Any]]:
@@ -91,6 +121,7 @@ def _hours(history: Sequence[PriceRow], times: Clocks) -> list[dict[str, Any]]:
             "point": row,
             "mark": marks.get(row.price, ""),
             "posted_by": row.valid_from_round - 1,
+            "about": _hour_text(row, marks.get(row.price, "")),
         }
         for hour, row in sorted(by_hour.items(), reverse=True)
     ]

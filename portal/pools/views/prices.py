@@ -26,7 +26,7 @@ from portal.common.days import read_days
 from portal.common.files import csv_file, lines_asked, no_file
 from portal.pools.text.one_more import one_more_gpu
 from portal.pools.text.posted import posted_context
-from portal.pools.text.prices import COLUMNS, price_board_row, price_headline
+from portal.pools.text.prices import COLUMNS, price_board_row, price_headline, timetable
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.price_forecasts import no_forecast, price_forecasts
 from scheduling.selectors.tenants.prospects import prospects
@@ -73,16 +73,18 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
             for point in present
         ]
         tenants = pool_tenants(facts.id)
+    rows = [
+        price_board_row(
+            *(point, history, older, times),
+            pool=name,
+            forecast=forecasts.get(point.gpu_type) or no_forecast(facts.name, point.gpu_type),
+        )
+        for point, history, older in board
+    ]
     context = {
         "pool": facts,
-        "board": [
-            price_board_row(
-                *(point, history, older, times),
-                pool=name,
-                forecast=forecasts.get(point.gpu_type) or no_forecast(facts.name, point.gpu_type),
-            )
-            for point, history, older in board
-        ],
+        "board": rows,
+        **timetable(rows),
         "window": window,
         "windows": list(WINDOWS),
         **_one_more(request, facts, tenants, now),

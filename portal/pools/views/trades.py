@@ -20,7 +20,7 @@ from scheduling.selectors.sharing.trades import find_trade, linked_trade, list_t
 from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 
-PAGE = 50
+PAGE = 8
 
 
 @signed_in

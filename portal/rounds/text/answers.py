@@ -9,23 +9,9 @@ from portal.common.tenant_badges import badge_of
 from scheduling.selectors.deadlines.answers import DeadlineStanding
 from scheduling.selectors.deadlines.round_answers import AnswerKind, RoundAnswer, RoundAnswers
 from scheduling.selectors.deadlines.texts import cause_text, limit_text
-from scheduling.selectors.rounds.one_round import RoundView
 
 
-def answers_context(view: RoundView, times: Clocks) -> dict[str, Any]:
-    """Return the answers of a round; `answers_title` is empty if no job has a deadline."""
-    answers = view.decision.answers if view.decision else None
-    if answers is None or not (answers.dated or answers.answered):
-        return {"answers_title": ""}
-    return {
-        "answers_title": _title(answers),
-        "answers_text": _text(answers),
-        "answers": [_row(row, times) for row in answers.rows],
-        "answers_hidden": answers.hidden,
-    }
-
-
-def _title(answers: RoundAnswers) -> str:
+def answers_title(answers: RoundAnswers) -> str:
     """Return how many deadlines were answered, and how."""
     if not answers.answered:
         return "No new answers to deadlines"
@@ -36,12 +22,14 @@ def _title(answers: RoundAnswers) -> str:
     return f"{was}: {counts}"
 
 
-def _text(answers: RoundAnswers) -> str:
+def answers_text(answers: RoundAnswers) -> str:
+    """Return how many jobs have deadlines."""
     of = plural(answers.dated, "job with a deadline", "jobs with deadlines")
     return f"Of {of}. Earlier answers of the other jobs remain valid."
 
 
-def _row(row: RoundAnswer, times: Clocks) -> dict[str, Any]:
+def answer_row(row: RoundAnswer, times: Clocks) -> dict[str, Any]:
+    """Return an answer, its plan and its deadline."""
     answer = row.answer
     kind = AnswerKind.PLANNED if row.kind is AnswerKind.MOVED else row.kind
     starts = answer.leases[0].starts_at if answer.leases else None

@@ -5,12 +5,10 @@ engine's invariants, checked again on the stored bytes whenever the page is open
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.charts.figures import percent, plural, thousands
 from portal.charts.notes import CertificatePanel, LineItem, Note, Promise, count_note
-from portal.common.tenant_badges import badge_of
 from portal.rounds.text.borrowing_lines import owners_sentence, value_sentence
 from portal.rounds.text.declared import declared_sentence
 from portal.rounds.text.fairness_lines import (
@@ -66,7 +64,7 @@ SAID = {
 HIDDEN = "Hidden: the number is another tenant's."
 # For these lines, sentences omit numbers that the viewer may not see.
 WITHOUT_NUMBERS = frozenset({P.LONG_TERM_ORDER, P.INDIVIDUAL_RATIONALITY, P.MEASURED_SPEEDS})
-SAME = 1e-4  # largest difference of figures that are shown as equal
+UNVERIFIED = "It could not be verified."
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
 
@@ -86,12 +84,17 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
     return CertificatePanel(
         title=f"Certificate of round {thousands(view.round.number)}",
         promises=tuple(promises),
-        # The page shows both hashes and the command itself.
-        sha256="",
-        command="",
         text=_measured_text(view, seen),
+        alarm=_alarm(view, seen),
         issued=f"Issued by policy {view.round.policy} {view.round.policy_version}.",
     )
+
+
+def _alarm(view: RoundView, seen: CertificateView | None) -> str:
+    """Return that the certificate is missing, or differs when computed again."""
+    if view.damages or (view.decision is not None and view.decision.again is False):
+        return UNVERIFIED
+    return "It could not be certified." if seen is not None and seen.failure else ""
 
 
 def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
@@ -330,28 +333,6 @@ def _gpus(value: float | None) -> str:
 
 def _was(count: int) -> str:
     return "was" if count == 1 else "were"
-
-
-# ---- rows ----
-
-
-def throughput_context(seen: CertificateView | None) -> dict[str, Any]:
-    """Return each tenant's throughput with its share, if the policy has shares before rounding."""
-    rows = [row for row in seen.rows if row.ideal is not None] if seen else []
-    if seen is None or not rows:
-        return {"throughputs": []}
-    less = sum((row.ideal or 0) < row.alone * (1 - SAME) for row in rows)
-    title = "Every tenant does at least as well as on its own part"
-    if less:
-        verb = "does less than on its own part" if less == 1 else "do less than on their own part"
-        title = f"{less} of {plural(len(rows), 'job type')} {verb}"
-    elif seen.rows_hidden:
-        title = "You do at least as well as on your own part"
-    return {
-        "throughputs": [{"row": row, "badge": badge_of(row.tenant)} for row in rows],
-        "throughput_title": title,
-        "throughput_hidden": seen.rows_hidden,
-    }
 
 
 # ---- what is checked again on the stored bytes ----

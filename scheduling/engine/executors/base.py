@@ -39,6 +39,9 @@ class ReportState(StrEnum):
     STOPPED = "stopped"
 
 
+OVER = (ReportState.FINISHED, ReportState.STOPPED)
+
+
 @dataclass(frozen=True)
 class Launch:
     """A request to start a job's process. The lease's `token` never changes."""

@@ -267,7 +267,6 @@ class ShimExecutor(ABC):
             job.rename(f"{kept}.{time.monotonic_ns()}" if os.path.lexists(kept) else kept)
 
     def _prepare(self, token: str, start: LeaseSpec) -> None:
-        """Write the specification of a lease's shim before the shim is started."""
         is_new = self._make(token, start.lease)
         # A shim of an earlier attempt may be reading the old file.
         write = write_first if is_new else write_text

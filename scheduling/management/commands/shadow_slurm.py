@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from evenshare_core.cli.files import InputError, opened
 from evenshare_core.cli.inputs import add_overheads, rules_of
+from evenshare_core.csv_cells import write_csv
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.invariants import InvariantViolation
 from evenshare_core.domain.plurals import plural
@@ -29,7 +30,7 @@ from evenshare_core.simulation.shadow import (
 )
 from evenshare_core.simulation.shadow_report import shadow_csv, shadow_report
 from evenshare_core.simulation.state import Rules
-from evenshare_core.simulation.tables import TableError, write_table
+from evenshare_core.simulation.tables import TableError
 from evenshare_core.simulation.workload_files import workload_csv
 from evenshare_core.units import SECOND_US
 from scheduling.engine.executors.base import ExecutorError
@@ -211,10 +212,8 @@ def _decision_rows(seen: WatchedPool, policy: str, decision: Decision) -> list[t
 
 
 def _append(path: Path, rows: list[tuple[object, ...]]) -> None:
-    before = (
-        path.read_text(encoding="utf-8") if path.exists() else write_table(DECISION_COLUMNS, [])
-    )
-    fresh = write_table(DECISION_COLUMNS, rows).partition("\n")[2]
+    before = path.read_text(encoding="utf-8") if path.exists() else write_csv(DECISION_COLUMNS, [])
+    fresh = write_csv(DECISION_COLUMNS, rows).partition("\n")[2]
     write_file(path, before + fresh)
 
 

@@ -120,10 +120,7 @@ class DeadlineStory(DeadlineRow, frozen=True, rename=_STANDING):
 
 
 def read_deadline_story(job: Job, *, at: datetime) -> DeadlineStory | None:
-    """Return a job's deadline and answers at pool time `at`, or None if it has no deadline.
-
-    A single query.
-    """
+    """Return a job's deadline and answers at pool time `at`, or None if it has no deadline."""
     if job.deadline_at is None:
         return None
     rows = list(JobAnswer.objects.filter(job=job).order_by("-round")[: HISTORY_MAX + 1])

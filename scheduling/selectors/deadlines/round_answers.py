@@ -29,6 +29,9 @@ class AnswerKind(StrEnum):
     PLANNED = "planned"
 
 
+_KINDS = list(AnswerKind)
+
+
 @dataclass(frozen=True, slots=True)
 class RoundAnswer:
     """An answer without the parts that the viewer may not see; `job` is then None."""
@@ -63,7 +66,6 @@ class RoundAnswers(Answer, frozen=True, rename=_NAMES):
 
     @property
     def answered(self) -> int:
-        """The number of answers."""
         return sum(self.counts.values())
 
 
@@ -71,6 +73,11 @@ def kind_of(answer: DeadlineAnswer) -> AnswerKind:
     if answer.state is DeadlineState.PLANNED:
         return AnswerKind.MOVED if answer.cause else AnswerKind.PLANNED
     return AnswerKind(answer.state.value)
+
+
+def answer_order(answer: DeadlineAnswer) -> tuple[int, int]:
+    """Return the place of an answer in its table: by kind, then by job."""
+    return _KINDS.index(kind_of(answer)), answer.job
 
 
 def round_answers(
@@ -89,8 +96,7 @@ def round_answers(
     `jobs`: the jobs that the viewer may see, by id. `dated`: the number of the round's jobs with
     deadlines.
     """
-    order = list(AnswerKind)
-    counts = dict.fromkeys(order, 0)
+    counts = dict.fromkeys(_KINDS, 0)
     for row in answers:
         counts[kind_of(row)] += 1
     rows = tuple(
@@ -100,7 +106,7 @@ def round_answers(
             jobs.get(row.job),
             _visible(view_of(row, number=number, at=at), is_theirs=visibility.jobs_of(row.tenant)),
         )
-        for row in sorted(shown, key=lambda row: (order.index(kind_of(row)), row.job))
+        for row in sorted(shown, key=answer_order)
         if (seen := visibility.of(row.tenant))
     )
     return RoundAnswers(counts, dated, rows, len(answers) - len(rows))

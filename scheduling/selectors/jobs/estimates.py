@@ -49,10 +49,7 @@ class TypeRecords:
 
 
 def read_stops(jobs: Collection[int]) -> dict[int, Estimate]:
-    """Return the expected iterations until jobs stop by their metrics, by job id.
-
-    A single query; none if `jobs` is empty.
-    """
+    """Return the expected iterations until jobs stop by their metrics, by job id."""
     if not jobs:
         return {}
     rows = StopForecast.objects.filter(job__in=jobs)
@@ -169,10 +166,7 @@ def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
 
 
 def read_works_us(jobs: Sequence[Job]) -> dict[int, int]:
-    """Return the `Job.estimate_us` that rounds use, for jobs that have an estimate, by id.
-
-    Runs at most three queries if job types are loaded.
-    """
+    """Return the `Job.estimate_us` that rounds use, for jobs that have an estimate, by id."""
     return {job.pk: known.work.amount for job, _, _, known in _known(jobs)}
 
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.db.models import Sum
 
+from evenshare_core.units import HOUR_US
 from scheduling.models import IdleDay, IdleReading
 from tenants.answers import Answer
 
@@ -32,9 +33,6 @@ class HeldIdle(NamedTuple):
 
     sampled_gpu_h: float
     idle_gpu_h: float
-
-
-_HOUR_US = 3600 * 10**6
 
 
 def idle_leases(pool_id: int, tenant_id: int, *, limit: int) -> list[IdleLease]:
@@ -66,4 +64,4 @@ def held_idle(book: str, tenant_id: int, first: date, last: date) -> HeldIdle | 
     sums = rows.aggregate(known=Sum("known_us"), idle=Sum("idle_us"))
     if not sums["known"]:
         return None
-    return HeldIdle(sums["known"] / _HOUR_US, sums["idle"] / _HOUR_US)
+    return HeldIdle(sums["known"] / HOUR_US, sums["idle"] / HOUR_US)

@@ -39,12 +39,10 @@ class JobListFilter:
 
     @property
     def order(self) -> str:
-        """Return the order of the list, for a query of jobs."""
         return "id" if self.oldest_first else "-id"
 
     @property
     def ended_states(self) -> list[str]:
-        """Return the states of ended jobs that match."""
         return [
             state
             for state in ENDED

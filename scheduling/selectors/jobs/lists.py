@@ -33,8 +33,14 @@ def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
         page = list(_of_list(_wanted(wanted)).order_by(wanted.order)[: limit + 1])
         return page[:limit], len(page) > limit
     ids = _ids(wanted, limit + 1)
-    rows = _of_list(Job.objects.all()).in_bulk(ids[:limit])
-    return [rows[one] for one in ids[:limit] if one in rows], len(ids) > limit
+    return list(rows_of(ids[:limit])), len(ids) > limit
+
+
+def rows_of(ids: Iterable[int]) -> tuple[Job, ...]:
+    """Return the jobs of a list with tenant and pool, in the order of `ids`. A single query."""
+    wanted = list(ids)
+    rows = _of_list(Job.objects.all()).in_bulk(wanted)
+    return tuple(rows[one] for one in wanted if one in rows)
 
 
 def count_jobs(wanted: JobListFilter, *, most: int) -> int:
@@ -43,7 +49,6 @@ def count_jobs(wanted: JobListFilter, *, most: int) -> int:
 
 
 def _ids(wanted: JobListFilter, limit: int) -> list[int]:
-    """Return the ids of the first jobs that match."""
     if not wanted.is_by_key:
         return _first_ids(wanted, Q(), limit)
     # Jobs that are active are read first: a job that ends in between must not be missing.
@@ -220,10 +225,7 @@ def held_numbers(job: Job) -> dict[str, Any]:
 
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
-    """Return a job of the given tenants with its related rows; `tenants` None means all tenants.
-
-    A single query.
-    """
+    """Return a job of the given tenants with its related rows; `tenants` None means all tenants."""
     return next(iter(find_visible_jobs([uid], tenants)), None)
 
 

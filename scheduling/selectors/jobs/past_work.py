@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass
 from evenshare_core.domain.instants import to_us
-from evenshare_core.domain.offers import lower_price
+from evenshare_core.domain.offers import lower_limit
 from evenshare_core.domain.utilities import Utility, UtilityError, stated_utility
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.trace_fields import NAME_MAX
@@ -130,7 +130,7 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
         duration_us=work_us,
         gpu_types=tuple(row.gpu_types),
         weight=row.weight,
-        max_price_micro=lower_price(
+        max_price_micro=lower_limit(
             None if row.max_price is None else to_micro(row.max_price), price_limit
         ),
         deadline_us=None if deadline_us is None else max(deadline_us, submitted_us),

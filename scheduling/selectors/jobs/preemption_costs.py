@@ -84,10 +84,7 @@ def read_job_cost(job: Job, *, simulates: bool) -> PreemptionCost:
 def read_tenant_cost(
     pool_id: int, tenant_id: int, *, since: datetime, simulates: bool
 ) -> PreemptionCost:
-    """Return the preemptions of a tenant's jobs in a pool since an instant, and their cost.
-
-    At most two queries.
-    """
+    """Return the preemptions of a tenant's jobs in a pool since an instant, and their cost."""
     given = {"pool": pool_id, "tenant": tenant_id, "since": since}
     rows = _taken(_OF_TENANT, simulates=simulates, **given)
     return _cost(rows, simulates=simulates)
@@ -139,7 +136,6 @@ def _cost(rows: list[_TakenLeases], *, simulates: bool) -> PreemptionCost:
 
 
 def _restart_gpu_s(rows: list[_TakenLeases]) -> float | None:
-    """Return the GPU-seconds of all restarts; None if the time of one is not measured."""
     restarted = [row for row in rows if row.restarts]
     times = read_restart_s(row.profile for row in restarted if row.profile)
     if any(row.profile not in times for row in restarted):

@@ -120,7 +120,6 @@ def _view(row: StartEstimate, now: datetime) -> StartView:
 
 
 def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
-    """Return why there is no estimate; "" if there is one."""
     if reason == NoEstimate.REFUTED and job.reason_code in _OUTBID:
         return REFUTED_BY_PRICE
     prices = facts.get("prices", {})  # from the snapshot; older forecasts have no prices

@@ -48,10 +48,7 @@ class MetricView:
 
 
 def read_stop_forecasts(jobs: Sequence[Job]) -> dict[int, StopView]:
-    """Return the stop forecasts of the jobs that have one, by job id.
-
-    A single query, or none if no job stops by a metric.
-    """
+    """Return the stop forecasts of the jobs that have one, by job id."""
     by_metric = [job.pk for job in jobs if job.stop_metric]
     if not by_metric:
         return {}
@@ -59,10 +56,7 @@ def read_stop_forecasts(jobs: Sequence[Job]) -> dict[int, StopView]:
 
 
 def read_metric(job: Job) -> MetricView | None:
-    """Return a job's stopping metric with its forecast, or None if it has no metric.
-
-    Two queries.
-    """
+    """Return a job's stopping metric with its forecast, or None if it has no metric."""
     criterion = criterion_of(job)
     if criterion is None:
         return None

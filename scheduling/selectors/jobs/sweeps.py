@@ -54,6 +54,8 @@ class SweepRow(Answer, frozen=True, kw_only=True):
     ]
     array: str
     matrix: dict[str, tuple[str, ...]]
+    include: tuple[dict[str, str], ...]
+    exclude: tuple[dict[str, str], ...]
     at_once: Annotated[int | None, about("Jobs that may run at once; null: all.")]
     jobs: int
     counts: SweepCounts
@@ -81,6 +83,28 @@ class SweepJobRow(Answer, frozen=True, kw_only=True):
     exit_code: int | None
     url: str
     reason_code: Hidden[str]
+
+
+class SweepPlace(Answer, frozen=True):
+    """A job's place in its sweep."""
+
+    id: Annotated[UUID, about("The sweep.")]
+    index: Annotated[int, about("From 0.")]
+    parameters: dict[str, str]
+
+
+def sweep_places(jobs: Iterable[Job]) -> dict[int, SweepPlace]:
+    """Return the places of jobs in their sweeps, by job id. A single query, none without sweeps."""
+    placed = [job for job in jobs if job.sweep_id is not None]
+    if not placed:
+        return {}
+    uids = dict(
+        Sweep.objects.filter(pk__in={job.sweep_id for job in placed}).values_list("pk", "uid")
+    )
+    return {
+        job.pk: SweepPlace(uids[job.sweep_id], job.sweep_index or 0, job.parameters or {})
+        for job in placed
+    }
 
 
 def list_sweeps(
@@ -158,6 +182,8 @@ def _sweep_row(sweep: Sweep, counts: SweepCounts, root: str) -> SweepRow:
         state=counts.state,
         array=sweep.spec.get("array", ""),
         matrix={name: tuple(row) for name, row in sweep.spec.get("matrix", {}).items()},
+        include=tuple(sweep.spec.get("include", ())),
+        exclude=tuple(sweep.spec.get("exclude", ())),
         jobs=counts.total,
         counts=counts,
         origin=None if sweep.origin is None else sweep.origin.uid,

@@ -34,6 +34,7 @@ from scheduling.selectors.jobs.queue_order import (
 )
 from scheduling.selectors.jobs.reasons import ReasonText, why
 from scheduling.selectors.jobs.round_reasons import read_reason
+from scheduling.selectors.jobs.sorted_jobs import SortMark, list_sorted
 from scheduling.selectors.jobs.too_large import Sizes, read_sizes, why_now, why_of_job
 from scheduling.selectors.tenants.dashboard import HOLDING, node_names
 
@@ -62,13 +63,15 @@ class JobFilter:
     """The filter of a job list; empty values do not filter.
 
     A page starts beyond the key `before`. A page of queued jobs, in queue order, starts after the
-    mark `after`. `submitter`: the id of the person in `query`.
+    mark `after`; a page of ended jobs by a value after the mark `beyond`. `submitter`: the id of
+    the person in `query`.
     """
 
     state: str = ""
     pool: str = ""
     before: int | None = None
     after: QueueMark | None = None
+    beyond: SortMark | None = None
     query: JobQuery = field(default_factory=JobQuery)
     submitter: int | None = None
 
@@ -76,6 +79,11 @@ class JobFilter:
     def is_narrowed(self) -> bool:
         """Return whether the list is filtered, except by a pool."""
         return bool(self.state) or any(self.query.kept.values())
+
+    @property
+    def is_later(self) -> bool:
+        """Return whether the page is not the first one."""
+        return not (self.before is None and self.after is None and self.beyond is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +104,17 @@ class JobListRow:
 
 @dataclass(frozen=True, slots=True)
 class JobListPage:
-    """Rows, and the start of the next page: the key `next_before`, or the mark `next_after`.
+    """Rows, and the start of the next page: `next_before`, `next_after` or `next_beyond`.
 
     Rows are newest first. A page of queued jobs is sorted by pool name, then by the order in
-    `queues`. On the last page the key and the mark are None.
+    `queues`. On the last page all three are None.
     """
 
     rows: tuple[JobListRow, ...]
     next_before: int | None
     next_after: QueueMark | None = None
     queues: Mapping[str, QueueOrder] = field(default_factory=dict)
+    next_beyond: SortMark | None = None
 
     def standings(self, at: Mapping[str, datetime]) -> dict[int, DeadlineStory]:
         """Return the progress of the page's jobs towards their deadlines, by job id.
@@ -124,6 +133,8 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
     """
     if wanted.state == "pending":
         return _queued_page(tenant_id, wanted, limit)
+    if wanted.query.is_by_value:
+        return _sorted_page(tenant_id, wanted, limit)
     shown, more = list_jobs(_listing(tenant_id, wanted), limit=limit)
     live = Lease.objects.filter(
         job__in=[job.pk for job in shown if job.is_active], state__in=Lease.LIVE_STATES
@@ -141,6 +152,16 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
             for job in shown
         ),
         shown[-1].pk if more else None,
+    )
+
+
+def _sorted_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
+    """Return a page of ended jobs by a value."""
+    page = list_sorted(
+        _listing(tenant_id, wanted), wanted.query.sort, after=wanted.beyond, limit=limit
+    )
+    return JobListPage(
+        tuple(_row(job, None, None, {}) for job in page.jobs), None, next_beyond=page.next
     )
 
 
@@ -262,10 +283,7 @@ class ActiveCounts:
 
 
 def active_counts(tenant_id: int) -> ActiveCounts:
-    """Return the numbers of a tenant's waiting, starting and running jobs.
-
-    A single indexed query.
-    """
+    """Return the numbers of a tenant's waiting, starting and running jobs."""
     counts = Job.objects.filter(tenant_id=tenant_id, state__in=Job.ACTIVE_STATES).aggregate(
         waiting=Count("id", filter=Q(state=Job.State.PENDING)),
         starting=Count("id", filter=is_starting()),
@@ -276,7 +294,6 @@ def active_counts(tenant_id: int) -> ActiveCounts:
 
 
 def pool_names(ids: Iterable[int]) -> list[str]:
-    """Return the names of pools, sorted."""
     pools = Pool.objects.filter(id__in=list(ids)).order_by("name")
     return list(pools.values_list("name", flat=True))
 
@@ -328,10 +345,7 @@ class JobStory:
 
 
 def job_story(job: Job) -> JobStory:
-    """Return a job's leases, terms, events and reasons.
-
-    Five queries, and the stored decisions of at most `LOOKED_UP` + 1 rounds.
-    """
+    """Return a job's leases, terms, events and reasons."""
     # If the GPUs of a lease are free, it is launched in the round that grants it.
     later = Intent.objects.filter(
         lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, at__gt=OuterRef("granted_at")

@@ -26,10 +26,7 @@ Sizes = Mapping[str, TypeSize]
 
 
 def read_sizes(pools: Iterable[int]) -> dict[int, dict[str, TypeSize]]:
-    """Return the number of GPUs of pools, by pool and GPU type.
-
-    A single query; none without a pool.
-    """
+    """Return the number of GPUs of pools, by pool and GPU type."""
     wanted = set(pools)
     if not wanted:
         return {}
@@ -43,10 +40,7 @@ def read_sizes(pools: Iterable[int]) -> dict[int, dict[str, TypeSize]]:
 
 
 def why_now(job: Job, code: str, numbers: Mapping[str, Any] | None = None) -> ReasonText:
-    """Return why a job waits at present; for a job that is too large, with the pool's current size.
-
-    A single query for such a job, none for others.
-    """
+    """Return why a job waits at present; if it is too large, with the pool's current size."""
     if code != Reason.TOO_LARGE:
         return why(code, numbers)
     return why_of_job(job, code, read_sizes([job.pool_id])[job.pool_id], numbers)

@@ -48,10 +48,7 @@ class StuckIntents:
 
 
 def all_pools() -> list[PoolFacts]:
-    """Return every pool with its last round and clock, oldest first.
-
-    Runs one query, plus those of `pool_facts` for each pool.
-    """
+    """Return every pool with its last round and clock, oldest first."""
     ids = Pool.objects.order_by("id").values_list("id", flat=True)
     pools = (pool_facts(pool_id) for pool_id in ids)
     return [facts for facts in pools if facts is not None]
@@ -122,10 +119,7 @@ def stuck_intents(pools: list[PoolFacts], now: dict[int, datetime]) -> list[Stuc
 
 
 def failing_executors() -> list[ExecutorHealth]:
-    """Return executors with an open breaker, or whose leases vanished at the same time.
-
-    A single query.
-    """
+    """Return executors with an open breaker, or whose leases vanished at the same time."""
     rows = ExecutorHealth.objects.filter(
         Q(open_until__isnull=False) | Q(frozen_since__isnull=False)
     )

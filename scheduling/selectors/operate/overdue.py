@@ -87,10 +87,7 @@ def overdue_from(stop: Intent, scale: int) -> datetime:
 
 
 def overdue_leases(pool: Pool, now: datetime, scale: int) -> list[OverdueLease]:
-    """Return the overdue leases of a pool, longest overdue first; `now` is pool time.
-
-    At most four queries.
-    """
+    """Return the overdue leases of a pool, longest overdue first; `now` is pool time."""
     stops = [stop for stop in open_stops([pool.pk]) if now >= overdue_from(stop, scale)]
     if not stops:
         return []

@@ -81,7 +81,6 @@ class PoolFacts:
 
 
 def pool_facts(pool_id: int) -> PoolFacts | None:
-    """Return the facts of a pool, or None if it does not exist."""
     return next(iter(_facts("WHERE p.id = %s", pool_id)), None)
 
 
@@ -114,7 +113,6 @@ def _read_facts(row: tuple[Any, ...]) -> PoolFacts:
 
 
 def pool_id_named(name: str) -> int | None:
-    """Return the id of a pool, or None."""
     return Pool.objects.filter(name=name).values_list("id", flat=True).first()
 
 

@@ -83,7 +83,6 @@ class NodeUse:
 
     @property
     def held(self) -> int:
-        """GPUs that leases hold."""
         return sum(len(hold.slots) for hold in self.holds)
 
     @property
@@ -112,7 +111,6 @@ class ClaimUse:
 
     @property
     def uses(self) -> int:
-        """GPUs that the tenant holds."""
         return self.own + self.borrowed
 
     @property
@@ -137,12 +135,10 @@ class TypeUse:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all its nodes."""
         return sum(node.gpus for node in self.nodes)
 
     @property
     def used(self) -> int:
-        """GPUs that leases hold."""
         return sum(node.held for node in self.nodes)
 
     @property
@@ -275,7 +271,7 @@ def pool_overview(
         )
         for gpu_type in dict.fromkeys(node.gpu_type.name for node in rows)
     )
-    return PoolOverview(types, tuple(_bar(row, total) for row in reversed(rounds)), prices)
+    return PoolOverview(types, tuple(round_summary(row, total) for row in reversed(rounds)), prices)
 
 
 def _holds(
@@ -395,8 +391,11 @@ def _claims(
     return tuple(shown)
 
 
-def _bar(row: dict[str, Any], total: int) -> RoundSummary:
-    """Return a round's summary; GPUs that it did not count were blocked, or did not exist yet."""
+def round_summary(row: Mapping[str, Any], total: int) -> RoundSummary:
+    """Return a round's summary from its columns.
+
+    GPUs that it did not count were blocked, or did not exist yet.
+    """
     summary = row["summary"]
     # In rounds of an earlier version that had no nodes, the value is null.
     gpus = summary.get("gpus", total) or 0

@@ -273,10 +273,7 @@ def gpu_counts() -> list[GpuCount]:
 
 
 def rounds_since(after: Mapping[int, int], *, limit: int) -> list[RoundsSince]:
-    """Return each pool's totals over the rounds after a given number, at most `limit` per pool.
-
-    A single query.
-    """
+    """Return each pool's totals over the rounds after a given number, at most `limit` per pool."""
     return [
         RoundsSince(*(int(value) for value in row))
         for row in fetch_rows(_ROUNDS, [list(after.keys()), list(after.values()), limit])

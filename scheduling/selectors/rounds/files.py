@@ -93,11 +93,7 @@ def is_dropped(pool_id: int, number: int) -> bool:
 
 
 def read_part(archive: RoundArchive, number: int, part: str) -> bytes:
-    """Return a part of a round as it was stored.
-
-    Raises:
-        ArchiveError: the file, or the part in it, cannot be read.
-    """
+    """Return a part of a round as it was stored."""
     place = directory(archive).get(f"{number}/{part}")
     if place is None:
         raise ArchiveError(f"is not in the file {archive.name}")
@@ -116,11 +112,7 @@ def read_part(archive: RoundArchive, number: int, part: str) -> bytes:
 
 
 def read_file(archive: RoundArchive) -> bytes:
-    """Return a whole file.
-
-    Raises:
-        ArchiveError: the file cannot be read.
-    """
+    """Return a whole file."""
     try:
         with round_storage().open(archive.name) as file:
             return bytes(file.read())
@@ -129,11 +121,7 @@ def read_file(archive: RoundArchive) -> bytes:
 
 
 def read_state(archive: RoundArchive, number: int) -> Mapping[str, Any]:
-    """Return the row of the state that a round left, with its two binary parts.
-
-    Raises:
-        ArchiveError: as for `read_part`.
-    """
+    """Return the row of the state that a round left, with its two binary parts."""
     try:
         state: dict[str, Any] = msgspec.json.decode(
             read_part(archive, number, STATE), type=dict[str, Any]
@@ -147,11 +135,7 @@ def read_state(archive: RoundArchive, number: int) -> Mapping[str, Any]:
 
 
 def directory(archive: RoundArchive) -> Mapping[str, tuple[int, int]]:
-    """Return the position of each part in a file: the offset of its header, and its size.
-
-    Raises:
-        ArchiveError: the file cannot be read.
-    """
+    """Return the position of each part in a file: the offset of its header, and its size."""
     return _directory(archive.name, archive.sha256)
 
 

@@ -16,8 +16,6 @@ POINTS = 200
 
 @dataclass(frozen=True, slots=True)
 class ClaimHistoryPoint:
-    """A round in the history of a claim."""
-
     number: int
     at: datetime
     wall_at: datetime

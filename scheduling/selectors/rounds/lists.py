@@ -27,6 +27,12 @@ class RoundsPage:
         """Sum a count of the rows' summaries."""
         return sum(row.summary[name] for row in self.rows)
 
+    def newest(self, count: int) -> "RoundsPage":
+        """Return a page of only the first `count` rows."""
+        if len(self.rows) <= count:
+            return self
+        return RoundsPage(self.rows[:count], self.rows[count - 1].number, self.newer)
+
 
 def rounds_page(
     pool_id: int, *, before: int | None = None, after: int | None = None, limit: int = PAGE
@@ -56,10 +62,7 @@ def find_round(pool_id: int, number: int) -> Round | None:
 
 
 def round_instants(pool_id: int, numbers: Collection[int]) -> list[tuple[datetime, datetime, int]]:
-    """Return pool time, wall time and scale of rounds.
-
-    A single query, none if `numbers` is empty.
-    """
+    """Return pool time, wall time and scale of rounds."""
     if not numbers:
         return []
     rows = Round.objects.filter(pool_id=pool_id, number__in=numbers)

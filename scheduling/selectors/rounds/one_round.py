@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from evenshare_core.domain.cluster import Placement, gpus_by_node
+from evenshare_core.domain.deadlines import DeadlineAnswer
 from evenshare_core.domain.decision import Decision, End, Grant, Preemption, Renew, Skip, Solve
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
@@ -15,7 +16,11 @@ from evenshare_core.policies.job_reasons import Turns, group_numbers, turns_of
 from evenshare_core.policies.registry import model_text
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
-from scheduling.selectors.deadlines.round_answers import RoundAnswers, round_answers
+from scheduling.selectors.deadlines.round_answers import (
+    RoundAnswers,
+    answer_order,
+    round_answers,
+)
 from scheduling.selectors.jobs.reasons import preemption_text
 from scheduling.selectors.jobs.refs import JobRef
 from scheduling.selectors.rounds.following import Following, following_seen
@@ -27,6 +32,8 @@ from scheduling.selectors.rounds.rows import (
     EndRow,
     PickRow,
     RoundPrice,
+    RowSlice,
+    SeenRows,
     SkipGroup,
     SkipRow,
 )
@@ -78,7 +85,7 @@ class RoundDecision(Answer, frozen=True):
 
     `solve`: the solver's result, and `model`: its program. `has_ideals`: the program divides types
     of GPUs. `again`: whether its certificate is the same when computed again, see
-    `certificate_same`.
+    `certificate_same`. `seen`: the number of visible rows of each table.
     """
 
     grants: Hidden[tuple[PickRow, ...]]
@@ -102,6 +109,7 @@ class RoundDecision(Answer, frozen=True):
     model: Hidden[str]
     has_ideals: Hidden[bool]
     again: Hidden[bool | None]
+    seen: Hidden[dict[str, SeenRows]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +137,13 @@ class RoundView:
         return any(damage.part == ROW for damage in self.damages)
 
 
-def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView | None:
-    """Return a round with its stored decision and its trades, or None. At most five queries."""
+def round_view(
+    pool_id: int, number: int, visibility: Visibility, rows: RowSlice | None = None
+) -> RoundView | None:
+    """Return a round with its stored decision and its trades, or None. At most five queries.
+
+    Without `rows`, each table has at most `LIMIT` rows, and all rows of the viewer's tenants.
+    """
     rounds = with_seals(Round.objects.filter(pool_id=pool_id))
     near = {row.number: row for row in rounds.filter(number__in=range(number - 1, number + 2))}
     if number not in near:
@@ -144,7 +157,7 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
         following = following_seen(round_, (snapshot, decided), near.get(number - 1), visibility)
         if all(damage.part == STATE for damage in damages):
             size = sum(map(len, raw))
-            decision = _RowReader(round_, snapshot, decided, visibility).read(size)
+            decision = _RowReader(round_, snapshot, decided, visibility, rows).read(size)
     except DamagedRoundError as error:
         damages += error.damages
     except ReplayError as error:
@@ -186,17 +199,21 @@ class _RowReader:
     snapshot: Snapshot
     decision: Decision
     visibility: Visibility
+    rows: RowSlice | None = None
     jobs: dict[int, JobRef] = field(default_factory=dict)
     nodes: dict[int, str] = field(default_factory=dict)
     lost: dict[tuple[str, int], str] = field(default_factory=dict)
     early: dict[int, Preemption] = field(default_factory=dict)
+    seen: dict[str, SeenRows] = field(default_factory=dict)
 
     def read(self, size: int) -> RoundDecision:
         """Return the rows; `size` is the number of bytes stored."""
         decision = self.decision
         self.lost = {(row["item"], row["id"]): row["why"] for row in self.round.superseded}
-        grants, renewals = self._cut(decision.grants), self._cut(decision.renewals)
-        ends, answers = self._cut(decision.ends), self._cut(decision.answers)
+        grants = self._cut("grants", decision.grants)
+        renewals = self._cut("renewals", decision.renewals)
+        ends = self._cut("ends", decision.ends)
+        answers = self._cut("answers", self._answers())
         leases = {lease.id: lease for lease in self.snapshot.leases}
         granted = {row.job for row in decision.grants}
         placements: list[Placement] = [row.placement for row in grants]
@@ -239,12 +256,22 @@ class _RowReader:
             model=model_text(self.snapshot.policy, self.snapshot.options),
             has_ideals=bool(decision.ideals),
             again=certificate_same(self.round, self.snapshot, decision),
+            seen=self.seen,
         )
 
-    def _cut(self, rows: Sequence[Any]) -> list[Any]:
-        """Return at most `LIMIT` visible rows, and all of the viewer's own."""
+    def _answers(self) -> Sequence[DeadlineAnswer]:
+        """Return the answers, in the order of their table if only a part of it is shown."""
+        answers = self.decision.answers
+        return answers if self.rows is None else sorted(answers, key=answer_order)
+
+    def _cut(self, table: str, rows: Sequence[Any]) -> list[Any]:
+        """Return the visible rows that are asked for; see `round_view`."""
+        own = self.visibility.own
         seen = [row for row in rows if self.visibility.of(row.tenant)]
-        return seen[:LIMIT] + [row for row in seen[LIMIT:] if row.tenant in self.visibility.own]
+        self.seen[table] = SeenRows(len(seen), sum(row.tenant in own for row in seen))
+        if self.rows is not None:
+            return self.rows.of(table, seen, own)
+        return seen[:LIMIT] + [row for row in seen[LIMIT:] if row.tenant in own]
 
     def _name(self, placements: Iterable[Placement], rows: Iterable[Any]) -> None:
         nodes = {node for placement in placements for node, _ in placement}

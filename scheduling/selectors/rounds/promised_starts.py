@@ -69,10 +69,7 @@ def _promised(
 
 
 def read_latest_starts(jobs: Iterable[Job]) -> dict[int, datetime]:
-    """Return until when promised jobs start, by job id; other jobs are left out.
-
-    A single query, or none if no job waits with the reason `promised`.
-    """
+    """Return until when promised jobs start, by job id; other jobs are left out."""
     waiting = [
         job for job in jobs if job.state == Job.State.PENDING and job.reason_code == Reason.PROMISED
     ]

@@ -42,11 +42,9 @@ class DecisionCounts:
 
     @property
     def leases(self) -> int:
-        """The number of leases after the round."""
         return self.kept + self.renewed + self.granted
 
     def breaks(self, *rules: str) -> int:
-        """Return the number of violations of these rules."""
         return sum(self.broken.get(rule, 0) for rule in rules)
 
 

@@ -1,13 +1,49 @@
 """The rows of a round's decision, as a viewer may see them."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
+from typing import Any
 
 from evenshare_core.domain.reasons import EndReason, Reason
 from scheduling.selectors.jobs.reasons import Numbers
 from scheduling.selectors.jobs.refs import JobRef
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.answers import Answer, Hidden
+
+
+@dataclass(frozen=True, slots=True)
+class RowSlice:
+    """The rows that a page shows of a round's tables, among those that its viewer may see.
+
+    `table`: grants, renewals, ends or answers, with `count` rows from `start` on. If it is empty,
+    each table has its first `count` rows, and after them as many rows of the viewer's tenants.
+    `is_own`: only rows of the viewer's tenants.
+    """
+
+    count: int
+    table: str = ""
+    start: int = 0
+    is_own: bool = False
+
+    def of(self, table: str, rows: Sequence[Any], own: Collection[int]) -> list[Any]:
+        """Return the shown rows of a table."""
+        if not self.table:
+            later = (row for row in rows[self.count :] if row.tenant in own)
+            return [*rows[: self.count], *islice(later, self.count)]
+        if self.table != table:
+            return []
+        kept = [row for row in rows if row.tenant in own] if self.is_own else rows
+        return list(kept[self.start : self.start + self.count])
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRows:
+    """The number of a table's rows that the viewer may see, and of those of its own tenants."""
+
+    all: int
+    own: int
 
 
 @dataclass(frozen=True, slots=True)

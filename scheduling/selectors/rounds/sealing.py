@@ -41,10 +41,7 @@ def unsealed_pools() -> list[int]:
 
 
 def sealings() -> list[RoundSealing]:
-    """Return the progress of sealing in all pools, with its failures and findings.
-
-    A single query.
-    """
+    """Return the progress of sealing in all pools, with its failures and findings."""
     return list(RoundSealing.objects.select_related("pool").order_by("pool_id"))
 
 

@@ -66,12 +66,10 @@ class RoundSpace:
 
     @property
     def database(self) -> int:
-        """Bytes in the database."""
         return sum(day.database for day in self.days)
 
     @property
     def files(self) -> int:
-        """Bytes in files."""
         return sum(day.files for day in self.days)
 
     @property
@@ -118,10 +116,7 @@ def _day(
 
 
 def file_problems() -> list[str]:
-    """Return the problems of files of rounds, and of days that could not be moved to files.
-
-    A single query.
-    """
+    """Return the problems of files of rounds, and of days that could not be moved to files."""
     rows = fetch_rows(_PROBLEMS)
     problems = []
     for pool, failure, count, problem in rows:

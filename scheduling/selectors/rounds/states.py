@@ -66,7 +66,6 @@ class LeftState:
         return sha256_hex(b"\n".join(parts))
 
     def sums(self) -> Service:
-        """Return the GPU-time sums."""
         return decode(self.service, Service)
 
     def remembered(self, policy: str, version: str) -> dict[str, Any]:
@@ -201,7 +200,6 @@ def _whole(
 
 
 def _read(row: RoundState) -> LeftState | None:
-    """Return the state in a row, or None if it cannot be read."""
     service, memory = unpacked(bytes(row.service)), unpacked(bytes(row.memory))
     if service is None or memory is None:
         return None

@@ -66,10 +66,7 @@ def last_verification(
 
 
 def verifying_tenants(pool_id: int, tenant_ids: Collection[int]) -> list[SaidVerification]:
-    """Return each tenant's last verifications of rounds and of statements, by name.
-
-    A single query.
-    """
+    """Return each tenant's last verifications of rounds and of statements, by name."""
     rows = Verification.objects.filter(pool_id=pool_id, tenant_id__in=tenant_ids)
     newest = rows.order_by("tenant_id", "kind", "-id").distinct("tenant_id", "kind")
     said = [

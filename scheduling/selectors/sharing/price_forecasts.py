@@ -88,7 +88,6 @@ def price_forecasts(pool_id: int, *, now: datetime) -> dict[str, PriceForecastRo
 
 
 def no_forecast(pool: str, gpu_type: str) -> PriceForecastRow:
-    """Return the row of a GPU type without a forecast."""
     return PriceForecastRow(pool, gpu_type, None, None, (), "none", 0, 0)
 
 

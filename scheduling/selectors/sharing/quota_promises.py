@@ -13,7 +13,6 @@ from tenants.answers import Answer, answer_of, formatted_as
 
 
 def _seconds(length_us: int) -> int:
-    """Return seconds, rounded up."""
     return -(-length_us // SECOND_US)
 
 

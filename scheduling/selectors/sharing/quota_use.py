@@ -13,7 +13,8 @@ from tenants.models import Quota
 class QuotaUseRow(Answer, frozen=True, kw_only=True):
     """A tenant's `gpus` of a type by quota, now; `own` of them are in use and `idle` are not.
 
-    `borrowed`: GPUs in use above the quota. A tenant without a quota has 0.
+    `traded`: the part of `own` above `gpus`, which trades of GPU types added, or a quota that has
+    since shrunk. `borrowed`: GPUs borrowed from others' idle quota. A tenant without a quota has 0.
     """
 
     tenant: str
@@ -21,6 +22,7 @@ class QuotaUseRow(Answer, frozen=True, kw_only=True):
     gpu_type: str
     gpus: int
     own: int
+    traded: int
     idle: int
     borrowed: int
 
@@ -62,6 +64,7 @@ def list_quota_use(
                 gpu_type=kind,
                 gpus=quota,
                 own=own,
+                traded=max(0, own - quota),
                 idle=max(0, quota - own),
                 borrowed=borrowed,
             )

@@ -15,13 +15,11 @@ from django.db.models import Case, F, Q, QuerySet, Sum, When, Window
 
 from evenshare_core.domain.decision import Trade
 from evenshare_core.fairness.trades import TradeSide, trade_sides
+from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.units import GPU_MICRO
 from scheduling.models import LeaseEvent
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.answers import Answer, Hidden, about, formatted_as
-
-PLACES = Decimal("0.000001")
-
 
 Gpus = Annotated[Decimal, formatted_as(float, type="number")]
 

@@ -74,11 +74,7 @@ def overclaims_of(profile: Profile | None) -> tuple[Comparison, ...]:
 
 
 def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements | None:
-    """Return the measurements of a tenant's job type in a pool, or None if it does not exist.
-
-    Four queries: the job type, its averages, its newest notes and profiling runs; one more while
-    one of these runs is active.
-    """
+    """Return the measurements of a tenant's job type in a pool, or None if it does not exist."""
     rows = Profile.objects.filter(pool_id=pool_id, tenant_id=tenant_id, name=name)
     profile = rows.select_related("tenant").first()
     if profile is None:

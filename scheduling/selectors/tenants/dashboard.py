@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,7 +28,6 @@ from scheduling.selectors.sharing.settings import narrowed, sharing_rules
 from tenants.scopes import site_reading
 from tenants.selectors.quotas import quotas_in_force
 
-ZERO = Decimal("0.000000")
 HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
 
 
@@ -51,6 +52,8 @@ class LastRound:
     """The last round, as one tenant's dashboard shows it.
 
     `lenders`: the other tenants that lend, by id, and how many GPUs of their quota each lends.
+    `borrowers`: the other tenants that borrow GPU types that this tenant lends, and how many GPUs.
+    `lent`: this tenant's part of the borrowed GPUs, in the ratio of lendable idle quota.
     """
 
     number: int
@@ -59,6 +62,8 @@ class LastRound:
     lenders: tuple[tuple[int, int], ...]
     borrowed: int
     idle: int
+    borrowers: tuple[tuple[int, int], ...] = ()
+    lent: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,7 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
     shares: list[dict[str, Any]] = row.shares
     with site_reading():
         kept = kept_quotas(pool_id, row.at)
+    lent, borrowers = lent_now(shares, kept, tenant_id)
     return LastRound(
         number=row.number,
         at=row.at,
@@ -129,20 +135,51 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
         lenders=_lenders((share for share in shares if share["tenant"] != tenant_id), kept),
         borrowed=sum(share["borrowed"] for share in shares),
         idle=row.summary.get("idle", 0),
+        borrowers=borrowers,
+        lent=lent,
     )
 
 
 def _lenders(
     shares: Iterable[dict[str, Any]], kept: Mapping[tuple[int, str], Entitlement]
 ) -> tuple[tuple[int, int], ...]:
-    lent: dict[int, int] = {}
+    lent = Counter[int]()
     for share in shares:
-        idle = max(0, share["quota"] + share.get("swapped", 0) - share["own"])
-        terms = kept.get((share["tenant"], share["gpu_type"]))
-        lends = terms.lendable(idle) if terms else idle
-        if lends:
-            lent[share["tenant"]] = lent.get(share["tenant"], 0) + lends
-    return tuple(sorted(lent.items(), key=lambda item: (-item[1], item[0])))
+        lent[share["tenant"]] += _lendable(share, kept)
+    return _largest_first(lent)
+
+
+def lent_now(
+    shares: Iterable[dict[str, Any]], kept: Mapping[tuple[int, str], Entitlement], tenant_id: int
+) -> tuple[Fraction, tuple[tuple[int, int], ...]]:
+    """Return the tenant's part of the GPUs that others borrow, and these others, largest first.
+
+    Lenders' parts are in the ratio of lendable idle quota, as their income (docs/money.md).
+    """
+    lent, borrowers = Fraction(0), Counter[int]()
+    types: dict[str, list[dict[str, Any]]] = {}
+    for share in shares:
+        types.setdefault(share["gpu_type"], []).append(share)
+    for rows in types.values():
+        lends = {row["tenant"]: _lendable(row, kept) for row in rows}
+        borrows = {row["tenant"]: row["borrowed"] for row in rows if row["tenant"] != tenant_id}
+        own, borrowed = lends.get(tenant_id, 0), sum(borrows.values())
+        if own and borrowed:
+            lent += min(Fraction(own), Fraction(own * borrowed, sum(lends.values())))
+            borrowers.update(borrows)
+    return lent, _largest_first(borrowers)
+
+
+def _lendable(share: Mapping[str, Any], kept: Mapping[tuple[int, str], Entitlement]) -> int:
+    """Return the idle GPUs of a quota that others may borrow."""
+    idle = max(0, share["quota"] + share.get("swapped", 0) - share["own"])
+    terms = kept.get((share["tenant"], share["gpu_type"]))
+    return terms.lendable(idle) if terms else idle
+
+
+def _largest_first(gpus: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+    rows = (item for item in gpus.items() if item[1])
+    return tuple(sorted(rows, key=lambda item: (-item[1], item[0])))
 
 
 def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]:

@@ -51,10 +51,7 @@ class SharesCompared:
 def compare_shares(
     pool_id: int, number: int, tenant_id: int, visibility: Visibility
 ) -> SharesCompared | None:
-    """Return a tenant's comparisons in a round, or None if its bytes are no longer kept.
-
-    Two queries, and the stored bytes of the round.
-    """
+    """Return a tenant's comparisons in a round, or None if its bytes are no longer kept."""
     rounds = Round.objects.only("pool_id", "number", "decision_sha256")
     row = rounds.filter(pool_id=pool_id, number=number).first()
     if row is None:

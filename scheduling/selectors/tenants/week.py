@@ -130,10 +130,7 @@ class TenantWeek(Answer, frozen=True, kw_only=True):
 
 
 def read_week(pool_id: int, tenant_id: int, *, at: datetime, simulates: bool) -> TenantWeek:
-    """Return a tenant's last days in a pool up to `at`; `simulates`: no process runs.
-
-    At most five queries.
-    """
+    """Return a tenant's last days in a pool up to `at`; `simulates`: no process runs."""
     since = at - DAYS * DAY
     served = read_served_days(pool_id, tenant_id, since=since, at=at)
     return TenantWeek(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from evenshare.cli.arguments import CommandRow
 from evenshare.cli.parser import parser
-from evenshare.cli.table import COMMANDS, CommandRow
+from evenshare.cli.table import COMMANDS
 from evenshare.cli.terminal import Terminal
 
 from .conftest import Run

@@ -10,7 +10,7 @@ from evenshare_core.domain.offers import (
     Offer,
     OwnSharing,
     back_by_us,
-    lower_price,
+    lower_limit,
     narrow,
     offered,
 )
@@ -86,4 +86,4 @@ class TestReturnTime:
 class TestMaximumPrice:
     def test_is_lower_of_job_and_tenant_price(self) -> None:
         pairs = [(None, None), (5, None), (None, 4), (5, 4), (3, 4), (0, 4)]
-        assert [lower_price(*pair) for pair in pairs] == [None, 5, 4, 4, 3, 0]
+        assert [lower_limit(*pair) for pair in pairs] == [None, 5, 4, 4, 3, 0]

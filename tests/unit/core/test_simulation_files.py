@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenshare_core.csv_cells import write_csv
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.simulation.pool_files import (
@@ -26,7 +27,7 @@ from evenshare_core.simulation.profile_files import (
     profiles_csv,
     read_profiles,
 )
-from evenshare_core.simulation.tables import TableError, read_table, write_table
+from evenshare_core.simulation.tables import TableError, read_table
 from evenshare_core.simulation.workloads import SimJob, Workload
 
 NAMES = st.text("abcXYZ09-_ ,\"'äß", min_size=1, max_size=12).map(str.strip).filter(bool)
@@ -43,7 +44,7 @@ class TestTable:
 
     @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=5))
     def test_round_trips(self, rows: list[tuple[str, str]]) -> None:
-        found = read_table(write_table(("a", "b"), rows), "rows", required=("a", "b"))
+        found = read_table(write_csv(("a", "b"), rows), "rows", required=("a", "b"))
         assert [(row.text("a"), row.text("b")) for row in found] == rows
 
     def test_rejects_deeply_nested_json(self) -> None:

@@ -77,6 +77,13 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
             " name hosts and networks"
         ),
     ),
+    "a denied network that is none": (
+        {"WEBHOOK_DENIED": "198.51.100.0/24, ntfy.invalid"},
+        (
+            "WEBHOOK_DENIED is not a list of networks: 'ntfy.invalid' is no network; name networks"
+            " such as 192.0.2.0/24"
+        ),
+    ),
     "links without TLS": (
         {"SITE_URL": "http://gpu.invalid"},
         "SITE_URL is not the address of a TLS proxy; use https://",

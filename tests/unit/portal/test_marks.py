@@ -1,5 +1,7 @@
 """Test the builders of SVG: well-formed, escaped, and consistent in what each mark means."""
 
+import re
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -67,19 +69,45 @@ def node(**changes: object) -> nodemap.MapNode:
     return replace(made, **changes)  # type: ignore[arg-type]  # a test's free-form fields
 
 
-def cells_of(root: ET.Element, css: str) -> set[tuple[int, int]]:
-    """Return the cells (column, row) that rectangles of a class cover, each of 20 x 18."""
+def cells_of(root: ET.Element) -> set[tuple[int, int]]:
+    """Return the cells (column, row) that the leases of a node cover, each of 20 x 18."""
     cells = []
-    for box in (e for e in root.iter("rect") if css in e.get("class", "").split()):
-        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
-        column, row = round((x - 1) / 20), round((y - 13) / 18)
-        cells += [
-            (column + right, row + down)
-            for right in range(round(width / 20))
-            for down in range(round(height / 18))
-        ]
+    for shape in root.iter("use"):
+        left, top = (int(shape.get("x", "")) - 1) // 20, (int(shape.get("y", "")) - 13) // 18
+        columns, rows = map(int, shape.get("href", "")[2:])
+        cells += [(left + column, top + row) for column in range(columns) for row in range(rows)]
+    for outline in (e for e in root.iter("path") if not e.get("class")):
+        cells += enclosed(outline.get("d", ""))
     assert len(cells) == len(set(cells)), "a cell is covered twice"
     return set(cells)
+
+
+def enclosed(outline: str) -> list[tuple[int, int]]:
+    """Return the cells within closed loops: an odd number of walls is left of them."""
+    walls = Counter[tuple[int, int]]()
+    for loop in outline.split("M")[1:]:
+        start, *steps = re.findall(r"[hv]?-?[0-9][0-9 ]*", loop)
+        x, y = map(int, start.split())
+        closing = -sum(int(step[1:]) for step in steps if step[0] == "v")
+        for step in [*steps, f"v{closing}"]:
+            length = int(step[1:])
+            if step[0] == "h":
+                x += length
+                continue
+            rows = range(*sorted(((y - 13) // 18, (y + length - 13) // 18)))
+            walls.update(((x - 1) // 20, row) for row in rows)
+            y += length
+    return [
+        (column, row)
+        for column in range(20)
+        for row in range(nodemap.ROWS)
+        if sum(count for (x, at), count in walls.items() if at == row and x <= column) % 2
+    ]
+
+
+def initials(root: ET.Element) -> list[str | None]:
+    """Return the texts of leases on a map."""
+    return [text.text for group in root.iter("g") for text in group.iter("text")]
 
 
 def count_shapes(root: ET.Element, css: str) -> int:
@@ -90,11 +118,11 @@ def count_shapes(root: ET.Element, css: str) -> int:
 class TestNodeMap:
     def test_escapes_names(self) -> None:
         root = drawn(nodemap.node_map([node(name=HOSTILE)]))
-        assert HOSTILE in [element.text for element in root.iter("title")]
+        assert f"{HOSTILE}: {HOSTILE}; 4 idle" in [element.text for element in root.iter("title")]
 
     def test_draws_each_slot_once(self) -> None:
         root = drawn(nodemap.node_map([node()]))
-        assert cells_of(root, "gpu") == {(0, 0), (0, 1), (1, 0), (1, 1)}
+        assert cells_of(root) == {(0, 0), (0, 1), (1, 0), (1, 1)}
         assert count_shapes(root, "idle") == 4
         assert count_shapes(root, "corner") == 1
 
@@ -103,24 +131,42 @@ class TestNodeMap:
 
     def test_draws_square_gang_as_one_box_with_initials_once(self) -> None:
         root = drawn(nodemap.node_map([node()]))
-        (box,) = [e for e in root.iter() if "box" in e.get("class", "").split()]
-        assert (box.tag, box.get("width"), box.get("height")) == ("rect", "40", "36")
-        assert count_shapes(root, "cut") == 2
-        assert classes(root).count("ini") == 1
+        (shape,) = root.iter("use")
+        (drawing,) = [
+            e
+            for e in drawn(nodemap.map_shapes()).iter("g")
+            if f"#{e.get('id')}" == shape.get("href")
+        ]
+        (box,) = drawing.iter("rect")
+        assert (box.get("x"), box.get("width"), box.get("height")) == ("0", "40", "36")
+        assert count_shapes(drawing, "joint") == 2
+        assert initials(root) == ["<b"]
+
+    @pytest.mark.parametrize(("borrowed", "corners"), [(0, 0), (1, 1), (3, 3), (4, 4)])
+    def test_draws_corner_of_each_borrowed_gpu(self, borrowed: int, corners: int) -> None:
+        lease = nodemap.MapLease((0, 1, 2, 3), MARK, "held", borrowed)
+        root = drawn(nodemap.node_map([node(leases=(lease,))]))
+        (shape,) = root.iter("use")
+        shapes = {f"#{e.get('id')}": e for e in drawn(nodemap.map_shapes()).iter("g")}
+        both = [root, shapes[shape.get("href", "")]]
+        assert sum(count_shapes(one, "corner") for one in both) == corners
 
     @pytest.mark.parametrize(
         ("slots", "edges"),
-        [((0, 1, 2), (4, 4)), ((0, 3), (4, 4)), ((1, 2, 3, 4), (6, 4)), ((0, 7), (4, 4))],
+        [((0, 1, 2), (5, 1)), ((0, 3), (7, 1)), ((1, 2, 3, 4), (7, 1)), ((0, 7), (6, 2))],
     )
     def test_frames_lease_of_any_shape(
         self, slots: tuple[int, ...], edges: tuple[int, int]
     ) -> None:
         lease = nodemap.MapLease(slots, MARK, "held")
         root = drawn(nodemap.node_map([node(leases=(lease,))]))
-        assert cells_of(root, "gpu") == {divmod(slot, nodemap.ROWS) for slot in slots}
-        (frame,) = [e for e in root.iter("path") if "box" in e.get("class", "")]
-        assert (frame.get("d", "").count("h"), frame.get("d", "").count("v")) == edges
-        assert classes(root).count("ini") == 1
+        assert cells_of(root) == {divmod(slot, nodemap.ROWS) for slot in slots}
+        (frame,) = [e for e in root.iter("path") if not e.get("class")]
+        assert (
+            frame.get("d", "").count("h") + frame.get("d", "").count("v"),
+            frame.get("d", "").count("z"),
+        ) == edges
+        assert initials(root) == ["<b"]
 
     @pytest.mark.parametrize("state", ["drained", "down"])
     def test_hatches_blocked_nodes(self, state: str) -> None:
@@ -136,12 +182,12 @@ class TestNodeMap:
     def test_draws_held_back_gpus_apart_from_idle_ones(self) -> None:
         kept = nodemap.MapHeldBack(3, MARK, HOSTILE, href="/jobs/2")
         root = drawn(nodemap.node_map([node(held_back=(kept,))]))
-        assert len(cells_of(root, "gpu")) == 4
+        assert len(cells_of(root)) == 4
         assert [count_shapes(root, css) for css in ("kept", "idle")] == [3, 1]
         assert [link.get("href") for link in root.iter("a")] == ["/jobs/2"]
-        drawing = root.find("li/svg")
-        assert drawing is not None
-        assert drawing.get("aria-label") == f"p100-07: {HOSTILE}; {HOSTILE}; 1 idle"
+        title = root.find("li/svg/title")
+        assert title is not None
+        assert title.text == f"p100-07: {HOSTILE}; {HOSTILE}; 1 idle"
         many = [node(held_back=(kept,)), *[node()] * nodemap.COMPACT_FROM]
         assert classes(drawn(nodemap.node_map(many))).count("kept") == 3
 
@@ -153,7 +199,7 @@ class TestNodeMap:
     def test_shrinks_if_there_are_many_nodes(self) -> None:
         many = nodemap.node_map([node(name=f"n{n}") for n in range(nodemap.COMPACT_FROM + 1)])
         assert drawn(many).get("class") == "nodes small"
-        assert "ini" not in classes(drawn(many))
+        assert initials(drawn(many)) == []
 
     def test_links_only_own_leases(self) -> None:
         lease = nodemap.MapLease((0,), MARK, href="/jobs/1")
@@ -186,6 +232,15 @@ class TestRoundStrip:
         made = [roundstrip.RoundBar(n, n % 3, 8, href=f"/rounds/{n}") for n in range(60)]
         root = drawn(roundstrip.round_strip(made))
         assert len(list(root.iter("a"))) == 60
+
+    def test_draws_no_bar_for_rounds_without_unused_gpus(self) -> None:
+        made = [roundstrip.RoundBar(n, n % 2, href=f"/rounds/{n}") for n in range(1, 9)]
+        links = [one.get("href") for one in drawn(roundstrip.round_strip(made)).iter("a")]
+        assert links == [f"/rounds/{n}" for n in (1, 3, 5, 7, 8)]
+
+    def test_marks_only_last_round(self) -> None:
+        made = [roundstrip.RoundBar(n, n % 3, 8, href=f"/rounds/{n}") for n in range(60)]
+        root = drawn(roundstrip.round_strip(made))
         assert classes(root).count("now") == 1
 
     def test_marks_last_round_if_nothing_is_free(self) -> None:

@@ -121,6 +121,22 @@ class TestPost:
         assert post(url, b"", {}, named, look_up=lambda *_: ["127.0.0.1"]).is_ok
         assert canary.requests[1][1]["host"] == f"ntfy.inner:{canary.port}"
 
+    @pytest.mark.parametrize("denied", ["93.184.215.0/24", "127.0.0.1", "127.0.0.0/8"])
+    def test_never_reaches_denied_networks(
+        self, canary: Hook, connected: list[str], denied: str
+    ) -> None:
+        """Not even for a host that the site allows, and not if only one address is denied."""
+        canary.requests.clear()
+        inner = ["127.0.0.1", "mixed.test", "loopback.test"]
+        rules = TargetRules.of(inner, denied=["2001:db8::/32", denied], http=True)
+        for host in ("mixed.test", PUBLIC if denied[0] == "9" else "127.0.0.1"):
+            assert post(
+                f"http://{host}:{canary.port}/", b"", {}, rules, look_up=Resolver()
+            ).error, host
+        assert (canary.requests, connected) == ([], [])
+        with pytest.raises(ValueError, match=r"'ntfy\.inner' is no network"):
+            TargetRules.of([], denied=["ntfy.inner"])
+
     def test_does_not_follow_a_redirect(self, canary: Hook) -> None:
         canary.requests.clear()
         rules = TargetRules.of(["127.0.0.1"])

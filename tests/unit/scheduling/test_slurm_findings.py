@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from scheduling.engine.executors.slurm.cluster_text import parse_config, parse_fields, parse_nodes
@@ -17,7 +19,6 @@ from scheduling.engine.executors.slurm.findings import (
     rights_findings,
     shared_node_findings,
     version_findings,
-    worst,
 )
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
@@ -64,6 +65,11 @@ PartitionName=gpu
    OverTimeLimit=NONE PreemptMode=OFF
    State=UP TotalCPUs=320 TotalNodes=5 SelectTypeParameters=NONE
 """
+
+
+def worst(findings: Iterable[ClusterFinding]) -> Level:
+    order = list(Level)
+    return max((one.level for one in findings), key=order.index, default=Level.OK)
 
 
 def levels(lines: list[ClusterFinding]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.units import SECOND_US
-from scheduling.engine.executors.base import Report, ReportState
+from scheduling.engine.executors.base import OVER, Report
 from scheduling.engine.executors.local import LocalExecutor
 from scheduling.engine.executors.shim.files import lease_folder, write_json
 from scheduling.engine.executors.shim_ends import PoolInstants, report_of
@@ -26,7 +26,6 @@ from tests.hostile import WORDS, HostileFile, hostile_files
 TOKEN = "es-7-1"
 NOW = 1_800_000_000 * SECOND_US
 MINUTE_US = 60 * SECOND_US
-OVER = (ReportState.FINISHED, ReportState.STOPPED)
 INSTANTS = PoolInstants(
     PoolClock(
         anchor_pool=datetime(1970, 1, 1, tzinfo=UTC), anchor_wall=datetime(1970, 1, 1, tzinfo=UTC),

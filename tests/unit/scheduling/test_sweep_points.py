@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.requests.sweep_points import (
+    COMBINATIONS_MAX,
     POINTS_MAX,
+    ROWS_MAX,
     ArraySpec,
     SweepPoint,
     filled_command,
+    joined_row,
+    matrix_rows,
     parse_array,
     read_array_field,
     read_matrix_field,
+    read_rows_field,
+    split_row,
     sweep_points,
 )
 from scheduling.requests.sweeps import SWEEP_FIELDS, SweepRequest, is_sweep
@@ -158,6 +166,126 @@ class TestPoints:
         assert sweep_points(ArraySpec(), {}, FieldErrors()) == ()
 
 
+class TestIncludeAndExclude:
+    def test_expand_example_of_github(self) -> None:
+        # docs.github.com, "Expanding or adding matrix configurations".
+        include = [
+            {"color": "green"},
+            {"color": "pink", "animal": "cat"},
+            {"fruit": "apple", "shape": "circle"},
+            {"fruit": "banana"},
+            {"fruit": "banana", "animal": "cat"},
+        ]
+        matrix = {"fruit": ["apple", "pear"], "animal": ["cat", "dog"]}
+        assert [" ".join(row.values()) for row in matrix_rows(matrix, include)] == [
+            "apple cat pink circle", "apple dog green circle", "pear cat pink", "pear dog green",
+            "banana", "banana cat",
+        ]  # fmt: skip # rows of what belongs together
+
+    def test_excluded_combinations_have_all_values_of_a_rule(self) -> None:
+        matrix = {"lr": ["1", "2"], "seed": ["7", "8"]}
+        exclude = [{"lr": "2", "seed": "8"}, {"lr": "1"}]
+        points = sweep_points(ArraySpec((4, 6)), matrix, FieldErrors(), exclude=exclude)
+        row = {"lr": "2", "seed": "7"}
+        assert points == (SweepPoint(4, row), SweepPoint(6, row))
+
+    def test_include_alone_lists_the_jobs(self) -> None:
+        rows = ({"lr": "1"}, {"lr": "1", "seed": "7"})
+        points = sweep_points(ArraySpec(), {}, FieldErrors(), include=rows)
+        assert points == (SweepPoint(0, rows[0]), SweepPoint(1, rows[1]))
+
+    @pytest.mark.parametrize(
+        ("matrix", "rules", "field", "reason"),
+        [
+            ({"lr": ["1"]}, {"exclude": [{"lr": "1"}]}, "exclude", "leaves no job"),
+            ({"lr": ["1"]}, {"exclude": [{"l": "1"}]}, "exclude[0].l", "is not in the matrix"),
+            ({}, {"exclude": [{"lr": "1"}]}, "exclude[0].lr", "is not in the matrix"),
+            (
+                {f"p{i}": list(map(str, range(10))) for i in range(5)},
+                {"exclude": [{"p0": "1"}]},
+                "matrix",
+                f"has more than {COMBINATIONS_MAX:,} combinations",
+            ),
+            (
+                {f"p{i}": list(map(str, range(10))) for i in range(4)},
+                {"exclude": [{"p0": "1"}]},
+                "matrix",
+                "makes more than 1,000 jobs",
+            ),
+            (
+                {f"p{i}": ["1"] for i in range(20)},
+                {"include": [{"more": "1"}]},
+                "include",
+                "makes more than 20 parameters",
+            ),
+        ],
+    )
+    def test_are_refused_with_field_and_reason(
+        self, matrix: Any, rules: Any, field: str, reason: str
+    ) -> None:
+        errors = FieldErrors()
+        assert sweep_points(ArraySpec(), matrix, errors, **rules) == ()
+        assert errors_of(errors) == [(field, reason)]
+
+    def test_are_bounded_with_an_array(self) -> None:
+        errors = FieldErrors()
+        array, matrix = ArraySpec(tuple(range(500))), {"lr": ["1", "2"]}
+        assert len(sweep_points(array, matrix, errors, include=[{"lr": "1"}])) == 1000
+        assert sweep_points(array, matrix, errors, include=[{"lr": "3"}]) == ()
+        assert errors_of(errors) == [("matrix", "makes more than 1,000 jobs")]
+
+    @given(
+        st.dictionaries(st.sampled_from("abc"), st.lists(st.sampled_from("123"), unique=True)),
+        st.lists(st.dictionaries(st.sampled_from("abc"), st.sampled_from("123"), min_size=1)),
+    )
+    def test_never_change_a_value_of_the_matrix(
+        self, matrix: dict[str, list[str]], include: list[dict[str, str]]
+    ) -> None:
+        plain, rows = matrix_rows(matrix), matrix_rows(matrix, include)
+        for before, after in zip(plain, rows, strict=False):
+            assert before.items() <= after.items()
+        assert all(row in include for row in rows[len(plain) :])
+
+    def test_are_read_beside_and_in_the_matrix(self) -> None:
+        read, errors = read_rows_field("exclude"), FieldErrors()
+        rule = {"lr": 0.1, "seed": True}
+        nested = {"matrix": {"lr": ["1"], "exclude": [rule]}}
+        want = ({"lr": "0.1", "seed": "true"},)
+        assert read({"exclude": [rule]}, errors) == read(nested, errors) == want
+        assert read({"exclude": ["lr=0.1, seed=true"]}, errors) == want
+        assert read_matrix_field(nested, errors) == {"lr": ("1",)}
+        assert not errors
+        read({**nested, "exclude": [rule]}, errors)
+        assert errors_of(errors) == [("exclude", "is in the matrix too")]
+
+    @pytest.mark.parametrize(
+        ("rows", "field"),
+        [
+            ({}, "include"),
+            ("lr=1", "include"),
+            ([{}] * (ROWS_MAX + 1), "include"),
+            ([{}], "include[0]"),
+            ([5], "include[0]"),
+            (["lr"], "include[0]"),
+            (["lr=1,lr=2"], "include[0]"),
+            (["{" * 100_000], "include[0]"),
+            ([{"lr": 1}, {"l r": 1}], "include[1].l r"),
+            ([{"index": 1}], "include[0].index"),
+            ([{"lr": ["1"]}], "include[0].lr"),
+            ([{"lr": "x" * 201}], "include[0].lr"),
+            ([{f"p{i}": 1 for i in range(21)}], "include[0]"),
+        ],
+    )
+    def test_refuse_what_is_no_row(self, rows: object, field: str) -> None:
+        errors = FieldErrors()
+        read_rows_field("include")({"include": rows}, errors)
+        assert [error.field for error in errors] == [field]
+
+    @given(st.dictionaries(st.text(max_size=3), st.text(max_size=3), min_size=1, max_size=3))
+    def test_rows_as_text_keep_their_values(self, row: dict[str, str]) -> None:
+        assert split_row(joined_row(row)) == row
+
+
 class TestCommand:
     def test_gets_values_of_its_point(self) -> None:
         errors = FieldErrors()
@@ -177,7 +305,7 @@ class TestCommand:
 
 class TestRequest:
     def test_has_fields_of_job_and_its_own(self) -> None:
-        assert SWEEP_FIELDS == ("array", "matrix", "at_once")
+        assert SWEEP_FIELDS == ("array", "matrix", "include", "exclude", "at_once")
         with pytest.raises(InvalidInputError) as refused:
             read_request(SweepRequest, {"gpus": 1, "array": "x", "at_once": 0, "tasks": 3})
         assert [error.field for error in refused.value.errors] == ["array", "at_once", "tasks"]
@@ -190,6 +318,7 @@ class TestRequest:
             ({"array": "0-3"}, True),
             ({"matrix": {"lr": [1]}}, True),
             ({"at_once": 3}, True),
+            ({"include": [{"lr": "1"}]}, True),
             ("array", False),
         ],
     )

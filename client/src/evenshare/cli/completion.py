@@ -139,4 +139,13 @@ def _pools(client: Transport) -> Iterator[str]:
         yield str(pool["name"])
 
 
-_ASKS: dict[str, Callable[[Transport], Iterator[str]]] = {"id": _jobs, "pool": _pools}
+def _subscriptions(client: Transport) -> Iterator[str]:
+    for subscription in client.get("/subscriptions")["results"]:
+        yield str(subscription["id"])
+
+
+_ASKS: dict[str, Callable[[Transport], Iterator[str]]] = {
+    "id": _jobs,
+    "pool": _pools,
+    "subscription": _subscriptions,
+}

@@ -1,4 +1,4 @@
-"""Ids of jobs and sweeps, of which people type the first characters."""
+"""Ids, of which people type the first characters, and the tenant that they may leave out."""
 
 from __future__ import annotations
 
@@ -28,3 +28,12 @@ def find_id(client: Transport, text: str, path: str, noun: str) -> str:
     if len(matches) > 1:
         raise UsageError(f"{text} begins {len(matches)} {noun}s' ids: give more characters")
     return matches[0]
+
+
+def only_tenant(client: Transport) -> str:
+    """Return your only tenant. Raises UsageError if you have several, or none."""
+    quotas = client.get("/quotas/use")["results"]
+    tenants = sorted({str(row["tenant"]) for row in quotas})
+    if len(tenants) != 1:
+        raise UsageError(f"--tenant: {' or '.join(tenants) or 'you have none'}")
+    return tenants[0]

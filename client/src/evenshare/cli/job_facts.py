@@ -34,6 +34,7 @@ def facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("expected", _expected(job.get("estimate"))),
         ("expected stop", _stop(job.get("stop_estimate"))),
         ("lease", _lease(job.get("lease"))),
+        ("sweep", _sweep(job.get("sweep"))),
         ("progress", _progress(job.get("progress"))),
         ("charge", inert(job.get("charge", ""))),
         ("page", inert(job.get("url", ""))),
@@ -130,6 +131,14 @@ def _lease(lease: Any) -> str:
         f"{f' on {nodes}' if nodes else ''}, {held}{price}"
         f"{f', protected until {when(until)}' if until else ''}"
     )
+
+
+def _sweep(place: Any) -> str:
+    """Return a job's sweep, its place there and its parameters."""
+    if not isinstance(place, Mapping):
+        return ""
+    parameters = _shown(place.get("parameters"))
+    return f"{inert(place.get('id'))}, job {inert(place.get('index'))}: {parameters}"
 
 
 def _progress(progress: Any) -> str:

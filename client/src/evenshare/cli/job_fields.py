@@ -190,7 +190,7 @@ JOB_FIELDS = (
     JobField(
         "priority",
         "--priority",
-        "whole",
+        "signed",
         False,
         True,
         "Its priority among your tenant's jobs, higher first; above 0 only for managers.",
@@ -205,8 +205,8 @@ JOB_FIELDS = (
     ),
     JobField(
         "held",
-        "",
-        "other",
+        "--hold",
+        "flag",
         False,
         False,
         "true: it waits until it is released.",
@@ -282,6 +282,22 @@ JOB_FIELDS = (
         False,
         False,
         "Values by parameter, as lr=0.1,0.01; its command may contain {{ lr }}.",
+    ),
+    JobField(
+        "include",
+        "--include",
+        "rows",
+        False,
+        False,
+        "Values that extend the combinations they fit, or make a new one, as lr=0.1,seed=7.",
+    ),
+    JobField(
+        "exclude",
+        "--exclude",
+        "rows",
+        False,
+        False,
+        "Values of combinations to leave out, as lr=0.1.",
     ),
     JobField(
         "at_once",

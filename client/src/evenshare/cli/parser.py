@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from evenshare import __version__
 
-from .table import COMMANDS, NOUNS, CommandRow
+from .arguments import CommandRow
+from .table import COMMANDS, NOUNS
 
 EXIT_CODES = """exit codes:
   0  done; with --wait: the job succeeded

@@ -73,9 +73,11 @@ def quota(options: argparse.Namespace, client: Transport, screen: Terminal) -> i
     if not rows:
         screen.note("no quota, and no GPUs in use")
         return 0
-    names = ("tenant", "pool", "gpu_type", "gpus", "own", "idle", "borrowed")
-    heads = ["TENANT", "POOL", "TYPE", "QUOTA", "USED", "IDLE", "BORROWED"]
-    screen.table(heads, [[inert(row[name]) for name in names] for row in rows], " ".join(heads[3:]))
+    names = ("tenant", "pool", "gpu_type", "gpus", "own", "traded", "idle", "borrowed")
+    heads = ["TENANT", "POOL", "TYPE", "QUOTA", "USED", "TRADED", "IDLE", "BORROWED"]
+    # An older portal sends no `traded`.
+    cells = [[inert(row.get(name, "")) for name in names] for row in rows]
+    screen.table(heads, cells, " ".join(heads[3:]))
     return 0
 
 

@@ -11,7 +11,7 @@ from .api import Transport, part
 from .ids import find_id
 from .terminal import Terminal, inert, named, short, when
 
-FIELDS = ("array", "matrix", "at_once")
+FIELDS = ("array", "matrix", "include", "exclude", "at_once")
 STATES = ("held", "pending", "running", "succeeded", "failed", "cancelled")
 
 

@@ -5,11 +5,6 @@ A new command is a new row of `COMMANDS`. `parser.py` adds `--output` and `--exp
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 from . import (
     commands,
     completion,
@@ -18,6 +13,8 @@ from . import (
     job_order,
     jobs,
     login,
+    lookups,
+    notify,
     pools,
     runs,
     sessions,
@@ -27,49 +24,8 @@ from . import (
     usage,
     verify,
 )
+from .arguments import Argument, CommandRow, option, positive, whole
 from .job_fields import COMMAND, JOB_FIELDS, JobField
-
-
-@dataclass(frozen=True)
-class Argument:
-    """The arguments of `ArgumentParser.add_argument`."""
-
-    names: tuple[str, ...]
-    settings: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class CommandRow:
-    """A command such as `job show`: a noun, and usually a verb."""
-
-    name: str
-    run: Callable[..., int]
-    about: str
-    options: tuple[Argument, ...] = ()
-    takes_command: bool = False
-
-    @property
-    def noun(self) -> str:
-        return self.name.partition(" ")[0]
-
-    @property
-    def verb(self) -> str:
-        """Return the verb; empty if the noun is the whole name."""
-        return self.name.partition(" ")[2]
-
-
-def option(*names: str, **settings: Any) -> Argument:
-    return Argument(names, settings)
-
-
-def whole(text: str) -> int:
-    return 0 if text == "0" else positive(text)
-
-
-def positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not int(text[:10]) >= 1 or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
 
 
 def _job_option(field: JobField) -> Argument:
@@ -77,15 +33,17 @@ def _job_option(field: JobField) -> Argument:
     if about[1:2].islower():  # keep the case of abbreviations
         about = about[:1].lower() + about[1:]
     metavar = field.option.lstrip("-").replace("-", "_").upper()
-    if field.shape in ("texts", "pairs", "lists"):
-        metavar = {"pairs": "K=V", "lists": "K=V,V"}.get(field.shape, metavar)
+    if field.shape == "flag":
+        return option(field.option, dest=field.name, action="store_const", const=True, help=about)
+    if field.shape in ("texts", "pairs", "lists", "rows"):
+        metavar = {"pairs": "K=V", "lists": "K=V,V", "rows": "K=V,K=V"}.get(field.shape, metavar)
         return option(
             field.option, dest=field.name, action="append", default=[], metavar=metavar,
             help=f"{about}; repeatable",
         )  # fmt: skip # rows of what belongs together
     return option(
         field.option, dest=field.name, metavar=metavar, help=about,
-        type=positive if field.shape == "whole" else str,
+        type={"whole": positive, "signed": int}.get(field.shape, str),
     )  # fmt: skip # rows of what belongs together
 
 
@@ -95,7 +53,9 @@ def key(of: str) -> Argument:
 
 JOB = option("id", metavar="ID", help="a job's id, or its first 8 characters or more")
 SWEEP = option("id", metavar="ID", help="a sweep's id, or its first 8 characters or more")
+SUBSCRIPTION = option("subscription", metavar="ID", help="its id, or the first 8 characters")
 ANY_POOL, ANY_TENANT = option("--pool"), option("--tenant")
+OWN_TENANT = option("--tenant", help="one of your tenants (default: your only tenant)")
 POOL, TENANT = option("--pool", required=True), option("--tenant", required=True)
 PAGES = (
     option("--limit", type=positive, default=20, help="default 20"),
@@ -140,6 +100,7 @@ SESSION = (
 
 # The subjects of nouns that need more than the list of their verbs.
 NOUNS = {
+    "notify": "messages about jobs and offers",
     "offer": "offers of a tenant's idle quota",
     "sharing": "lending and borrowing of a tenant's quota",
 }
@@ -269,6 +230,48 @@ COMMANDS = (
         "submit its failed jobs again, as a new sweep",
         (SWEEP, key("returns the same sweep")),
     ),
+    CommandRow(
+        "member list",
+        lookups.member_list,
+        "list a tenant's members with their roles",
+        (OWN_TENANT,),
+    ),
+    CommandRow(
+        "profile list",
+        lookups.profile_list,
+        "list job types in a pool, with their speeds",
+        (POOL, ANY_TENANT),
+    ),
+    CommandRow("notify list", notify.notify_list, "list your subscriptions"),
+    CommandRow(
+        "notify add",
+        notify.notify_add,
+        "subscribe to messages; the same address again changes the subscription",
+        (
+            option("--channel", choices=notify.CHANNELS, default="mail", help="default mail"),
+            option("--address", help="mail address, or an https URL (default: your account's)"),
+            option(
+                "--kind",
+                action="append",
+                default=[],
+                metavar="KIND",
+                help="a kind of event, as job_started; repeatable (default: ends and idle GPUs)",
+            ),
+            option("--jobs", choices=notify.WHOSE, help="whose jobs (default: mine)"),
+            option("--tag", help="only jobs with this tag"),
+            ANY_POOL,
+            OWN_TENANT,
+            option(
+                "--digest-hour",
+                type=whole,
+                metavar="H",
+                help="by mail: one message a day at this hour, 0 to 23",
+            ),
+            option("--zone", help="time zone of that hour, as Europe/Berlin"),
+        ),
+    ),
+    CommandRow("notify remove", notify.notify_remove, "end a subscription", (SUBSCRIPTION,)),
+    CommandRow("notify test", notify.notify_test, "send a test message", (SUBSCRIPTION,)),
     CommandRow("pool list", pools.pool_list, "list your pools"),
     CommandRow(
         "pool show",
@@ -305,7 +308,7 @@ COMMANDS = (
         "show a tenant's income from lending, reconciled with the ledger",
         (
             option("--pool", help="a pool of the tenant (default: its only pool)"),
-            option("--tenant", help="one of your tenants (default: your only tenant)"),
+            OWN_TENANT,
             option("--since", metavar="INSTANT", help="RFC 3339, pool time"),
             option("--until", metavar="INSTANT", help="end (exclusive)"),
             option("--lines", action="store_true", help="list every income line, newest first"),
@@ -412,7 +415,7 @@ COMMANDS = (
             option("--from", dest="since", metavar="T", help="a day or an instant, pool time"),
             option("--to", dest="until", metavar="T", help="end (exclusive)"),
             option("--pool", help="a pool of the tenant (default: your only pool)"),
-            option("--tenant", help="one of your tenants (default: your only tenant)"),
+            OWN_TENANT,
             option("--without-rounds", action="store_true", help="download no rounds to compare"),
             *FILES,
             _limit("the recomputation"),

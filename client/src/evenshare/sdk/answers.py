@@ -67,6 +67,21 @@ GivenAnswer = TypedDict(
         "moved_s": "float | None",
     },
 )
+JobActionRow = TypedDict(
+    "JobActionRow",
+    {
+        "id": "str",
+        "outcome": "Literal['done', 'unchanged', 'refused']",
+        "detail": "str",
+        "name": "str",
+    },
+)
+JobActionsDone = TypedDict(
+    "JobActionsDone",
+    {
+        "results": "list[JobActionRow]",
+    },
+)
 JobEstimateRow = TypedDict(
     "JobEstimateRow",
     {
@@ -135,6 +150,7 @@ JobRow = TypedDict(
         "url": "str",
         "deadline_answer": "DeadlineRow | None",
         "deadline_left_s": "int | None",
+        "sweep": "SweepPlace | None",
         "utility": "dict[str, str]",
         "cpus": "int",
         "memory_mb": "int",
@@ -436,6 +452,7 @@ QuotaUseRow = TypedDict(
         "gpu_type": "str",
         "gpus": "int",
         "own": "int",
+        "traded": "int",
         "idle": "int",
         "borrowed": "int",
     },
@@ -475,6 +492,154 @@ StopEstimateRow = TypedDict(
         "evaluations": "int",
         "iteration": "int",
     },
+)
+SubscriptionMade = TypedDict(
+    "SubscriptionMade",
+    {
+        "id": "str",
+        "tenant": "str",
+        "channel": "Literal['mail', 'webhook', 'slack', 'ntfy']",
+        "address": "str",
+        "kinds": "list[str]",
+        "jobs": "Literal['mine', 'all']",
+        "pool": "str | None",
+        "tag": "str",
+        "digest_hour": "int | None",
+        "zone": "str",
+        "state": "Literal['unconfirmed', 'active', 'paused', 'failed']",
+        "note": "str",
+        "failures": "int",
+        "failing_since": "str | None",
+        "created_at": "str",
+        "secret": "str",
+    },
+)
+SubscriptionRequest = TypedDict(
+    "SubscriptionRequest",
+    {
+        "tenant": "str",
+        "channel": "Literal['mail', 'webhook', 'slack', 'ntfy'] | None",
+        "address": "str | None",
+        "kinds": "list[str] | None",
+        "jobs": "Literal['mine', 'all'] | None",
+        "pool": "str | None",
+        "tag": "str | None",
+        "digest_hour": "int | None",
+        "zone": "str | None",
+    },
+    total=False,
+)
+SubscriptionRow = TypedDict(
+    "SubscriptionRow",
+    {
+        "id": "str",
+        "tenant": "str",
+        "channel": "Literal['mail', 'webhook', 'slack', 'ntfy']",
+        "address": "str",
+        "kinds": "list[str]",
+        "jobs": "Literal['mine', 'all']",
+        "pool": "str | None",
+        "tag": "str",
+        "digest_hour": "int | None",
+        "zone": "str",
+        "state": "Literal['unconfirmed', 'active', 'paused', 'failed']",
+        "note": "str",
+        "failures": "int",
+        "failing_since": "str | None",
+        "created_at": "str",
+    },
+)
+SweepCounts = TypedDict(
+    "SweepCounts",
+    {
+        "held": "int",
+        "pending": "int",
+        "running": "int",
+        "succeeded": "int",
+        "failed": "int",
+        "cancelled": "int",
+    },
+)
+SweepJobRow = TypedDict(
+    "SweepJobRow",
+    {
+        "id": "str",
+        "name": "str",
+        "sweep_index": "int",
+        "parameters": "dict[str, str]",
+        "state": "Literal['pending', 'running', 'stopping', 'succeeded', 'failed', 'cancelled']",
+        "phase": "Literal['pending', 'starting', 'running', 'stopping', 'succeeded', 'failed', 'cancelled']",
+        "held": "bool",
+        "started_at": "str | None",
+        "ended_at": "str | None",
+        "waited_s": "float | None",
+        "exit_code": "int | None",
+        "url": "str",
+    },
+)
+SweepPlace = TypedDict(
+    "SweepPlace",
+    {
+        "id": "str",
+        "index": "int",
+        "parameters": "dict[str, str]",
+    },
+)
+SweepRow = TypedDict(
+    "SweepRow",
+    {
+        "id": "str",
+        "name": "str",
+        "tenant": "str",
+        "pool": "str",
+        "state": "Literal['running', 'pending', 'held', 'failed', 'cancelled', 'succeeded']",
+        "array": "str",
+        "matrix": "dict[str, list[str]]",
+        "at_once": "int | None",
+        "jobs": "int",
+        "counts": "SweepCounts",
+        "submitted_at": "str",
+        "cancel_asked_at": "str | None",
+        "origin": "str | None",
+        "url": "str",
+    },
+)
+SweepSubmission = TypedDict(
+    "SweepSubmission",
+    {
+        "pool": "str",
+        "gpus": "int",
+        "command": "list[str] | None",
+        "name": "str | None",
+        "tenant": "str | None",
+        "profile": "str | None",
+        "gpu_types": "list[str] | None",
+        "max_price": "str | None",
+        "utility": "dict[str, str] | None",
+        "cpus": "int | None",
+        "memory_mb": "int | None",
+        "environment": "dict[str, str] | None",
+        "weight": "int | None",
+        "duration_s": "int | None",
+        "job_class": "Literal['best_effort', 'strict_slo', 'soft_slo'] | None",
+        "deadline": "str | None",
+        "deadline_steps": "list[str] | None",
+        "estimate_s": "int | None",
+        "iterations": "int | None",
+        "stop_when": "str | None",
+        "tags": "list[str] | None",
+        "priority": "int | None",
+        "not_before": "str | None",
+        "held": "Any | None",
+        "comment": "str | None",
+        "after_ok": "list[str] | None",
+        "after_any": "list[str] | None",
+        "array": "str | None",
+        "matrix": "dict[str, list[str]] | None",
+        "at_once": "int | None",
+        "yaml": "str",
+    },
+    total=False,
 )
 TenantRef = TypedDict(
     "TenantRef",

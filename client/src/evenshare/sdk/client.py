@@ -11,6 +11,8 @@ from evenshare.cli.api import Transport, part
 from evenshare.cli.config import Server, checked_token, server
 
 from .jobs import Jobs
+from .notifications import Notifications
+from .sweeps import Sweeps
 
 if TYPE_CHECKING:
     from .answers import PoolRow, PoolWhole, PriceRow, QueueRow, QuotaUseRow
@@ -34,7 +36,9 @@ class Client:
             place = Server(place.url, checked_token(token))
         self._transport = Transport(place, timeout_s=timeout_s)
         self.jobs = Jobs(self._transport)
+        self.sweeps = Sweeps(self._transport)
         self.pools = Pools(self._transport)
+        self.notifications = Notifications(self._transport)
 
     def __repr__(self) -> str:
         return f"Client({self._transport.server.url!r})"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from evenshare.cli.api import Transport, part
 
@@ -15,8 +16,17 @@ if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Unpack
 
-    from .answers import DryRunAnswer, JobReason, JobRow, JobSubmission, JobUsageAnswer, LogText
+    from .answers import (
+        DryRunAnswer,
+        JobActionRow,
+        JobReason,
+        JobRow,
+        JobSubmission,
+        JobUsageAnswer,
+        LogText,
+    )
 
+Waited = TypeVar("Waited", bound=Mapping[str, Any])
 ENDED = ("succeeded", "failed", "cancelled")
 # Seconds between requests while a job runs: short at first, because many jobs are short.
 POLL_S = (0.5, 1.0, 2.0, 5.0)
@@ -43,14 +53,14 @@ class Jobs:
         repeated submission with the same key returns the same job, also from another process.
         """
         # With a key, a retry after a lost answer creates no second job.
-        answer = self._transport.post("/jobs", _body(file, fields), key=key or str(uuid.uuid4()))
+        answer = self._transport.post("/jobs", body_of(file, fields), key=key or str(uuid.uuid4()))
         return cast("JobRow", answer)
 
     def dry_run(
         self, *, file: str | Path | None = None, **fields: Unpack[JobSubmission]
     ) -> DryRunAnswer:
         """Return whether a job could run, at what price, and when; nothing is stored."""
-        answer = self._transport.post("/jobs/dry-run", _body(file, fields), repeatable=True)
+        answer = self._transport.post("/jobs/dry-run", body_of(file, fields), repeatable=True)
         return cast("DryRunAnswer", answer)
 
     def get(self, job: JobRow | str) -> JobRow:
@@ -79,6 +89,31 @@ class Jobs:
         """End a job and return it; repeating it is harmless."""
         return cast("JobRow", self._transport.post(f"{_path(job)}/cancel", repeatable=True))
 
+    def hold(self, job: JobRow | str) -> JobRow:
+        """Hold a queued job, and return it; repeating it is harmless."""
+        return cast("JobRow", self._transport.post(f"{_path(job)}/hold", repeatable=True))
+
+    def release(self, job: JobRow | str) -> JobRow:
+        """Release a job from its hold, and return it; repeating it is harmless."""
+        return cast("JobRow", self._transport.post(f"{_path(job)}/release", repeatable=True))
+
+    def prioritize(self, job: JobRow | str, priority: int) -> JobRow:
+        """Set a job's priority among your tenant's jobs, from -100 to 100, and return the job."""
+        body = {"priority": priority}
+        return cast("JobRow", self._transport.post(f"{_path(job)}/priority", body, repeatable=True))
+
+    def act(
+        self, action: str, jobs: Iterable[JobRow | str], **more: object
+    ) -> builtins.list[JobActionRow]:
+        """Act on at most 1,000 jobs, each by itself; return the outcome for each.
+
+        `action`: `cancel`, `hold`, `release`, `priority`, `tag` or `untag`. `more`: `priority=`, or
+        `tags=` as a list.
+        """
+        body = {"action": action, "jobs": [id_of(job) for job in jobs], **more}
+        answer = self._transport.post("/jobs/actions", body, repeatable=True)
+        return cast("builtins.list[JobActionRow]", answer["results"])
+
     def why(self, job: JobRow | str) -> JobReason:
         """Return why a job waits, with the numbers of the round that decided."""
         return cast("JobReason", self._transport.get(f"{_path(job)}/why"))
@@ -92,18 +127,7 @@ class Jobs:
 
         Raises TimeoutError after `timeout` seconds; the job goes on.
         """
-        end = None if timeout is None else time.monotonic() + timeout
-        asked = 0
-        while True:
-            row = self.get(job)
-            if row["state"] in ENDED:
-                return row
-            pause = POLL_S[min(asked, len(POLL_S) - 1)]
-            left = pause if end is None else end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"job {row['id']} is still {row['phase']}")
-            self._transport.pause(min(pause, left))
-            asked += 1
+        return wait_for(self._transport, lambda: self.get(job), "job", timeout)
 
     def logs(self, job: JobRow | str, *, lease: int | None = None) -> str:
         """Return the output of a job's lease so far; by default of the newest."""
@@ -136,7 +160,7 @@ class Jobs:
         return frame
 
 
-def _body(file: str | Path | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+def body_of(file: str | Path | None, fields: Mapping[str, Any]) -> dict[str, Any]:
     body = dict(fields)
     if file is not None:
         body["yaml"] = Path(file).read_text(encoding="utf-8")
@@ -145,4 +169,26 @@ def _body(file: str | Path | None, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _path(job: JobRow | str) -> str:
     """Return the address of a job that is given as its answer, or as its id."""
-    return f"/jobs/{part(job if isinstance(job, str) else job['id'])}"
+    return f"/jobs/{part(id_of(job))}"
+
+
+def id_of(row: Mapping[str, Any] | str) -> str:
+    return row if isinstance(row, str) else str(row["id"])
+
+
+def wait_for(
+    transport: Transport, read: Callable[[], Waited], noun: str, timeout: float | None
+) -> Waited:
+    """Return what `read` returns when its state is final. Raises TimeoutError."""
+    end = None if timeout is None else time.monotonic() + timeout
+    asked = 0
+    while True:
+        row: Mapping[str, Any] = read()
+        if row["state"] in ENDED:
+            return cast("Waited", row)
+        pause = POLL_S[min(asked, len(POLL_S) - 1)]
+        left = pause if end is None else end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"{noun} {row['id']} is still {row.get('phase', row['state'])}")
+        transport.pause(min(pause, left))
+        asked += 1

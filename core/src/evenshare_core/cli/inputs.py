@@ -194,7 +194,6 @@ def _instant(text: str) -> datetime:
 
 
 def _workload(options: Options) -> tuple[Workload, Speeds | None]:
-    """Return the jobs, and the speeds of their models if given."""
     if bool(options["synthetic"]) == bool(options["trace"]):
         raise InputError("needs either --trace or --synthetic")
     measured = _speeds(options["speeds"]) if options["speeds"] else None

@@ -182,7 +182,6 @@ def whole_number(text: str, what: str, most: int = COUNT_MAX) -> int:
 
 
 def _nodes(options: Options) -> tuple[list[NamedNode], dict[str, int]]:
-    """Return the nodes, with empty names if they have none, and the speeds of their types."""
     gpus = options["gpus_per_node"]
     whole_number(str(gpus), "--gpus-per-node")
     if options["partitions"]:

@@ -8,16 +8,18 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 
 from evenshare_core.cli.collector import rare_collections
 from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, say
 from evenshare_core.cli.files import InputError
 from evenshare_core.cli.inputs import add_overheads, rules_of, scenario_of
-from evenshare_core.cli.policy_help import add_policy_help
 from evenshare_core.cli.trace_options import add_trace_arguments
 from evenshare_core.domain.plurals import plural
 from evenshare_core.formulations.problems import ShareError
-from evenshare_core.policies.registry import DEFAULT
+from evenshare_core.policies.options import Option, describe_options
+from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.registry import DEFAULT, POLICIES
 from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.lease_files import leases_csv
@@ -27,6 +29,7 @@ from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workload_files import workload_csv
 from evenshare_core.simulation.workloads import Workload
 
+HELP_WIDTH = 96
 DRAWN = "jobs=,tenants=,hours=[,failed=,cancelled=,models=FILE]"
 
 
@@ -51,7 +54,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--leases-out", metavar="DIR", help="write one CSV of leases per policy")
     add("--report", metavar="FILE", help="write one HTML page with figures")
-    add_policy_help(parser)
+    _add_policy_help(parser)
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -203,7 +206,6 @@ def _write(scenario: Scenario, results: list[Result], options: Options, out: Str
 
 
 def _how_run(options: Options, gpus: int) -> str:
-    """Return the settings of a report's runs."""
     names = ("round_s", "lease_s", "cold_s", "checkpoint_s", "estimate_error", "seed")
     settings = [f"{name.replace('_', '-')} {options[name]:g}" for name in names]
     bounds = ("least_lease_s", "most_lease_s")
@@ -246,3 +248,22 @@ SIMULATE = CoreCommand(
     _add_arguments,
     _run,
 )
+
+
+def _add_policy_help(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "policies and their options:\n\n" + "\n\n".join(
+        _policy_text(policy) for _, policy in sorted(POLICIES.items())
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def _policy_text(policy: Policy) -> str:
+    lines = [fill(f"{policy.name}: {policy.title}. {policy.promise}", HELP_WIDTH)]
+    lines += [_option_text(policy.name, option) for option in describe_options(policy.options_type)]
+    return "\n".join(lines)
+
+
+def _option_text(policy: str, option: Option) -> str:
+    default = json.dumps(option.default) if option.kind == "switch" else option.default
+    text = f"{policy}.{option.name}={default}  {option.description}"
+    return fill(text, HELP_WIDTH, initial_indent="  ", subsequent_indent="      ")

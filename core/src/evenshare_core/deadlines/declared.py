@@ -84,7 +84,6 @@ def _step(place: int, pair: Sequence[object]) -> DeclaredStep:
 
 
 def _text(value: object) -> str:
-    """Return a number as text; empty if it is not a number."""
     if isinstance(value, str):
         return value
     is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)

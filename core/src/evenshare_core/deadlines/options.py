@@ -66,7 +66,6 @@ Speed: TypeAlias = Callable[[Cells, bool], int]  # (cells, one_node) -> phi_mill
 
 
 def gpus_of(cells: Cells) -> int:
-    """Return the number of GPUs in the cells."""
     return sum(count << level for level, count in enumerate(cells))
 
 

@@ -103,7 +103,6 @@ class SlotReservations:
         self.now, self.leases, self.slots, self.column_of = saved
 
     def plan(self) -> dict[int, JobLeases]:
-        """Return the leases by job id."""
         problem = self.program.problem
         rows = {}
         for job, number in sorted(self.column_of.items()):

@@ -50,7 +50,6 @@ def form_of(value_type: type[Value]) -> type[msgspec.Struct]:
 
 
 def _form(hint: Any) -> Any:
-    """Return the type of a field in the named form."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         kind = shape_of(hint)

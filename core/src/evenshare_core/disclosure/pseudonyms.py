@@ -33,7 +33,6 @@ def job_name(key: bytes, uid: str) -> str:
 
 
 def lease_name(key: bytes, lease: int) -> str:
-    """Return the name of a lease (by its id) of the key's tenant."""
     return _name(key, f"lease:{lease}")
 
 

@@ -62,7 +62,6 @@ def placement_gpus(placement: Placement) -> int:
 
 
 def gpus_by_node(placements: Iterable[Placement]) -> dict[int, int]:
-    """Return the GPUs that the placements use together, by node."""
     taken: dict[int, int] = {}
     for placement in placements:
         for node, gpus in placement:

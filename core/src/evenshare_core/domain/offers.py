@@ -55,20 +55,15 @@ def narrow(
     `offers` are the open ones; they are ignored unless the settings lend by offer. `price_micro` is
     the price posted for the round. The GPUs of the quota do not change.
     """
-    lend_limit = _lower(bounds.lend_limit, own.lend_limit)
+    lend_limit = lower_limit(bounds.lend_limit, own.lend_limit)
     if own.by_offer:
-        lend_limit = _lower(lend_limit, offered(offers, price_micro))
+        lend_limit = lower_limit(lend_limit, offered(offers, price_micro))
     return replace(
         bounds,
         mode=min(bounds.mode, own.mode, key=_FREEDOM.__getitem__),
-        borrow_limit=_lower(bounds.borrow_limit, own.borrow_limit),
+        borrow_limit=lower_limit(bounds.borrow_limit, own.borrow_limit),
         lend_limit=lend_limit,
     )
-
-
-def lower_price(of_job: int | None, of_tenant: int | None) -> int | None:
-    """Return the lower of the job's and the tenant's maximum prices; None if neither has one."""
-    return _lower(of_job, of_tenant)
 
 
 def back_by_us(
@@ -88,7 +83,8 @@ def back_by_us(
     return by_terms_us if within_us is None else min(by_terms_us, at_us + within_us)
 
 
-def _lower(one: int | None, other: int | None) -> int | None:
+def lower_limit(one: int | None, other: int | None) -> int | None:
+    """Return the lower of two limits; None if neither is set."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)

@@ -19,20 +19,19 @@ Integers and decimals in one fixed context give the same digits on every machine
 import math
 import re
 from collections.abc import Mapping
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import Any
 
 from evenshare_core.domain.ids import JobId
 from evenshare_core.domain.values import Value
-from evenshare_core.money.fixed_point import round_half_even, to_micro
+from evenshare_core.money.fixed_point import CONTEXT, round_half_even, to_micro
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
 
 # The maximum value of a job: a billion credits. A larger amount would be an input error.
 MOST_MICRO = 10**9 * CREDIT_MICRO
 MOST_POWER_MICRO = 10 * CREDIT_MICRO
 
-_CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 # Up to exp(10) the relative error of a float is below 1e-13: the logarithm is at most 64, its power
 # at most 10. Both values and both functions round to 2^-53; the bound includes a factor of two in
 # reserve.
@@ -114,13 +113,13 @@ def exact_convex_micro(scale_micro: int, power_micro: int, after_us: int) -> int
 
     e in millionths of an hour, kappa in millionths, t in us; `MOST_MICRO` at most.
     """
-    ratio = _CONTEXT.divide(Decimal(scale_micro * HOUR_US), Decimal(after_us * CREDIT_MICRO))
-    power = _CONTEXT.divide(Decimal(power_micro), Decimal(CREDIT_MICRO))
-    exponent = _CONTEXT.multiply(power, _CONTEXT.ln(ratio))
+    ratio = CONTEXT.divide(Decimal(scale_micro * HOUR_US), Decimal(after_us * CREDIT_MICRO))
+    power = CONTEXT.divide(Decimal(power_micro), Decimal(CREDIT_MICRO))
+    exponent = CONTEXT.multiply(power, CONTEXT.ln(ratio))
     if exponent > 50:
         return MOST_MICRO
-    value = _CONTEXT.multiply(_CONTEXT.exp(exponent), Decimal(CREDIT_MICRO))
-    whole = int(value.to_integral_value(rounding=ROUND_HALF_EVEN, context=_CONTEXT))
+    value = CONTEXT.multiply(CONTEXT.exp(exponent), Decimal(CREDIT_MICRO))
+    whole = int(value.to_integral_value(rounding=ROUND_HALF_EVEN, context=CONTEXT))
     return min(MOST_MICRO, whole)
 
 

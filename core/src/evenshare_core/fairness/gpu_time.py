@@ -90,10 +90,7 @@ class ClassIntegral:
 
 
 class ClaimSums:
-    """The current values of a claim (tenant, GPU type) and its sums, while they advance.
-
-    Names are as in `ClaimService`.
-    """
+    """The current values of a claim (tenant, GPU type) and its sums, while they advance."""
 
     __slots__ = ("alloc_gpu_us", "classes", "demand", "entitled_gpu_us", "fair_gpu_us", "gpu_type",
                  "held", "marks", "quota", "since_us", "tenant", "weights")  # fmt: skip # a table

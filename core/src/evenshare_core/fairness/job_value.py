@@ -14,7 +14,7 @@ powers, without code of the policies. If a job states no value, the policy's rul
 Source: Astraea-online (TC 2022), (6), (7); a term's price is the one posted for its round.
 """
 
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -22,11 +22,11 @@ from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.utilities import MOST_MICRO, Utility, UtilityKind
+from evenshare_core.money.fixed_point import CONTEXT
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, ONE_MILLI
 
 # Values are whole micro-credits, so smaller differences of a job's total value are rounding.
 ROUNDING_MICRO = 1
-_CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 # microseconds per millionth of an hour, the unit of convex utilities
 _MICRO_HOUR_US = HOUR_US // CREDIT_MICRO
 
@@ -143,6 +143,6 @@ def _value_micro(utility: Utility, after_us: int) -> Fraction:
     if utility.kind is UtilityKind.LINEAR:
         return utility.scale_micro + Fraction(utility.rate_micro * after_us, HOUR_US)
     e_us = Decimal(utility.scale_micro * _MICRO_HOUR_US)
-    ratio = _CONTEXT.divide(e_us, Decimal(max(1, after_us)))
-    power = _CONTEXT.divide(Decimal(utility.rate_micro), Decimal(CREDIT_MICRO))
-    return Fraction(_CONTEXT.power(ratio, power)) * CREDIT_MICRO
+    ratio = CONTEXT.divide(e_us, Decimal(max(1, after_us)))
+    power = CONTEXT.divide(Decimal(utility.rate_micro), Decimal(CREDIT_MICRO))
+    return Fraction(CONTEXT.power(ratio, power)) * CREDIT_MICRO

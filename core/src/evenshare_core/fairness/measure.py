@@ -127,7 +127,6 @@ class Measured:
     def _line(
         self, name: Property, basis: Basis, checked: int, broken: Sequence[int], **more: Any
     ) -> CertificateItem:
-        """Return the line of a rule; `broken` has the ids that violate it."""
         return CertificateItem(
             name,
             self.verdict(name, bool(broken)),

@@ -101,7 +101,6 @@ class _PromisedStart(NamedTuple):
 
 
 def _read(memory: Mapping[str, Any]) -> dict[int, _PromisedStart]:
-    """Return the promises of a memory, by job."""
     return {
         job: _PromisedStart(
             job,
@@ -215,7 +214,6 @@ class _PromisedRound:
         )
 
     def _may_not_end(self, job: int) -> bool:
-        """Return whether a job has a lease that this round may not end."""
         if job in self._granted:
             return True
         lease = self._leases.get(job)
@@ -261,5 +259,4 @@ class _PromisedRound:
 
 
 def _by_node_and_job(holders: Iterable[tuple[int, Placement]]) -> dict[OnNode, int]:
-    """Return the GPUs of each job on each node."""
     return {(node, job): gpus for job, placement in holders for node, gpus in placement}

@@ -9,8 +9,6 @@ import highspy
 
 
 class SilentHighs(highspy.Highs):
-    """A solver that is silent from its creation on."""
-
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # untyped in the library
         self.setOptionValue("output_flag", False)

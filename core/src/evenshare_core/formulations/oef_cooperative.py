@@ -89,7 +89,6 @@ class EnvyModel:
         self.pairs: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     def columns(self, tenant: int) -> NDArray[np.int64]:
-        """Return the columns of a tenant's shares."""
         return np.arange(tenant * self.types, (tenant + 1) * self.types)
 
     def add(self, pairs: Pairs) -> None:

@@ -42,7 +42,6 @@ class Highs:
         )
 
     def envy_free(self, program: EnvyFree) -> SolverResult:
-        """Solve `EnvyFree` with all its rows."""
         tenants = len(program.speedups)
         rows = bounds(program.speedups, program.capacity, program.caps)
         floors(rows, program)

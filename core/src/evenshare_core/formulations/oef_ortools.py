@@ -49,7 +49,6 @@ class OrTools:
         return model.answer(self.name, np.where(program.held, 0.0, duals))
 
     def envy_free(self, program: EnvyFree) -> SolverResult:
-        """Solve `EnvyFree` with all its rows."""
         model = Model(program.speedups, program.capacity, program.caps)
         for tenant in range(model.tenants):
             own = model.work(tenant, tenant)

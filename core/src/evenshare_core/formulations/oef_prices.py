@@ -111,6 +111,5 @@ class Smoothed:
 
 
 def _fractions(logs: Array) -> Array:
-    """Return each number's fraction of the sum of all."""
     numbers = np.exp(logs - logs.max())
     return np.asarray(numbers / numbers.sum())

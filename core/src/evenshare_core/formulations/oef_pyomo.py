@@ -43,7 +43,6 @@ class Pyomo:
         )
 
     def envy_free(self, program: EnvyFree) -> SolverResult:
-        """Solve `EnvyFree` with all its rows."""
         model = shared(program.speedups, program.capacity, program.caps)
 
         def envy(model: pyo.ConcreteModel, tenant: int, other: int) -> Any:

@@ -148,7 +148,6 @@ def _length(field: str, array: Array, wanted: int, of: str) -> None:
 
 
 def _first(bad: NDArray[np.bool_]) -> str:
-    """Return the index of the first bad value, for a message."""
     place = np.argwhere(bad)[0]
     return f"[{']['.join(str(int(index)) for index in place)}]"
 

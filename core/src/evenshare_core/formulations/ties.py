@@ -73,7 +73,6 @@ def min_max(
 
 
 def _solved(model: LinearProgram, complete: Complete, columns: int) -> tuple[Array, Array]:
-    """Solve until no row is violated."""
     while True:
         values, duals = model.solve()
         if complete(values[:columns]):

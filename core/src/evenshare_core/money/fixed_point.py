@@ -6,11 +6,13 @@ pool time (`_us`), GPU-time in GPU-microseconds (`_gpu_us`).
 """
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
 
 PLACES = Decimal("0.000001")
+# of `exp` and `ln`: the digits are the same on every machine
+CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 # The range of numeric(20,6), in micro-credits (exclusive).
 LIMIT_MICRO = 10**20
 

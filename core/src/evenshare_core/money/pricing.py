@@ -18,13 +18,12 @@ Decimal arithmetic in one fixed context gives the same digits on every machine: 
 round correctly.
 """
 
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 
+from evenshare_core.money.fixed_point import CONTEXT
 from evenshare_core.units import ONE_MILLI
 
 DEFAULT_THETA_MILLI = 2 * ONE_MILLI
-
-_CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 
 
 def posted_price_micro(base_micro: int, theta_milli: int, used: int, capacity: int) -> int:
@@ -42,7 +41,7 @@ def posted_price_micro(base_micro: int, theta_milli: int, used: int, capacity: i
     if theta_milli < ONE_MILLI:
         raise ValueError("theta must be at least 1 (theta_milli at least 1000)")
     power = _power(theta_milli, used, capacity)
-    return _times(base_micro, _CONTEXT.subtract(power, Decimal(1)))
+    return _times(base_micro, CONTEXT.subtract(power, Decimal(1)))
 
 
 def surcharge_target_micro(
@@ -69,14 +68,14 @@ def surcharge_target_micro(
         return 0
     used = min(used, capacity)
     power = _power(theta_milli, used, capacity)
-    log = _CONTEXT.ln(_theta(theta_milli))
-    load = _CONTEXT.divide(Decimal(used + queued), Decimal(capacity))
-    exponent = _CONTEXT.multiply(load, log)
+    log = CONTEXT.ln(_theta(theta_milli))
+    load = CONTEXT.divide(Decimal(used + queued), Decimal(capacity))
+    exponent = CONTEXT.multiply(load, log)
     # Far beyond the cap the power is not needed, and it could have any number of digits.
-    cap = _CONTEXT.divide(Decimal(cap_milli), Decimal(ONE_MILLI))
-    if exponent >= _CONTEXT.ln(_CONTEXT.add(cap, power)):
+    cap = CONTEXT.divide(Decimal(cap_milli), Decimal(ONE_MILLI))
+    if exponent >= CONTEXT.ln(CONTEXT.add(cap, power)):
         return cap_micro
-    target_micro = _times(base_micro, _CONTEXT.subtract(_CONTEXT.exp(exponent), power))
+    target_micro = _times(base_micro, CONTEXT.subtract(CONTEXT.exp(exponent), power))
     return min(target_micro, cap_micro)
 
 
@@ -93,7 +92,7 @@ def next_surcharge_micro(
 
 
 def _theta(theta_milli: int) -> Decimal:
-    return _CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
+    return CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
 
 
 def _power(theta_milli: int, used: int, capacity: int) -> Decimal:
@@ -101,10 +100,10 @@ def _power(theta_milli: int, used: int, capacity: int) -> Decimal:
     theta = _theta(theta_milli)
     if used >= capacity:
         return theta
-    utilisation = _CONTEXT.divide(Decimal(used), Decimal(capacity))
-    return _CONTEXT.exp(_CONTEXT.multiply(utilisation, _CONTEXT.ln(theta)))
+    utilisation = CONTEXT.divide(Decimal(used), Decimal(capacity))
+    return CONTEXT.exp(CONTEXT.multiply(utilisation, CONTEXT.ln(theta)))
 
 
 def _times(base_micro: int, factor: Decimal) -> int:
-    exact = _CONTEXT.multiply(Decimal(base_micro), factor)
-    return int(exact.to_integral_value(rounding=ROUND_HALF_EVEN, context=_CONTEXT))
+    exact = CONTEXT.multiply(Decimal(base_micro), factor)
+    return int(exact.to_integral_value(rounding=ROUND_HALF_EVEN, context=CONTEXT))

@@ -60,7 +60,6 @@ class FreeGpus:
         return all(self.free.get(node, 0) >= gpus for node, gpus in placement)
 
     def largest_free(self) -> int:
-        """Return the largest number of GPUs that are free on one node."""
         for gpus in range(self.size, 0, -1):
             if self._least(gpus) is not None:
                 return gpus

@@ -150,7 +150,6 @@ class Books:
         return contributed
 
     def _borrow(self, at_us: int, gpu_type: str, more: int) -> None:
-        """Note the start and the end of borrowing of a type."""
         if not more:
             return
         before = self._borrowed.get(gpu_type, 0)

@@ -77,5 +77,4 @@ def estimates_of(
 
 
 def rows_of(rows: Mapping[int, RowT], jobs: Collection[int]) -> tuple[RowT, ...]:
-    """Return the rows of these jobs, in their order."""
     return tuple(rows[job] for job in jobs if job in rows) if rows else ()

@@ -240,7 +240,6 @@ class _KeptRounds:
         self.joined += move_claims(self._sums, waiting, self.at_us)
 
     def _read_limits(self) -> None:
-        """Update limits and prices from the state."""
         state = self._state
         quotas = state.entitle()
         if quotas is not self._limits_of:
@@ -357,7 +356,6 @@ class _KeptRounds:
         return row.gpus if row is not None else 0
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
-        """Update the term counts of jobs."""
         self._state.count_terms(job_ids)
 
     @property

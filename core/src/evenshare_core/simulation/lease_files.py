@@ -1,8 +1,8 @@
 """CSV file of a run's leases, comparable with the leases of a live pool."""
 
+from evenshare_core.csv_cells import write_csv
 from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.scenario import Scenario
-from evenshare_core.simulation.tables import write_table
 from evenshare_core.simulation.workload_files import format_seconds
 
 COLUMNS = ("job", "tenant", "lease", "gpu_type", "nodes", "start_s", "end_s", "end_reason")
@@ -26,4 +26,4 @@ def leases_csv(scenario: Scenario, books: Books) -> str:
                 format_seconds(row.start_us), format_seconds(row.end_us), row.reason,
             )
         )  # fmt: skip # rows of what belongs together
-    return write_table(COLUMNS, rows)
+    return write_csv(COLUMNS, rows)

@@ -17,11 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from evenshare_core.csv_cells import write_csv
 from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.snapshot import Surcharge
 from evenshare_core.money.fixed_point import to_micro
-from evenshare_core.simulation.tables import TableError, TableRow, read_table, write_table
+from evenshare_core.simulation.tables import TableError, TableRow, read_table
 from evenshare_core.simulation.trace_fields import UnfitError, shown, submission
 from evenshare_core.simulation.workloads import Workload
 from evenshare_core.units import MEMORY_MB_MAX, ONE_MILLI
@@ -205,8 +206,7 @@ def _price_rows(text: str) -> list[TableRow]:
 
 
 def quotas_csv(rows: Iterable[tuple[str, Entitlement]]) -> str:
-    """Return quotas by tenant's name in the format of `read_quotas`."""
-    return write_table(
+    return write_csv(
         QUOTA_COLUMNS,
         [
             (name, row.gpu_type, row.gpus, row.mode.value, row.borrow_limit, row.lend_limit)
@@ -216,13 +216,12 @@ def quotas_csv(rows: Iterable[tuple[str, Entitlement]]) -> str:
 
 
 def nodes_csv(nodes: Iterable[NamedNode]) -> str:
-    """Return nodes in the format of `read_nodes`, in the order of their numbers."""
     rows = list(nodes)
     if not node_resources(rows):
-        return write_table(
+        return write_csv(
             NODE_COLUMNS, [(one.name, one.node.gpu_type, one.node.gpus) for one in rows]
         )
-    return write_table(
+    return write_csv(
         (*NODE_COLUMNS, *RESOURCE_COLUMNS),
         [
             (one.name, one.node.gpu_type, one.node.gpus, one.cpus or None, one.memory_mb or None)
@@ -248,8 +247,8 @@ def prices_csv(rows: Iterable[tuple[str, Decimal, Decimal, Decimal, Decimal]]) -
     """
     lines = [(name, *(f"{value:f}" for value in values)) for name, *values in rows]
     if any(Decimal(line[3]) for line in lines):
-        return write_table((*PRICE_COLUMNS, *SURCHARGE_COLUMNS), lines)
-    return write_table(PRICE_COLUMNS, [line[:3] for line in lines])
+        return write_csv((*PRICE_COLUMNS, *SURCHARGE_COLUMNS), lines)
+    return write_csv(PRICE_COLUMNS, [line[:3] for line in lines])
 
 
 def number_tenants(workload: Workload, first: Sequence[str]) -> Workload:

@@ -22,9 +22,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from evenshare_core.csv_cells import write_csv
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.simulation.pool_files import gpu_type_of
-from evenshare_core.simulation.tables import TableError, TableRow, read_table, write_table
+from evenshare_core.simulation.tables import TableError, TableRow, read_table
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import COUNT_MAX, ONE_MILLI
 
@@ -227,7 +228,7 @@ def profiles_csv(rows: Iterable[tuple[str, str, Mapping[str, int], int]]) -> str
 
     Each is (tenant, model, speed by type in thousandths of the slowest type's, priority).
     """
-    return write_table(
+    return write_csv(
         ("model", "tenant", "gpu_type", "speed", "priority"),
         [
             (model, tenant, gpu_type, f"{Decimal(milli) / ONE_MILLI:f}", priority)

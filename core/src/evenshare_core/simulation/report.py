@@ -221,7 +221,6 @@ def format_cell(value: float | None, unit: str) -> str:
 
 
 def _lenders(results: Sequence[Result]) -> str:
-    """Return the table of lenders; empty if there are none."""
     rows = "".join(
         f"<tr><td>{escape(result.policy)}</td><td>{escape(row.gpu_type)}</td>"
         f"<td>{escape(result.tenants.get(row.tenant, 'operator'))}</td>"

@@ -71,7 +71,6 @@ class ObservedJob:
         return begun and not self.is_over(at_us)
 
     def is_over(self, at_us: int) -> bool:
-        """Return whether the job had ended by this time."""
         return self.ended_us is not None and self.ended_us <= at_us
 
     @property

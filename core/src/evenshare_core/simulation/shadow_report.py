@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from statistics import fmean
 
+from evenshare_core.csv_cells import write_csv
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.plurals import plural
 from evenshare_core.simulation.report import ROWS, format_cell
 from evenshare_core.simulation.shadow import JobCourse, ShadowSide, WatchedPool
-from evenshare_core.simulation.tables import write_table
 from evenshare_core.simulation.workload_files import format_seconds
 from evenshare_core.units import HOUR_US, SECOND_US
 
@@ -65,7 +65,7 @@ def shadow_csv(pool: WatchedPool, sides: Sequence[ShadowSide]) -> str:
         for side in sides:
             cells += _cells(side.jobs[key])
         rows.append(tuple(cells))
-    return write_table((*COLUMNS, *names), rows)
+    return write_csv((*COLUMNS, *names), rows)
 
 
 def _cells(course: JobCourse) -> list[str | int | None]:

@@ -145,7 +145,6 @@ def _until(state: SimulationState, until_us: int | None) -> int:
 
 
 def _next_instant(state: SimulationState, last_us: int | None, *, skip: bool) -> int | None:
-    """Return the time of the next round; None if no round is left."""
     next_us, round_us = state.events.next_us, state.rules.round_us
     if last_us is None:  # the first round sets the quotas
         return -(-state.at_us // round_us) * round_us if round_us else state.at_us

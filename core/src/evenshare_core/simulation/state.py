@@ -390,7 +390,6 @@ class SimulationState:
         self._wait(lease.job)
 
     def renew(self, old: Lease, split: Split, lease_us: int) -> None:
-        """Add a term of `lease_us` to a lease."""
         own, borrowed, price_micro = split
         until_us = self.at_us + lease_us
         new = self.leases[old.id] = Lease(

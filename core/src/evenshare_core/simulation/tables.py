@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from evenshare_core.csv_cells import plain_cell, write_csv
+from evenshare_core.csv_cells import plain_cell
 from evenshare_core.simulation.trace_fields import UnfitError, seconds, shown
 from evenshare_core.units import COUNT_MAX
 
@@ -27,7 +27,10 @@ class TableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row: `place` names it in messages, and `cells` has its texts by column."""
+    """A row: `place` names it in messages, and `cells` has its texts by column.
+
+    A method that returns a cell's value raises TableError if the cell does not have one.
+    """
 
     place: str
     cells: Mapping[str, str]
@@ -40,21 +43,13 @@ class TableRow:
         return self.cells.get(column, "")
 
     def name(self, column: str) -> str:
-        """Return a required cell.
-
-        Raises:
-            TableError: the cell is empty.
-        """
+        """Return a required cell."""
         if not self.text(column):
             raise self.error(column, "is empty; name one")
         return self.text(column)
 
     def whole(self, column: str, *, least: int = 0, most: int = COUNT_MAX) -> int | None:
-        """Return a whole number within bounds; None if the cell is empty.
-
-        Raises:
-            TableError: the cell is not a whole number within the bounds.
-        """
+        """Return a whole number within bounds; None if the cell is empty."""
         text = self.text(column)
         if not text:
             return None
@@ -69,11 +64,7 @@ class TableRow:
     def decimal(
         self, column: str, *, least: Decimal, most: Decimal = DECIMAL_MOST, places: int = 12
     ) -> Decimal | None:
-        """Return a number within bounds with at most `places` decimals; None if the cell is empty.
-
-        Raises:
-            TableError: the cell is not such a number.
-        """
+        """Return a number with at most `places` decimals; None if the cell is empty."""
         text = self.text(column)
         if not text:
             return None
@@ -88,11 +79,7 @@ class TableRow:
         return value
 
     def seconds_us(self, column: str) -> int | None:
-        """Return seconds as microseconds; None if the cell is empty.
-
-        Raises:
-            TableError: the cell is not a number of seconds.
-        """
+        """Return seconds as microseconds; None if the cell is empty."""
         text = self.text(column)
         try:
             return seconds(text, column) if text else None
@@ -190,8 +177,3 @@ def _cell(place: str, name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise TableError(f"{place}, {shown(name)} is neither text nor a number")
     return value.strip()
-
-
-def write_table(columns: Sequence[str], rows: Collection[Sequence[object]]) -> str:
-    """Return a CSV in the format of `read_table`. A cell of None becomes empty."""
-    return write_csv(columns, rows)

@@ -115,7 +115,6 @@ def _model(text: str, name: str) -> str:
 
 
 def _utility(text: str, name: str) -> dict[str, str]:
-    """Return a utility in the stored form of `Job.utility`."""
     try:
         return utility_data(read_utility(0, text))
     except UtilityError as error:

@@ -195,11 +195,7 @@ def _header(text: str) -> list[str]:
 
 
 def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) -> Columns:
-    """Return the positions of the fields in a header.
-
-    Raises:
-        HeaderError: for the same reasons as in `trace_lines`.
-    """
+    """Return the positions of the fields in a header."""
     doubled = sorted(name for name, times in Counter(header).items() if times > 1)
     if doubled:
         raise HeaderError(f"repeated columns: {_some(doubled)}")

@@ -121,7 +121,6 @@ def _extra(cells: list[str], at: Mapping[str, int], exit_code: int) -> dict[str,
 
 
 def _known(cells: list[str], place: int) -> str:
-    """Return a number, or an empty text if it is unknown."""
     return "" if cells[place] == "-1" else cells[place]
 
 

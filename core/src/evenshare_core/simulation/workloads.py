@@ -203,7 +203,6 @@ class Workload:
 
 
 def utilities_of(jobs: Mapping[int, SimJob], active: Iterable[int]) -> tuple[Utility, ...]:
-    """Return the stated utilities of these jobs, in the given order."""
     said = (jobs[job].utility for job in active)
     return tuple(utility for utility in said if utility is not None)
 

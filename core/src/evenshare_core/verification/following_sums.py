@@ -96,7 +96,6 @@ def _differing(
 
 
 def _fields(was: RowT, now: RowT) -> str:
-    """Return the fields that differ, with both values."""
     return ", ".join(
         f"{field} {_value(getattr(now, field))} instead of {_value(getattr(was, field))}"
         for field in was.__struct_fields__

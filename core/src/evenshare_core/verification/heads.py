@@ -179,7 +179,6 @@ def _signers(note: str, log: str, keys: Sequence[str]) -> Iterator[str]:
 def _history(
     pin: Pin, head: Checkpoint, proof: Proof | None, remarks: list[str]
 ) -> Iterator[ProofProblem]:
-    """Check that the head extends the pin."""
     if head.size < pin.size:
         yield ProofProblem(
             HeadCheck.HISTORY,

@@ -195,7 +195,6 @@ class RoundHistory:
                 yield f"the record of round {number} is not under its head: {error}"
 
     def numbers(self) -> list[int]:
-        """Return the rounds that can be verified, in order."""
         entries = self.entries
         if len(entries) > 1 and entries[0].record.previous:
             entries = entries[1:]

@@ -293,7 +293,6 @@ def _record_breaks(record: RoundRecord, before: RoundRecord | None) -> Iterator[
 
 
 def _described(record: RoundRecord, disclosed: Disclosed) -> Iterator[str]:
-    """Check that record and bundle are of one round."""
     pairs = (
         ("round", record.round, disclosed.round),
         ("at_us", record.at_us, disclosed.at_us),

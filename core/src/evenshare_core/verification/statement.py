@@ -137,7 +137,6 @@ def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
 
 
 def _leases(rows: Iterable[UsageRow], report: StatementReport) -> Iterable[Terms]:
-    """Return the rows of each lease by term and meter."""
     leases: dict[tuple[str, int], dict[int, dict[str, UsageRow]]] = defaultdict(dict)
     for row in rows:
         meters = leases[row.job, row.lease].setdefault(row.term, {})

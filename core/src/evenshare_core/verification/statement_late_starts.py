@@ -149,7 +149,6 @@ def _again(late: LateStartRow) -> Amount | str:
 
 
 def _is_known(disclosed: Disclosed) -> bool:
-    """Return whether this version can read the promises of a round."""
     snapshot = disclosed.snapshot
     policy = registry.POLICIES.get(snapshot.policy)
     return policy is not None and policy.version == snapshot.policy_version
@@ -189,7 +188,6 @@ def _promises(disclosed: Disclosed, memory: Mapping[str, Any]) -> tuple[Promised
 
 
 def _job_in(disclosed: Disclosed, key: bytes, late: LateStartRow) -> int:
-    """Return the number of a job in a round, or 0 if it is not there."""
     name = job_name(key, late.job.replace("-", ""))
     return disclosed.names.jobs.index(name) + 1 if name in disclosed.names.jobs else 0
 
@@ -208,5 +206,4 @@ def _text(gpus: int, gpu_type: str, latest_us: int, until_us: int, has_started: 
 
 
 def _closing_us(at_us: int) -> int:
-    """Return the end of the hour of an instant."""
     return (at_us // HOUR_US + 1) * HOUR_US

@@ -200,7 +200,6 @@ class _Comparison:
             self.report.left(PAST_EXPIRY, Gap.ROUNDS)
 
     def _is_late(self, disclosed: Disclosed, due_us: int) -> bool:
-        """Return whether the first round at or after a due time was late."""
         index = bisect_left(self.every, due_us)
         late_us = LATE_ROUNDS * disclosed.snapshot.round_us
         return index < len(self.every) and self.every[index] > due_us + late_us

@@ -120,7 +120,6 @@ class Tally:
         return combined(len(self.numbers(ProofVerdict.PROVEN)), wrong, unproven, self.accepted)
 
     def numbers(self, verdict: ProofVerdict) -> list[int]:
-        """Return the rounds with this result."""
         return [number for number, came_out in self.rows if came_out is verdict]
 
     def _leave(self, number: int, unproven: Iterable[Unproven]) -> None:

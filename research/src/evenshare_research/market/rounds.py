@@ -79,7 +79,6 @@ class MarketRound:
 
     @property
     def schedules(self) -> tuple[MarketSchedule, ...]:
-        """Return the schedules of both phases."""
         return self.own + self.borrowed
 
 
@@ -92,7 +91,6 @@ class MarketRun:
 
     @property
     def schedules(self) -> tuple[MarketSchedule, ...]:
-        """Return the schedules of all rounds, in the order of their decisions."""
         return tuple(chain.from_iterable(row.schedules for row in self.rounds))
 
 

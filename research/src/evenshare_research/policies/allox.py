@@ -73,8 +73,6 @@ NEVER = 2 * LONGEST_MS * MOST_JOBS**2
 
 
 class AlloxOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of AlloX."""
-
     tenant_fraction: Annotated[
         float,
         Meta(

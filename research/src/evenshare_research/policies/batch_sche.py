@@ -63,8 +63,6 @@ PLANNED = "planned"
 
 
 class BatchScheOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of BatchSche."""
-
     plan_jobs: Annotated[
         int,
         Meta(

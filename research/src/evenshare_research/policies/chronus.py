@@ -87,8 +87,6 @@ FIRST, OTHERS, LATER = range(3)
 
 
 class ChronusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of Chronus."""
-
     profiling_gpus: Annotated[
         int,
         Meta(
@@ -189,7 +187,6 @@ class LeasePlan:
 
     @property
     def rule(self) -> QueueRule:
-        """Return the order of this round."""
         return QueueRule(
             order=self._order,
             preempts=True,

@@ -57,8 +57,6 @@ SLACK = 1e-5
 
 
 class GavelOptions(SharingOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The options of Gavel."""
-
     time_fractions: Annotated[
         bool,
         Meta(

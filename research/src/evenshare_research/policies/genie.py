@@ -44,8 +44,6 @@ CLASSES = (LAXITY, LATE, BEST_EFFORT)
 
 
 class GenieOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of GENIE."""
-
     late_first: Annotated[
         bool,
         Meta(

@@ -91,8 +91,6 @@ NODE_CONDITION = "In a round, leases on a node end for one gang only."
 
 
 class HivedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of HiveD."""
-
     min_runtime_s: Annotated[
         int,
         Meta(ge=0, le=86_400, description="How long a job runs before it may be preempted."),
@@ -167,7 +165,6 @@ class Hived(Policy):
 
 
 def _cells(snapshot: Snapshot) -> dict[str, list[Cell]]:
-    """Return the cells of a round by GPU type."""
     nodes: dict[str, list[Node]] = {}
     for node in snapshot.nodes:
         nodes.setdefault(node.gpu_type, []).append(node)

@@ -41,8 +41,6 @@ SLO, BEST_EFFORT = "slo", "best_effort"
 
 
 class HydraOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of Hydra."""
-
     unknown_s: UnknownSeconds = UNKNOWN_S
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 

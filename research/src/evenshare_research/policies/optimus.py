@@ -45,8 +45,6 @@ GAIN = "marginal_gain"
 
 
 class OptimusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of Optimus."""
-
     unknown_s: UnknownSeconds = UNKNOWN_S
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 

@@ -31,8 +31,6 @@ LEAST = 0.05  # the assumed remaining part of the estimate of a job that exceede
 
 
 class SrtfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of SRTF."""
-
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 

@@ -53,8 +53,6 @@ DRAWS = 2**32
 
 
 class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of Themis."""
-
     estimate_error: Annotated[
         float,
         Meta(
@@ -102,7 +100,6 @@ class Themis(OrderedPolicy):
             return max(1, int(whole * options.error_factor(job)))
 
         def rho(one: QueuedJob) -> Fraction:
-            """Return rho x N."""
             alone = alone_us(one.job)
             left = remaining_us(one.job, one.sums, at_us, alone)
             return Fraction(at_us - one.job.submitted_us + left, alone)

@@ -83,8 +83,6 @@ LONGEST_US = 1 << 56  # 2,284 years: the limit of run times
 
 
 class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of 3Sigma."""
-
     slot_s: Annotated[
         int,
         Meta(ge=60, le=86_400, description="Length of a slot of the plan, in seconds."),

@@ -44,8 +44,6 @@ FIRST, LATER, PROMOTED = "first_queue", "later_queue", "promoted"
 
 
 class TiresiasOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of Tiresias-L."""
-
     queues: Annotated[
         int, Meta(ge=2, le=10, description="Number of queues: steps of GPU-time received.")
     ] = 3

@@ -25,8 +25,6 @@ from evenshare_core.policies.shared.session import Session
 
 
 class YarnCsOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of YARN-CS."""
-
     oversized: Annotated[
         bool,
         Meta(

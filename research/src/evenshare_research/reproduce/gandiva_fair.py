@@ -4,9 +4,11 @@ The paper gives all clusters, users and job sizes. Here, jobs run until the pape
 nothing is random.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evenshare_core.units import ONE_MILLI
 from evenshare_research.reproduce.model import (
     Claim,
     ClaimVerdict,
@@ -18,7 +20,6 @@ from evenshare_research.reproduce.model import (
 )
 from evenshare_research.reproduce.runs import KeptRun
 from evenshare_research.reproduce.shown import curve, listed, number
-from evenshare_research.reproduce.turn_figures import least_use, mean_gpus, progress
 from evenshare_research.reproduce.turns import turns
 from evenshare_research.reproduce.verdicts import NoisyFigure, gain_verdict, why_not
 
@@ -315,7 +316,6 @@ def windows_between(since: int, until: int) -> list[tuple[int, int]]:
 
 
 def trade_claims(gains: Mapping[int, NoisyFigure]) -> list[Claim]:
-    """Return the claims of 5.5 from the users' gains by trading."""
     claims = []
     for tenant in (1, 4):
         verdict = gain_verdict(gains[tenant], 0.3)
@@ -411,3 +411,30 @@ PARTS = (
         _types,
     ),
 )
+
+
+def mean_gpus(
+    result: Mapping[str, Any], since: int, until: int, *, by_type: bool = False
+) -> dict[Any, float]:
+    """Return the tenants' average GPUs over [since, until), by tenant or (tenant, type)."""
+    total: defaultdict[Any, int] = defaultdict(int)
+    for key, row in result["gpus"].items():
+        tenant, name = key.split(" ", 1)
+        total[(int(tenant), name) if by_type else int(tenant)] += sum(row[since:until])
+    return {key: gpus / (until - since) for key, gpus in sorted(total.items())}
+
+
+def progress(
+    result: Mapping[str, Any], speeds: Mapping[int, Mapping[str, int]], since: int, until: int
+) -> dict[int, float]:
+    """Return the tenants' throughput over [since, until), in GPUs of the slowest type."""
+    total: defaultdict[int, float] = defaultdict(float)
+    for (tenant, name), gpus in mean_gpus(result, since, until, by_type=True).items():
+        total[tenant] += gpus * speeds[tenant][name] / ONE_MILLI
+    return dict(sorted(total.items()))
+
+
+def least_use(result: Mapping[str, Any], since: int, until: int) -> int:
+    """Return the fewest GPUs in use in a quantum of [since, until)."""
+    rows: list[list[int]] = list(result["gpus"].values())
+    return min(sum(row[quantum] for row in rows) for quantum in range(since, until))

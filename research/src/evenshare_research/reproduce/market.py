@@ -118,7 +118,6 @@ def revenue_claim(
 
 
 def _departure(name: str, ratio: float, paper: float) -> str:
-    """Return how a ratio departs from the paper's; empty if it does not."""
     if ratio <= 1.01:
         return f"no gain over {name}"
     part = (ratio - 1) / (paper - 1)

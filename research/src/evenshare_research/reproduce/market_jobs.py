@@ -71,11 +71,6 @@ def _arrivals() -> tuple[list[tuple[float, str, int]], dict[str, int]]:
     return sorted(rows), {name: nodes.get(name, 0) for name in counts}
 
 
-def cluster_nodes() -> dict[str, int]:
-    """Return the nodes of Philly's 14 clusters with most jobs; 0 if unknown."""
-    return _arrivals()[1]
-
-
 def workload(kind: str, jobs: int, servers: int, seed: int) -> MarketWorkload:
     """Return the workload of a seed. `kind`: linear or convex utilities."""
     draw = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret

@@ -97,7 +97,6 @@ def astraea(
 
 
 def baseline_run(policy: str, jobs: int, servers: int, seed: int, gang: int = REQUESTED) -> KeptRun:
-    """Return a run of a policy on a workload."""
     return KeptRun.of(
         f"{__name__}:baseline", f"{jobs} jobs, {servers} servers, seed {seed}: {policy}, {gang}",
         3 if policy == "hived" else 1,

@@ -13,8 +13,6 @@ Results = Mapping[KeptRun, Value]
 
 
 class ClaimVerdict(Enum):
-    """The result of checking a claim."""
-
     REPRODUCED = "reproduced"
     IN_DIRECTION = "in direction"
     MORE = "more than claimed"

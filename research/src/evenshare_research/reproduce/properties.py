@@ -21,7 +21,6 @@ TOLERANCE = 1e-6
 
 
 def four_run() -> KeptRun:
-    """Return a run of the experiment of 6.2."""
     return KeptRun.of(f"{__name__}:four_tenants", "four tenants", 2)
 
 

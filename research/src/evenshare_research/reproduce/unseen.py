@@ -223,7 +223,6 @@ def _against_rivals(group: str, rows: Rows, name: str) -> ReportTable:
 
 
 def _against_default(group: str, rows: Rows) -> ReportTable:
-    """Return the standing of options against the default."""
     default = rows[OURS[0]]
     best = undominated({name: rows[name] for name, _, _ in (OURS, *OPTIONS)})
     cells = [
@@ -247,7 +246,6 @@ def _shown(theirs: Sequence[Row], ours: Sequence[Row], field: str, show: Show) -
 
 
 def _tuned(rows: Mapping[str, Rows]) -> Findings:
-    """Compare options with the default."""
     tables = [_choice_table(rows)]
     for group, some in rows.items():
         tables += [_figures(group, some), _against_default(group, some)]

@@ -85,14 +85,6 @@ def gain_verdict(got: NoisyFigure, paper: float) -> ClaimVerdict:
     return between(got, paper, paper)
 
 
-def times_verdict(got: NoisyFigure, least: float, most: float) -> ClaimVerdict:
-    """Return the verdict on a factor, of which the paper has values from `least` to `most`.
-
-    If the factor is far above `most`, the baseline is weak here: `MORE`.
-    """
-    return between(got, least, most, none=1, nothing=1 + LEAST_GAIN)
-
-
 def within(got: NoisyFigure, least: float, most: float) -> ClaimVerdict:
     """Return whether a figure lies between two bounds, up to the noise. Larger is better."""
     if got.high < least:

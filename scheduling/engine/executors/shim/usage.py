@@ -163,7 +163,6 @@ class SampleRow:
         self.used_mib: list[int | None] = []
 
     def merge(self, later: "SampleRow") -> None:
-        """Merge the next row into this one."""
         self.end_ms, self.cpu_ms = later.end_ms, later.cpu_ms
         count, total, most = later.memory
         self.memory = [self.memory[0] + count, self.memory[1] + total, max(self.memory[2], most)]
@@ -215,7 +214,6 @@ class SampleCourse:
             self._halve()
 
     def add_gpus(self, readings: Sequence[GpuReading]) -> None:
-        """Add readings of GPUs to the last row."""
         if self.rows:
             self.rows[-1].add_gpus(readings)
 

@@ -140,7 +140,6 @@ class SlurmExecutor(ShimExecutor):
         return read_restd_nodes(slurm) if isinstance(slurm, RestdSlurm) else read_nodes(slurm)
 
     def drain(self, pool_id: int, reasons: Mapping[str, str]) -> None:
-        """Drain nodes in Slurm."""
         drain_nodes(self._cluster(pool_id), reasons)
 
     def resume(self, pool_id: int, names: Collection[str]) -> None:

@@ -402,12 +402,6 @@ def clock_finding(machine: str, ahead_s: float) -> ClusterFinding:
     return _ok(about, f"within {CLOCK_S:g} s of the portal's")
 
 
-def worst(findings: Iterable[ClusterFinding]) -> Level:
-    """Return the most severe level; OK if there are no findings."""
-    order = list(Level)
-    return max((one.level for one in findings), key=order.index, default=Level.OK)
-
-
 def list_some(names: Sequence[str], most: int = LISTED) -> str:
     """Return the first `most` names, followed by the number of the others."""
     more = f", and {len(names) - most:,} more" if len(names) > most else ""

@@ -73,14 +73,10 @@ class RestdJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class RestdJobs(RestdAnswer, frozen=True):
-    """The answer to `jobs`, and to `job/ID`."""
-
     jobs: tuple[RestdJob, ...]
 
 
 class RestdSubmitted(RestdAnswer, frozen=True):
-    """The answer to `job/submit`."""
-
     job_id: int
 
     @property

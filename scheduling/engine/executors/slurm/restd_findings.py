@@ -37,8 +37,6 @@ class _Controller(msgspec.Struct, frozen=True):
 
 
 class RestdPing(RestdAnswer, frozen=True):
-    """The answer to `ping`."""
-
     meta: _Meta
     pings: tuple[_Controller, ...]
 

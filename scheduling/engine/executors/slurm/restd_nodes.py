@@ -24,8 +24,6 @@ class RestdNode(msgspec.Struct, frozen=True):
 
 
 class RestdNodes(RestdAnswer, frozen=True):
-    """The answer to `nodes`."""
-
     nodes: tuple[RestdNode, ...]
 
 

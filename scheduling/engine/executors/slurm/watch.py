@@ -14,10 +14,9 @@ from pathlib import Path
 
 import structlog
 
-from evenshare_core.csv_cells import plain_cell
+from evenshare_core.csv_cells import plain_cell, write_csv
 from evenshare_core.domain.plurals import plural
 from evenshare_core.simulation.shadow import Watch
-from evenshare_core.simulation.tables import write_table
 from evenshare_core.units import SECOND_US
 from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.slurm.commands import Slurm
@@ -152,9 +151,9 @@ class PartitionWatch:
         if self.folder is None:
             return
         rows = [_cells(row) for row in self.rows.values()]
-        write_file(self.folder / OBSERVED, write_table(OBSERVED_COLUMNS, rows))
+        write_file(self.folder / OBSERVED, write_csv(OBSERVED_COLUMNS, rows))
         looks = [(one.at, one.running, one.queued, one.gpus_held) for one in self.looks]
-        write_file(self.folder / LOOKS, write_table(LOOK_COLUMNS, looks))
+        write_file(self.folder / LOOKS, write_csv(LOOK_COLUMNS, looks))
 
 
 def keep_watching(

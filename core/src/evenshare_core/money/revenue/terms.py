@@ -126,7 +126,6 @@ class Sweep:
 
     @property
     def running(self) -> dict[tuple[int, int], OpenTerm]:
-        """Open terms by (lease, term)."""
         return {(lease, term.term): term for lease, term in self._open.items()}
 
     @property

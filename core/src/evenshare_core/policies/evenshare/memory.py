@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from evenshare_core.domain.ids import Each, Fields, IdKind, Row
-from evenshare_core.domain.snapshot import ClaimService
-from evenshare_core.fairness.gpu_time import ClaimSums, deserved, received
+from evenshare_core.fairness.gpu_time import deserved, received
 from evenshare_core.policies.evenshare.promises import PROMISE_IDS
+from evenshare_core.policies.evenshare.queues import ClaimRow
 from evenshare_core.policies.evenshare.restarts import RESTART_IDS
 
 MEMORY_IDS = Fields(
@@ -41,7 +41,6 @@ DECAY, BITS = 4_228_379_999, 32
 # After this many marks, every sum has decayed to 0.
 FORGOTTEN = 64 * MARKS
 
-ClaimRow = ClaimService | ClaimSums
 Steps = tuple[int, int, int, int]  # start time of the current rates, GPUs held, demand, quota
 
 

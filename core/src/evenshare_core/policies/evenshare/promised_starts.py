@@ -82,7 +82,6 @@ class PromisedStarts:
         return min((row.due_us for row in self.rows.values()), default=None)
 
     def memory(self) -> list[list[object]]:
-        """Return the promises as rows of the policy's memory."""
         return promise_rows(self.rows.values())
 
     # ---- before rules 1 to 3 ----

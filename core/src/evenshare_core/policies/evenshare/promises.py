@@ -60,7 +60,6 @@ class StartPromise:
 
 
 def read_promises(memory: Mapping[str, Any]) -> list[StartPromise]:
-    """Return the promises of a policy's memory."""
     return [
         StartPromise(
             job, gpu_type, gpus, due_us, made_us,

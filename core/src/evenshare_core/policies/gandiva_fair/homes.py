@@ -70,7 +70,6 @@ class TypeHomes:
             self._change(node, gpus, per_gpu)
 
     def leave(self, one: StrideJob, per_gpu: float = 0.0) -> None:
-        """Remove a job from its home."""
         for node, gpus in one.home:
             self.jobs[node].remove(one)
             self._change(node, -gpus, per_gpu)

@@ -84,5 +84,4 @@ class MarketOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def theta_factor_milli(self) -> int:
-        """`theta_factor` in thousandths."""
         return round(self.theta_factor * ONE_MILLI)

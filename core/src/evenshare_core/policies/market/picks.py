@@ -238,7 +238,6 @@ class MarketPicks:
                 left -= 1
 
     def _plan_job(self, job: Job) -> bool:
-        """Plan one job; return whether this needed a search."""
         rows = [
             self._search(one)
             for one in self.job_values.on_types(job)

@@ -5,7 +5,7 @@ that a full pool rejects every job. It is estimated from the jobs of the last 30
 """
 
 from collections.abc import Iterable, Mapping
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.snapshot import PoolPrice
 from evenshare_core.domain.utilities import MOST_MICRO
+from evenshare_core.money.fixed_point import CONTEXT
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.policies.market.job_values import JobOnType
 from evenshare_core.policies.market.options import MarketOptions
@@ -27,7 +28,6 @@ HISTORY_DAYS = 30
 THETA_MAX_MILLI = 10**12 - 1
 
 Prices = npt.NDArray[np.int64]
-_CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 
 
 class TopValues:
@@ -105,16 +105,16 @@ def price_curve(base_micro: int, theta_milli: int, capacity: int) -> Prices:
     Prices above the highest possible value of a job are replaced by a price just above it. Powers
     are computed by repeated multiplication with 40 digits.
     """
-    theta = _CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
+    theta = CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
     top = posted_price_micro(base_micro, theta_milli, capacity, capacity)
     prices = [top] * (capacity + 1)
     if capacity:
-        step = _CONTEXT.exp(_CONTEXT.divide(_CONTEXT.ln(theta), Decimal(capacity)))
+        step = CONTEXT.exp(CONTEXT.divide(CONTEXT.ln(theta), Decimal(capacity)))
         base, power = Decimal(base_micro), Decimal(1)
-        multiply, subtract = _CONTEXT.multiply, _CONTEXT.subtract
+        multiply, subtract = CONTEXT.multiply, CONTEXT.subtract
         for used in range(capacity):
             exact = multiply(base, subtract(power, Decimal(1)))
-            prices[used] = int(exact.to_integral_value(ROUND_HALF_EVEN, _CONTEXT))
+            prices[used] = int(exact.to_integral_value(ROUND_HALF_EVEN, CONTEXT))
             power = multiply(power, step)
     curve = np.array([min(price, MOST_MICRO + 1) for price in prices], dtype=np.int64)
     curve.setflags(write=False)

@@ -245,7 +245,6 @@ class Admission:
     def _limit(
         self, job: Job, gpu_type: str, account: _Account, borrowed: int, lease_us: int
     ) -> Refusal | None:
-        """Return the limit that refuses this number of borrowed GPUs, or None."""
         may_borrow = account.may_borrow
         if may_borrow is not None and account.borrowed + borrowed > may_borrow:
             return Refusal(

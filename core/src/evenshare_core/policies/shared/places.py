@@ -86,7 +86,6 @@ def disclosed_ranks(snapshot: Snapshot) -> tuple[JobRank, ...]:
 
 
 def _own_orders(snapshot: Snapshot) -> dict[int, list[Job]]:
-    """Return the candidates of each tenant that orders its own jobs, in its order."""
     if not snapshot.ranks:
         return {}
     ranks = {row.job: row for row in snapshot.ranks}
@@ -163,7 +162,6 @@ def _ordered(
 
 
 def _dealt(ordered: list[Job], at_us: int) -> dict[int, int]:
-    """Return the new places of jobs in their order, for those whose place changes."""
     places: dict[int, int] = {}
     last_us, last_id = 0, 0
     for job, place_us in zip(ordered, sorted(job.submitted_us for job in ordered), strict=True):

@@ -172,7 +172,6 @@ class VictimSearch:
         heapify(self._heap)
 
     def best(self) -> Choice | None:
-        """Return the best choice now, or None if there is none."""
         heap = self._heap
         while heap:
             key = heap[0]

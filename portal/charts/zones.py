@@ -1,0 +1,33 @@
+"""Instants in the viewer's time zone, which a cookie of static/theme.js names."""
+
+import re
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+COOKIE = "evenshare-zone"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
+
+
+def zone_named(name: str) -> tzinfo | None:
+    """Return the time zone of an IANA name, or None if it is unknown."""
+    if not _NAME.fullmatch(name):
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def local_text(at: datetime, now: datetime, zone: tzinfo | None) -> str:
+    """Format an instant by the viewer's clock: "14:06" today, "28 Nov 14:06", "28 Nov 2025".
+
+    Without a zone, the word UTC follows. `static/evenshare.js` has the same rule.
+    """
+    shown, today = at.astimezone(zone or UTC), now.astimezone(zone or UTC)
+    if shown.date() == today.date():
+        text = f"{shown:%H:%M}"
+    elif shown.year == today.year:
+        text = f"{shown.day} {shown:%b %H:%M}"
+    else:
+        text = f"{shown.day} {shown:%b %Y}"
+    return text if zone is not None else f"{text} UTC"

@@ -1,0 +1,100 @@
+"""A tenant's statement: its account between two days, as a page and as a file."""
+
+from collections.abc import Iterable
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from billing.selectors.statements import StatementPeriod, account_statement, statement_lines
+from portal.common.access import access, signed_in, tenant_or_404
+from portal.common.clocks import pool_now
+from portal.common.files import csv_file, lines_asked, no_file
+from portal.common.verify import statement_panel
+from portal.ledger.forms import read_statement, shortcuts
+from portal.ledger.text.statement import (
+    VisibleNames,
+    counterparty_rows,
+    file_columns,
+    headline,
+    period_rows,
+    transfer_lines,
+)
+from portal.ledger.views.place import asked_pool, balance_of, no_place, place
+from scheduling.selectors.jobs.idle import held_idle
+from scheduling.selectors.pools.lines import PoolFacts, pools_of_book
+from scheduling.selectors.visibility import read_visibility
+from tenants.permissions import Action
+from tenants.scopes import tenant_scope
+from tenants.selectors.quotas import pools_of
+
+
+@signed_in
+@require_safe
+def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """Show a tenant's account between two days: by period and by counterparty."""
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
+    facts = asked_pool(request, tenant)
+    if facts is None:
+        return render(request, "ledger/statement.html", no_place(request, tenant))
+    now = pool_now(facts).pool_at
+    asked = read_statement(request.GET, now)
+    with tenant_scope(tenant.pk):
+        shown = account_statement(
+            tenant.pk, facts.book, since=asked.since, until=asked.until, period=asked.period
+        )
+        pools = _own_pools(tenant.pk, facts.book)
+        names = _names(request, tenant.pk, pools)
+        idle = held_idle(facts.book, tenant.pk, asked.first, asked.last)
+        panels = [
+            statement_panel(pool, tenant, asked.since, asked.until, access(request))
+            for pool in pools
+        ]
+        balance = balance_of(tenant, facts.book)
+    context = {
+        **place(request, tenant, facts, asked, here="statement", balance=balance),
+        "panels": panels,
+        "by": list(StatementPeriod),
+        "shortcuts": shortcuts(now, asked),
+        "finding": headline(tenant.name, shown.earned, shown.paid, asked.first, asked.last),
+        "statement": shown,
+        "idle": idle,
+        "net": shown.earned - shown.paid,
+        "periods": period_rows(shown.periods, shown.opening, asked.period),
+        "counterparties": counterparty_rows(shown.counterparties, names),
+    }
+    status = 422 if asked.errors else 200
+    return render(request, "ledger/statement.html", context, status=status)
+
+
+@signed_in
+@require_safe
+def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """Return the transfers of a statement as CSV, with the balance after each."""
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
+    facts = asked_pool(request, tenant)
+    if facts is None:
+        raise Http404
+    asked = read_statement(request.GET, pool_now(facts).pool_at)
+    if asked.errors:
+        return no_file(asked.errors)
+    with tenant_scope(tenant.pk):
+        opening, lines = statement_lines(
+            tenant.pk, facts.book, since=asked.since, until=asked.until, limit=lines_asked()
+        )
+        names = _names(request, tenant.pk, _own_pools(tenant.pk, facts.book))
+    name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
+    columns = file_columns(names, tenant.pk)
+    return csv_file(name, columns, transfer_lines(lines, opening), hint="choose fewer days")
+
+
+def _names(request: HttpRequest, tenant_id: int, pools: Iterable[PoolFacts]) -> VisibleNames:
+    """Return the names of the pools' tenants that the viewer may see."""
+    who = access(request)
+    return VisibleNames(tenant_id, [read_visibility(pool.id, who) for pool in pools])
+
+
+def _own_pools(tenant_id: int, book: str) -> list[PoolFacts]:
+    """Return the pools of a book in which a tenant has or had quota."""
+    own = pools_of(tenant_id)
+    return [pool for pool in pools_of_book(book) if pool.id in own]

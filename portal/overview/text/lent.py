@@ -1,0 +1,54 @@
+"""The GPUs that a tenant lends now, their borrowers, and the lenders of its borrowed GPUs."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from portal.charts.figures import plural, thousands
+from portal.charts.notes import LineItem, Link, Note
+from scheduling.selectors.tenants.dashboard import LastRound
+from scheduling.selectors.visibility import Visibility
+
+NAMED = 2
+
+
+def lent_context(
+    last: LastRound | None, visibility: Visibility, links: tuple[Link, ...]
+) -> dict[str, Any]:
+    """Return the texts about lending on the dashboard; `lent` is empty if nothing is lent."""
+    if last is None:
+        return {"lenders": "", "lent": "", "lent_note": None, "borrowers": ""}
+    return {
+        "lenders": names_text(visibility, last.lenders),
+        "lent": gpus_text(last.lent) if last.lent else "",
+        "lent_note": _lent_note(last.lent, links),
+        "borrowers": names_text(visibility, last.borrowers),
+    }
+
+
+def names_text(visibility: Visibility, tenants: Sequence[tuple[int, int]]) -> str:
+    """Return the names of lenders or borrowers, as far as the viewer may know."""
+    seen = [visibility.of(tenant) for tenant, _ in tenants]
+    names = [row.name for row in seen if row is not None][:NAMED]
+    if not names or None in seen:
+        return "other tenants"
+    if len(tenants) > len(names):
+        return f"{', '.join(names)} and {plural(len(tenants) - len(names), 'other')}"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def gpus_text(gpus: Fraction) -> str:
+    """Return a number of GPUs, with one decimal place if it is not whole."""
+    if gpus.denominator == 1:
+        return plural(int(gpus), "GPU")
+    return f"{thousands(float(gpus), 1).removesuffix('.0')} GPUs"
+
+
+def _lent_note(lent: Fraction, links: tuple[Link, ...]) -> Note:
+    return Note(
+        "GPUs lent",
+        (LineItem("lent since the last round", gpus_text(lent)),),
+        text="A borrowed GPU has no particular lender. Tenants with idle quota lend in proportion"
+        " to it, and earn in proportion.",
+        links=links,
+    )

@@ -1,0 +1,243 @@
+"""The pages of the API: all operations by resource, and each resource with its examples."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_safe
+
+from portal.charts.figures import plural
+from portal.site.api import described
+from portal.site.api_examples import example_in, url_of
+from portal.site.api_requests import COMMANDS, PLACE_TEXTS
+
+Schema = Mapping[str, Any]
+QUERY_MAX = 100
+_JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldLine:
+    """A parameter or a field. `link` is the object that it contains, if any."""
+
+    name: str
+    kind: str
+    is_required: bool
+    text: SafeString
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPanel:
+    """A request or an answer, field by field."""
+
+    name: str
+    text: SafeString
+    fields: tuple[FieldLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationPanel:
+    """An operation with its examples. `statuses` are those of refusals."""
+
+    name: str
+    method: str
+    path: str
+    title: SafeString
+    text: SafeString
+    parameters: tuple[FieldLine, ...]
+    takes: str
+    gives: str
+    curl: str
+    command: str
+    status: str
+    answer: str
+    statuses: str
+    searched: str
+
+    def has_all(self, asked: Sequence[str]) -> bool:
+        return all(word in self.searched for word in asked)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePanel:
+    """The operations of a resource, and the objects that they take and give."""
+
+    name: str
+    operations: tuple[OperationPanel, ...]
+    objects: tuple[ObjectPanel, ...]
+
+
+@require_safe
+def docs(request: HttpRequest) -> HttpResponseBase:
+    """Show all operations by resource, or those with a searched word."""
+    asked = request.GET.get("q", "").strip()[:QUERY_MAX]
+    shown = []
+    for resource in resources().values():
+        rows = [
+            one
+            for one in resource.operations
+            if all(word in one.searched for word in asked.lower().split())
+        ]
+        if rows:
+            shown.append((resource.name, rows))
+    count = sum(len(rows) for _, rows in shown)
+    context = {"asked": asked, "shown": shown, "operations": plural(count, "operation")}
+    return render(request, "site/api_docs.html", {"nav_key": "api", **context})
+
+
+@require_safe
+def resource_page(request: HttpRequest, resource: str) -> HttpResponseBase:
+    """Show a resource: its operations with examples, and its objects."""
+    panel = resources().get(resource)
+    if panel is None:
+        raise Http404
+    context = {
+        "nav_key": "api",
+        "resource": panel,
+        "names": tuple(resources()),
+        "operations": plural(len(panel.operations), "operation"),
+    }
+    return render(request, "site/api_resource.html", context)
+
+
+@cache
+def resources() -> Mapping[str, ResourcePanel]:
+    """Return the resources by name, in the order of their URLs."""
+    document = described()
+    components = document["components"]["schemas"]
+    operations: dict[str, list[OperationPanel]] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            panel = _operation(path, method.upper(), operation)
+            operations.setdefault(operation["tags"][0], []).append(panel)
+    return {
+        name: ResourcePanel(name, tuple(rows), tuple(_objects(rows, components)))
+        for name, rows in operations.items()
+    }
+
+
+def _operation(path: str, method: str, operation: Schema) -> OperationPanel:
+    name, content = operation["operationId"], operation.get("requestBody", {}).get("content", {})
+    status = next(one for one in operation["responses"] if one < "300")
+    answer = operation["responses"][status].get("content", {})
+    title, _, text = operation["description"].partition(". ")
+    example = example_in(answer)
+    parameters = tuple(_parameter(one) for one in operation.get("parameters", ()))
+    refused = [one for one in operation["responses"] if one >= "400"]
+    return OperationPanel(
+        name=name,
+        method=method,
+        path=path,
+        title=marked(title.rstrip(".")),
+        text=marked(text),
+        parameters=parameters,
+        takes=_name(content.get(_JSON, {}).get("schema", {})),
+        gives=_name(answer.get(_JSON, {}).get("schema", {})),
+        curl=_curl(method, url_of(name, path), example_in(content)),
+        command=COMMANDS.get(name, ""),
+        status=status,
+        answer="" if example is None else json.dumps(example, indent=2, ensure_ascii=False),
+        statuses=", ".join(sorted(refused)),
+        searched=" ".join(
+            [name, method, path, operation["description"], *(one.name for one in parameters)]
+        ).lower(),
+    )
+
+
+def _curl(method: str, url: str, body: Any) -> str:
+    """Return the request for `curl`, with the client's variables."""
+    words = ["curl", "-H", '"Authorization: Bearer $EVENSHARE_TOKEN"']
+    if method != "GET":
+        words += ["-X", method]
+    if body is not None:
+        words += ["-H", "'Content-Type: application/json'"]
+        words += ["-d", shlex.quote(json.dumps(body, ensure_ascii=False))]
+    return " ".join([*words, f'"$EVENSHARE_URL{url}"'])
+
+
+def _parameter(one: Schema) -> FieldLine:
+    kind = {"path": "in the path", "header": "header"}.get(one["in"], _kind(one["schema"]))
+    text = one.get("description") or PLACE_TEXTS.get(one["name"], "")
+    return FieldLine(one["name"], kind, bool(one.get("required")), marked(text))
+
+
+def _objects(rows: Sequence[OperationPanel], components: Mapping[str, Schema]) -> Iterator[Any]:
+    """Yield the objects of operations, then the objects within them."""
+    names = list(dict.fromkeys(name for row in rows for name in (row.takes, row.gives) if name))
+    for name in names:  # which grows meanwhile
+        schema = components[name]
+        panel = ObjectPanel(
+            name,
+            marked(schema.get("description", "")),
+            tuple(_field(key, one, schema) for key, one in schema.get("properties", {}).items()),
+        )
+        for field in panel.fields:
+            if field.link and "properties" in components[field.link] and field.link not in names:
+                names.append(field.link)
+        if panel.fields:
+            yield panel
+
+
+def _field(name: str, schema: Schema, parent: Schema) -> FieldLine:
+    link = next(_links(schema), "")
+    is_required = name in parent.get("required", ())
+    is_object = "properties" in described()["components"]["schemas"].get(link, {})
+    text = marked(schema.get("description", ""))
+    return FieldLine(name, _kind(schema), is_required, text, link if is_object else "")
+
+
+def _kind(schema: Schema) -> str:
+    """Return a type as a reader writes it: `text`, `list of int`, `JobRow or null`."""
+    if name := _name(schema):
+        component = described()["components"]["schemas"][name]
+        return name if "properties" in component else _kind(component)
+    for key in ("allOf", "oneOf", "anyOf"):
+        if key in schema:
+            return " or ".join(dict.fromkeys(_kind(one) for one in schema[key]))
+    if "enum" in schema:
+        return " or ".join("null" if one is None else str(one) for one in schema["enum"])
+    kinds = schema.get("type", "anything")
+    return " or ".join(
+        _plain(one, schema) for one in ([kinds] if isinstance(kinds, str) else kinds)
+    )
+
+
+def _plain(kind: str, schema: Schema) -> str:
+    if kind == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    if kind == "string":
+        return {"date-time": "time", "uuid": "id"}.get(schema.get("format", ""), "text")
+    return {"integer": "whole number", "boolean": "true or false"}.get(kind, kind)
+
+
+def _links(schema: Any) -> Iterator[str]:
+    """Yield the components that a field refers to."""
+    if isinstance(schema, Mapping):
+        if name := _name(schema):
+            yield name
+        for value in schema.values():
+            yield from _links(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _links(value)
+
+
+def _name(schema: Schema) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def marked(text: str) -> SafeString:
+    """Return a description as HTML, with text between backticks as code."""
+    parts = [
+        (format_html("<code>{}</code>", part) if at % 2 else part,)
+        for at, part in enumerate(text.split("`"))
+    ]
+    return format_html_join("", "{}", parts)

@@ -1,0 +1,1 @@
+"""Formats by language that replace Django's."""

@@ -1,0 +1,31 @@
+"""The texts of static/*.js in the language of the page, which templates/base.html gives to scripts.
+
+A script calls `text("{time} ago", { time: "3 s" })` with the English text. A test compares the
+texts of the scripts with this list.
+"""
+
+from django.utils.translation import get_language, gettext
+from django.utils.translation import gettext_noop as _
+
+TEXTS = (
+    _("now"),
+    _("{time} ago"),
+    _("in {time}"),
+    _("ends now"),
+    _("{time} left"),
+    _("next round in {time}"),
+    _("next round due"),
+    _("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"),
+    _("Live again."),
+    _("The server does not answer since {time}. What you see may be out of date."),
+    _("since {time}, wall clock"),
+    _("{count} selected."),
+    _("None selected."),
+    _("Selected"),
+    _("Copied"),
+)
+
+
+def script_texts() -> dict[str, str]:
+    """Return the translations by their English texts; empty for English."""
+    return {} if get_language() == "en" else {text: gettext(text) for text in TEXTS}

@@ -1,0 +1,67 @@
+"""Catalogues contain the texts of today's pages, and translations that fit them."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from babel.messages.pofile import read_po
+
+from portal.site.catalogs import PageText, compiled, messages, updated
+from portal.site.script_words import TEXTS
+from portal.site.settings import BASE_DIR, LOCALE_PATHS, TRANSLATED
+
+PLACES = re.compile(r"%\(\w+\)s|\{\w+\}|</?\w+")
+CASES = [(Path(folder), language) for folder in LOCALE_PATHS for language in TRANSLATED]
+by_catalogue = pytest.mark.parametrize(
+    ("folder", "language"), CASES, ids=[f"{folder.parent.name}-{code}" for folder, code in CASES]
+)
+
+
+def stored(folder: Path, language: str) -> Path:
+    return folder / language / "LC_MESSAGES" / "django.po"
+
+
+def fits(translated: str, text: str) -> bool:
+    """Return whether a text is translated, with the same values and markup."""
+    return bool(translated) and sorted(PLACES.findall(translated)) == sorted(PLACES.findall(text))
+
+
+@by_catalogue
+class TestStoredCatalogue:
+    def test_has_texts_of_its_pages(self, folder: Path, language: str) -> None:
+        path = stored(folder, language)
+        # `make catalogs` writes both files.
+        assert updated(path.read_bytes(), language, messages(folder.parent)) == path.read_bytes()
+        assert compiled(path.read_bytes(), language) == path.with_suffix(".mo").read_bytes()
+
+    def test_is_complete_and_keeps_values_and_markup(self, folder: Path, language: str) -> None:
+        wrong: list[object] = []
+        for entry in read_po(io.BytesIO(stored(folder, language).read_bytes()), locale=language):
+            ids = (entry.id,) if isinstance(entry.id, str) else entry.id
+            texts = (entry.string,) if isinstance(entry.string, str) else entry.string or ("",)
+            wrong += [(ids, text) for text in texts if ids[0] and not fits(text, ids[-1])]
+        assert not wrong
+
+
+class TestUpdate:
+    def test_keeps_translations_and_removes_unused_texts(self) -> None:
+        old = updated(b"", "de", [PageText("a.py", "Jobs"), PageText("a.py", "Gone")])
+        old = old.replace(b'msgid "Jobs"\nmsgstr ""', b'msgid "Jobs"\nmsgstr "Auftr\xc3\xa4ge"')
+        new = updated(old, "de", [PageText("a.py", "Jobs"), PageText("", ("job", "jobs"))])
+        assert "Aufträge" in new.decode()
+        assert b"Gone" not in new
+        assert b'msgid_plural "jobs"' in new
+
+
+class TestScripts:
+    def test_use_only_listed_texts(self) -> None:
+        used = set()
+        for path in (BASE_DIR / "static").glob("*.js"):
+            for call in re.findall(
+                r"[ (]text\((?:[^\"?;]*\?\s*)?((?:\"[^\"]*\"(?: : )?)+)", path.read_text()
+            ):
+                used |= set(re.findall(r'"([^"]*)"', call))
+        assert used == set(TEXTS)
