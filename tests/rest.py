@@ -32,8 +32,8 @@ FILES = {
         learning_curves local_evaluations local_executor_backoff local_executor_limits
         local_executor_rounds local_iterations local_usage market_histories market_prospects
         measured_speeds offers operate operate_quotas policy_comparison postgres_identity
-        price_forecasts profiles profiling profiling_local retention sealing session_proxy settings_impact
-        simulations slurm_check_pool slurm_executor_contract slurm_starting slurm_usage
+        price_forecasts profiles profiling profiling_local retention sealing session_proxy
+        settings_impact simulations slurm_check_pool slurm_executor_contract slurm_starting slurm_usage
         slurm_users_hostile slurm_users_settings sync_quota unreadable
     """,
     "papers": """

@@ -4,6 +4,8 @@ import re
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from django.utils.translation import gettext
+
 COOKIE = "evenshare-zone"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 
@@ -24,10 +26,11 @@ def local_text(at: datetime, now: datetime, zone: tzinfo | None) -> str:
     Without a zone, the word UTC follows. `static/evenshare.js` has the same rule.
     """
     shown, today = at.astimezone(zone or UTC), now.astimezone(zone or UTC)
+    month = gettext("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec").split()[shown.month - 1]
     if shown.date() == today.date():
         text = f"{shown:%H:%M}"
     elif shown.year == today.year:
-        text = f"{shown.day} {shown:%b %H:%M}"
+        text = f"{shown.day} {month} {shown:%H:%M}"
     else:
-        text = f"{shown.day} {shown:%b %Y}"
+        text = f"{shown.day} {month} {shown.year}"
     return text if zone is not None else f"{text} UTC"
