@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 
@@ -15,7 +16,7 @@ from scheduling.engine.executors import session_files
 from scheduling.engine.executors.session_files import parse_session, upstream
 from scheduling.models import Job, Lease, LeaseSlot, Node, Pool
 from scheduling.services import sessions
-from scheduling.services.sessions import find_target, open_session
+from scheduling.services.sessions import SessionState, find_target, open_session
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
 
 DOMAIN = "sessions.test"
@@ -130,6 +131,32 @@ class TestOpening:
 
         stage.secrets["reader"] = stage.token("ada", Scope.JOBS_READ)
         assert stage.post(f"jobs/{job.uid}/session", as_="reader").status_code == 403
+
+
+class TestJobPage:
+    def test_says_when_the_session_opens(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", session_spec(stage)).json()
+        client = Client()
+        client.force_login(stage.people["ada"])
+        assert "opens here once the job runs" in client.get(f"/jobs/{made['id']}/").content.decode()
+
+    @pytest.mark.parametrize(
+        ("state", "may", "words"),
+        [
+            (SessionState("notebook", True, 60), True, "Open the notebook"),
+            (SessionState("notebook", True, 60), False, "Only its submitter"),
+            (SessionState("shell", True, 0), True, "evenshare shell --attach"),
+            (SessionState("shell", True, 0), True, "It is not used"),
+            (SessionState("shell", True, 90, 120), True, "Its time limit is in"),
+            (SessionState("notebook"), True, "is starting"),
+            (SessionState("notebook", problem="no <Jupyter>"), True, "no &lt;Jupyter&gt;"),
+        ],
+    )
+    def test_leads_into_it(
+        self, stage: ApiStage, tmp_path: Path, state: SessionState, may: object, words: str
+    ) -> None:
+        context = {"job": running(stage, tmp_path), "session": state, "may_open": may}
+        assert words in render_to_string("jobs/_session.html", context)
 
 
 class TestTarget:

@@ -19,7 +19,9 @@ from .portal import TOKEN, Portal
 MORE = {
     "login": ("--username", "u", "--password", "p"),
     "job submit": ("--pool", "p", "--gpus", "1", "--", "true"),
+    "notebook": ("--pool", "p"),
     "round verify": ("--pool", "p"),
+    "shell": ("--pool", "p"),
     "statement verify": ("--from", "2030-01-01", "--to", "2030-01-02"),
 }
 
