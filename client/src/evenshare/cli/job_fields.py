@@ -262,7 +262,7 @@ JOB_FIELDS = (
     JobField(
         "session_shared",
         "",
-        "other",
+        "flag",
         False,
         False,
         "true: members of its tenant may open its session too.",
