@@ -137,8 +137,8 @@ WHERE tenants_logentry.index = 0;
 UPDATE billing_metercursor m SET settled_until = date_trunc('hour', %(at)s::timestamptz),
     event_number = (SELECT next_event - 1 FROM scheduling_poolfence WHERE pool_id = m.pool_id)
 """
-# The state that the last round leaves: the initial one of a pool without a past, so that the next
-# round does not count all ended jobs.
+# The last round leaves the initial state of a pool without a past. Otherwise the next round would
+# count all ended jobs.
 STATES = """
 UPDATE scheduling_roundstate s SET policy = t.policy, policy_version = t.policy_version,
     service = t.service, memory = t.memory, prices = t.prices, entitled = t.entitled
@@ -204,7 +204,7 @@ def add_their_history(superuser: psycopg.Connection[Any], *, begin: datetime, at
 
 
 def forget_history(superuser: psycopg.Connection[Any], fresh: int, sha256: str) -> None:
-    """Let rounds go on from the state of the pool `fresh`, as if no job had ended."""
+    """Make rounds continue from the state of the pool `fresh`, as if no job had ended."""
     superuser.execute("SET session_replication_role = replica")
     with psycopg.ClientCursor(superuser) as cursor:
         for statement in STATES.split(";\n"):

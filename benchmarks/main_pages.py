@@ -1,13 +1,13 @@
 """Benchmark of the ten main pages with a million ended jobs, and what rounds and billing left.
 
 Run `python -m benchmarks.main_pages [jobs] [folder]`. The database has a job every 30 s, a round a
-minute, and for each job a lease, a term, three events and a usage line; every third job borrowed.
-Of ten jobs, nine are of the viewer's tenant. Others run and wait. With a folder, the database's
+minute. Each job has a lease, a term, three events and a usage line. Every third job borrowed. Of
+ten jobs, nine are of the viewer's tenant. Others run and wait. With a folder, the database's
 files stay there for the next run. Requests are in-process over one connection, as the application's
 role under row security.
 
-For each page it prints the median and the 95th percentile of the time, the CPU time of this
-process, the number of queries and the buffers (8 kB) that they read. With `--explain` it prints the
+For each page it prints the median and the 95th percentile of the time, and the CPU time of this
+process. Then follow the number of queries and the buffers (8 kB) that they read. With `--explain` it prints the
 queries that take the longest. The plain method is the same page with a hundredth of the jobs, of
 which the figures come from a run with that number.
 """

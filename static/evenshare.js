@@ -49,7 +49,7 @@
     if (element && element.textContent !== text) element.textContent = text;
   }
 
-  /* ---- texts: in the page's language, from portal/site/script_words.py ---- */
+  /* ---- texts: in the page's language, from portal/site/script_texts.py ---- */
   var texts = document.getElementById("script-texts");
   texts = texts ? JSON.parse(texts.textContent) : {};
   function text(english, values) {

@@ -112,8 +112,9 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
     account = account_of(tenant_id, book)
     budget = Budget.objects.filter(book=book, tenant_id=tenant_id).first()
     hour = hour_of(since)
-    used = {"tenant": tenant_id, "book": book, "hour": hour}
-    own_us, borrowed_us, paid, open_paid = _sums(_USED, used)
+    own_us, borrowed_us, paid, open_paid = _sums(
+        _USED, {"tenant": tenant_id, "book": book, "hour": hour}
+    )
     # A lender's shares belong to other tenants' lines.
     with site_reading():
         lent_us, earned, open_earned = (

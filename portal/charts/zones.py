@@ -4,9 +4,10 @@ import re
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_noop
 
 COOKIE = "evenshare-zone"
+MONTHS = gettext_noop("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 
 
@@ -26,7 +27,7 @@ def local_text(at: datetime, now: datetime, zone: tzinfo | None) -> str:
     Without a zone, the word UTC follows. `static/evenshare.js` has the same rule.
     """
     shown, today = at.astimezone(zone or UTC), now.astimezone(zone or UTC)
-    month = gettext("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec").split()[shown.month - 1]
+    month = gettext(MONTHS).split()[shown.month - 1]
     if shown.date() == today.date():
         text = f"{shown:%H:%M}"
     elif shown.year == today.year:

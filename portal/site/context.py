@@ -16,7 +16,7 @@ from portal.charts.page import NavItem, RoundLine, Viewer
 from portal.common import access, clocks
 from portal.common.pool_switch import pool_choices
 from portal.site.request_id import request_id_of
-from portal.site.script_words import script_texts
+from portal.site.script_texts import script_texts
 from scheduling.selectors.pools.lines import PoolFacts
 from tenants.models import Membership, User
 from tenants.permissions import Action, may_in_tenant, may_on_site

@@ -90,7 +90,7 @@ def _warned(unused: list[_UnusedSession]) -> dict[int, datetime]:
     )
     since = {one.lease.pk: one.since for one in unused}
     rows = events.order_by("-at").values_list("lease_id", "at")
-    return {lease: at for lease, at in rows if lease is not None and at >= since[lease]}
+    return {lease: at for lease, at in rows if at >= since[lease]}
 
 
 def _warn(pool: Pool, token: int, unused: list[_UnusedSession], at: datetime) -> None:

@@ -133,18 +133,18 @@ class TestLentGpus:
 
     def test_are_in_proportion_to_idle_quota(self) -> None:
         lent = {tenant: lent_now(self.SHARES, {}, tenant) for tenant in (1, 2, 3)}
-        assert lent[1] == (0, ())
+        assert lent[1] == (Fraction(0), ())
         assert lent[2] == (Fraction(4, 3), ((1, 2),))
         assert lent[3] == (Fraction(2, 3), ((1, 2),))
 
     def test_are_at_most_the_idle_quota(self) -> None:
         """A lease that a lender's job will replace still counts as borrowed."""
         shares = (dict(self.SHARES[0], borrowed=9), *self.SHARES[1:])
-        assert lent_now(shares, {}, 2) == (2, ((1, 9),))
+        assert lent_now(shares, {}, 2) == (Fraction(2), ((1, 9),))
 
     def test_of_other_types_do_not_count(self) -> None:
         shares = (dict(self.SHARES[0], gpu_type="other"), *self.SHARES[1:])
-        assert lent_now(shares, {}, 2) == (0, ())
+        assert lent_now(shares, {}, 2) == (Fraction(0), ())
 
 
 def played_town() -> Town:

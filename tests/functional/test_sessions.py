@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def running(stage: ApiStage, tmp_path: Path, *, shared: bool = False, **said: An
         state="running", gpus=1, placement=[], granted_round=1, granted_at=now, started_at=now,
         expires_at=now, own=1, borrowed=0, price=0,
     )  # fmt: skip # rows of what belongs together
-    node = Node.objects.filter(pool=job.pool).first()
+    node = Node.objects.filter(pool=job.pool)[0]
     LeaseSlot.objects.create(lease=lease, node=node, slot=LeaseSlot.objects.count(), holding=True)
     Job.objects.filter(pk=job.pk).update(state="running")
     report = {"version": 1, "lease": 1, "host": "", "port": 42042, "idle_s": 60, "used_s": 5}
@@ -210,7 +211,7 @@ class TestTarget:
         link = open_session(job=job, user=stage.people["ada"], now=now)
         assert link.url is not None
         code, host = link.url.partition("code=")[2], f"{job.uid.hex}.{DOMAIN}"
-        late = now + timezone.timedelta(seconds=sessions.CODE_S)
+        late = now + timedelta(seconds=sessions.CODE_S)
         assert sessions.enter_session(host=host, code=code, now=late) is None
         assert sessions.enter_session(host=host, code=code, now=now) is None
 

@@ -90,7 +90,7 @@ class TestSettings:
         path = f"/operate/pools/{pool.name}/settings/"
 
         def groups(shown: str) -> dict[str, tuple[bool, str]]:
-            """Return, by title, whether a group is open, and the text beside its title."""
+            """Return, by title, whether a group is open, and the text next to its title."""
             rows = re.findall(
                 r'<details\s+class="more"[^>]*?(open)?\s*>\s*<summary>\s*(.*?)\s*<span'
                 r' class="set">(.*?)</span>',

@@ -52,7 +52,7 @@ class History:
         )
 
     def go_on(self) -> None:
-        """Let some jobs end and be counted, and submit others: fewer in all than `NEWEST`."""
+        """End and count some jobs, and submit others: fewer than `NEWEST` in total."""
         Job.objects.filter(state="running", pk__in=self._some()).update(state="succeeded")
         Job.objects.filter(received_gpu_us=None, pk__in=self._some()).update(received_gpu_us=10**9)
         if Job.objects.count() < JOBS + 4:

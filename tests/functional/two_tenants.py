@@ -163,6 +163,7 @@ def two_tenants(logs: Path) -> Pair:
         _finish(side, operator, logs)
         side.words["sweep"] = str(_sweep(side).uid)
         job = Job.objects.filter(tenant=side.tenant).order_by("pk")[0]
+        assert side.manager is not None
         SessionCode.objects.create(
             code_hash=side.word, job=job, user=side.manager, expires_at=job.created_at
         )

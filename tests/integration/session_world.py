@@ -133,7 +133,7 @@ class Proxy:
         *,
         asked: str = "",
         method: str = "GET",
-        body: bytes | None = None,
+        body: Any = None,
         **headers: str,
     ) -> http.client.HTTPResponse:
         """Send a request to `host`; `asked`: another name in the Host header."""

@@ -65,7 +65,8 @@ class TestSession:
     def test_opens_only_for_its_cookie_and_its_own_pages(self, place: Place) -> None:
         assert place.cookie.startswith(f"{COOKIE}=")
         answer = place.caddy.get(place.host, Cookie=place.cookie)
-        assert (answer.status, b"evenshare shell --attach" in answer.read()) == (200, True)
+        shown = answer.read()
+        assert (answer.status, b"evenshare shell --attach" in shown) == (200, True)
         assert answer.getheader("Set-Cookie") is None
         own, foreign = f"https://{place.host}", f"https://{place.world.host(place.other)}"
         # Without the cookie, a person is led to the job's page, and a script is refused.
@@ -98,7 +99,7 @@ class TestSession:
         wrong = [f"{host}.evil.example", f"x.{host}", host.replace(":", "0:"), "portal.test"]
         for asked in wrong:
             got = place.caddy.get(place.host, asked=asked, **cookie)
-            assert (got.status, got.read()) != (200, answer)
+            assert (got.status, got.read()) != (200, shown)
             assert got.status in (200, 401, 404, 421)
             assert got.getheader("X-Evenshare-Upstream") is None
 

@@ -97,15 +97,14 @@ class SweepPlace(Answer, frozen=True):
 
 def sweep_places(jobs: Iterable[Job]) -> dict[int, SweepPlace]:
     """Return the places of jobs in their sweeps, by job id. A single query, none without sweeps."""
-    placed = [job for job in jobs if job.sweep_id is not None]
+    placed = [(job, job.sweep_id) for job in jobs if job.sweep_id is not None]
     if not placed:
         return {}
-    uids = dict(
-        Sweep.objects.filter(pk__in={job.sweep_id for job in placed}).values_list("pk", "uid")
-    )
+    sweeps = Sweep.objects.filter(pk__in={sweep for _, sweep in placed})
+    uids = dict(sweeps.values_list("pk", "uid"))
     return {
-        job.pk: SweepPlace(uids[job.sweep_id], job.sweep_index or 0, job.parameters or {})
-        for job in placed
+        job.pk: SweepPlace(uids[sweep], job.sweep_index or 0, job.parameters or {})
+        for job, sweep in placed
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 from babel.messages.pofile import read_po
 
 from portal.site.catalogs import PageText, compiled, messages, updated
-from portal.site.script_words import TEXTS
+from portal.site.script_texts import TEXTS
 from portal.site.settings import BASE_DIR, LOCALE_PATHS, TRANSLATED
 
 PLACES = re.compile(r"%\(\w+\)s|\{\w+\}|</?\w+")

@@ -7,6 +7,8 @@ texts of the scripts with this list.
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
 
+from portal.charts.zones import MONTHS
+
 TEXTS = (
     _("now"),
     _("{time} ago"),
@@ -15,7 +17,7 @@ TEXTS = (
     _("{time} left"),
     _("next round in {time}"),
     _("next round due"),
-    _("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"),
+    MONTHS,
     _("Live again."),
     _("The server does not answer since {time}. What you see may be out of date."),
     _("since {time}, wall clock"),
