@@ -7,9 +7,9 @@ files stay there for the next run. Requests are in-process over one connection, 
 role under row security.
 
 For each page it prints the median and the 95th percentile of the time, and the CPU time of this
-process. Then follow the number of queries and the buffers (8 kB) that they read. With `--explain` it prints the
-queries that take the longest. The plain method is the same page with a hundredth of the jobs, of
-which the figures come from a run with that number.
+process. Then follow the number of queries and the buffers (8 kB) that they read. With `--explain`
+it prints the queries that take the longest. The plain method is the same page with a hundredth of
+the jobs, of which the figures come from a run with that number.
 """
 
 import json

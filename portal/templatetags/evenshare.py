@@ -300,9 +300,9 @@ def when(context: Context, at: Instant | None, style: str = "ago") -> SafeString
     """`{% when instant %}`: relative by pool time, both clocks and the scale on hover.
 
     `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "both" 14:06, 3 s ago. "wall" is the
-    wall time since, for places that are labelled so. "viewer" is the time
-    in the viewer's zone, or in UTC with that word. On hover it has pool time and UTC. It is
-    "ago" if the wall time is unknown.
+    wall time since, for places that are labelled so. "viewer" is the time in the viewer's zone, or
+    in UTC with that word. On hover it has pool time and UTC. It is "ago" if the wall time is
+    unknown.
     """
     if at is not None and at.wall is not None and style == "viewer":
         return _viewers(context, at, at.wall)
