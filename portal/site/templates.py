@@ -8,7 +8,7 @@ from django.template.loaders import filesystem
 # A line break with the space around it; HTML reads it as one space.
 LAYOUT = re.compile(r"[ \t]*\n\s*")
 # Tags without output also remove the rest of their line.
-SILENT = re.compile(r"(\{% (?:endcomment|load [^%]*) %\})\s+")
+SILENT = re.compile(r"(\{% (?:endcomment|load [^%]*|get_current_language [^%]*) %\})\s+")
 # Keep the line break after a tag: HTML ignores the first one in a <textarea>.
 BEHIND_A_TAG = re.compile(r"(?<=>)[ \t]*\n\s*")
 

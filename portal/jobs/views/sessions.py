@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Ht
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from portal.common.access import access, signed_in
 from portal.jobs.views.jobs import job_or_404
@@ -49,7 +49,7 @@ def open_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
 
 
 @never_cache
-@require_GET
+@require_safe
 def enter(request: HttpRequest) -> HttpResponseBase:
     """Exchange a code for the cookie of a session's origin, where the proxy serves this view.
 
@@ -69,7 +69,7 @@ def enter(request: HttpRequest) -> HttpResponseBase:
 
 
 @never_cache
-@require_GET
+@require_safe
 def authorize(request: HttpRequest) -> HttpResponseBase:
     """Return the address of a session's server to the proxy, if this request may reach it.
 

@@ -125,6 +125,7 @@ class TestPages:
         pages = [
             path.read_text("utf-8")
             for path in files()
+            if path.suffix in (".html", ".py")
             if path.is_relative_to(ROOT / "templates")
             or path.is_relative_to(ROOT / "portal/charts")
         ]
