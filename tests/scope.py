@@ -38,7 +38,7 @@ SECURED = re.compile(
     r"|scheduling_(iterationreading|measurement|measurementnote|metrichistory|runrecord|stopforecast)\b"
     r"|evenshare_find_jobs\b"
     r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification|sweep|jobdependency)\b"
-    r"|scheduling_(subscription|message|delivery|idlereading|idleday)\b"
+    r"|scheduling_(subscription|message|delivery|idlereading|idleday|sessioncode)\b"
     r"|tenants_(sharingsetting|pricelimit|idleoffer|invitation|savedfilter)\b"
 )
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")

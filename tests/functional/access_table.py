@@ -228,9 +228,7 @@ TABLE: dict[str, Route] = {
         "Job.name", "Job.uid", "Profile.name"
     ),
     "pools/<slug:name>/rounds/<int:number>/counterfactual/": get(POOL_PAGE).showing("Profile.name"),
-    "pools/<slug:name>/rounds/<int:number>/<slug:table>/": get(POOL_PAGE, table="grants").showing(
-        "Job.name", "Job.uid"
-    ),
+    "pools/<slug:name>/rounds/<int:number>/<slug:table>/": get(POOL_PAGE, table="shares").showing(),
     "pools/<slug:name>/trades/": get(POOL_PAGE).showing(),
     "pools/<slug:name>/trades/<int:number>/": get(POOL_PAGE, number="{trade}").showing(),
     "t/<slug:slug>/jobs/new/": Route({"GET": SUBMIT_PAGE, "POST": SUBMIT_PAGE}).showing(

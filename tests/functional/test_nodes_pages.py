@@ -109,7 +109,7 @@ class TestNodesPage:
         assert last.summary["idle"] == 3
         nodes = page(there.operator, f"/operate/pools/{pool.name}/nodes/")
         assert headline(nodes) == "1 of 2 nodes are schedulable."
-        assert "in maintenance" in shown.split('class="map-head"')[1]
+        assert "in maintenance" in shown.split("<h2>GPU map</h2>")[1]
 
     def test_pool_page_groups_nodes_with_same_notice(self, there: Town) -> None:
         pool = there.cluster.pool

@@ -93,10 +93,10 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         "tables": round_tables(TableSource(facts.name, view, seen, times)),
         "visibility": visibility,
         "certificate": panel,
-        # The page has a command for this round.
-        "recompute_command": "",
         "nav_key": "rounds",
     }
+    if chain["bundle_url"]:
+        context["recompute_command"] = ""  # the page has a command for this round
     return render(request, "rounds/round.html", context)
 
 
