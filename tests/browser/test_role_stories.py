@@ -74,7 +74,7 @@ class TestMember:
     def test_submits_jobs_and_reads_ledger_rounds_and_prices(self, story: Story) -> None:
         page = story.page
         story.sign_in("mo")
-        story.sees("In all pools")
+        story.sees("Below its fair share")
         story.follow("Submit a job")
         page.select_option("#f-pool", "pool-2")
         page.locator("#round-line[hx-get*='pool-2']").wait_for()
@@ -150,10 +150,11 @@ class TestManager:
     def test_performs_tenant_tasks(self, story: Story) -> None:
         page = story.page
         story.begin("mag")
-        story.sees("In all pools")
+        page.click("#pools > summary")
         story.follow("pool-2")
         assert "pool=pool-2" in page.url
         story.menu("Jobs")
+        page.click("#more-filters > summary")
         page.select_option("select[name=pool]", "pool-2")
         story.press("Show")
         assert page.locator("#t-jobs tbody tr").count() == 3

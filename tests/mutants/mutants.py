@@ -122,7 +122,7 @@ MUTANTS = (
     pure(
         "an_empty_pool_has_a_price",
         "core/src/evenshare_core/money/pricing.py",
-        "_CONTEXT.subtract(power, Decimal(1))",
+        "CONTEXT.subtract(power, Decimal(1))",
         "power",
         "tests/unit/core/test_posted_prices.py",
         "tests/papers/test_posted_price_payments.py",
