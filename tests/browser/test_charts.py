@@ -175,7 +175,7 @@ class TestStillPicture:
         page = context.new_page()
         page.goto(f"/pools/{there.pool}/history/")
         pictures = page.locator(".chart-still")
-        heights = pictures.evaluate_all("all => all.map(one => one.offsetHeight)")
+        heights = pictures.evaluate_all("all => all.map(one => one.getBoundingClientRect().height)")
         context.close()
         assert heights == [300, 300]
 

@@ -70,11 +70,14 @@ class TestJobList:
         Job.objects.filter(pk=plain.pk).update(name="plain")
         page = place.owner.get(LIST).content.decode()
         assert planned.deadline_at is not None
-        assert f"planned due {planned.deadline_at:%H:%M}" in row(page, planned.name)
-        assert "refused due" in row(page, refused.name)
-        assert "due" not in row(page, "plain")
+        assert re.search(r"planned \d\d:\d\d UTC", row(page, planned.name))
+        assert (
+            f"{planned.deadline_at:%H:%M}" in page.split(f">{planned.name}<")[1].split("</tr>")[0]
+        )
+        assert re.search(r"refused \d\d:\d\d UTC", row(page, refused.name))
+        assert "refused" not in row(page, "plain")
         queued = place.owner.get(f"{LIST}?state=pending").content.decode()
-        assert "refused due" in row(queued, refused.name)
+        assert re.search(r"refused \d\d:\d\d UTC", row(queued, refused.name))
 
     def test_omits_column_without_deadlines(self, place: Town) -> None:
         place.cluster.submit("north", 1, 600)

@@ -13,12 +13,12 @@ SAID = "the work of"
 
 
 def played(place: Town, **speeds: int) -> str:
-    """Return the pool's page after a round with a job of a job type."""
+    """Return the pool's history page after a round with a job of a job type."""
     profile = place.cluster.profile("north", "gru", **speeds)
     job = place.submit(1, 5_000, "north")
     Job.objects.filter(pk=job.pk).update(profile=profile)
     place.play()
-    return text(place.owner.get("/pools/pool-1/"))
+    return text(place.owner.get("/pools/pool-1/history/"))
 
 
 def test_throughput_is_omitted_with_one_gpu_type() -> None:
