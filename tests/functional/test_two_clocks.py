@@ -77,7 +77,7 @@ class TestConsole:
         grid = clocks.client("oda").get("/operate/pools/pool-1/quotas/?since=soon")
         for answer in (refused, grid):
             # Examples and hints. The footer and the console's rows use the wall clock.
-            said = re.findall(r'class="(?:err|hint)"[^>]*>([^<]*)', answer.content.decode())
+            said = re.findall(r'class="(?:err|hint|why)"[^>]*>([^<]*)', answer.content.decode())
             assert said
             assert {year for line in said for year in re.findall(r"\b20\d\d\b", line)} == {"2017"}
 
