@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.site_imports import locked
 
 ROOT = Path(__file__).resolve().parents[3]
-# Second implementations of the policies' programs, for tests and `make reproduce`, and a module that
-# only `make catalogs` runs.
+# Second implementations of the policies' programs, for tests and `make reproduce`, and the module
+# of `make catalogs`.
 FOR_DEVELOPERS = {
     "portal.site.catalogs": "babel",
     "evenshare_research.formulations.market_ortools": "pandas",
