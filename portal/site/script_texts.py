@@ -1,4 +1,4 @@
-"""The texts of static/*.js in the language of the page, which templates/base.html gives to scripts.
+"""The texts of static/evenshare.js in the page's language, which templates/base.html gives to it.
 
 A script calls `text("{time} ago", { time: "3 s" })` with the English text. A test compares the
 texts of the scripts with this list.

@@ -314,8 +314,8 @@ def matrix_rows(
     """Return the rows of a matrix, as GitHub Actions expands it.
 
     A row of `exclude` removes the combinations that have all its values. A row of `include` then
-    extends each combination whose values of the matrix it keeps. If there is none, the row is a new
-    combination. It may change values of earlier rows of `include`.
+    adds its values to each combination, unless it would change a value of the matrix. A row that
+    fits no combination is a new one. It may change values of earlier rows of `include`.
     """
     combinations = itertools.product(*matrix.values()) if matrix else ()
     made = (dict(zip(matrix, values, strict=True)) for values in combinations)

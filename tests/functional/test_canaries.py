@@ -162,8 +162,8 @@ def looked(pair: Pair, me: Side, other: Side, visibility: str) -> list[str]:
             asked = f"GET /{address} {route.query} {me.word} {words['pool']}"
             if answer.status_code != row.manager:
                 wrong.append(f"{asked}: {answer.status_code}, not {row.manager}")
-            told = "" if address in EXAMPLES else said(answer)
-            found = leaks(told, other, hidden, visibility)
+            text = "" if address in EXAMPLES else said(answer)
+            found = leaks(text, other, hidden, visibility)
             wrong += [f"{asked}: tells {one}" for one in found]
             if row.manager != 200 and row.operator == 200 and unseen:
                 answer = ask(pair.operator, "GET", address, route, words)

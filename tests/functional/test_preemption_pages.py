@@ -56,7 +56,7 @@ def loser() -> Job:
 
 
 def section(page: str) -> str:
-    """Return the text of the pool's table of preemptions; "" if there is none."""
+    """Return the text of the pool's table of preemptions, or "" without a table."""
     match = re.search(r'<section[^>]*id="preemptions">(.*?)</section>', page, re.DOTALL)
     return sentences(match[1]) if match else ""
 

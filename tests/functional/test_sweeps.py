@@ -63,17 +63,6 @@ class TestSubmission:
         (error,) = stage.post("sweeps", {"yaml": text}).json()["errors"]
         assert error["field"] == "exclude[0].rate"
 
-    def test_runs_failed_jobs_again_with_their_places(self, stage: ApiStage) -> None:
-        # Keys that the database would sort otherwise.
-        made = submit(stage, matrix={"seed": ["1", "2"], "lr": ["3", "4"]}, name="t")
-        Job.objects.filter(sweep__uid=made["id"], sweep_index=1).update(
-            state="failed", ended_at=stage.cluster.at
-        )
-        again = stage.post(f"sweeps/{made['id']}/resubmit", {}).json()
-        assert list(again["matrix"]) == ["seed", "lr"]
-        job = Job.objects.get(sweep__uid=again["id"])
-        assert (job.parameters, job.sweep_index, job.name) == ({"seed": "1", "lr": "4"}, 1, "t-1")
-
     def test_with_key_is_made_once(self, stage: ApiStage) -> None:
         spec, key = stage.spec(gpus=1, array="0-1"), {"Idempotency-Key": "k"}
         one, two = (stage.post("sweeps", spec, **key) for _ in range(2))
@@ -144,18 +133,6 @@ class TestResubmission:
         again = stage.post(f"sweeps/{made['id']}/resubmit")
         assert again.status_code == 201
         assert (again.json()["jobs"], again.json()["origin"]) == (1, made["id"])
-
-    def test_reads_rules_in_yaml_as_github_writes_them(self, stage: ApiStage) -> None:
-        rules = "  seed: [1, 2]\n  exclude:\n    - {lr: 0.10, seed: 2}\n  include: [{more: yes}]\n"
-        text = YAML.format(pool=stage.pool).replace("at_once", f"{rules}at_once")
-        made = stage.post("sweeps", {"yaml": text}).json()
-        assert (made["jobs"], made["matrix"].keys()) == (5, {"lr", "seed"})
-        assert made["exclude"] == [{"lr": "0.10", "seed": "2"}]
-        rows = stage.get(f"sweeps/{made['id']}/jobs").json()["results"]
-        assert rows[0]["parameters"] == {"lr": "0.10", "seed": "1", "more": "yes"}
-        text = text.replace("lr: 0.10,", "rate: 0.10,")
-        (error,) = stage.post("sweeps", {"yaml": text}).json()["errors"]
-        assert error["field"] == "exclude[0].rate"
 
     def test_runs_failed_jobs_again_with_their_places(self, stage: ApiStage) -> None:
         # Keys that the database would sort otherwise.

@@ -75,7 +75,7 @@ def idle_limit_s(job: Job) -> int:
 
 
 def read_session(job_id: int, lease_number: int) -> SessionReport | None:
-    """Return the report of this lease's server; None if there is none that can be used."""
+    """Return the report of this lease's server; None without a usable report."""
     text, modified_s = said_of_job(job_id, FILE, FILE_BYTES)
     return parse_session(text, lease_number, max(0.0, time.time() - modified_s))
 
@@ -101,7 +101,7 @@ def parse_session(text: bytes, lease_number: int, age_s: float) -> SessionReport
 
 
 def upstream(lease: Lease, report: SessionReport, nodes: Sequence[str]) -> str:
-    """Return `host:port` of a ready server on one of the lease's `nodes`; empty if there is none.
+    """Return `host:port` of a ready server on one of the lease's `nodes`; empty without a server.
 
     The job names the port, and on several nodes the node.
     """
