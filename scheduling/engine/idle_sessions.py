@@ -1,7 +1,8 @@
 """Warns the users of idle sessions, and ends their leases when these expire.
 
 A session is warned at least `lead_s` before its end. Its server reports in a file when it was
-used. So a job can keep its session alive, at its own charge.
+used. So a job can keep its session alive, at its own charge. Idle times are wall time, because they
+are those of a person; `scale` converts them to the pool's clock.
 """
 
 from datetime import datetime, timedelta
@@ -56,8 +57,8 @@ def follow_sessions(pool: Pool, token: int, *, at: datetime, scale: int) -> None
         lease.pk
         for lease, since in unused
         if lease.pk in warned
-        and since + timedelta(seconds=idle_limit_s(lease.job)) <= at
-        and warned[lease.pk] + timedelta(seconds=lead_s(lease.job)) <= at
+        and since + timedelta(seconds=idle_limit_s(lease.job)) * scale <= at
+        and warned[lease.pk] + timedelta(seconds=lead_s(lease.job)) * scale <= at
     ]
     if over:
         revoke_idle(pool.pk, token, over, at=at)
@@ -76,7 +77,7 @@ def _unused(pool: Pool, at: datetime, scale: int) -> list[_UnusedSession]:
         if report is not None:
             since = max(since, at - timedelta(seconds=report.unused_s) * scale)
         wait_s = idle_limit_s(lease.job) - lead_s(lease.job)
-        if since + timedelta(seconds=wait_s) <= at:
+        if since + timedelta(seconds=wait_s) * scale <= at:
             unused.append(_UnusedSession(lease, since))
     return unused
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scheduling.models import Job, Lease, LeaseEvent, Round
+from scheduling.engine.idle_sessions import follow_sessions
+from scheduling.models import Job, Lease, LeaseEvent, PoolFence, Round
 from scheduling.outbox.texts import text_of
 from scheduling.selectors.rounds.replay import replay_stored_round
 from tests.factories import Cluster, cluster
@@ -116,6 +118,17 @@ class TestIdleSession:
         old = time.time() - 70
         os.utime(tmp_path / str(job.pk) / "session.json", (old, old))
         lab.round(after_s=70)
+        assert len(warnings(job)) == 1
+
+    def test_idle_time_is_wall_time(self, lab: Cluster, tmp_path: Path) -> None:
+        job = session(lab)
+        lab.round()
+        at, fence = lab.at, PoolFence.objects.get(pool=lab.pool)
+        reports(job, tmp_path, 40)
+        follow_sessions(lab.pool, fence.token, at=at + timedelta(seconds=500), scale=10)
+        assert warnings(job) == []
+        reports(job, tmp_path, 61)
+        follow_sessions(lab.pool, fence.token, at=at + timedelta(seconds=700), scale=10)
         assert len(warnings(job)) == 1
 
     def test_ordinary_job_is_not_asked(self, lab: Cluster, tmp_path: Path) -> None:
