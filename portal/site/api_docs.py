@@ -63,8 +63,8 @@ class OperationPanel:
     statuses: str
     searched: str
 
-    def has_all(self, asked: Sequence[str]) -> bool:
-        return all(word in self.searched for word in asked)
+    def has_all(self, words: Sequence[str]) -> bool:
+        return all(word in self.searched for word in words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +78,12 @@ class ResourcePanel:
 
 @require_safe
 def docs(request: HttpRequest) -> HttpResponseBase:
-    """Show all operations by resource, or those with a searched word."""
+    """Show all operations by resource, or those with all searched words."""
     asked = request.GET.get("q", "").strip()[:QUERY_MAX]
+    words = asked.lower().split()
     shown = []
     for resource in resources().values():
-        rows = [
-            one
-            for one in resource.operations
-            if all(word in one.searched for word in asked.lower().split())
-        ]
-        if rows:
+        if rows := [one for one in resource.operations if one.has_all(words)]:
             shown.append((resource.name, rows))
     count = sum(len(rows) for _, rows in shown)
     context = {"asked": asked, "shown": shown, "operations": plural(count, "operation")}

@@ -82,12 +82,9 @@ class NoSessions:
 
 def _is_of_session(request: HttpRequest) -> bool:
     below = f".{settings.SESSIONS_DOMAIN}"
+    if request.headers.get("X-Forwarded-Host", "").lower().endswith(below):
+        return False  # the proxy asks on behalf of a session
     if urlsplit(request.headers.get("Origin", "")).netloc.lower().endswith(below):
-        # The proxy's requests on behalf of a session have its origin too, and name it.
-        return not request.headers.get("X-Forwarded-Host", "").lower().endswith(below)
+        return True
     is_subresource = request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate"
-    return (
-        is_subresource
-        and request.headers.get("Sec-Fetch-Site") == "same-site"
-        and not (request.headers.get("X-Forwarded-Host", "").lower().endswith(below))
-    )
+    return is_subresource and request.headers.get("Sec-Fetch-Site") == "same-site"
