@@ -81,10 +81,11 @@ def docs(request: HttpRequest) -> HttpResponseBase:
     """Show all operations by resource, or those with all searched words."""
     asked = request.GET.get("q", "").strip()[:QUERY_MAX]
     words = asked.lower().split()
-    shown = []
-    for resource in resources().values():
-        if rows := [one for one in resource.operations if one.has_all(words)]:
-            shown.append((resource.name, rows))
+    shown = [
+        (resource.name, rows)
+        for resource in resources().values()
+        if (rows := [one for one in resource.operations if one.has_all(words)])
+    ]
     count = sum(len(rows) for _, rows in shown)
     context = {"asked": asked, "shown": shown, "operations": plural(count, "operation")}
     return render(request, "site/api_docs.html", {"nav_key": "api", **context})
