@@ -63,8 +63,8 @@ class OperationPanel:
     statuses: str
     searched: str
 
-    def has_all(self, words: Sequence[str]) -> bool:
-        return all(word in self.searched for word in words)
+    def has_all(self, parts: Sequence[str]) -> bool:
+        return all(part in self.searched for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ class ResourcePanel:
 def docs(request: HttpRequest) -> HttpResponseBase:
     """Show all operations by resource, or those with all searched words."""
     asked = request.GET.get("q", "").strip()[:QUERY_MAX]
-    words = asked.lower().split()
+    parts = asked.lower().split()
     shown = [
         (resource.name, rows)
         for resource in resources().values()
-        if (rows := [one for one in resource.operations if one.has_all(words)])
+        if (rows := [one for one in resource.operations if one.has_all(parts)])
     ]
     count = sum(len(rows) for _, rows in shown)
     context = {"asked": asked, "shown": shown, "operations": plural(count, "operation")}
