@@ -269,7 +269,7 @@ DEMO_SLURM_CONF = text("EVENSHARE_SLURM_CONF", "")
 LANGUAGE_CODE = "en"
 LANGUAGE_NAMES = {"en": "English", "de": "Deutsch"}
 TRANSLATED = [code for code in LANGUAGE_NAMES if code != LANGUAGE_CODE]
-_languages = listed("LANGUAGES", LANGUAGE_CODE)
+_languages = listed("LANGUAGES", ",".join(LANGUAGE_NAMES))
 if LANGUAGE_CODE not in _languages or not LANGUAGE_NAMES.keys() >= set(_languages):
     raise SettingError(
         f"LANGUAGES must be {LANGUAGE_CODE} and any of {', '.join(TRANSLATED)}, not {_languages!r}"
