@@ -2,10 +2,13 @@
 
 from django.urls import URLPattern, path
 
-from portal.account.views import account, join, language, notifications, tokens
+from portal.account.views import account, join, language, notifications, openid, tokens
 
 urlpatterns: list[URLPattern] = [
     path("login/", account.login_page, name="login"),
+    path("login/openid/", openid.begin, name="openid"),
+    path("login/openid/callback/", openid.callback, name="openid-callback"),
+    path("account/openid/", openid.change, name="openid-change"),
     path("logout/", account.logout_page, name="logout"),
     path("demo/<slug:role>/", account.demo_login, name="demo-login"),
     path("join/", join.join, name="join"),

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+# Hosts of this machine, which may use plain HTTP in the demo.
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 
@@ -104,6 +106,17 @@ def session_domain(name: str, value: str, hosts: Iterable[str]) -> str:
     for host in (one.lstrip(".").lower() for one in hosts):
         if domain and (host == domain or host.endswith(f".{domain}")):
             raise SettingError(f"{name} must not be the portal's host {host!r}, or above it")
+    return value
+
+
+def issuer(name: str, value: str, *, production: bool) -> str:
+    """Return the issuer of an OpenID Connect provider as it is; empty for "none"."""
+    if value == "none":
+        return ""
+    parts = urlsplit(value)
+    plain = parts.scheme == "http" and parts.hostname in LOOPBACK and not production
+    if not (parts.hostname and (parts.scheme == "https" or plain)) or parts.query:
+        raise SettingError(f"{name} must look like https://login.example.org, not {value!r}")
     return value
 
 

@@ -19,6 +19,7 @@ from portal.site.environment import (
     database,
     fields,
     flag,
+    issuer,
     listed,
     mail_server,
     port_range,
@@ -191,6 +192,17 @@ AUTH_PASSWORD_VALIDATORS = [
     },
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+
+# Sign-in by OpenID Connect (docs/sign-in.md), at the address that the provider calls its issuer.
+OIDC_ISSUER = issuer("OIDC_ISSUER", text("OIDC_ISSUER", "none"), production=PRODUCTION)
+OIDC_CLIENT_ID = text("OIDC_CLIENT_ID", None if OIDC_ISSUER else "none")
+OIDC_CLIENT_SECRET = text("OIDC_CLIENT_SECRET", None if OIDC_ISSUER else "none")
+# The name of the provider on the login page.
+OIDC_NAME = text("OIDC_NAME", "OpenID Connect")
+# The claim with the login name of a new person.
+OIDC_USERNAME_CLAIM = text("OIDC_USERNAME_CLAIM", "preferred_username")
+# Connect an identity with the account that has its name, at the first sign-in.
+OIDC_LINKS_NAMES = flag("OIDC_LINKS_NAMES")
 
 # Interactive jobs: each has an origin of its own below this domain (with a port, if it is not 443).
 SESSIONS_DOMAIN = session_domain("SESSIONS_DOMAIN", text("SESSIONS_DOMAIN", "off"), ALLOWED_HOSTS)

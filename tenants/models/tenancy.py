@@ -44,6 +44,14 @@ class User(AbstractUser):
         blank=True,
         help_text="The language of pages; empty: the browser's.",
     )
+    identity = models.CharField(
+        max_length=800,
+        null=True,
+        default=None,
+        blank=True,
+        unique=True,
+        help_text="Issuer and subject at the OpenID Connect provider, with a space between.",
+    )
 
     @property
     def is_operator(self) -> bool:

@@ -170,6 +170,10 @@ TABLE: dict[str, Route] = {
     ).showing("User.username", "Tenant.name"),
     # An invitation's link; without a secret it is not valid.
     "join/": Route({"GET": everybody(404), "POST": everybody(404)}).showing(),
+    # Without a provider (tests/functional/test_openid.py has one).
+    "login/openid/": get(everybody(404)).showing(),
+    "login/openid/callback/": get(everybody(404)).showing(),
+    "account/openid/": post(everybody(404)),
     "language/": post(everybody(302), {"language": "en"}),
     # The demo's sign-in buttons; the stage has no demo user.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),

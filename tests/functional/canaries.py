@@ -128,6 +128,7 @@ NOT_ITS_OWN = {
     "Tenant.initials": "the same",
     "User.password": "a hash",
     "User.job_columns": "words of the list",
+    "User.identity": "of the person's own sign-in; no page shows it",
     "User.language": "a code",
     "Budget.book": "a currency of all",
     "DailySpend.book": "the same",

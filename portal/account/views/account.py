@@ -1,5 +1,7 @@
 """Login, logout, the demo's sign-in buttons, and the user's account."""
 
+from typing import Any
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login, update_session_auth_hash
@@ -15,6 +17,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal.account.openid import OFFERED, is_connected, provider_name
 from portal.account.views.passwords import check_present, verified_person
 from portal.common.access import access, demo_only, signed_in
 from portal.common.forms import Field
@@ -48,6 +51,10 @@ PASSWORDS = (
 
 class LoginPage(LoginView):
     """Django's login page, which also shows the waiting time after too many guesses."""
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Add the name of the site's OpenID Connect provider, empty without one."""
+        return super().get_context_data(**kwargs) | {"provider": provider_name()}
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """Show the form again; 429 if the user is locked, even with the right password."""
@@ -116,6 +123,9 @@ def account(request: HttpRequest) -> HttpResponseBase:
         "tokens": tokens,
         "invitations": invitations,
         "is_refused": bool(errors),
+        "provider": provider_name(),
+        "is_connected": is_connected(user),
+        "offered": request.session.get(OFFERED, {}).get("username", ""),
         "fields": [
             Field(name, label, kind=kind, hint=hint, error=errors.get(name, ""))
             for name, label, kind, hint in PASSWORDS

@@ -152,7 +152,8 @@ def _made(request: HttpRequest, user: User, draft: TokenDraft) -> tuple[ApiToken
     }
     asked_for = read_request(TokenRequest, typed)
     password = request.POST.get("old_password", "")
-    check_present(password)
+    if user.has_usable_password():
+        check_present(password)
     actor = Actor(verified_person(request, user, password), request_id_of(request))
     try:
         return make_token(actor=actor, request=asked_for, asked=_asked(request), now=timezone.now())
