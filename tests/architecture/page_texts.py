@@ -94,8 +94,9 @@ def loose_strings(path: Path) -> Iterator[str]:
 def _text(node: ast.AST) -> str | None:
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(part) or "{}" for part in node.values)
-    is_constant = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return str(node.value) if is_constant else None
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return None
 
 
 def _is_text(text: str, *, is_shown: bool = False) -> bool:
@@ -125,8 +126,7 @@ def _shown(node: ast.AST) -> Iterator[ast.AST]:
         if not _is_inner(child):
             yield child
             # The parts of a text are no texts; the values in it may be.
-            is_text = isinstance(child, ast.JoinedStr)
-            for part in child.values if is_text else (child,):
+            for part in child.values if isinstance(child, ast.JoinedStr) else [child]:
                 if not isinstance(part, ast.Constant):
                     yield from _shown(part)
 
@@ -165,9 +165,10 @@ def early_translations(path: Path) -> Iterator[int]:
     """Yield the lines that translate at the import, in whichever language is active then."""
     names = _imported(path)
     for node in _at_import(tree(path)):
-        name = names.get(_name(node.func), "") if isinstance(node, ast.Call) else ""
-        if name and not name.endswith(("_lazy", "_noop")):
-            yield node.lineno
+        if isinstance(node, ast.Call):
+            name = names.get(_name(node.func), "_lazy")
+            if not name.endswith(("_lazy", "_noop")):
+                yield node.lineno
 
 
 def glued_translations(path: Path) -> Iterator[int]:
