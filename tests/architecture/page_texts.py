@@ -32,7 +32,7 @@ MARKUP = re.compile(r"<[^>]*>?|[\w-]+=\"[^\"]*\"?|&#?\w+;")
 CODE = re.compile(
     r"\b(?:Evenshare|Slurm|GPU-h|rho|min|ms|[A-Z][A-Z0-9_]+s?|[A-Z]\w*(?:-[A-Z]\w*)+|(?:[A-Z][a-z]+){2,})\b"
 )
-URL = re.compile(r"^[/?&#]|=$|^[\w.-]+/[\w.-]+;|; \w+=")
+URL = re.compile(r"^[/?&#]|=$|^[\w.-]+/[\w.-]+;|; \w+=|<\w+:\w+>")
 
 TRANSLATIONS = _set(
     "gettext gettext_lazy gettext_noop ngettext ngettext_lazy pgettext pgettext_lazy"
@@ -48,7 +48,7 @@ NAMED = _set("content_type headers file key kind samesite template_name")
 # Errors of programmers, which no page shows.
 INNER_ERRORS = _set(
     "TypeError ValueError KeyError LookupError RuntimeError AssertionError NotImplementedError"
-    " AttributeError ImproperlyConfigured"
+    " AttributeError ImproperlyConfigured Http404"
 )
 # The places of texts, which may be single words in lower case.
 PLACES = {"StateBadge": (1,), "LineItem": (0,), "Link": (0,), "Note": (0,), "Stat": (0, 2)}

@@ -2,6 +2,7 @@
 
 from django.contrib.auth import authenticate
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
 from tenants.input.errors import invalid
 from tenants.lockout import LOCKED_TEXT, is_locked
@@ -16,7 +17,7 @@ def check_present(password: str) -> None:
         InvalidInputError: for the field `old_password`.
     """
     if not 1 <= len(password) <= PASSWORD_MAX:
-        raise invalid("old_password", "Enter your current password.")
+        raise invalid("old_password", _("Enter your current password."))
 
 
 def verified_person(request: HttpRequest, user: User, password: str) -> User:
@@ -32,4 +33,4 @@ def verified_person(request: HttpRequest, user: User, password: str) -> User:
         return verified
     if is_locked(user.get_username(), request):
         raise invalid("old_password", LOCKED_TEXT)
-    raise invalid("old_password", "This is not your current password.")
+    raise invalid("old_password", _("This is not your current password."))
