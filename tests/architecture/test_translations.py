@@ -2,82 +2,100 @@
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from portal.site.catalogs import templates
 
-from .prose import HIDDEN, TAG, VALUE
-from .sources import ROOT, name_of, tree
+from .page_texts import early_translations, glued_translations, loose_strings, loose_texts
+from .sources import APPS, ROOT, name_of, python_files
 
 # Areas with all texts in their catalogues. The others follow.
-DONE = ("front",)
-BLOCK = re.compile(r"{% blocktrans.*?endblocktranslate %}", re.DOTALL)
-QUOTED = re.compile(r"<(code|pre|kbd)\b.*?</\1>", re.DOTALL)
-ATTRIBUTE = re.compile(r'\s(?:title|aria-label|placeholder|alt)="([^"{]*[A-Za-z]{2}[^"{]*)"')
-LETTERS = re.compile(r"[A-Za-z]{2,}")
-UNIT = re.compile(r"\b(?:GPU-h|GPUs?|UTC|rho|min)\b")
-URL = re.compile(r"^[/?&#]|=$")
-TRANSLATING = {"_", "gettext", "ngettext", "plural", "reverse"}
+DONE = ("account", "front")
+SHOWING = ("text", "views", "forms")
 
 
-def loose_texts(path: Path) -> Iterator[str]:
-    """Yield the texts of a template that no tag translates."""
-    source = BLOCK.sub("", HIDDEN.sub("", path.read_text("utf-8")))
-    yield from ATTRIBUTE.findall(source)
-    for part in re.split("\0", TAG.sub("\0", VALUE.sub("", QUOTED.sub("", source)))):
-        if LETTERS.search(part):
-            yield " ".join(part.split())
+def showing(area: str) -> list[Path]:
+    """Return the modules of an area whose texts pages show."""
+    folder = ROOT / "portal" / area
+    return [
+        path
+        for path in python_files(f"portal/{area}/")
+        if path.relative_to(folder).parts[0].startswith(SHOWING)
+    ]
 
 
-def loose_strings(path: Path) -> Iterator[str]:
-    """Yield the texts of a module that no function translates.
-
-    A text has a space or a capital, or is next to a value. Keys, units and URLs are none.
-    """
-    inside = {
-        id(part)
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.JoinedStr)
-        for part in node.values
-    }
-    for node in _shown(tree(path)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            text = UNIT.sub("", node.value).strip()
-            has_form = " " in text or text[:1].isupper() or id(node) in inside
-            if LETTERS.search(text) and has_form and not URL.search(text):
-                yield text
-
-
-def _shown(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree without docstrings and without arguments of translations."""
-    for child in ast.iter_child_nodes(node):
-        is_docstring = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
-        is_translated = isinstance(child, ast.Call) and getattr(child.func, "id", "") in TRANSLATING
-        if not is_docstring and not is_translated:
-            yield child
-            yield from _shown(child)
-
-
-class TestDetection:
-    def test_sees_text_and_attributes(self, tmp_path: Path) -> None:
+class TestTemplates:
+    def test_texts_attributes_and_arguments_of_tags_are_seen(self, tmp_path: Path) -> None:
         page = tmp_path / "page.html"
         page.write_text(
-            '<b title="A word">{% translate "Fine" %} loose {{ x }}</b><code>fine</code>'
-            "{% blocktranslate %}Fine {{ x }}{% endblocktranslate %}{# fine #}"
+            '<b title="A word {{ x }}" class="a b">{% translate "Fine" %} loose {{ x }}</b>'
+            '<td data-label="GPUs"><code>fine</code>{# fine #}{{ x|default:"none" }}'
+            "{% blocktranslate %}Fine {{ x }}{% endblocktranslate %}"
+            '{% state "ok" "up" %}{% state "ok" _("up") %}{% include "b.html" with class="a b" %}'
+            '{% section "Assumptions" id="chart-1" %}{% section title=_("Fine text") %}'
         )
-        assert list(loose_texts(page)) == ["A word", "loose"]
+        assert list(loose_texts(page)) == ["up", "Assumptions", "none", "A word ", "loose"]
 
-    def test_sees_strings(self, tmp_path: Path) -> None:
+    def test_names_and_codes_are_no_texts(self, tmp_path: Path) -> None:
+        page = tmp_path / "page.html"
+        page.write_text(
+            '{% url "a b" %}{% when at "Wall" %}{% include "a.html" with field=x %}'
+            '<i class="Ab cd" data-label="GPUs">Evenshare</i>{% command "manage.py seed demo" %}'
+            '{{ x|date:"j M" }}'
+        )
+        assert not list(loose_texts(page))
+
+
+class TestModules:
+    @pytest.mark.parametrize(
+        ("source", "texts"),
+        [
+            ('x = ["Loose", f"{1} loose", "two words"]', ["Loose", "{} loose", "two words"]),
+            ('f(f"{_(1)} or {str(\'Ab cd\')}", text="word")', ["{} or {}", "Ab cd", "word"]),
+            ('StateBadge("ok", "up"), LineItem("paid", "x")', ["up", "paid"]),
+            ('format_html("<b class=\'a b\'>{}</b>", x), format_html("<i>Ok</i>")', ["<i>Ok</i>"]),
+            ('" or ".join(x), {"Ab cd": "Cd ef"}, x["Ab cd"]', ["or", "Cd ef"]),
+        ],
+    )
+    def test_texts_are_seen(self, tmp_path: Path, source: str, texts: list[str]) -> None:
+        module = tmp_path / "module.py"
+        module.write_text(source)
+        assert [text.strip() for text in loose_strings(module)] == texts
+
+    def test_names_and_codes_are_no_texts(self, tmp_path: Path) -> None:
         module = tmp_path / "module.py"
         module.write_text(
-            '"""Fine."""\nx = [_("Fine"), "Loose", f"{1} loose", f"{1} GPU-h", reverse("A b")]\n'
+            '"""Fine."""\n'
+            'X = gettext_noop("Ab cd"), ngettext("Ab cd", "Ab ce", 1), pgettext("a b", "Ab cd")\n'
+            'f(reverse("Ab cd"), f"{1:%Y %m} GPU-h", "Retry-After", x == "GET", "A_B", "word")\n'
+            'f(kind="Ab cd", y=f"late-{x}", z=x["Ab cd"], u="/Ab cd", v="text/csv; x=y")\n'
+            'def f(x: "Ab cd") -> "Ab cd":\n    log.info("a b")\n    raise TypeError("a b")\n'
         )
-        assert list(loose_strings(module)) == ["Loose", "loose"]
+        assert not list(loose_strings(module))
+
+    def test_translations_at_the_import_and_of_glued_texts_are_seen(self, tmp_path: Path) -> None:
+        module = tmp_path / "module.py"
+        module.write_text(
+            "from django.utils.translation import gettext as _, gettext_lazy, gettext_noop\n"
+            'X = _("Early"), gettext_lazy("Fine"), gettext_noop("Fine")\n'
+            'class A:\n    x = _("Early")\n'
+            'def f():\n    return _("Fine")\n'
+            'def g(): return _(f"{x} b"), _("a " + x), _("a" if x else "b"), _(NAMES[x])\n'
+        )
+        assert list(early_translations(module)) == [2, 4]
+        assert list(glued_translations(module)) == [7, 7, 7]
+
+
+class TestTranslations:
+    def test_are_made_at_the_request_from_whole_texts(self) -> None:
+        wrong = {
+            name_of(path): lines
+            for path in python_files(*(f"{app}/" for app in APPS))
+            if (lines := [*early_translations(path), *glued_translations(path)])
+        }
+        assert not wrong
 
 
 @pytest.mark.parametrize("area", DONE)
@@ -87,8 +105,7 @@ class TestArea:
         assert paths
         assert not {name_of(path): texts for path in paths if (texts := list(loose_texts(path)))}
 
-    def test_texts_are_translated(self, area: str) -> None:
-        paths = sorted((ROOT / "portal" / area).rglob("text*/**/*.py")) or [
-            ROOT / "portal" / area / "text.py"
-        ]
+    def test_modules_are_translated(self, area: str) -> None:
+        paths = showing(area)
+        assert paths
         assert not {name_of(path): texts for path in paths if (texts := list(loose_strings(path)))}

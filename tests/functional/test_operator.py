@@ -167,9 +167,9 @@ class TestAlerts:
         ("action", "spent", "words"),
         [
             ("block", 80, ""),
-            ("block", 100, "Borrowing has stopped; when it is used up: nothing more"),
-            ("warn", 100, "Borrowing continues; when it is used up: notice;"),
-            ("warn", 120, "Borrowing has stopped; when it is used up: notice;"),
+            ("block", 100, "Borrowing has stopped. When the budget is used up: nothing more"),
+            ("warn", 100, "Borrowing continues. When the budget is used up: notice;"),
+            ("warn", 120, "Borrowing has stopped. When the budget is used up: notice;"),
         ],
     )
     def test_name_exhausted_budgets(self, there: Town, action: str, spent: int, words: str) -> None:

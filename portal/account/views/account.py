@@ -1,6 +1,7 @@
 """Login, logout, the demo's sign-in buttons, and the user's account."""
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 from django.conf import settings
 from django.contrib import messages
@@ -13,6 +14,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -36,17 +39,21 @@ from tenants.services.accounts import (
 )
 from tenants.services.tenants import DEMO_PASSWORD
 
-# Each row: name, label, autocomplete token, hint.
-PASSWORDS = (
-    ("old_password", "Current password", "current-password", ""),
-    (
-        "new_password",
-        "New password",
-        "new-password",
-        "At least 12 characters, and not a common password.",
-    ),
-    ("new_password_again", "Repeat the new password", "new-password", ""),
+# Name, label, autocomplete token, hint.
+PasswordRow: TypeAlias = tuple[str, str, str, str]
+HINT = gettext_noop("At least 12 characters, and not a common password.")
+PASSWORDS: tuple[PasswordRow, ...] = (
+    ("old_password", gettext_noop("Current password"), "current-password", ""),
+    ("new_password", gettext_noop("New password"), "new-password", HINT),
+    ("new_password_again", gettext_noop("Repeat the new password"), "new-password", ""),
 )
+
+# The roles of the demo's people.
+ROLE_TEXTS = {
+    "researcher": gettext_lazy("researcher"),
+    "manager": gettext_lazy("manager"),
+    "operator": gettext_lazy("operator"),
+}
 
 
 class LoginPage(LoginView):
@@ -73,7 +80,11 @@ login_page = LoginPage.as_view(
     redirect_authenticated_user=True,
     extra_context={
         "locked_minutes": 0,
-        "demo_people": [] if settings.PRODUCTION else sorted(DEMO_PEOPLE.items()),
+        "demo_people": [
+            (role, name, ROLE_TEXTS[role])
+            for role, name in sorted(DEMO_PEOPLE.items())
+            if not settings.PRODUCTION
+        ],
         "demo_password": "" if settings.PRODUCTION else DEMO_PASSWORD,
     },
 )
@@ -111,7 +122,7 @@ def account(request: HttpRequest) -> HttpResponseBase:
         else:
             # This session continues; all others started with the old password and have ended.
             update_session_auth_hash(request, person)
-            messages.success(request, "Password changed. All other sessions have ended.")
+            messages.success(request, _("Password changed. All other sessions have ended."))
             return redirect("account")
     with site_scope():
         tokens = token_count(user)
@@ -119,19 +130,24 @@ def account(request: HttpRequest) -> HttpResponseBase:
     who = access(request)
     context = {
         "person": user,
-        "memberships": [(one, Membership.Role(one.role).label) for one in who.memberships],
+        "memberships": [(one, _(Membership.Role(one.role).label)) for one in who.memberships],
         "tokens": tokens,
         "invitations": invitations,
         "is_refused": bool(errors),
         "provider": provider_name(),
         "is_connected": is_connected(user),
         "offered": request.session.get(OFFERED, {}).get("username", ""),
-        "fields": [
-            Field(name, label, kind=kind, hint=hint, error=errors.get(name, ""))
-            for name, label, kind, hint in PASSWORDS
-        ],
+        "fields": password_fields(PASSWORDS, errors),
     }
     return render(request, "account/account.html", context, status=422 if errors else 200)
+
+
+def password_fields(rows: Iterable[PasswordRow], errors: Mapping[str, str]) -> list[Field]:
+    """Return the inputs of passwords in the page's language."""
+    return [
+        Field(name, _(label), kind=kind, hint=_(hint) if hint else "", error=errors.get(name, ""))
+        for name, label, kind, hint in rows
+    ]
 
 
 def _changed(request: HttpRequest, user: User) -> User:

@@ -10,12 +10,14 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_http_methods
 
-from portal.account.views.account import PASSWORDS
-from portal.common.forms import Field, request_inputs, text, typed_request
+from portal.account.views.account import HINT, PasswordRow, password_fields
+from portal.common.forms import request_inputs, text, typed_request
 from portal.site.request_id import request_id_of
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
@@ -31,6 +33,10 @@ from tenants.services.invitations import (
 )
 
 LONGEST = 100
+PASSWORDS: tuple[PasswordRow, ...] = (
+    ("new_password", gettext_noop("Password"), "new-password", HINT),
+    ("new_password_again", gettext_noop("Repeat the password"), "new-password", ""),
+)
 
 
 @sensitive_variables("secret")
@@ -50,7 +56,10 @@ def join(request: HttpRequest) -> HttpResponseBase:
                 errors = error.by_field
             else:
                 messages.success(
-                    request, f"You are now a {membership.role} of {membership.tenant}."
+                    request,
+                    _("You are now a {role} of {tenant}.").format(
+                        role=_(membership.role), tenant=membership.tenant
+                    ),
                 )
                 return redirect("dashboard", membership.tenant.slug)
         with site_scope():
@@ -67,12 +76,8 @@ def join(request: HttpRequest) -> HttpResponseBase:
         "login_url": f"{settings.LOGIN_URL}?{urlencode({'next': here})}",
         "trouble": " ".join(errors.values()) if user else "",
         "fields": request_inputs(NewcomerRequest, names, request.POST, errors),
-        "passwords": [
-            Field(name, label.replace("New p", "P").replace("new ", ""), kind=kind, hint=hint,
-                  error=errors.get(name, ""))
-            for name, label, kind, hint in PASSWORDS[1:]
-        ],
-    }  # fmt: skip # a table
+        "passwords": password_fields(PASSWORDS, errors),
+    }
     return render(request, "account/join.html", context, status=422 if errors else 200)
 
 

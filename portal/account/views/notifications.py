@@ -9,6 +9,8 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
@@ -53,27 +55,33 @@ from tenants.scopes import site_scope
 DELIVERIES = 50
 NAMES = ("tenant", "channel", "address", "jobs", "pool", "tag", "digest_hour", "zone")
 STATES = {
-    "active": ("ok", "Active"),
-    "paused": ("off", "Paused"),
-    "unconfirmed": ("warn", "Not confirmed"),
-    "failed": ("bad", "Switched off"),
+    "active": ("ok", gettext_noop("Active")),
+    "paused": ("off", gettext_noop("Paused")),
+    "unconfirmed": ("warn", gettext_noop("Not confirmed")),
+    "failed": ("bad", gettext_noop("Switched off")),
 }
+FAILING = ("warn", gettext_noop("Failing"))
 # The events of the matrix; their notes have the whole sentences.
 EVENTS = {
-    "job_started": "Start",
-    "job_ended": "End",
-    "job_failed": "Failure",
-    "job_preempted": "Preemption",
-    "job_not_renewed": "Not renewed",
-    "job_idle": "Idle GPUs",
-    "start_promised": "Promise",
-    "deadline_moved": "Deadline",
-    "budget_reached": "Budget",
-    "offer_revoked": "Offer revoked",
+    "job_started": gettext_noop("Start"),
+    "job_ended": gettext_noop("End"),
+    "job_failed": gettext_noop("Failure"),
+    "job_preempted": gettext_noop("Preemption"),
+    "job_not_renewed": gettext_noop("Not renewed"),
+    "job_idle": gettext_noop("Idle GPUs"),
+    "start_promised": gettext_noop("Promise"),
+    "deadline_moved": gettext_noop("Deadline"),
+    "budget_reached": gettext_noop("Budget"),
+    "offer_revoked": gettext_noop("Offer revoked"),
 }
+SUBJECTS = KINDS | {"test": gettext_noop("Test"), "confirm": gettext_noop("Confirmation")}
 # The fields that few subscriptions need.
 NAMES_MORE = ("tenant", "jobs", "pool", "tag", "digest_hour", "zone")
-STATE_TEXTS = {"due": "will be tried again", "sent": "sent", "failed": "given up"}
+STATE_TEXTS = {
+    "due": gettext_noop("will be tried again"),
+    "sent": gettext_noop("sent"),
+    "failed": gettext_noop("given up"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +94,10 @@ class SubscriptionView:
 
     @classmethod
     def of(cls, row: SubscriptionRow) -> "SubscriptionView":
-        badge = STATES[row.state]
+        kind, text = STATES[row.state]
         if row.state == "active" and row.failures:
-            badge = ("warn", "Failing")
-        return cls(row, CHANNELS[row.channel], badge)
+            kind, text = FAILING
+        return cls(row, _(CHANNELS[row.channel]), (kind, _(text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +139,7 @@ def notifications(request: HttpRequest) -> HttpResponseBase:
         except InvalidInputError as error:
             errors = error.by_field
         except RateError:
-            errors = {"address": TOO_MANY}
+            errors = {"address": _(TOO_MANY)}
         else:
             with site_scope():
                 made = subscription_row(row)
@@ -148,7 +156,7 @@ def notifications(request: HttpRequest) -> HttpResponseBase:
         "made": made,
         "secret": secret,
         "is_refused": bool(errors),
-        "no_mail": "" if settings.EMAIL_HOST else NO_MAIL,
+        "no_mail": "" if settings.EMAIL_HOST else _(NO_MAIL),
         "fields": [one for one in fields if one.name not in NAMES_MORE],
         "more_fields": more,
         "more_is_open": any(one.error for one in more),
@@ -170,11 +178,11 @@ def change(request: HttpRequest, uid: UUID, action: str) -> HttpResponseBase:
     try:
         done = act(_actor(request), uid)
     except RateError:
-        messages.warning(request, TOO_MANY)
+        messages.warning(request, _(TOO_MANY))
     else:
         if not done:
             raise Http404
-        messages.success(request, DONE[action])
+        messages.success(request, _(DONE[action]))
     return redirect("notifications")
 
 
@@ -186,11 +194,11 @@ def again(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     try:
         row = send_again(actor=_actor(request), uid=uid, now=wall_now())
     except RateError:
-        messages.warning(request, TOO_MANY)
+        messages.warning(request, _(TOO_MANY))
     else:
         if row is None:
             raise Http404
-        messages.success(request, "The message is sent again, unless its subscription is off.")
+        messages.success(request, _("The message is sent again, unless its subscription is off."))
     return redirect("notifications")
 
 
@@ -236,10 +244,10 @@ ACTIONS: dict[str, Callable[[Actor, UUID], object]] = {
     "remove": lambda actor, uid: unsubscribe(actor=actor, uid=uid),
 }
 DONE = {
-    "test": "A test message is on its way.",
-    "pause": "Paused.",
-    "resume": "Resumed. An address that is not confirmed is asked first.",
-    "remove": "Removed.",
+    "test": gettext_noop("A test message is on its way."),
+    "pause": gettext_noop("Paused."),
+    "resume": gettext_noop("Resumed. An address that is not confirmed is asked first."),
+    "remove": gettext_noop("Removed."),
 }
 
 
@@ -258,8 +266,8 @@ def _fields(request: HttpRequest, typed: QueryDict, errors: dict[str, str]) -> l
     defaults = {"zone": "UTC", "channel": "mail" if settings.EMAIL_HOST else "webhook"}
     choices = {
         "tenant": tenants,
-        "channel": tuple(CHANNELS.items()),
-        "jobs": tuple(JOBS.items()),
+        "channel": tuple((value, _(text)) for value, text in CHANNELS.items()),
+        "jobs": tuple((value, _(text)) for value, text in JOBS.items()),
     }
     return request_inputs(
         SubscriptionRequest, NAMES, typed, errors, defaults=defaults, choices=choices
@@ -271,8 +279,8 @@ def _events(subscriptions: list[SubscriptionView], typed: QueryDict) -> list[Eve
     return [
         EventRow(
             kind,
-            EVENTS[kind],
-            Note(EVENTS[kind], text=f"{text}."),
+            _(EVENTS[kind]),
+            Note(_(EVENTS[kind]), text=f"{_(text)}."),
             tuple(kind in one.row.kinds for one in subscriptions),
             kind in chosen,
         )
@@ -281,7 +289,10 @@ def _events(subscriptions: list[SubscriptionView], typed: QueryDict) -> list[Eve
 
 
 def _delivery(row: DeliveryRow, addresses: dict[UUID, str]) -> DeliveryView:
-    subject = KINDS.get(row.kind, {"test": "Test", "confirm": "Confirmation"}.get(row.kind, ""))
+    subject, then = SUBJECTS.get(row.kind, ""), STATE_TEXTS.get(row.state, "")
     return DeliveryView(
-        row, subject, addresses.get(row.subscription, ""), STATE_TEXTS.get(row.state, "")
+        row,
+        _(subject) if subject else "",
+        addresses.get(row.subscription, ""),
+        _(then) if then else "",
     )

@@ -23,7 +23,7 @@ def check_present(password: str) -> None:
         InvalidInputError: for the field `old_password`.
     """
     if not 1 <= len(password) <= PASSWORD_MAX:
-        raise invalid("old_password", "Enter your current password.")
+        raise invalid("old_password", _("Enter your current password."))
 
 
 def verified_person(request: HttpRequest, user: User, password: str) -> User:
@@ -44,7 +44,7 @@ def verified_person(request: HttpRequest, user: User, password: str) -> User:
         return verified
     if is_locked(user.get_username(), request):
         raise invalid("old_password", LOCKED_TEXT)
-    raise invalid("old_password", "This is not your current password.")
+    raise invalid("old_password", _("This is not your current password."))
 
 
 def signed_in_recently(request: HttpRequest) -> bool:

@@ -8,11 +8,14 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.account.views.passwords import check_present, verified_person
+from portal.charts.figures import thousands
 from portal.common.access import signed_in
 from portal.common.forms import Field, whole
 from portal.site.request_id import request_id_of
@@ -40,12 +43,14 @@ from tenants.tokens import (
 
 SHOWN_MOST = 200  # Characters of an invalid input that the form shows again.
 SCOPE_TEXTS = {
-    Scope.READ: "read pools, queues, quotas, prices, rounds and usage",
-    Scope.JOBS_READ: "read jobs, why they are queued, and their logs",
-    Scope.JOBS_WRITE: "submit and cancel jobs, and revoke tokens",
-    Scope.CREDIT_WRITE: "request transfers of credits to other tenants",
-    Scope.MEMBERS_WRITE: "invite and remove members of your tenants, and set their roles",
-    Scope.OPERATE: "change pools, quotas, nodes, tenants and credit",
+    Scope.READ: gettext_noop("read pools, queues, quotas, prices, rounds and usage"),
+    Scope.JOBS_READ: gettext_noop("read jobs, why they are queued, and their logs"),
+    Scope.JOBS_WRITE: gettext_noop("submit and cancel jobs, and revoke tokens"),
+    Scope.CREDIT_WRITE: gettext_noop("request transfers of credits to other tenants"),
+    Scope.MEMBERS_WRITE: gettext_noop(
+        "invite and remove members of your tenants, and set their roles"
+    ),
+    Scope.OPERATE: gettext_noop("change pools, quotas, nodes, tenants and credit"),
 }
 
 
@@ -87,13 +92,13 @@ def token_list(request: HttpRequest) -> HttpResponseBase:
         "fields": _fields(draft, errors),
         "password": Field(
             "old_password",
-            "Current password",
+            _("Current password"),
             kind="current-password",
-            hint="Required, because a token may outlive this session.",
+            hint=_("Required, because a token may outlive this session."),
             error=errors.get("old_password", ""),
         ),
         "scopes": [
-            (scope.value, text, scope.value in draft.scopes)
+            (scope.value, _(text), scope.value in draft.scopes)
             for scope, text in SCOPE_TEXTS.items()
             if scope_is_open(user, scope)
         ],
@@ -109,10 +114,10 @@ def revoke(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     """Revoke one of the viewer's tokens: the next request with it is refused."""
     actor = Actor(_person(request), request_id_of(request))
     if revoke_token(actor=actor, uid=uid, asked=_asked(request)):
-        messages.success(request, "Token revoked: it is refused from now on.")
+        messages.success(request, _("Token revoked: it is refused from now on."))
     elif has_revoked(actor=actor, uid=uid):
         # For example after a double click, or from an old page in another tab.
-        messages.info(request, "This token was already revoked. Nothing was changed.")
+        messages.info(request, _("This token was already revoked. Nothing was changed."))
     else:
         raise Http404
     return redirect("tokens")
@@ -167,19 +172,19 @@ def _fields(draft: TokenDraft, errors: dict[str, str]) -> list[Field]:
     return [
         Field(
             "name",
-            "Name",
+            _("Name"),
             value=draft.name[:SHOWN_MOST],
-            hint="Where you use it, such as laptop or CI.",
+            hint=_("Where you use it, such as laptop or CI."),
             error=errors.get("name", ""),
             required=True,
         ),
         Field(
             "days",
-            "Valid for",
+            _("Valid for"),
             value=draft.days[:SHOWN_MOST],
             kind="number",
-            unit="days",
-            hint=f"At most {DAYS_MAX}.",
+            unit=_("days"),
+            hint=_("At most {count}.").format(count=thousands(DAYS_MAX)),
             error=errors.get("days", ""),
             required=True,
         ),

@@ -1,6 +1,8 @@
 """An alert of the operator's queue."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from django.utils.translation import pgettext
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,5 +15,5 @@ class Alert:
     title: str
     text: str
     href: str
-    button: str = "Open"
+    button: str = field(default_factory=lambda: pgettext("button", "Open"))
     release: str = ""

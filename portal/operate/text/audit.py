@@ -4,48 +4,56 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from portal.charts.figures import plural
 from tenants.selectors.quota_records import dilution_text
 
 ACTION_TEXTS = {
-    "quota.saved": "changed quotas",
-    "quota.undone": "undid a change of quotas",
-    "tenant.created": "created",
-    "member.added": "added a member",
-    "member.role_changed": "changed a role",
-    "member.removed": "removed a member",
-    "person.created": "created",
-    "person.deactivated": "deactivated",
-    "person.reactivated": "reactivated",
-    "person.password_changed": "changed the password",
-    "token.created": "created an API token",
-    "token.revoked": "revoked an API token",
-    "access.refused": "was refused",
-    "pool.changed": "changed settings",
-    "clock.changed": "changed the clock",
-    "clock.paused": "paused",
-    "clock.resumed": "resumed",
-    "price.changed": "changed the price",
-    "node.drained": "drained",
-    "node.resumed": "resumed",
-    "node.added": "added",
-    "node.removed": "removed",
-    "maintenance.planned": "planned maintenance",
-    "maintenance.ended": "cancelled maintenance",
-    "job.released": "released",
-    "executor.losses_accepted": "accepted the loss of leases",
-    "lease.written_off": "ended an overdue lease",
-    "sharing.changed": "changed lending and borrowing",
-    "price_limit.changed": "changed the maximum price of its jobs",
-    "offer.made": "offered idle quota",
-    "offer.revoked": "revoked an offer",
-    "credit.terms": "changed limit or budget",
-    "credit.allowance": "posted an allowance",
-    "credit.transfer_asked": "requested a transfer",
-    "credit.transfer_approved": "approved a transfer",
-    "credit.transfer_refused": "refused a transfer",
-    "simulation.asked": "started a simulation",
-    "simulation.cancelled": "cancelled a simulation",
+    "quota.saved": gettext_noop("changed quotas"),
+    "quota.undone": gettext_noop("undid a change of quotas"),
+    "tenant.created": gettext_noop("created"),
+    "member.added": gettext_noop("added a member"),
+    "member.role_changed": gettext_noop("changed a role"),
+    "member.removed": gettext_noop("removed a member"),
+    "person.created": gettext_noop("created"),
+    "person.deactivated": gettext_noop("deactivated"),
+    "person.reactivated": gettext_noop("reactivated"),
+    "person.password_changed": gettext_noop("changed the password"),
+    "token.created": gettext_noop("created an API token"),
+    "token.revoked": gettext_noop("revoked an API token"),
+    "access.refused": gettext_noop("was refused"),
+    "pool.changed": gettext_noop("changed settings"),
+    "clock.changed": gettext_noop("changed the clock"),
+    "clock.paused": gettext_noop("paused"),
+    "clock.resumed": gettext_noop("resumed"),
+    "price.changed": gettext_noop("changed the price"),
+    "node.drained": gettext_noop("drained"),
+    "node.resumed": gettext_noop("returned to service"),
+    "node.added": gettext_noop("added"),
+    "node.removed": gettext_noop("removed"),
+    "maintenance.planned": gettext_noop("planned maintenance"),
+    "maintenance.ended": gettext_noop("cancelled maintenance"),
+    "job.released": gettext_noop("released"),
+    "executor.losses_accepted": gettext_noop("accepted the loss of leases"),
+    "lease.written_off": gettext_noop("ended an overdue lease"),
+    "sharing.changed": gettext_noop("changed lending and borrowing"),
+    "price_limit.changed": gettext_noop("changed the maximum price of its jobs"),
+    "offer.made": gettext_noop("offered idle quota"),
+    "offer.revoked": gettext_noop("revoked an offer"),
+    "credit.terms": gettext_noop("changed limit or budget"),
+    "credit.allowance": gettext_noop("posted an allowance"),
+    "credit.transfer_asked": gettext_noop("requested a transfer"),
+    "credit.transfer_approved": gettext_noop("approved a transfer"),
+    "credit.transfer_refused": gettext_noop("refused a transfer"),
+    "simulation.asked": gettext_noop("started a simulation"),
+    "simulation.cancelled": gettext_noop("cancelled a simulation"),
+}
+MODE_TEXTS = {
+    "RESERVE": gettext_noop("reserve"),
+    "LEND": gettext_noop("lend"),
+    "LEND_AND_BORROW": gettext_noop("lend and borrow"),
 }
 # Kept for undoing; not shown.
 INNER = {"planned_at", "next_round", "undoes", "since"}
@@ -62,7 +70,7 @@ class Difference:
 
 def action_text(action: str) -> str:
     """Return the action as a verb."""
-    return ACTION_TEXTS.get(action, action)
+    return _(ACTION_TEXTS[action]) if action in ACTION_TEXTS else action
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
@@ -70,7 +78,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
     if "periods" in before or "periods" in after:
         yield from _quotas(before.get("periods", ()), after.get("periods", ()))
         for row in after.get("dilutes", ()):
-            yield Difference("dilutes", "", dilution_text(row))
+            yield Difference(_("dilutes"), "", dilution_text(row))
         return
     old, new = dict(_flat(before)), dict(_flat(after))
     for name in [*old, *(name for name in new if name not in old)]:
@@ -94,8 +102,8 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(_shown(item) for item in value)
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value is None else str(value)
+        return _("yes") if value else _("no")
+    return _("none") if value is None else str(value)
 
 
 def _quotas(before: Any, after: Any) -> Iterator[Difference]:
@@ -104,18 +112,24 @@ def _quotas(before: Any, after: Any) -> Iterator[Difference]:
     for tenant, gpu_type in types:
         key = (tenant, gpu_type)
         was, becomes = _periods(before, key), _periods(after, key)
-        yield Difference(f"{tenant}, {gpu_type}", was or "no quota", becomes or "no quota")
+        yield Difference(f"{tenant}, {gpu_type}", was or _("no quota"), becomes or _("no quota"))
 
 
 def _periods(rows: Any, key: tuple[str, str]) -> str:
-    lines = []
-    for row in rows:
-        if (row["tenant"], row["gpu_type"]) != key:
-            continue
-        line = f"{plural(row['gpus'], 'GPU')}, {row['mode'].lower().replace('_', ' ')}"
-        for name, limit in (("borrows", row["borrow_limit"]), ("lends", row["lend_limit"])):
-            line += f", {name} up to {limit}" if limit is not None else ""
-        line += f" from {row['since'][:16].replace('T', ' ')}"
-        line += f" until {row['until'][:16].replace('T', ' ')}" if row["until"] else ""
-        lines.append(line)
-    return "; ".join(lines)
+    return "; ".join(_period(row) for row in rows if (row["tenant"], row["gpu_type"]) == key)
+
+
+def _period(row: Mapping[str, Any]) -> str:
+    parts = [plural(row["gpus"], "GPU"), _(MODE_TEXTS[row["mode"]])]
+    if row["borrow_limit"] is not None:
+        parts.append(_("borrows up to {limit}").format(limit=row["borrow_limit"]))
+    if row["lend_limit"] is not None:
+        parts.append(_("lends up to {limit}").format(limit=row["lend_limit"]))
+    text = _("{quota} from {since} until {until}") if row["until"] else _("{quota} from {since}")
+    return text.format(
+        quota=", ".join(parts), since=_minute(row["since"]), until=_minute(row["until"] or "")
+    )
+
+
+def _minute(at: str) -> str:
+    return at[:16].replace("T", " ")

@@ -4,15 +4,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
+
 from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantBadge
 from scheduling.services.quota_impact import Impact
 from scheduling.services.round_impact import ImpactRow, RoundImpact
 from scheduling.services.settings_impact import SettingsImpact
 
-_UNKNOWN = "The next round cannot be estimated."
+_UNKNOWN = gettext_noop("The next round cannot be estimated.")
 # The names of the fields of `RoundCounts`, in their order.
-COUNTED = ("Leases granted", "Leases renewed", "Leases ended", "Jobs queued after it")
+COUNTED = (
+    gettext_noop("Leases granted"),
+    gettext_noop("Leases renewed"),
+    gettext_noop("Leases ended"),
+    gettext_noop("Jobs queued after it"),
+)
 NAMED = 3
 MOVED_RHO = 0.005
 AnyImpact = TypeVar("AnyImpact", bound=RoundImpact)
@@ -54,7 +62,7 @@ class Preview(Generic[AnyImpact]):
     @property
     def counts(self) -> Iterator[tuple[str, int, int]]:
         """Yield labels and numbers of the round, without and with the change."""
-        return zip(COUNTED, self.impact.before, self.impact.after, strict=True)
+        return zip(map(_, COUNTED), self.impact.before, self.impact.after, strict=True)
 
     @property
     def unchanged_text(self) -> str:
@@ -62,10 +70,18 @@ class Preview(Generic[AnyImpact]):
         if not self.unchanged:
             return ""
         if self.several:
-            stay = "line of a tenant and GPU type is", "lines of tenants and GPU types are"
+            text = ngettext(
+                "{count} line of a tenant and GPU type is unchanged.",
+                "{count} lines of tenants and GPU types are unchanged.",
+                self.unchanged,
+            )
         else:
-            stay = "other tenant is", "other tenants are"
-        return f"{plural(self.unchanged, *stay)} unchanged."
+            text = ngettext(
+                "{count} other tenant is unchanged.",
+                "{count} other tenants are unchanged.",
+                self.unchanged,
+            )
+        return text.format(count=thousands(self.unchanged))
 
 
 def settings_preview(
@@ -107,21 +123,24 @@ def _matters(row: ImpactRow) -> bool:
 
 def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
     if impact.error:
-        return _UNKNOWN
+        return _(_UNKNOWN)
     if not impact.plan.after:
-        return "No changes yet."
+        return _("No changes yet.")
     moved = [row for row in rows if row.moves]
     if moved:
         return _joined(_moves(moved, several=_several(impact.rows)))
     deserving = [row for row in rows if row.row.before.deserved != row.row.after.deserved]
     if deserving:
         parts = [
-            f"the fair share of {row.badge.name} is {plural(row.row.after.deserved, 'GPU')}"
-            f" instead of {thousands(row.row.before.deserved)}"
+            _("the fair share of {tenant} is {gpus} instead of {before}").format(
+                tenant=row.badge.name,
+                gpus=plural(row.row.after.deserved, "GPU"),
+                before=thousands(row.row.before.deserved),
+            )
             for row in deserving[:NAMED]
         ]
-        return _joined([*parts, "no GPU moves yet"])
-    return "No tenant gets more or fewer GPUs in the next round."
+        return _joined([*parts, _("no GPU moves yet")])
+    return _("No tenant gets more or fewer GPUs in the next round.")
 
 
 def _several(rows: Sequence[ImpactRow]) -> bool:
@@ -130,16 +149,19 @@ def _several(rows: Sequence[ImpactRow]) -> bool:
 
 def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> str:
     if impact.error:
-        return _UNKNOWN
+        return _(_UNKNOWN)
     moved = [row for row in rows if row.moves]
     if moved:
         return _joined(_moves(moved, several=_several(impact.rows)))
     if impact.granted_only_after:
-        started = plural(impact.granted_only_after, "other job")
-        return f"No tenant gains or loses GPUs, but {started} would start."
+        return ngettext(
+            "No tenant gains or loses GPUs, but {count} other job would start.",
+            "No tenant gains or loses GPUs, but {count} other jobs would start.",
+            impact.granted_only_after,
+        ).format(count=thousands(impact.granted_only_after))
     if impact.same:
-        return "The next round would decide the same."
-    return "No tenant holds more or fewer GPUs; only leases, lengths, nodes or prices differ."
+        return _("The next round would decide the same.")
+    return _("No tenant holds more or fewer GPUs; only leases, lengths, nodes or prices differ.")
 
 
 def _moves(moved: Sequence[ImpactLine], *, several: bool) -> list[str]:
@@ -148,17 +170,29 @@ def _moves(moved: Sequence[ImpactLine], *, several: bool) -> list[str]:
     `several`: the round has several GPU types, so a tenant may gain and lose at once.
     """
     parts = [_moved(row, several=several) for row in moved[:NAMED]]
-    if len(moved) > NAMED:
-        one = "other line" if several else "other tenant"
-        others = plural(len(moved) - NAMED, f"{one} moves", f"{one}s move")
-        parts.append(f"{others} as well")
+    others = len(moved) - NAMED
+    if others > 0:
+        if several:
+            text = ngettext(
+                "{count} other line moves as well", "{count} other lines move as well", others
+            )
+        else:
+            text = ngettext(
+                "{count} other tenant moves as well", "{count} other tenants move as well", others
+            )
+        parts.append(text.format(count=thousands(others)))
     return parts
 
 
 def _moved(row: ImpactLine, *, several: bool) -> str:
-    of_type = f" of {row.row.gpu_type}" if several else ""
-    than_now = "more" if row.moves > 0 else "fewer"
-    return f"{row.badge.name} gets {plural(abs(row.moves), 'GPU')}{of_type} {than_now}"
+    if several:
+        gains = _("{tenant} gets {gpus} of {gpu_type} more")
+        loses = _("{tenant} gets {gpus} of {gpu_type} fewer")
+    else:
+        gains, loses = _("{tenant} gets {gpus} more"), _("{tenant} gets {gpus} fewer")
+    return (gains if row.moves > 0 else loses).format(
+        tenant=row.badge.name, gpus=plural(abs(row.moves), "GPU"), gpu_type=row.row.gpu_type
+    )
 
 
 def _joined(parts: Sequence[str]) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from evenshare_core.simulation.lease_tuning import WITHIN_PERCENT
-from portal.charts.figures import duration, percent, plural
+from portal.charts.figures import duration, percent, plural, thousands
 from portal.charts.glyphs import StateBadge
 from scheduling.models import Simulation
-
-RECOMMENDED = StateBadge("ok", "recommended")
-PRESENT = StateBadge("waiting", "present")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +41,45 @@ def view_lease_lengths(row: Simulation) -> LeaseLengthsView:
     result: Mapping[str, Any] = row.result or {}
     best_s, present_s = result["recommended"]["lease_s"], result["present_s"]
     best = duration(best_s)
-    headline = f"{best} would be fairest for these jobs"
+    headline = _("{length} would be fairest for these jobs.")
     if best_s == present_s:
-        headline = f"The present length of {best} is fairest for these jobs"
+        headline = _("The present length of {length} is fairest for these jobs.")
     return LeaseLengthsView(
-        headline=f"{headline}.",
-        deck=(
-            f"{plural(result['jobs'], 'job')} of the last {plural(result['days'], 'day')} under"
-            f" {result['policy']}. Recommended: the fewest jobs below their fair share, among"
-            f" lengths with a mean completion time within {WITHIN_PERCENT} % of the shortest."
-        ),
+        headline=headline.format(length=best),
+        deck=f"{_compared_text(result)} {_rule_text()}",
         rows=tuple(_length_row(one, best_s, present_s) for one in result["rows"]),
         assumptions=(_restart_text(row.options["restart_s"]), *result["remarks"]),
     )
 
 
+def _compared_text(result: Mapping[str, Any]) -> str:
+    return ngettext(
+        "{jobs} of the last {days} day under {policy}.",
+        "{jobs} of the last {days} days under {policy}.",
+        result["days"],
+    ).format(
+        jobs=plural(result["jobs"], "job"),
+        days=thousands(result["days"]),
+        policy=result["policy"],
+    )
+
+
+def _rule_text() -> str:
+    return _(
+        "Recommended: the fewest jobs below their fair share, among lengths with a mean"
+        " completion time within {percent} of the shortest."
+    ).format(percent=percent(WITHIN_PERCENT / 100))
+
+
 def _length_row(figures: Mapping[str, Any], best_s: int, present_s: int) -> LengthRow:
     length_s = figures["lease_s"]
-    marks = ((RECOMMENDED, best_s), (PRESENT, present_s))
+    badges = [
+        *([StateBadge("ok", _("recommended"))] if length_s == best_s else []),
+        *([StateBadge("waiting", _("present"))] if length_s == present_s else []),
+    ]
     return LengthRow(
         duration(length_s),
-        tuple(badge for badge, at_s in marks if at_s == length_s),
+        tuple(badges),
         duration(figures["avg_jct_s"]),
         percent(figures["sharing_loss"], 1),
         percent(figures["overhead_share"], 1),
@@ -72,5 +90,5 @@ def _length_row(figures: Mapping[str, Any], best_s: int, present_s: int) -> Leng
 
 def _restart_text(restart_s: int) -> str:
     if not restart_s:
-        return "Restarts take no time here, which favours short leases."
-    return f"A job loses {duration(restart_s)} when it is resumed."
+        return _("Restarts take no time here, which favours short leases.")
+    return _("A job loses {time} when it is resumed.").format(time=duration(restart_s))

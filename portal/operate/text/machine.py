@@ -5,8 +5,10 @@ import time
 from pathlib import Path
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
-from portal.charts.figures import duration, plural
+from portal.charts.figures import duration, thousands
 from portal.embedded.clocks import ClockEvent, read_clock_event
 from portal.embedded.restarts import Restarts, read_restarts
 from portal.operate.text.alerts import Alert
@@ -30,36 +32,47 @@ def machine_alerts() -> list[Alert]:
 
 def _clock(event: ClockEvent) -> Alert:
     if event.slept_s:
-        label, title = "Machine slept", f"The machine slept for {duration(event.slept_s)}."
-        text = "No round ran meanwhile. The next round handles expired leases."
-    else:
-        way = "ahead" if event.jumped_s > 0 else "back"
-        label, title = (
-            "Clock jumped",
-            f"The system clock was set {way} by {duration(abs(event.jumped_s))}.",
-        )
-        text = (
+        label = _("Machine slept")
+        title = _("The machine slept for {time}.").format(time=duration(event.slept_s))
+        text = _("No round ran meanwhile. The next round handles expired leases.")
+    elif event.jumped_s > 0:
+        label = _("Clock jumped")
+        title = _("The system clock was set ahead by {time}.").format(time=duration(event.jumped_s))
+        text = _(
             "Leases of pools at wall time expire earlier by this amount; the next round renews"
             " or ends them. Pools with a scaled clock are not affected."
-            if event.jumped_s > 0
-            else "No pool's clock goes back: each continues from its last time."
         )
-    advice = "Rounds go on. Check NTP on the machine."
+    else:
+        label = _("Clock jumped")
+        title = _("The system clock was set back by {time}.").format(time=duration(-event.jumped_s))
+        text = _("No pool's clock goes back: each continues from its last time.")
+    advice = _("Rounds go on. Check NTP on the machine.")
     return Alert("clock", "note", label, title, f"{text} {advice}", reverse("operate"))
 
 
 def _alert(row: Restarts, age_s: float) -> Alert:
-    waits = (
-        f" The next restart waits {duration(row.next_after_s)} after a failure."
-        if row.next_after_s
-        else ""
-    )
+    texts = [
+        _("Last restart {time} ago: {reason}.").format(
+            time=duration(max(0.0, age_s)), reason=row.why
+        ),
+        _("No round and no lease is lost."),
+    ]
+    if row.next_after_s:
+        texts.append(
+            _("The next restart waits {time} after a failure.").format(
+                time=duration(row.next_after_s)
+            )
+        )
+    texts.append(_("If it happens again, read the log of {process}.").format(process=row.name))
     return Alert(
         f"restarted-{row.name}",
         "warn",
-        "Process restarted",
-        f"{row.name} was restarted {plural(row.count, 'time')} since the portal started.",
-        f"Last restart {duration(max(0.0, age_s))} ago: {row.why}. No round and no lease is"
-        f" lost.{waits} If it happens again, read the log of {row.name}.",
+        _("Process restarted"),
+        ngettext(
+            "{process} was restarted {count} time since the portal started.",
+            "{process} was restarted {count} times since the portal started.",
+            row.count,
+        ).format(process=row.name, count=thousands(row.count)),
+        " ".join(texts),
         reverse("operate"),
     )

@@ -5,8 +5,10 @@ from datetime import datetime
 from uuid import UUID
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
 
-from portal.charts.figures import duration, plural
+from portal.charts.figures import duration, thousands
 from portal.operate.text.alerts import Alert
 from scheduling.models import ExecutorHealth
 from scheduling.selectors.operate.overdue import (
@@ -16,12 +18,12 @@ from scheduling.selectors.operate.overdue import (
 )
 
 ENGINE_TEXTS = {
-    StopAnswer.RUNS: "lists a running process",
-    StopAnswer.NOT_LISTED: "does not list it",
-    StopAnswer.STOP_REFUSED: "refused to stop it",
-    StopAnswer.NOT_ASKED: "not called yet",
-    StopAnswer.REFUSES: "refuses all calls",
-    StopAnswer.SILENT: "does not answer",
+    StopAnswer.RUNS: gettext_noop("lists a running process"),
+    StopAnswer.NOT_LISTED: gettext_noop("does not list it"),
+    StopAnswer.STOP_REFUSED: gettext_noop("refused to stop it"),
+    StopAnswer.NOT_ASKED: gettext_noop("not called yet"),
+    StopAnswer.REFUSES: gettext_noop("refuses all calls"),
+    StopAnswer.SILENT: gettext_noop("does not answer"),
 }
 
 
@@ -40,9 +42,9 @@ class OverdueRow:
 
 def overdue_row(row: OverdueLease, now: datetime) -> OverdueRow:
     """Return a lease's row; `now` is pool time."""
-    text = ENGINE_TEXTS[row.engine]
+    text = _(ENGINE_TEXTS[row.engine])
     if row.since is not None:
-        text += f" since {row.since:%Y-%m-%d %H:%M} UTC"
+        text = _("{answer} since {at}").format(answer=text, at=f"{row.since:%Y-%m-%d %H:%M} UTC")
     if row.error:
         text += f": {row.error}"
     return OverdueRow(row, duration((now - row.due).total_seconds()), text)
@@ -60,16 +62,19 @@ def read_key(key: str) -> tuple[UUID, int] | None:
 def overdue_alert(row: OverduePool) -> Alert:
     """Return the alert of leases that hold GPUs although they should have ended."""
     then = (
-        "The next round ends them."
+        _("The next round ends them.")
         if row.written_off == row.count
-        else "They hold their GPUs until their engine or an operator ends them."
+        else _("They hold their GPUs until their engine or an operator ends them.")
     )
     return Alert(
         f"overdue-{row.pool}",
         "bad",
-        "Leases not ended",
-        f"{plural(row.count, 'lease')} of {row.pool} overdue since {row.oldest:%Y-%m-%d %H:%M}"
-        " UTC, pool time.",
+        _("Leases not ended"),
+        ngettext(
+            "{count} lease of {pool} overdue since {at}, pool time.",
+            "{count} leases of {pool} overdue since {at}, pool time.",
+            row.count,
+        ).format(count=thousands(row.count), pool=row.pool, at=f"{row.oldest:%Y-%m-%d %H:%M} UTC"),
         then,
         reverse("operate-health", args=[row.pool]) + "#overdue",
     )
@@ -79,14 +84,20 @@ def orphans_alert(row: ExecutorHealth) -> Alert:
     """Return the alert of processes without a lease, which use GPUs that other jobs may hold."""
     pool, count = row.pool.name, len(row.orphans)
     since = datetime.fromisoformat(min(row.orphans.values()))
-    verb = "still runs" if count == 1 else "still run"
     return Alert(
         f"orphans-{pool}",
         "bad",
-        "Processes without a lease",
-        f"{plural(count, 'process', 'processes')} of {pool} {verb} although the lease"
-        f" has ended, since {since:%H:%M} UTC, wall time.",
-        "Each round asks the engine to stop processes without a lease. If one stays, kill it on"
-        " its node: other jobs may get its GPUs.",
+        _("Processes without a lease"),
+        ngettext(
+            "{count} process of {pool} still runs although the lease has ended,"
+            " since {at}, wall time.",
+            "{count} processes of {pool} still run although the lease has ended,"
+            " since {at}, wall time.",
+            count,
+        ).format(count=thousands(count), pool=pool, at=f"{since:%H:%M} UTC"),
+        _(
+            "Each round asks the engine to stop processes without a lease. If one stays, kill it on"
+            " its node: other jobs may get its GPUs."
+        ),
         reverse("operate-health", args=[pool]),
     )

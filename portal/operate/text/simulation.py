@@ -4,13 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
+
 from portal.charts.explore.chart import PageChart
 from portal.charts.explore.whatif import Course, Wait, course_chart, wait_chart
 from portal.charts.figures import DAY_S, HOUR_S, MINUS, duration, percent, plural, thousands
 from portal.charts.tenants import TenantBadge
 from scheduling.models import Simulation
 
-NOT_APPLICABLE = "not applicable"
+NOT_APPLICABLE = gettext_noop("not applicable")
 
 
 def _count(value: float) -> str:
@@ -41,16 +44,21 @@ def _time(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimulationMetric:
-    """A figure: its name in `manage.py simulate`, its text, and which direction is better.
+    """A figure: its name in `manage.py simulate`, its label, and which direction is better.
 
     `step`: printed values and differences are multiples of it.
     """
 
     name: str
-    text: str
+    label: str
     write: Callable[[float], str]
     better: int = 0  # 1: more is better, -1: less is better, 0: neither
     step: float = 1
+
+    @property
+    def text(self) -> str:
+        """Return the label in the page's language."""
+        return _(self.label)
 
     def change(self, values: Sequence[float]) -> float:
         """Return the second value minus the first, both rounded as printed."""
@@ -59,45 +67,65 @@ class SimulationMetric:
 
     def write_change(self, value: float) -> str:
         """Return a difference; differences of shares are in percentage points."""
-        return f"{thousands(value * 100, 1)} points" if self.write is _share else self.write(value)
+        if self.write is _share:
+            return _("{count} points").format(count=thousands(value * 100, 1))
+        return self.write(value)
 
 
 METRICS = (
-    SimulationMetric("finished", "Jobs completed at the end", _count, 1),
-    SimulationMetric("running", "Jobs running at the end", _count),
-    SimulationMetric("waiting", "Jobs queued at the end", _count, -1),
-    SimulationMetric("avg_jct_s", "Average time from submission to end (JCT)", _time, -1),
-    SimulationMetric("avg_queue_s", "Average queue time", _time, -1),
-    SimulationMetric("avg_slowdown", "Average slowdown: JCT over run time", _ratio, -1, 0.01),
-    SimulationMetric("sharing_loss_jobs", "Jobs below 95 % of their fair share", _share, -1, 0.001),
+    SimulationMetric("finished", gettext_noop("Jobs completed at the end"), _count, 1),
+    SimulationMetric("running", gettext_noop("Jobs running at the end"), _count),
+    SimulationMetric("waiting", gettext_noop("Jobs queued at the end"), _count, -1),
+    SimulationMetric(
+        "avg_jct_s", gettext_noop("Average time from submission to end (JCT)"), _time, -1
+    ),
+    SimulationMetric("avg_queue_s", gettext_noop("Average queue time"), _time, -1),
+    SimulationMetric(
+        "avg_slowdown", gettext_noop("Average slowdown: JCT over run time"), _ratio, -1, 0.01
+    ),
+    SimulationMetric(
+        "sharing_loss_jobs", gettext_noop("Jobs below 95 % of their fair share"), _share, -1, 0.001
+    ),
     SimulationMetric(
         "tenant_unfair_intervals",
-        "Tenant-hours below 99 % of fair share",
+        gettext_noop("Tenant-hours below 99 % of fair share"),
         _share,
         -1,
         0.001,
     ),
     SimulationMetric(
         "tenant_deficit",
-        "Fair share not received in its hour",
+        gettext_noop("Fair share not received in its hour"),
         _share,
         -1,
         0.001,
     ),
     SimulationMetric(
-        "tenant_daily_deficit", "Fair share not received on its day", _share, -1, 0.001
+        "tenant_daily_deficit",
+        gettext_noop("Fair share not received on its day"),
+        _share,
+        -1,
+        0.001,
     ),
     SimulationMetric(
-        "late_vs_fair_reference", "Jobs later than on their own quota only", _share, -1, 0.001
+        "late_vs_fair_reference",
+        gettext_noop("Jobs later than on their own quota only"),
+        _share,
+        -1,
+        0.001,
     ),
     # Neither is better: without new jobs, a policy that ends the queue early leaves GPUs idle.
-    SimulationMetric("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
+    SimulationMetric("gpu_utilisation", gettext_noop("GPUs at useful work"), _share, 0, 0.001),
     SimulationMetric(
-        "waste", "GPUs wasted: idle while jobs were queued, or overhead", _share, -1, 0.001
+        "waste",
+        gettext_noop("GPUs wasted: idle while jobs were queued, or overhead"),
+        _share,
+        -1,
+        0.001,
     ),
-    SimulationMetric("preemptions", "Leases not renewed", _count, -1),
-    SimulationMetric("deadline_miss_rate", "Deadlines missed", _share, -1, 0.001),
-    SimulationMetric("rounds", "Rounds decided", _count),
+    SimulationMetric("preemptions", gettext_noop("Leases not renewed"), _count, -1),
+    SimulationMetric("deadline_miss_rate", gettext_noop("Deadlines missed"), _share, -1, 0.001),
+    SimulationMetric("rounds", gettext_noop("Rounds decided"), _count),
 )
 
 
@@ -151,7 +179,7 @@ def view_simulation(
     names = _names([run["row"] for run in runs])
     tenants = _tenants(runs, badges)
     return SimulationView(
-        headline=_headline([run["row"] for run in runs], names, row.hours),
+        headline=_headline([run["row"] for run in runs], row.hours),
         names=names,
         rows=tuple(_row(metric, [run["row"] for run in runs]) for metric in METRICS),
         charts=_charts(row, names, _waits(runs, badges, slugs)),
@@ -170,42 +198,70 @@ def _names(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     if len(rows) == 1:
         return (first,)
     other = rows[1]["policy"]
-    return (f"{first}, as now", f"{other}, changed" if other == first else other)
+    return (
+        _("{policy}, as now").format(policy=first),
+        _("{policy}, changed").format(policy=other) if other == first else other,
+    )
 
 
-def _headline(rows: Sequence[Mapping[str, Any]], names: Sequence[str], hours: int) -> str:
+def _headline(rows: Sequence[Mapping[str, Any]], hours: int) -> str:
     """Return the largest difference in waiting times as a sentence."""
     own = rows[0]
-    within = f"in the next {hours} h"
     if len(rows) == 1:
-        jobs = plural(own["jobs"], "job")
-        return f"{_count(own['finished'])} of {jobs} would be completed {within}."
+        return _("{finished} of {jobs} would be completed in the next {hours} h.").format(
+            finished=_count(own["finished"]), jobs=plural(own["jobs"], "job"), hours=hours
+        )
     other = rows[1]
-    name = names[1].replace(", changed", " with these options")
+    name = other["policy"]
+    if name == own["policy"]:
+        name = _("{policy} with these options").format(policy=name)
     if own["sha256"] == other["sha256"]:
-        return f"{_capital(name)} would give the same result {within}."
-    metric = next(metric for metric in METRICS if metric.name == "avg_queue_s")
-    change = metric.change([own["avg_queue_s"], other["avg_queue_s"]])
-    waits = f"{_time(change)} {'longer' if change > 0 else 'less'}" if change else "as long"
+        return _("The result in the next {hours} h would be the same under {policy}.").format(
+            policy=name, hours=hours
+        )
     over = other["finished"] - own["finished"]
-    ended = "as many would be completed"
-    if over:
-        ended = f"{plural(abs(over), 'job')} {'more' if over > 0 else 'fewer'} would be completed"
-    return f"Under {name} jobs would wait {waits}, and {ended} {within}."
+    metric = next(metric for metric in METRICS if metric.name == "avg_queue_s")
+    longer = metric.change([own["avg_queue_s"], other["avg_queue_s"]])
+    waits = _waits_text(longer).format(policy=name, time=_time(longer))
+    return f"{waits} {_completed_text(over, hours)}"
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _waits_text(longer: float) -> str:
+    """Return a text about a policy under which jobs wait longer, by a negative time if less."""
+    if not longer:
+        return _("Under {policy} jobs would wait as long.")
+    if longer > 0:
+        return _("Under {policy} jobs would wait {time} longer.")
+    return _("Under {policy} jobs would wait {time} less.")
+
+
+def _completed_text(over: int, hours: int) -> str:
+    """Return how many more jobs would be completed; `over` is negative if fewer."""
+    if not over:
+        text = _("As many would be completed in the next {hours} h.")
+    elif over > 0:
+        text = ngettext(
+            "{count} job more would be completed in the next {hours} h.",
+            "{count} jobs more would be completed in the next {hours} h.",
+            over,
+        )
+    else:
+        text = ngettext(
+            "{count} job fewer would be completed in the next {hours} h.",
+            "{count} jobs fewer would be completed in the next {hours} h.",
+            -over,
+        )
+    return text.format(count=_count(abs(over)), hours=hours)
 
 
 def _row(metric: SimulationMetric, rows: Sequence[Mapping[str, Any]]) -> MetricRow:
     raw = [row[metric.name] for row in rows]
-    values = tuple(NOT_APPLICABLE if value is None else metric.write(value) for value in raw)
+    values = tuple(_(NOT_APPLICABLE) if value is None else metric.write(value) for value in raw)
     if len(raw) < 2 or None in raw:
         return MetricRow(metric, values)
     change = metric.change(raw)
     if not change:
-        return MetricRow(metric, values, "the same")
+        return MetricRow(metric, values, _("the same"))
     shown = metric.write_change(abs(change))
     verdict = ""
     if metric.better:
@@ -229,9 +285,11 @@ def _charts(row: Simulation, names: Sequence[str], waits: Sequence[Wait]) -> tup
         course_chart(
             lines("gpus"),
             key="chart-gpus",
-            title="GPUs held",
-            text=f"Average of each step, over {row.hours} h. Dashed: all GPUs.",
-            unit="GPUs held",
+            title=_("GPUs held"),
+            text=_("Average of each step, over {hours} h. Dashed: all GPUs.").format(
+                hours=row.hours
+            ),
+            unit=_("GPUs held"),
             file=f"{file}-gpus",
             top=(result["gpus"], gpus),
             places=1,
@@ -239,9 +297,9 @@ def _charts(row: Simulation, names: Sequence[str], waits: Sequence[Wait]) -> tup
         course_chart(
             lines("finished"),
             key="chart-completed",
-            title="Jobs completed",
-            text=f"Since the start, within {row.hours} h.",
-            unit="jobs completed",
+            title=_("Jobs completed"),
+            text=_("Since the start, within {hours} h.").format(hours=row.hours),
+            unit=_("jobs completed"),
             file=f"{file}-completed",
         ),
         wait_chart(waits, names, key="chart-waits", file=f"{file}-waits"),
@@ -265,7 +323,7 @@ def _waits(
 
 
 def _badge(badges: Mapping[int, TenantBadge], tenant: int) -> TenantBadge:
-    return badges.get(tenant) or TenantBadge(f"tenant {tenant}", 0, "??")
+    return badges.get(tenant) or TenantBadge(_("tenant {number}").format(number=tenant), 0, "??")
 
 
 def _tenants(
@@ -287,10 +345,10 @@ def _sum(runs: Sequence[Mapping[str, Any]]) -> SimulatedTenant:
     rows = [run["row"] for run in runs]
     waits = [row["avg_queue_s"] for row in rows]
     return SimulatedTenant(
-        TenantBadge("Pool", 0, ""),
+        TenantBadge(_("Pool"), 0, ""),
         rows[0]["jobs"],
         tuple(row["finished"] for row in rows),
-        tuple(NOT_APPLICABLE if value is None else _time(value) for value in waits),
+        tuple(_(NOT_APPLICABLE) if value is None else _time(value) for value in waits),
     )
 
 
@@ -304,7 +362,7 @@ def _options(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, str], .
     own, other = rows
     same = own["policy"] == other["policy"]
     return tuple(
-        (name, _shown(own["options"].get(name, "its default")) if same else "", _shown(value))
+        (name, _shown(own["options"].get(name, _("its default"))) if same else "", _shown(value))
         for name, value in other["options"].items()
         if not same or own["options"].get(name) != value
     )
@@ -312,7 +370,7 @@ def _options(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, str], .
 
 def _shown(value: object) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     return str(value)
 
 
@@ -321,14 +379,16 @@ def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
     known = result["assumed"]
     jobs = result["runs"][0]["row"]["jobs"]
     return [
-        (f"No submissions and no cancellations: only the {plural(jobs, 'job')} open at the start."),
-        _work_text(known),
-        (
-            f"A job that is open after {row.hours} h counts until then, so true times are at"
-            " least as long. Times start at the submission; shares, leases and GPUs cover only"
-            " the simulated hours."
+        _("No submissions and no cancellations: only the {jobs} open at the start.").format(
+            jobs=plural(jobs, "job")
         ),
-        (
+        _work_text(known),
+        _(
+            "A job that is open after {hours} h counts until then, so true times are at least as"
+            " long. Times start at the submission; shares, leases and GPUs cover only the simulated"
+            " hours."
+        ).format(hours=row.hours),
+        _(
             "Nodes, quotas, price settings and credit limits do not change. Planned changes,"
             " maintenance, and the time for starting and stopping jobs are ignored."
         ),
@@ -336,30 +396,46 @@ def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
 
 
 def _work_text(known: Mapping[str, Any]) -> str:
-    median = f" ({duration(known['pool_s'])})" if known["pool_s"] is not None else ""
-    parts = [
-        (known["estimate"], "{} with its own estimate", "{} with their own estimates"),
-        *(
-            (
-                known[key],
-                "{} without one counted with " + text,
-                "{} without one counted with " + text,
-            )
-            for key, text in (
-                ("tenant", "the median ended job of its tenant"),
-                ("pool", f"the median ended job of the pool{median}"),
-                ("unknown", f"{duration(known['unknown_s'])}, because no job has ended yet"),
-            )
-        ),
-    ]
-    assumed = [
-        (one if count == 1 else many).format(plural(count, "job"))
-        for count, one, many in parts
-        if count
-    ]
-    text = f"Remaining work is an estimate: {', '.join(assumed)}; less the work of its"
-    text += " leases so far."
+    text = _("Remaining work is an estimate: {jobs}; less the work of its leases so far.").format(
+        jobs=", ".join(_assumed(known))
+    )
     if known["past"]:
-        text += f" {_capital(plural(known['past'], 'job'))} exceeded the estimate and"
-        text += f" {'goes' if known['past'] == 1 else 'go'} on for the same time again."
+        past = ngettext(
+            "{count} job exceeded the estimate and goes on for the same time again.",
+            "{count} jobs exceeded the estimate and go on for the same time again.",
+            known["past"],
+        ).format(count=_count(known["past"]))
+        text = f"{text} {past}"
     return text
+
+
+def _assumed(known: Mapping[str, Any]) -> list[str]:
+    """Return the numbers of jobs with the source of their estimated work."""
+    parts = []
+    if known["estimate"]:
+        text = ngettext(
+            "{count} job with its own estimate",
+            "{count} jobs with their own estimates",
+            known["estimate"],
+        )
+        parts.append(text.format(count=_count(known["estimate"])))
+    # The other jobs have no estimate.
+    if known["tenant"]:
+        parts.append(
+            _("{jobs} without one counted with the median ended job of its tenant").format(
+                jobs=plural(known["tenant"], "job")
+            )
+        )
+    if known["pool"]:
+        parts.append(
+            _("{jobs} without one counted with the median ended job of the pool ({time})").format(
+                jobs=plural(known["pool"], "job"), time=duration(known["pool_s"])
+            )
+        )
+    if known["unknown"]:
+        parts.append(
+            _("{jobs} without one counted with {time}, because no job has ended yet").format(
+                jobs=plural(known["unknown"], "job"), time=duration(known["unknown_s"])
+            )
+        )
+    return parts

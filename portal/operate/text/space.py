@@ -1,5 +1,7 @@
 """The size of the stored bytes of a pool's rounds, as figures and rows."""
 
+from django.utils.translation import gettext as _
+
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import LineItem, Stat
 from scheduling.selectors.rounds.space import DaySpace, RoundSpace
@@ -30,22 +32,24 @@ def space_rows(space: RoundSpace) -> list[tuple[DaySpace, str, str, str]]:
 def space_stats(space: RoundSpace, keep_days: int) -> list[Stat]:
     """Return the present size of stored rounds, and the size with `keep_days` days."""
     projected = space.projected(keep_days)
-    looked = f"{space.looked_at:%Y-%m-%d %H:%M} UTC" if space.looked_at else "never"
+    looked = f"{space.looked_at:%Y-%m-%d %H:%M} UTC" if space.looked_at else _("never")
     return [
         Stat(
-            "A day takes",
+            _("A day takes"),
             *_figure(space.a_day),
-            (LineItem("days stored", plural(len(space.days), "day")),),
+            (LineItem(_("stored"), plural(len(space.days), "day")),),
         ),
-        Stat("In the database", *_figure(space.database), (LineItem("for", "8 days"),)),
-        Stat("In files", *_figure(space.files), (LineItem("last measured", looked),)),
+        Stat(
+            _("In the database"), *_figure(space.database), (LineItem(_("kept"), plural(8, "day")),)
+        ),
+        Stat(_("In files"), *_figure(space.files), (LineItem(_("last measured"), looked),)),
         Stat(
             plural(keep_days, "day"),
             *_figure(projected),
-            (LineItem("oldest kept", str(space.oldest or "none")),),
+            (LineItem(_("oldest kept"), str(space.oldest or _("none"))),),
         ),
     ]
 
 
 def _figure(size: int | None) -> tuple[str, str]:
-    return ("-", "no whole day yet") if size is None else (megabytes(size), "MB")
+    return ("-", _("no whole day yet")) if size is None else (megabytes(size), "MB")

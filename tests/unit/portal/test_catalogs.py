@@ -46,6 +46,19 @@ class TestStoredCatalogue:
         assert not wrong
 
 
+class TestCatalogues:
+    @pytest.mark.parametrize("language", TRANSLATED)
+    def test_translate_a_text_alike(self, language: str) -> None:
+        """Django merges all catalogues, so a second translation of a text is lost."""
+        known: dict[object, set[object]] = {}
+        for folder in map(Path, LOCALE_PATHS):
+            for entry in read_po(io.BytesIO(stored(folder, language).read_bytes()), language):
+                text = (entry.context, entry.id if isinstance(entry.id, str) else entry.id[:1])
+                if entry.id:
+                    known.setdefault(text, set()).add(entry.string)
+        assert not {text: found for text, found in known.items() if len(found) > 1}
+
+
 class TestUpdate:
     def test_keeps_translations_and_removes_unused_texts(self) -> None:
         old = updated(b"", "de", [PageText("a.py", "Jobs"), PageText("a.py", "Gone")])

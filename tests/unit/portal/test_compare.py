@@ -44,21 +44,25 @@ class TestFigure:
 class TestHeadline:
     def headline(self, **other: Any) -> str:
         own = {"policy": "ltgf", "jobs": 9, "finished": 4, "avg_queue_s": 100.0, "sha256": "a"}
-        return _headline([own, {**own, "sha256": "b", **other}], ["ltgf, as now", "fifo"], 24)
+        return _headline([own, {**own, "policy": "fifo", "sha256": "b", **other}], 24)
 
     def test_describes_differences(self) -> None:
         assert self.headline(avg_queue_s=40.0, finished=5) == (
-            "Under fifo jobs would wait 1 min less, and 1 job more would be completed"
-            " in the next 24 h."
+            "Under fifo jobs would wait 1 min less. 1 job more would be completed in the next 24 h."
         )
-        assert "wait as long, and as many would be completed" in self.headline()
+        assert self.headline() == (
+            "Under fifo jobs would wait as long. As many would be completed in the next 24 h."
+        )
+        assert self.headline(policy="ltgf").startswith("Under ltgf with these options jobs")
 
     def test_reports_identical_results(self) -> None:
-        assert self.headline(sha256="a") == "Fifo would give the same result in the next 24 h."
+        assert self.headline(sha256="a") == (
+            "The result in the next 24 h would be the same under fifo."
+        )
 
     def test_for_one_policy_counts_completed_jobs(self) -> None:
         rows = [{"policy": "ltgf", "jobs": 9, "finished": 4}]
-        assert _headline(rows, ["ltgf"], 6) == "4 of 9 jobs would be completed in the next 6 h."
+        assert _headline(rows, 6) == "4 of 9 jobs would be completed in the next 6 h."
 
 
 def test_remaining_work_names_its_sources() -> None:
