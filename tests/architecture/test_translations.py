@@ -15,14 +15,15 @@ from .prose import HIDDEN, TAG, VALUE
 from .sources import ROOT, name_of, tree
 
 # Areas with all texts in their catalogues. The others follow.
-DONE = ("front",)
+DONE = ("front", "overview")
 BLOCK = re.compile(r"{% blocktrans.*?endblocktranslate %}", re.DOTALL)
 QUOTED = re.compile(r"<(code|pre|kbd)\b.*?</\1>", re.DOTALL)
 ATTRIBUTE = re.compile(r'\s(?:title|aria-label|placeholder|alt)="([^"{]*[A-Za-z]{2}[^"{]*)"')
 LETTERS = re.compile(r"[A-Za-z]{2,}")
 UNIT = re.compile(r"\b(?:GPU-h|GPUs?|UTC|rho|min)\b")
-URL = re.compile(r"^[/?&#]|=$")
-TRANSLATING = {"_", "gettext", "ngettext", "plural", "reverse"}
+# A URL, or the start of a key or of a file name.
+URL = re.compile(r"^[/?&#]|[=-]$")
+TRANSLATING = {"_", "gettext", "gettext_noop", "ngettext", "pgettext", "plural", "reverse"}
 
 
 def loose_texts(path: Path) -> Iterator[str]:
