@@ -15,7 +15,7 @@ from .prose import HIDDEN, TAG, VALUE
 from .sources import ROOT, name_of, tree
 
 # Areas with all texts in their catalogues. The others follow.
-DONE = ("front", "overview")
+DONE = ("front", "overview", "pools")
 BLOCK = re.compile(r"{% blocktrans.*?endblocktranslate %}", re.DOTALL)
 QUOTED = re.compile(r"<(code|pre|kbd)\b.*?</\1>", re.DOTALL)
 ATTRIBUTE = re.compile(r'\s(?:title|aria-label|placeholder|alt)="([^"{]*[A-Za-z]{2}[^"{]*)"')
