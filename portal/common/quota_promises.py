@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from evenshare_core.policies.quota_promise import QuotaPromise, QuotaPromiseKind
 from evenshare_core.units import SECOND_US
 from portal.charts.figures import duration
@@ -10,10 +13,10 @@ from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.quota_promises import pool_promise
 
 LABELS = {
-    QuotaPromiseKind.RESERVED: "reserved for its tenant",
-    QuotaPromiseKind.LONG_TERM: "a long-term target",
-    QuotaPromiseKind.WEIGHT: "a weight, not a guarantee",
-    QuotaPromiseKind.NOT_GUARANTEED: "not guaranteed",
+    QuotaPromiseKind.RESERVED: gettext_noop("reserved for its tenant"),
+    QuotaPromiseKind.LONG_TERM: gettext_noop("a long-term target"),
+    QuotaPromiseKind.WEIGHT: gettext_noop("a weight, not a guarantee"),
+    QuotaPromiseKind.NOT_GUARANTEED: gettext_noop("not guaranteed"),
 }
 
 
@@ -33,8 +36,10 @@ class QuotaPromiseText:
         if self.conditions:
             numbered = enumerate(self.conditions, start=1)
             conditions = " ".join(f"({place}) {sentence}" for place, sentence in numbered)
-            text += f" It holds if all of these are true: {conditions}"
-        return Note(f"A quota is {self.label}", self.parts, self.total, text)
+            holds = _("It holds if all of these are true: {conditions}")
+            text = " ".join((text, holds.format(conditions=conditions)))
+        title = _("A quota is {promise}").format(promise=self.label)
+        return Note(title, self.parts, self.total, text)
 
 
 def quota_promise_text(promise: QuotaPromise | None) -> QuotaPromiseText | None:
@@ -42,12 +47,12 @@ def quota_promise_text(promise: QuotaPromise | None) -> QuotaPromiseText | None:
         return None
     parts = tuple(LineItem(part.text, _length(part.length_us)) for part in promise.parts)
     if promise.within_us is None:
-        return QuotaPromiseText(LABELS[promise.kind], promise.text, parts, None, promise.conditions)
+        label = _(LABELS[promise.kind])
+        return QuotaPromiseText(label, promise.text, parts, None, promise.conditions)
     within = _length(promise.within_us)
-    total = LineItem("at most, in pool time", within)
-    return QuotaPromiseText(
-        f"guaranteed within {within}", promise.text, parts, total, promise.conditions
-    )
+    total = LineItem(_("at most, in pool time"), within)
+    label = _("guaranteed within {time}").format(time=within)
+    return QuotaPromiseText(label, promise.text, parts, total, promise.conditions)
 
 
 def pool_promise_text(facts: PoolFacts) -> QuotaPromiseText | None:

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_text
 from portal.common.forms import Field, request_inputs
@@ -10,11 +13,14 @@ from scheduling.selectors.sharing.views import SharingRow
 
 BY_OFFER, AS_IT_IS = "offers", "as-it-is"
 MODE_TEXTS = (
-    (Mode.LEND_AND_BORROW.value, "Lend and borrow"),
-    (Mode.LEND.value, "Lend, borrow nothing"),
-    (Mode.RESERVE.value, "Reserve: lend and borrow nothing"),
+    (Mode.LEND_AND_BORROW.value, gettext_noop("Lend and borrow")),
+    (Mode.LEND.value, gettext_noop("Lend, borrow nothing")),
+    (Mode.RESERVE.value, gettext_noop("Reserve: lend and borrow nothing")),
 )
-_BY_OFFER_TEXTS = ((AS_IT_IS, "at any price, without offers"), (BY_OFFER, "only by our offers"))
+_BY_OFFER_TEXTS = (
+    (AS_IT_IS, gettext_noop("at any price, without offers")),
+    (BY_OFFER, gettext_noop("only by our offers")),
+)
 
 
 def settings_fields(
@@ -33,7 +39,10 @@ def settings_fields(
             # A limit that the user cleared stays empty.
             **({} if typed else _limits(row)),
         },
-        choices={"mode": MODE_TEXTS, "by_offer": _BY_OFFER_TEXTS},
+        choices={
+            "mode": tuple((mode, _(text)) for mode, text in MODE_TEXTS),
+            "by_offer": tuple((rule, _(text)) for rule, text in _BY_OFFER_TEXTS),
+        },
     )
 
 

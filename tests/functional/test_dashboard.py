@@ -13,7 +13,9 @@ from billing.tasks import meter
 from evenshare_core.policies.registry import POLICIES
 from portal.charts.figures import credits_text
 from portal.charts.notes import LineItem
-from portal.overview.text.dashboard import Board, day_title, stats
+from portal.overview.text.board import Board
+from portal.overview.text.charts import day_title
+from portal.overview.text.stats import stats
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, claim_history
 from scheduling.selectors.tenants.dashboard import lent_now
 from scheduling.selectors.tenants.pools import pool_uses
@@ -72,15 +74,15 @@ class TestIdleQuota:
     @pytest.mark.parametrize(
         ("terms", "said", "unsaid"),
         [
-            ({"mode": "RESERVE"}, "they are not lent", "other tenants may borrow"),
-            ({"mode": "LEND", "lend_limit": 0}, "they are not lent", "other tenants may borrow"),
-            ({"mode": "LEND"}, "other tenants may borrow them", "not lent"),
+            ({"mode": "RESERVE"}, "they are not lent", "Other tenants may borrow"),
+            ({"mode": "LEND", "lend_limit": 0}, "they are not lent", "Other tenants may borrow"),
+            ({"mode": "LEND"}, "Other tenants may borrow them", "not lent"),
             (
                 {"lend_limit": 3},
-                "borrow 3 of them at the posted price; the other 1 is",
+                "borrow 3 of them at the posted price. The other 1 is",
                 "borrow them",
             ),
-            ({}, "other tenants may borrow them", "not lent"),
+            ({}, "Other tenants may borrow them", "not lent"),
         ],
     )
     def test_text_follows_quota_mode_and_limits(
@@ -98,7 +100,7 @@ class TestIdleQuota:
     def test_uses_singular_for_one_gpu(self) -> None:
         place = town()
         Quota.objects.filter(tenant=place.tenant).update(gpus=1)
-        assert b"other tenants may borrow it" in place.owner.get(PAGE).content
+        assert b"Other tenants may borrow it" in place.owner.get(PAGE).content
 
 
 class TestDayTitle:

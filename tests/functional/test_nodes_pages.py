@@ -104,7 +104,7 @@ class TestNodesPage:
         shown = page(there.owner, f"/pools/{pool.name}/")
         last = Round.objects.filter(pool=pool).latest("number")
         assert headline(shown).endswith(
-            "3 are idle, 4 are unavailable (drained, lost or in maintenance)."
+            "3 are idle. 4 are unavailable (drained, lost or in maintenance)."
         )
         assert last.summary["idle"] == 3
         nodes = page(there.operator, f"/operate/pools/{pool.name}/nodes/")

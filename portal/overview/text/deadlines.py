@@ -4,13 +4,24 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from portal.charts.figures import plural
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from portal.charts.figures import plural, thousands
 from portal.common.clocks import Clocks
 from portal.common.standings import standing_badge
 from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineStanding, DeadlineStory
 
 Dated: TypeAlias = tuple[Job, DeadlineStory]
+STANDINGS = {
+    DeadlineStanding.UNANSWERED: gettext_noop("unanswered"),
+    DeadlineStanding.PLANNED: gettext_noop("planned"),
+    DeadlineStanding.REFUSED: gettext_noop("refused"),
+    DeadlineStanding.MISSED: gettext_noop("missed"),
+    DeadlineStanding.MET: gettext_noop("met"),
+    DeadlineStanding.ENDED: gettext_noop("ended"),
+}
 
 
 def dated_context(jobs: Sequence[Dated], clocks: Clocks, *, more: bool) -> dict[str, Any]:
@@ -23,8 +34,11 @@ def dated_context(jobs: Sequence[Dated], clocks: Clocks, *, more: bool) -> dict[
 
 def _title(jobs: Sequence[Dated], *, more: bool) -> str:
     """Return "4 jobs have deadlines: 3 planned, 1 refused"."""
-    counts = Counter(story.standing for _, story in jobs)
-    parts = ", ".join(f"{counts[kind]} {kind.value}" for kind in DeadlineStanding if counts[kind])
+    counts = Counter(story.standing for _job, story in jobs)
+    parts = ", ".join(
+        f"{thousands(counts[kind])} {_(text)}" for kind, text in STANDINGS.items() if counts[kind]
+    )
     if more:
-        return f"The {len(jobs)} earliest deadlines: {parts}"
+        text = _("The {count} earliest deadlines: {answers}")
+        return text.format(count=thousands(len(jobs)), answers=parts)
     return f"{plural(len(jobs), 'job has a deadline', 'jobs have deadlines')}: {parts}"

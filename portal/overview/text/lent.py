@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
+
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import LineItem, Link, Note
 from scheduling.selectors.tenants.dashboard import LastRound
@@ -28,27 +31,33 @@ def lent_context(
 
 def names_text(visibility: Visibility, tenants: Sequence[tuple[int, int]]) -> str:
     """Return the names of lenders or borrowers, as far as the viewer may know."""
-    seen = [visibility.of(tenant) for tenant, _ in tenants]
+    seen = [visibility.of(tenant) for tenant, _gpus in tenants]
     names = [row.name for row in seen if row is not None][:NAMED]
     if not names or None in seen:
-        return "other tenants"
+        return pgettext("from or to", "other tenants")
     if len(tenants) > len(names):
-        return f"{', '.join(names)} and {plural(len(tenants) - len(names), 'other')}"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+        others = len(tenants) - len(names)
+        text = ngettext("{names} and {count} other", "{names} and {count} others", others)
+        return text.format(names=", ".join(names), count=thousands(others))
+    if len(names) == 1:
+        return names[0]
+    return _("{names} and {last}").format(names=", ".join(names[:-1]), last=names[-1])
 
 
 def gpus_text(gpus: Fraction) -> str:
     """Return a number of GPUs, with one decimal place if it is not whole."""
     if gpus.denominator == 1:
         return plural(int(gpus), "GPU")
-    return f"{thousands(float(gpus), 1).removesuffix('.0')} GPUs"
+    return _("{count} GPUs").format(count=thousands(round(float(gpus), 1), 1))
 
 
 def _lent_note(lent: Fraction, links: tuple[Link, ...]) -> Note:
     return Note(
-        "GPUs lent",
-        (LineItem("lent since the last round", gpus_text(lent)),),
-        text="A borrowed GPU has no particular lender. Tenants with idle quota lend in proportion"
-        " to it, and earn in proportion.",
+        _("GPUs lent"),
+        (LineItem(_("lent since the last round"), gpus_text(lent)),),
+        text=_(
+            "A borrowed GPU has no particular lender. Tenants with idle quota lend in proportion"
+            " to it, and earn in proportion."
+        ),
         links=links,
     )

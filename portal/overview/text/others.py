@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.fairness.others_shares import QuotaWork
 from portal.charts.figures import thousands
 from portal.charts.tenants import TenantBadge
@@ -47,10 +49,14 @@ def others_context(compared: SharesCompared | None) -> dict[str, Any]:
 def _traded_title(work: QuotaWork) -> str:
     """Return "Trades make its quota do 4.6 % more work"."""
     if not work.without:
-        return "Trades give it quota that its jobs can use"
-    percent = round(100 * (work.traded / work.without - 1), 1)
-    more = "more" if percent >= 0 else "less"
-    return f"Trades make its quota do {thousands(abs(percent), 1)} % {more} work"
+        return _("Trades give it quota that its jobs can use")
+    change = round(100 * (work.traded / work.without - 1), 1)
+    text = (
+        _("Trades make its quota do {percent} % more work")
+        if change >= 0
+        else _("Trades make its quota do {percent} % less work")
+    )
+    return text.format(percent=thousands(abs(change), 1))
 
 
 def _row(one: JobTypeShares) -> OwnRow:
@@ -63,13 +69,15 @@ def _row(one: JobTypeShares) -> OwnRow:
         )
         for other in one.others
     )
-    return OwnRow(one.profile or "no job type", one.own, others)
+    return OwnRow(one.profile or _("no job type"), one.own, others)
 
 
 def _title(rows: list[OwnRow]) -> str:
     """Return whether another tenant's share would do more work."""
     envied = sum(other.more for row in rows for other in row.others)
     if not envied:
-        return "No other share would do more of its work"
+        return _("No other share would do more of its work")
     compared = sum(len(row.others) for row in rows)
-    return f"{thousands(envied)} of {thousands(compared)} other shares would do more of its work"
+    return _("{count} of {compared} other shares would do more of its work").format(
+        count=thousands(envied), compared=thousands(compared)
+    )

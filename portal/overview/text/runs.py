@@ -2,6 +2,10 @@
 
 from collections.abc import Sequence
 
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import Link, Note
 from scheduling.selectors.tenants.dashboard import RunningJob, WaitingJobs
@@ -10,31 +14,39 @@ from scheduling.selectors.tenants.dashboard import RunningJob, WaitingJobs
 def runs_title(runs: Sequence[RunningJob], gpus: int) -> str:
     """Return how many jobs run, and how many hold GPUs but have not started."""
     starting = sum(run.is_starting for run in runs)
-    running = plural(len(runs) - starting, "job runs", "jobs run")
+    running, held = plural(len(runs) - starting, "job runs", "jobs run"), plural(gpus, "GPU")
     if not starting:
-        return f"{running} on {plural(gpus, 'GPU')}"
-    starts = f"{thousands(starting)} {'is' if starting == 1 else 'are'} starting"
-    return f"{running} and {starts}, on {plural(gpus, 'GPU')}"
+        return _("{jobs_run} on {gpus}").format(jobs_run=running, gpus=held)
+    text = ngettext(
+        "{jobs_run} and {count} is starting, on {gpus}",
+        "{jobs_run} and {count} are starting, on {gpus}",
+        starting,
+    )
+    return text.format(jobs_run=running, count=thousands(starting), gpus=held)
 
 
 def where(run: RunningJob) -> str:
     """Return the nodes of a lease, shortened."""
     if len(run.nodes) <= 2:
         return ", ".join(run.nodes)
-    return f"{run.nodes[0]} and {len(run.nodes) - 1} more"
+    return _("{node} and {count} more").format(
+        node=run.nodes[0], count=thousands(len(run.nodes) - 1)
+    )
 
 
 def wait_title(waits: Sequence[WaitingJobs]) -> str:
     """Return how many jobs are queued, as a heading."""
     jobs = sum(wait.jobs for wait in waits)
     if not jobs:
-        return "No job is queued"
-    return f"Why {plural(jobs, 'job is', 'jobs are')} queued"
+        return _("No job is queued")
+    return _("Why {jobs_are_queued}").format(
+        jobs_are_queued=plural(jobs, "job is queued", "jobs are queued")
+    )
 
 
 def wait_note(wait: WaitingJobs, links: tuple[Link, ...]) -> Note:
     """Return why jobs are queued, in full."""
     text = f"{wait.why.sentence} {wait.why.next_step}"
     if wait.jobs > 1:
-        text += " The numbers are those of the smallest job."
-    return Note(wait.why.text.capitalize(), text=text, links=links)
+        text = " ".join((text, _("The numbers are those of the smallest job.")))
+    return Note(capfirst(wait.why.text), text=text, links=links)

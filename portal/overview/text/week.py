@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from portal.charts.figures import gpu_hours, plural, thousands
 from portal.charts.notes import LineItem, Note
 from scheduling.selectors.jobs.preemption_costs import PreemptionCost
@@ -34,26 +37,36 @@ def week_context(days: Mapping[date, ServedJobs], cost: PreemptionCost) -> dict[
 
 def _title(sums: ServedJobs) -> str:
     """Return "45 jobs ended in the last 7 days, 2 of them with a sharing loss"."""
-    jobs = plural(sums.jobs, "job") if sums.jobs else "No job"
-    ended = f"{jobs} ended in the last {DAYS} days"
+    if not sums.jobs:
+        return _("No job ended in the last {days} days").format(days=DAYS)
+    ended = ngettext(
+        "{count} job ended in the last {days} days",
+        "{count} jobs ended in the last {days} days",
+        sums.jobs,
+    ).format(count=thousands(sums.jobs), days=DAYS)
     if sums.due:
-        return f"{ended}, {sums.missed} of {plural(sums.due, 'deadline')} missed"
-    if sums.compared:
-        lost = f"{thousands(sums.losses)} of them" if sums.losses else "none of them"
-        return f"{ended}, {lost} with a sharing loss"
-    return ended
+        return _("{jobs_ended}, {missed} of {deadlines} missed").format(
+            jobs_ended=ended, missed=thousands(sums.missed), deadlines=plural(sums.due, "deadline")
+        )
+    if not sums.compared:
+        return ended
+    if not sums.losses:
+        return _("{jobs_ended}, none of them with a sharing loss").format(jobs_ended=ended)
+    return _("{jobs_ended}, {count} of them with a sharing loss").format(
+        jobs_ended=ended, count=thousands(sums.losses)
+    )
 
 
 def _cost_note(cost: PreemptionCost) -> Note:
     hours = gpu_hours(cost.restart_gpu_s, 2)
-    lost = "not known" if cost.restart_gpu_s is None else f"{hours} GPU-h"
+    lost = _("not known") if cost.restart_gpu_s is None else f"{hours} GPU-h"
     return Note(
-        f"Preemptions of the last {DAYS} days",
+        _("Preemptions of the last {days} days").format(days=DAYS),
         (
-            LineItem("before the expiry, with notice", thousands(cost.early)),
-            LineItem("at the end of a term", thousands(cost.preemptions - cost.early)),
-            LineItem("moves to other GPUs", thousands(cost.moves)),
-            LineItem("restarts", thousands(cost.restarts)),
-            LineItem("GPU-time of restarts", lost),
+            LineItem(_("before the expiry, with notice"), thousands(cost.early)),
+            LineItem(_("at the end of a term"), thousands(cost.preemptions - cost.early)),
+            LineItem(_("moves to other GPUs"), thousands(cost.moves)),
+            LineItem(_("restarts"), thousands(cost.restarts)),
+            LineItem(_("GPU-time of restarts"), lost),
         ),
     )

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
@@ -21,9 +22,11 @@ from portal.common.credit_text import budget_notice
 from portal.common.quota_promises import pool_promise_text
 from portal.common.starts import start_text
 from portal.common.submit_links import submit_links
-from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge, uses_title
+from portal.overview.text.board import Board, PoolUseRow
+from portal.overview.text.dashboard import board_context, uses_title
 from portal.overview.text.deadlines import dated_context
 from portal.overview.text.others import others_context
+from portal.overview.text.stats import fair_badge
 from portal.overview.text.week import week_context
 from scheduling.engine.executors.base import executor_traits
 from scheduling.selectors.deadlines.planned_jobs import list_dated_jobs
@@ -86,9 +89,11 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             "first": first[0] if first else None,
             "first_start": start_text(first[1], clock, starts_url) if first else None,
             "lease_note": Note(
-                "Lease",
-                text=f"A lease lasts {duration(pool.lease_s)} of pool time; then a round renews it"
-                " or gives the GPUs to tenants further below their fair share.",
+                _("Lease"),
+                text=_(
+                    "A lease lasts {time} of pool time; then a round renews it or gives the GPUs to"
+                    " tenants further below their fair share."
+                ).format(time=duration(pool.lease_s)),
             ),
         }
     return render(request, "overview/dashboard.html", context)
@@ -147,7 +152,9 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         money=account_summary(tenant.pk, pool.book, since=now - DAY),
         round_url=round_url,
         ledger_url=f"{reverse('ledger', args=[tenant.slug])}?pool={pool.name}",
-        sharing_link=Link("Lending", f"{reverse('sharing', args=[tenant.slug])}?pool={pool.name}"),
+        sharing_link=Link(
+            _("Lending"), f"{reverse('sharing', args=[tenant.slug])}?pool={pool.name}"
+        ),
         moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
         promise=pool_promise_text(pool),
         may_be_preempted=traits(pool.policy).preempts_running,

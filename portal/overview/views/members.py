@@ -8,6 +8,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -26,7 +28,11 @@ from tenants.services.invitations import invite, join_path, revoke_invitation
 from tenants.services.people import remove_member, set_member_role
 
 Role = Membership.Role
-ROLES = tuple((role.value, role.label) for role in Role)
+ROLES = {
+    Role.VIEWER: gettext_noop("viewer"),
+    Role.MEMBER: gettext_noop("member"),
+    Role.MANAGER: gettext_noop("manager"),
+}
 
 
 @signed_in
@@ -54,15 +60,16 @@ def members(request: HttpRequest, slug: str) -> HttpResponseBase:
     with site_scope():
         rows = member_rows(tenant)
         invitations = invitation_rows(tenant, timezone.now()) if may else []
+    roles = tuple((role.value, _(name)) for role, name in ROLES.items())
     inviting = text(request.POST, "do") == "invite" and not link
     context = {
         "tenant": tenant,
         "nav_key": "members",
         "members": rows,
-        "invitations": invitations,
+        "invitations": [(row, _(ROLES[Role(row.role)])) for row in invitations],
         "may_manage": may,
         "own_name": _actor(request).user.get_username(),
-        "roles": ROLES,
+        "roles": roles,
         "link": request.build_absolute_uri(link) if link else "",
         "trouble": "" if inviting else " ".join(errors.values()),
         "fields": request_inputs(
@@ -71,7 +78,7 @@ def members(request: HttpRequest, slug: str) -> HttpResponseBase:
             request.POST if inviting else {},
             errors if inviting else {},
             defaults={"role": Role.MEMBER},
-            choices={"role": ROLES},
+            choices={"role": roles},
         ),
     }
     return render(request, "overview/members.html", context, status=422 if errors else 200)
@@ -84,7 +91,9 @@ def _change(request: HttpRequest, tenant: Tenant) -> str:
 
 def _invite(request: HttpRequest, tenant: Tenant) -> str:
     wanted = typed_request(InvitationRequest, request.POST)
-    _, secret = invite(actor=_actor(request), tenant=tenant, request=wanted, now=timezone.now())
+    _invitation, secret = invite(
+        actor=_actor(request), tenant=tenant, request=wanted, now=timezone.now()
+    )
     return join_path(secret)
 
 
@@ -94,28 +103,31 @@ def _revoke(request: HttpRequest, tenant: Tenant) -> str:
     except ValueError:
         return _unknown(request, tenant)
     revoke_invitation(actor=_actor(request), tenant=tenant, uid=uid, now=timezone.now())
-    messages.success(request, "Invitation revoked: its link no longer works.")
+    messages.success(request, _("Invitation revoked: its link no longer works."))
     return ""
 
 
 def _set_role(request: HttpRequest, tenant: Tenant) -> str:
     wanted = typed_request(MembershipRequest, request.POST)
     set_member_role(actor=_actor(request), tenant=tenant, request=wanted)
-    messages.success(request, f"{wanted.username} is now a {wanted.role}.")
+    said = _("{username} now has the role {role}.")
+    role = _(ROLES[Role(wanted.role)])
+    messages.success(request, said.format(username=wanted.username, role=role))
     return ""
 
 
 def _remove(request: HttpRequest, tenant: Tenant) -> str:
     username = text(request.POST, "username")
     remove_member(actor=_actor(request), tenant=tenant, username=username)
-    messages.success(request, f"Removed {username} from {tenant.name}.")
+    said = _("Removed {username} from {tenant}.")
+    messages.success(request, said.format(username=username, tenant=tenant.name))
     return ""
 
 
 def _unknown(request: HttpRequest, tenant: Tenant) -> str:
     if not may_in_tenant(access(request), Action.MANAGE_MEMBERS, tenant.pk):
         raise PermissionDenied
-    raise invalid("do", "Unknown action.")
+    raise invalid("do", _("Unknown action."))
 
 
 _ACTS: dict[str, Callable[[HttpRequest, Tenant], str]] = {

@@ -10,9 +10,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from evenshare_core.money.fixed_point import to_credits
+from portal.charts.figures import thousands
 from portal.charts.notes import Note
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import pool_now
@@ -114,7 +116,7 @@ def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> dict[str,
     change = SharingChange(request, tenant, facts, Actor(request.user, request_id_of(request)))
     act = _ACTS.get(text(request.POST, "act"))
     if act is None:
-        return {"act": "Unknown action. Reload the page."}
+        return {"act": _("Unknown action. Reload the page.")}
     try:
         messages.success(request, act(change))
     except InvalidInputError as error:
@@ -132,10 +134,10 @@ def _set(change: SharingChange) -> str:
         request=read_request(SharingRequest, typed), now=pool_now(change.facts).pool_at,
     )  # fmt: skip # rows of what belongs together
     after = change.row(gpu_type)
-    said = f"Saved for {gpu_type}."
+    said = _("Saved for {gpu_type}.").format(gpu_type=gpu_type)
     if before is not None and after is not None and after.lends_less_than(before):
         return f"{said} {change.back(gpu_type).text}"
-    return f"{said} The next round uses it."
+    return " ".join((said, _("The next round uses it.")))
 
 
 def _offer(change: SharingChange) -> str:
@@ -147,7 +149,9 @@ def _offer(change: SharingChange) -> str:
         request=request,
         now=pool_now(change.facts).pool_at,
     )
-    return f"Offered {request.gpus:,} of {request.gpu_type}, from the next round on."
+    return _("Offered {count} of {gpu_type}, from the next round on.").format(
+        count=thousands(request.gpus), gpu_type=request.gpu_type
+    )
 
 
 def _revoke(change: SharingChange) -> str:
@@ -164,7 +168,7 @@ def _revoke(change: SharingChange) -> str:
     )
     if offer is None:
         raise Http404
-    return f"Offer revoked. {change.back(offer.gpu_type.name).text}"
+    return " ".join((_("Offer revoked."), change.back(offer.gpu_type.name).text))
 
 
 def _limit(change: SharingChange) -> str:
@@ -179,7 +183,7 @@ def _limit(change: SharingChange) -> str:
         pool_id=change.facts.id,
         max_price=wanted.max_price,
     )
-    return "Maximum price saved. It applies to grants and renewals from the next round on."
+    return _("Maximum price saved. It applies to grants and renewals from the next round on.")
 
 
 def _people(change: SharingChange) -> str:
@@ -190,7 +194,7 @@ def _people(change: SharingChange) -> str:
         pool_id=change.facts.id,
         rule=PeopleRule(wanted.people),
     )
-    return "Saved. The next round uses it."
+    return _("Saved. The next round uses it.")
 
 
 _ACTS: dict[str, Callable[[SharingChange], str]] = {
@@ -230,7 +234,7 @@ def _context(
             SharingTableRow(
                 row,
                 limits_text(row.effective, by_offer=row.own.by_offer),
-                Note("The operator's limit", text=limits_text(row.bounds)),
+                Note(_("The operator's limit"), text=limits_text(row.bounds)),
                 settings_fields(row, typed, errors)
                 if row.gpu_type in of_set
                 else settings_fields(row, {}, {}),

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from django.utils.translation import gettext as _
+
 from portal.charts.figures import HOUR_S, plural
 from scheduling.selectors.tenants.prospects import StartProspect
 
@@ -31,10 +33,11 @@ def one_more_gpu(prospects: Sequence[StartProspect], lease_s: int) -> list[OneMo
 def _one_more(row: StartProspect, lease_s: int) -> OneMore:
     after = row.price_with(1)
     if row.own_left:
-        why = f"Own quota: {plural(row.own_left, 'GPU')} left."
+        why = _("Own quota: {gpus} left.").format(gpus=plural(row.own_left, "GPU"))
         return OneMore(row.gpu_type, Decimal(0), Decimal(0), after, why)
     if row.may_borrow is not None and row.borrowed_held >= row.may_borrow:
-        why = f"At its borrowing limit of {plural(row.may_borrow, 'GPU')}."
+        limit = plural(row.may_borrow, "GPU")
+        why = _("At its borrowing limit of {gpus}.").format(gpus=limit)
         return OneMore(row.gpu_type, None, None, None, why)
-    why = "" if row.free else "No GPU is free now."
+    why = "" if row.free else _("No GPU is free now.")
     return OneMore(row.gpu_type, row.price, row.price * lease_s / HOUR_S, after, why)

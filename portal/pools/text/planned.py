@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from portal.charts.figures import plural
+from django.utils.translation import gettext as _
+
+from portal.charts.figures import plural, thousands
 from portal.common.clocks import Clocks
 from portal.common.standings import standing_badge
 from portal.common.tenant_badges import badge_of
@@ -22,7 +24,8 @@ def planned_context(
 
 def _title(jobs: Sequence[PlannedDeadlineJob], *, more: bool) -> str:
     if more:
-        return f"The next {len(jobs)} jobs with deadlines, as planned"
+        text = _("The next {count} jobs with deadlines, as planned")
+        return text.format(count=thousands(len(jobs)))
     return plural(len(jobs), "job with a deadline is planned", "jobs with deadlines are planned")
 
 

@@ -8,6 +8,9 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.urls import reverse
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext, pgettext
 
 from evenshare_core.domain.reasons import Reason
 from portal.charts.deficits import deficit_of
@@ -38,9 +41,17 @@ from scheduling.selectors.pools.now import (
     TypeUse,
 )
 from scheduling.selectors.rounds.histories import PoolHistory
-from scheduling.selectors.visibility import OTHER_TENANT, VisibleTenant
+from scheduling.selectors.visibility import VisibleTenant
 
 Badges = dict[int, TenantBadge]
+# States of nodes and their phases, in the order of a node's life.
+PHASES = (
+    gettext_noop("up"),
+    gettext_noop("in maintenance"),
+    gettext_noop("draining"),
+    gettext_noop("drained"),
+    gettext_noop("down"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +104,7 @@ def history_context(
     quotas.
     """
     if not history.tenants:
-        return {"charts": [], "type_choices": [], "headline": "No round yet."}
+        return {"charts": [], "type_choices": [], "headline": _("No round yet.")}
     badges = _charted_badges(history, badges)
     gpus = next((one.gpus for one in view.types if one.name == gpu_type), view.total("gpus"))
     charts = [pool_use_chart(history, badges, now, pool=name, gpus=gpus, gpu_type=gpu_type)]
@@ -110,7 +121,7 @@ def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[LinkChoice
     if len(view.types) < 2:
         return []
     here = reverse("pool-history", args=[name])
-    every = [("All types", ""), *((one.name, one.name) for one in view.types)]
+    every = [(_("All types"), ""), *((one.name, one.name) for one in view.types)]
     return [
         LinkChoice(
             text,
@@ -178,7 +189,9 @@ def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any
         "out": view.total("out"),
         "left": view.total("quota") - view.total("own"),
         # Maintenance has its own banner.
-        "off": [(node, len(node.holds)) for node in view.off if not node.away],
+        "off": [
+            (node, capfirst(_(_state(node))), len(node.holds)) for node in view.off if not node.away
+        ],
         "last": last,
         "strip": _strip(name, view.rounds) if view.rounds else None,
         "prices": [(price, price_note(price)) for price in view.prices],
@@ -188,9 +201,9 @@ def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any
 
 def _used_note(view: PoolOverview) -> Note:
     return count_note(
-        "GPUs that leases hold",
-        [("within own quota", view.total("own")), ("borrowed", view.total("borrowed"))],
-        total="in use",
+        _("GPUs that leases hold"),
+        [(_("within own quota"), view.total("own")), (_("borrowed"), view.total("borrowed"))],
+        total=_("in use"),
     )
 
 
@@ -199,21 +212,28 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
     for node in (node for type_ in view.types for node in type_.nodes):
         if node.free and node.takes_leases:
             holes[node.free] += 1
-    waits = ""
+    sentences = [_("At most {count} free on one node.").format(count=max(holes, default=0))]
+    if held_back := view.total("held_back"):
+        text = _("{count} of them held back for promised starts.")
+        sentences.append(text.format(count=thousands(held_back)))
     if last and last.waiting:
-        waits = f" {plural(last.waiting, 'job')} queued after round {thousands(last.number)}."
-    links = (Link("Reasons", reverse("round", args=[name, last.number])),) if last else ()
-    held_back = view.total("held_back")
-    kept = f" {thousands(held_back)} of them held back for promised starts." if held_back else ""
+        text = _("{jobs_are_queued} after round {number}.")
+        sentences.append(
+            text.format(
+                jobs_are_queued=plural(last.waiting, "job is queued", "jobs are queued"),
+                number=thousands(last.number),
+            )
+        )
+    hole = _("{count} \N{MULTIPLICATION SIGN} {size} on one node")
     return count_note(
-        "GPUs that are free",
+        _("GPUs that are free"),
         [
-            (f"{count} \N{MULTIPLICATION SIGN} {size} on one node", count * size)
+            (hole.format(count=count, size=size), count * size)
             for size, count in sorted(holes.items())
         ],
-        total="idle",
-        text=f"At most {max(holes, default=0)} free on one node.{kept}{waits}",
-        links=links,
+        total=_("idle"),
+        text=" ".join(sentences),
+        links=(Link(_("Reasons"), reverse("round", args=[name, last.number])),) if last else (),
     )
 
 
@@ -236,36 +256,47 @@ def _kept_text(view: PoolOverview) -> str:
     """Return the owners of idle quota that is not lent, as far as the viewer may know."""
     kept: Counter[str] = Counter()
     for claim in (claim for type_ in view.types for claim in type_.claims if claim.kept):
-        kept[claim.tenant.name if claim.tenant else "other tenants"] += claim.kept
-    return ", ".join(f"{thousands(gpus)} of {name}" for name, gpus in kept.items())
+        others = pgettext("from or to", "other tenants")
+        kept[claim.tenant.name if claim.tenant else others] += claim.kept
+    text = _("{count} of {tenant}")
+    parts = (text.format(count=thousands(gpus), tenant=name) for name, gpus in kept.items())
+    return ", ".join(parts)
 
 
 def _blocked_note(view: PoolOverview) -> Note:
     return count_note(
-        "GPUs that no lease may take",
-        [(f"{node.name}, {_state(node)}", node.free) for node in view.off],
-        total="unavailable",
+        _("GPUs that no lease may take"),
+        [(f"{node.name}, {_(_state(node))}", node.free) for node in view.off],
+        total=_("unavailable"),
     )
 
 
 def price_note(price: PriceNow) -> Note:
     """Return how the present price was computed."""
-    share = f"{thousands(price.used)} of {plural(price.capacity, 'GPU')} used"
+    text = _("Computed from {used} of {gpus} used: {formula}. Only borrowed GPUs cost credits.")
     return Note(
-        f"Price of one {price.gpu_type} GPU-hour",
-        (LineItem("posted after the last round", credits_text(price.price, 6)),),
-        text=f"Computed from {share}: {PRICE_FORMULA}. Only borrowed GPUs cost credits.",
+        _("Price of one {gpu_type} GPU-hour").format(gpu_type=price.gpu_type),
+        (LineItem(_("posted after the last round"), credits_text(price.price, 6)),),
+        text=text.format(
+            used=thousands(price.used), gpus=plural(price.capacity, "GPU"), formula=PRICE_FORMULA
+        ),
     )
 
 
 def _part(type_: TypeUse, badges: Badges, pool: str) -> TypeSection:
-    text = f"{type_.name}: {thousands(type_.used)} of {thousands(type_.gpus)} in use"
-    if type_.idle:
-        text += f", {thousands(type_.idle)} idle"
+    parts = [
+        _("{gpu_type}: {used} of {gpus} in use").format(
+            gpu_type=type_.name, used=thousands(type_.used), gpus=thousands(type_.gpus)
+        )
+    ]
     if type_.held_back:
-        text += f" ({thousands(type_.held_back)} of them held back)"
+        text = _("{count} idle ({held_back} of them held back)")
+        parts.append(text.format(count=thousands(type_.idle), held_back=thousands(type_.held_back)))
+    elif type_.idle:
+        parts.append(_("{count} idle").format(count=thousands(type_.idle)))
     if type_.blocked:
-        text += f", {thousands(type_.blocked)} unavailable"
+        parts.append(_("{count} unavailable").format(count=thousands(type_.blocked)))
+    text = ", ".join(parts)
     return TypeSection(
         use=type_,
         text=text,
@@ -296,14 +327,19 @@ def _node(node: NodeUse, badges: Badges) -> MapNode:
 
 def _held_back(row: HeldBackGpus, badges: Badges) -> MapHeldBack:
     badge = HIDDEN if row.tenant is None else badges.get(row.tenant.id) or badge_of(row.tenant)
-    name = row.tenant.name if row.tenant else OTHER_TENANT
-    job = f"{name}, {row.name}" if row.name else f"a job of {name}"
-    text = f"{plural(row.gpus, 'GPU')} held back for {job}, until {_pool_time(row.starts_at)}"
+    if row.tenant is None:
+        text = _("{gpus} held back for a job of another tenant, until {time}, pool time")
+    elif row.name:
+        text = _("{gpus} held back for {tenant}, {job}, until {time}, pool time")
+    else:
+        text = _("{gpus} held back for a job of {tenant}, until {time}, pool time")
+    text = text.format(
+        gpus=plural(row.gpus, "GPU"),
+        tenant=row.tenant.name if row.tenant else "",
+        job=row.name,
+        time=f"{row.starts_at:%Y-%m-%d %H:%M:%S}",
+    )
     return MapHeldBack(row.gpus, badge, text, _job_href(row.job, row.tenant))
-
-
-def _pool_time(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}, pool time"
 
 
 def _job_href(job: UUID | None, tenant: VisibleTenant | None) -> str:
@@ -316,33 +352,41 @@ def _state(node: NodeUse) -> str:
 
 def _lease(hold: HeldGpus, badges: Badges) -> MapLease:
     badge = HIDDEN if hold.tenant is None else badges.get(hold.tenant.id, HIDDEN)
-    parts = [hold.tenant.name if hold.tenant else HIDDEN.name]
+    parts = [hold.tenant.name if hold.tenant else _("other tenants")]
     if hold.name:
         parts.append(hold.name)
-    parts.append(plural(len(hold.slots), "GPU"))
+    held = plural(len(hold.slots), "GPU")
     if hold.gpus > len(hold.slots):
-        parts[-1] += f" of {hold.gpus}"
+        held = _("{gpus} of {count}").format(gpus=held, count=hold.gpus)
     if hold.borrowed == len(hold.slots):
-        parts[-1] += " borrowed"
-    elif hold.borrowed:
-        parts.append(f"{hold.borrowed} borrowed")
+        held = _("{count} borrowed").format(count=held)
+    parts.append(held)
+    if 0 < hold.borrowed < len(hold.slots):
+        parts.append(_("{count} borrowed").format(count=hold.borrowed))
     href = _job_href(hold.job, hold.tenant)
     return MapLease(hold.slots, badge, ", ".join(parts), hold.borrowed, href)
 
 
 def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:
+    text = _("round {number}, {time}: {unused}, {jobs_are_queued}")
     bars = [
         RoundBar(
             number=bar.number,
             idle=bar.idle,
             blocked=bar.blocked,
             href=reverse("round", args=[name, bar.number]),
-            text=f"round {thousands(bar.number)}, {clock(bar.at)}:"
-            f" {unused_text(bar.idle, bar.blocked)}, {plural(bar.waiting, 'job')} queued",
+            text=text.format(
+                number=thousands(bar.number),
+                time=clock(bar.at),
+                unused=unused_text(bar.idle, bar.blocked),
+                jobs_are_queued=plural(bar.waiting, "job is queued", "jobs are queued"),
+            ),
         )
         for bar in rounds
     ]
-    first = f"round {thousands(rounds[0].number)}, {clock(rounds[0].at)}"
+    first = _("round {number}, {time}").format(
+        number=thousands(rounds[0].number), time=clock(rounds[0].at)
+    )
     return round_strip(bars, first=first)
 
 
@@ -351,9 +395,25 @@ def strip_title(rounds: tuple[RoundSummary, ...], unit: str) -> str:
         return ""
     unused = [bar.idle + bar.blocked for bar in rounds]
     low, high = min(unused), max(unused)
-    which = f"each of the last {len(rounds)} rounds" if len(rounds) > 1 else "the only round so far"
+    is_only = len(rounds) == 1
     if high == 0:
-        return f"No {unit} went unused in {which}"
-    if low == high:
-        return f"{plural(high, unit)} went unused in {which}"
-    return f"Between {low} and {plural(high, unit)} went unused in {which}"
+        text = (
+            _("The whole pool was in use in the only round so far")
+            if is_only
+            else _("The whole pool was in use in each of the last {count} rounds")
+        )
+    elif is_only:
+        text = ngettext(
+            "{gpus} went unused in the only round so far",
+            "{gpus} went unused in the only round so far",
+            high,
+        )
+    elif low == high:
+        text = ngettext(
+            "{gpus} went unused in each of the last {count} rounds",
+            "{gpus} went unused in each of the last {count} rounds",
+            high,
+        )
+    else:
+        text = _("Between {low} and {gpus} went unused in each of the last {count} rounds")
+    return text.format(low=thousands(low), gpus=plural(high, unit), count=thousands(len(rounds)))

@@ -1,10 +1,11 @@
 """Leases that ended before their expiry in a pool: the rule, the loser and the beneficiary."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from portal.charts.figures import duration, plural
+from django.utils.translation import gettext as _
+
+from portal.charts.figures import duration, plural, thousands
 from portal.common.clocks import Clocks
 from portal.common.preemptions import numbers_note
 from portal.common.tenant_badges import badge_of
@@ -27,12 +28,16 @@ def preemption_context(
 
 def _title(views: Sequence[PreemptionRow], *, more: bool) -> str:
     """Return "3 leases ended early, with notice: 2 preempted, 1 moved"."""
-    kinds = Counter("moved" if view.moved else "preempted" for view in views)
-    parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("preempted", "moved") if kinds[kind])
+    moved = sum(view.moved for view in views)
+    kinds = ((_("{count} preempted"), len(views) - moved), (_("{count} moved"), moved))
+    parts = ", ".join(text.format(count=thousands(count)) for text, count in kinds if count)
     if more:
-        return f"The last {len(views)} leases that ended early, with notice: {parts}"
-    text = plural(len(views), "lease ended early", "leases ended early")
-    return f"{text}, with notice: {parts}"
+        text = _("The last {count} leases that ended early, with notice: {kinds}")
+        return text.format(count=thousands(len(views)), kinds=parts)
+    return _("{leases_ended_early}, with notice: {kinds}").format(
+        leases_ended_early=plural(len(views), "lease ended early", "leases ended early"),
+        kinds=parts,
+    )
 
 
 def _row(view: PreemptionRow, times: Clocks) -> dict[str, Any]:
@@ -49,12 +54,13 @@ def _row(view: PreemptionRow, times: Clocks) -> dict[str, Any]:
 
 def _outcome(view: PreemptionRow) -> str:
     """Return what happened after the notice, shortened."""
-    used_s, verb = view.notice_used_s, "moved" if view.moved else "stopped"
-    text = f"{verb} immediately"
+    used_s = view.notice_used_s
+    text = _("moved immediately") if view.moved else _("stopped immediately")
     if used_s is None:
-        text = f"stopping, within {duration(view.notice_s)}"
+        text = _("stopping, within {time}").format(time=duration(view.notice_s))
     elif view.finished:
-        text = "job ended first"
+        text = _("job ended first")
     elif used_s >= 1:
-        text = f"{verb} after {duration(used_s)}"
-    return f"{text}; the beneficiary gave up" if view.unused else text
+        after = _("moved after {time}") if view.moved else _("stopped after {time}")
+        text = after.format(time=duration(used_s))
+    return _("{outcome}; the beneficiary gave up").format(outcome=text) if view.unused else text

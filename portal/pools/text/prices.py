@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from billing.selectors.prices import PriceRow
 from portal.charts.explore.prices import forecast_chart, price_chart
 from portal.charts.figures import credits_text, plural, thousands
@@ -14,6 +17,8 @@ from scheduling.selectors.sharing.price_forecasts import PriceForecastRow
 
 HOUR = timedelta(hours=1)
 FORECAST_EVERY = 2  # the table shows every second point
+# The lowest and the highest price of a day; the keys are classes of cells.
+MARKS = {"cheapest": gettext_noop("cheapest"), "dearest": gettext_noop("dearest")}
 COLUMNS: Columns = {
     "posted_at": "posted_at",
     "valid_from_round": "valid_from_round",
@@ -32,11 +37,16 @@ COLUMNS: Columns = {
 
 def price_headline(present: Sequence[PriceRow]) -> str:
     if not present:
-        return "No price has been posted yet."
-    parts = [f"{credits_text(point.price, 4)} credits for {point.gpu_type}" for point in present]
-    if len(parts) == 1:
-        return f"A borrowed GPU costs {credits_text(present[0].price, 4)} credits an hour."
-    return f"An hour of a borrowed GPU costs {', '.join(parts)}."
+        return _("No price has been posted yet.")
+    if len(present) == 1:
+        text = _("A borrowed GPU costs {price} credits an hour.")
+        return text.format(price=credits_text(present[0].price, 4))
+    part = _("{price} credits for {gpu_type}")
+    parts = [
+        part.format(price=credits_text(point.price, 4), gpu_type=point.gpu_type)
+        for point in present
+    ]
+    return _("An hour of a borrowed GPU costs {prices}.").format(prices=", ".join(parts))
 
 
 def price_board_row(
@@ -62,10 +72,10 @@ def price_board_row(
         "hours": _hours(history, times),
         "forecast": forecast,
         "forecast_title": (
-            f"Price forecast of {point.gpu_type}"
+            _("Price forecast of {gpu_type}")
             if forecast.points
-            else f"No reliable forecast of {point.gpu_type}"
-        ),
+            else _("No reliable forecast of {gpu_type}")
+        ).format(gpu_type=point.gpu_type),
         "forecast_at": None if forecast.at is None else times.instant(forecast.at),
         "expected": forecast.points[-1] if forecast.points else None,
         "expected_at": times.instant(forecast.points[-1].at) if forecast.points else None,
@@ -79,8 +89,10 @@ def price_board_row(
 
 
 def _note(point: PriceRow) -> Note:
-    title = f"Price of {point.gpu_type} from round {thousands(point.valid_from_round)} on"
-    text = "One price per GPU type, posted after each round, equal for all tenants."
+    title = _("Price of {gpu_type} from round {number} on").format(
+        gpu_type=point.gpu_type, number=thousands(point.valid_from_round)
+    )
+    text = _("One price per GPU type, posted after each round, equal for all tenants.")
     return Note(title, *price_lines(point, point.price), text=text)
 
 
@@ -102,8 +114,12 @@ def _cells(hours: Sequence[dict[str, Any]], ordered: Sequence[datetime]) -> list
 
 def _hour_text(row: PriceRow, mark: str) -> str:
     """Return "cheapest, 470 of 480 GPUs used, round 4,211"."""
-    use = f"{thousands(row.used)} of {plural(row.capacity, 'GPU')} used"
-    return f"{mark}{', ' if mark else ''}{use}, round {thousands(row.valid_from_round - 1)}"
+    text = _("{used} of {gpus} used, round {number}").format(
+        used=thousands(row.used),
+        gpus=plural(row.capacity, "GPU"),
+        number=thousands(row.valid_from_round - 1),
+    )
+    return f"{_(MARKS[mark])}, {text}" if mark else text
 
 
 def _hours(history: Sequence[PriceRow], times: Clocks) -> list[dict[str, Any]]:

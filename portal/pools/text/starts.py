@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from portal.charts.explore.coverage import coverage_chart
 from portal.charts.figures import percent, plural
 from portal.common.clocks import Clocks
@@ -33,10 +35,12 @@ def headline(past: Calibration) -> str:
     """Return the share of starts before p90."""
     whole = past.whole
     if whole.p90 is None:
-        return "No start estimate came due in this period."
+        return _("No start estimate came due in this period.")
     # With few starts, a percentage would look too exact.
     held = str(whole.by_p90) if whole.estimates < FEW else percent(whole.p90)
-    return f"{held} of {plural(whole.estimates, 'estimate')} held (start before p90)."
+    return _("{held} of {estimates} held (start before p90).").format(
+        held=held, estimates=plural(whole.estimates, "estimate")
+    )
 
 
 def _reasons(counts: dict[str, int]) -> list[tuple[int, str]]:

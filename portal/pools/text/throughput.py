@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from portal.charts.explore.throughputs import throughput_chart
 from portal.charts.figures import plural
@@ -15,7 +17,7 @@ from portal.charts.tenants import HIDDEN, TenantBadge
 from scheduling.selectors.pools.throughput import PolicyPeriod, TenantSpeed, Throughput
 
 SHOWN = 5
-MEANING = (
+MEANING = gettext_noop(
     "Throughput is the sum, over all leases, of GPUs \N{MULTIPLICATION SIGN} the speed of their"
     " job on that GPU type, where 1 is its speed on its slowest type."
 )
@@ -47,20 +49,22 @@ def throughput_context(
     if throughput is None:
         return {"throughput": None}
     gpus = sum(row.gpus for row in throughput.tenants)
-    title = f"{plural(gpus, 'GPU does', 'GPUs do')} the work of {value_text(throughput.last.milli)}"
+    now_text = value_text(throughput.last.milli)
     return {
         "throughput": throughput,
-        "throughput_title": f"{title} of the slowest type",
-        "throughput_note": Note("Throughput", text=MEANING),
+        "throughput_title": _("{gpus_do} the work of {value} of the slowest type").format(
+            gpus_do=plural(gpus, "GPU does", "GPUs do"), value=now_text
+        ),
+        "throughput_note": Note(_("Throughput"), text=_(MEANING)),
         "throughput_gpus": gpus,
-        "throughput_total": value_text(throughput.last.milli),
+        "throughput_total": now_text,
         "throughput_each": value_text(throughput.last.milli // gpus, 2) if gpus else "",
         "throughput_round": reverse("round", args=[name, throughput.last.number]),
         "throughput_chart": throughput_chart(
             throughput.moments,
             now,
             key="throughput",
-            title=f"By policy, now {value_text(throughput.last.milli)}",
+            title=_("By policy, now {value}").format(value=now_text),
             file=f"throughput-{name}",
         ),
         "reigns": reign_rows(throughput.policy_periods),

@@ -9,6 +9,7 @@ from portal.charts.explore.spans import DAY, older_days
 from portal.common.access import access, pool_or_404, signed_in
 from portal.common.clocks import clocks, pool_now
 from portal.common.trades import trade_rows, trades_title
+from portal.pools.text.labels import units_text
 from portal.pools.text.pool import badges_of, deficit_rows, history_context
 from portal.pools.text.preemptions import preemption_context
 from portal.pools.text.throughput import throughput_context
@@ -58,6 +59,7 @@ def history(request: HttpRequest, name: str) -> HttpResponseBase:
         "trades": trade_rows(traded, times),
         "trades_title": trades_title(traded, more=more_trades),
         "pool": facts,
+        "units": units_text(facts),
         "visibility": visibility,
         "nav_key": "pool",
         "live": True,

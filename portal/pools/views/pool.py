@@ -5,12 +5,15 @@ from datetime import datetime
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from portal.charts.figures import thousands
 from portal.charts.notes import Instant
 from portal.common.access import access, pool_or_404, pools_of_tenant, signed_in
 from portal.common.clocks import clocks, pool_now
 from portal.common.quota_promises import pool_promise_text
+from portal.pools.text.labels import price_unit, units_text
 from portal.pools.text.planned import planned_context
 from portal.pools.text.pool import badges_of, pool_context, strip_title
 from scheduling.models import MaintenanceWindow
@@ -41,7 +44,8 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
     context = {
         **pool_context(name, view, badges_of(view)),
         "strip_title": strip_title(view.rounds, facts.unit),
-        "price_unit": f"credits per {facts.unit}-hour",
+        "price_unit": price_unit(facts),
+        "units": units_text(facts),
         **planned_context(planned, clocks(facts), more=more_planned),
         "swaps": any(claim.swapped for row in view.types for claim in row.claims),
         "promise": pool_promise_text(facts),
@@ -81,7 +85,9 @@ class Maintenance:
         """Return up to five nodes by name, and the number of the others."""
         if len(self.nodes) <= NAMED:
             return ", ".join(self.nodes)
-        return f"{', '.join(self.nodes[:NAMED])} and {len(self.nodes) - NAMED} more"
+        return _("{names} and {count} more").format(
+            names=", ".join(self.nodes[:NAMED]), count=thousands(len(self.nodes) - NAMED)
+        )
 
 
 def _maintenance(facts: PoolFacts, windows: list[MaintenanceWindow]) -> list[Maintenance]:

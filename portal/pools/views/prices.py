@@ -8,6 +8,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from billing.selectors.prices import (
@@ -24,6 +25,7 @@ from portal.common.access import access, pool_or_404, signed_in
 from portal.common.clocks import clocks, pool_now
 from portal.common.days import read_days
 from portal.common.files import csv_file, lines_asked, no_file
+from portal.pools.text.labels import window_choices
 from portal.pools.text.one_more import one_more_gpu
 from portal.pools.text.posted import posted_context
 from portal.pools.text.prices import COLUMNS, price_board_row, price_headline, timetable
@@ -86,7 +88,7 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
         "board": rows,
         **timetable(rows),
         "window": window,
-        "windows": list(WINDOWS),
+        "windows": window_choices(WINDOWS),
         **_one_more(request, facts, tenants, now),
         "headline": price_headline(present),
         "days": read_days(QueryDict(), now),
@@ -147,9 +149,8 @@ def price_file(request: HttpRequest, name: str) -> HttpResponseBase:
     points = []
     with site_scope():
         if gpu_type and not has_prices(facts.id, gpu_type):
-            problems["gpu_type"] = (
-                f"No price of it was posted in {name}. Leave it empty for all types."
-            )
+            text = _("No price of it was posted in {pool}. Leave it empty for all types.")
+            problems["gpu_type"] = text.format(pool=name)
         if not problems:
             points = every_price(
                 facts.id,
@@ -165,5 +166,5 @@ def price_file(request: HttpRequest, name: str) -> HttpResponseBase:
         f"prices-{name}{of_type}-{days.first}-{days.last}.csv",
         COLUMNS,
         points,
-        hint="choose fewer days or one GPU type",
+        hint=_("choose fewer days or one GPU type"),
     )

@@ -6,6 +6,7 @@ from django.views.decorators.http import require_safe
 
 from portal.common.access import pool_or_404, signed_in
 from portal.common.clocks import clocks
+from portal.pools.text.labels import window_choices
 from portal.pools.text.starts import calibration_context
 from scheduling.selectors.jobs.start_estimates import WINDOWS, read_calibration
 from tenants.scopes import site_scope
@@ -27,7 +28,7 @@ def starts(request: HttpRequest, name: str) -> HttpResponseBase:
         "pool": facts,
         "nav_key": "pool",
         "window": window,
-        "windows": list(WINDOWS),
+        "windows": window_choices(WINDOWS),
         **calibration_context(past, times, facts.name),
     }
     return render(request, "pools/starts.html", context)

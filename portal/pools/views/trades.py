@@ -2,6 +2,7 @@
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.common.access import access, pool_or_404, signed_in
@@ -40,7 +41,7 @@ def trades(request: HttpRequest, name: str) -> HttpResponseBase:
         "trades": trade_rows(rows, clocks(facts, anchors)),
         "title": trades_title(rows, more=more and is_first)
         if rows
-        else "No such trade is visible to you.",
+        else _("No such trade is visible to you."),
         "older": rows[-1].number if more else None,
         "is_first": is_first,
         "nav_key": "pool",
