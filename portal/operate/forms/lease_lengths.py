@@ -60,10 +60,12 @@ def _text(pool: Pool, newest: Simulation | None, best_s: int | None) -> str:
     if newest is None:
         return ""
     days = plural(newest.hours // 24, "day")
-    if newest.state == Simulation.State.QUEUED:
-        return _("A comparison of {days} is queued.").format(days=days)
     if best_s is None:
-        text = _("A comparison of {days} is running: {percent} %.")
+        text = (
+            _("A comparison of {days} is queued: {percent} %.")
+            if newest.state == Simulation.State.QUEUED
+            else _("A comparison of {days} is running: {percent} %.")
+        )
         return text.format(days=days, percent=newest.progress_percent)
     if best_s == pool.lease_s:
         text = _("The last {days} recommend the present length, {length}.")
