@@ -51,7 +51,7 @@ def _let_in(view: View, action: Action = Action.OPERATE) -> View:
         role = access(request).site_role
         is_change = request.method == "POST"
         if is_change and not may_on_site(role, action):
-            _record(request, f"Site role: {role or 'none'}.")
+            _record(request, role)
         if not may_on_site(role, Action.SEE_SITE):
             raise Http404
         if is_change and not may_on_site(role, action):
@@ -59,14 +59,20 @@ def _let_in(view: View, action: Action = Action.OPERATE) -> View:
         try:
             return view(request, *args, **kwargs)
         except PermissionDenied:
-            _record(request, ROLE_GONE)
+            _record(request, None)
             raise
 
     return signed_in(never_cache(guarded))
 
 
-def _record(request: HttpRequest, why: str) -> None:
-    record_refusal(actor_of(request), f"{request.method} {request.path}", why, request.POST.dict())
+def _record(request: HttpRequest, role: str | None) -> None:
+    """Record a change that the site role does not allow; None if it was removed meanwhile."""
+    record_refusal(
+        actor_of(request),
+        f"{request.method} {request.path}",
+        ROLE_GONE if role is None else f"Site role: {role or 'none'}.",
+        request.POST.dict(),
+    )
 
 
 def console(view: View) -> View:

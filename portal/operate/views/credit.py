@@ -54,7 +54,7 @@ def accounts(request: HttpRequest) -> HttpResponse:
         try:
             messages.success(request, _decide(request))
         except InvalidInputError as error:
-            trouble = "; ".join(map(str, error.errors))
+            trouble = " ".join(error.by_field.values())
         else:
             return redirect("operate-credit")
     with site_scope():
@@ -133,8 +133,8 @@ def _change(request: HttpRequest, tenant: Tenant, book: str, do: str) -> str:
         if given.is_replay:
             known = _("The allowance {name} was already posted. Nothing was changed.")
             return known.format(name=wanted.name)
-        posted = _("Posted {amount} credits to {tenant}.")
-        return posted.format(amount=thousands(wanted.amount), tenant=tenant.name)
+        done = _("Posted {amount} credits to {tenant}.")
+        return done.format(amount=thousands(wanted.amount), tenant=tenant.name)
     return no_such_button()
 
 
