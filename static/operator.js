@@ -3,9 +3,12 @@
    Prices at a use are worked out here while typing; what is saved is worked out exactly. */
 (function () {
   "use strict";
-  var grid = document.querySelector("[data-quotas]");
+  var grid = document.querySelector("[data-quotas]"), text = window.evenshare.text;
 
-  function show(number) { return number.toLocaleString("en-US"); }
+  function show(number, places) {
+    var digits = { minimumFractionDigits: places, maximumFractionDigits: places };
+    return number.toLocaleString(document.documentElement.lang, digits);
+  }
 
   function mark(field) {
     var changed = field.value.trim() !== field.dataset.was;
@@ -13,7 +16,7 @@
     var old = field.parentElement.querySelector("s");
     if (old && field.matches("input")) {
       old.hidden = !changed;
-      old.textContent = changed ? field.dataset.was || "none" : "";
+      old.textContent = changed ? field.dataset.was || text("none") : "";
     }
     field.closest("tr").classList.toggle("drafted", field.closest("tr").querySelector(".changed-cell") !== null);
   }
@@ -26,9 +29,10 @@
       total += /^[0-9]+$/.test(input.value.trim()) ? Number(input.value) : 0;
     });
     var left = capacity - total;
-    cell.querySelector("span").textContent = show(total) + " of " + show(capacity);
-    var text = left < 0 ? show(-left) + " too many: scaled down" : left ? show(left) + " unallocated" : "";
-    cell.querySelector(".short").textContent = text;
+    cell.querySelector("span").textContent = text("{quota} of {capacity}", { quota: show(total), capacity: show(capacity) });
+    var rest = { count: show(Math.abs(left)) };
+    var short = text(left < 0 ? "{count} too many: scaled down" : "{count} unallocated", rest);
+    cell.querySelector(".short").textContent = left ? short : "";
   }
 
   /* What was estimated is not what is typed now: the estimate says so, and cannot be saved. */
@@ -37,7 +41,7 @@
     var save = impact && impact.querySelector("button[value=save]");
     if (!save) return;
     save.disabled = true;
-    save.textContent = "Preview again: the draft has changed";
+    save.textContent = text("Preview again: the draft has changed");
   }
 
   function move(field, step) {
@@ -100,8 +104,8 @@
       var some = false;
       group.querySelectorAll(".fld").forEach(function (field) {
         var label = field.querySelector("label"), input = field.querySelector("[name]");
-        var text = (label.textContent + " " + input.name.replace(/_/g, " ")).toLowerCase();
-        field.hidden = Boolean(wanted) && text.indexOf(wanted) < 0;
+        var names = (label.textContent + " " + input.name.replace(/_/g, " ")).toLowerCase();
+        field.hidden = Boolean(wanted) && names.indexOf(wanted) < 0;
         some = some || !field.hidden;
       });
       if (group.dataset.was === undefined) group.dataset.was = group.open ? "open" : "";
@@ -120,7 +124,7 @@
       var base = Number(form.elements.base.value), theta = Number(form.elements.theta.value);
       form.querySelectorAll("[data-use]").forEach(function (cell) {
         var price = base * (Math.pow(theta, Number(cell.dataset.use)) - 1);
-        cell.textContent = theta > 1 && base >= 0 ? price.toFixed(4) : "\u2013";
+        cell.textContent = theta > 1 && base >= 0 ? show(price, 4) : "\u2013";
       });
     });
   });

@@ -1,4 +1,4 @@
-"""The texts of static/evenshare.js in the page's language, which templates/base.html gives to it.
+"""The texts of scripts in the page's language, which templates/base.html gives to it.
 
 A script calls `text("{time} ago", { time: "3 s" })` with the English text. A test compares the
 texts of the scripts with this list.
@@ -25,6 +25,11 @@ TEXTS = (
     _("None selected."),
     _("Selected"),
     _("Copied"),
+    _("none"),
+    _("{quota} of {capacity}"),
+    _("{count} too many: scaled down"),
+    _("{count} unallocated"),
+    _("Preview again: the draft has changed"),
 )
 
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from evenshare_core.domain.plurals import plural
-from portal.charts.figures import duration
+from django.utils.translation import gettext as _
+
+from portal.charts.figures import duration, plural
 from portal.common.forms import Field, request_inputs
 from scheduling.models import Pool, Simulation
 from scheduling.requests.simulations import DAYS, LeaseComparisonRequest
@@ -45,7 +46,8 @@ def lease_lengths_form(
         defaults={"days": str(DEFAULT_DAYS), "restart_s": str(typical_s)},
         choices={"days": tuple((str(one), str(one)) for one in DAYS)},
     )
-    hint = f"Measured median of {plural(len(restarts), 'job type')}." if restarts else ""
+    types = plural(len(restarts), "job type")
+    hint = _("Measured median of {types}.").format(types=types) if restarts else ""
     newest = newest_lease_comparison(pool.pk)
     result = None if newest is None else newest.result
     best_s = None if result is None else result["recommended"]["lease_s"]
@@ -59,7 +61,14 @@ def _text(pool: Pool, newest: Simulation | None, best_s: int | None) -> str:
         return ""
     days = plural(newest.hours // 24, "day")
     if best_s is None:
-        return f"A comparison of {days} is {newest.state}: {newest.progress_percent} %."
+        text = (
+            _("A comparison of {days} is queued: {percent} %.")
+            if newest.state == Simulation.State.QUEUED
+            else _("A comparison of {days} is running: {percent} %.")
+        )
+        return text.format(days=days, percent=newest.progress_percent)
     if best_s == pool.lease_s:
-        return f"The last {days} recommend the present length, {duration(best_s)}."
-    return f"The last {days} recommend {duration(best_s)} instead of {duration(pool.lease_s)}."
+        text = _("The last {days} recommend the present length, {length}.")
+        return text.format(days=days, length=duration(best_s))
+    text = _("The last {days} recommend {best} instead of {length}.")
+    return text.format(days=days, best=duration(best_s), length=duration(pool.lease_s))

@@ -5,6 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils.text import get_text_list
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
+
 from evenshare_core.domain.entitlements import Mode
 from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantBadge
@@ -16,20 +20,24 @@ from tenants.services.quotas import QuotaEdit
 
 NOW = "now"
 MODES = (
-    (Mode.LEND_AND_BORROW.value, "lend and borrow"),
-    (Mode.LEND.value, "lend"),
-    (Mode.RESERVE.value, "reserve"),
+    (Mode.LEND_AND_BORROW.value, gettext_noop("lend and borrow")),
+    (Mode.LEND.value, gettext_noop("lend")),
+    (Mode.RESERVE.value, gettext_noop("reserve")),
 )
 COLUMNS = 4
 NAMES = ("gpus", "mode", "borrow", "lend", "until")
 LABELS = {
-    "gpus": "GPUs",
-    "mode": "Mode",
-    "borrow": "Borrow limit",
-    "lend": "Lend limit",
-    "until": "End of the period",
+    "gpus": gettext_noop("GPUs"),
+    "mode": gettext_noop("Mode"),
+    "borrow": gettext_noop("Borrow limit"),
+    "lend": gettext_noop("Lend limit"),
+    "until": gettext_noop("End of the period"),
 }
-BLANKS = {"borrow": "no limit", "lend": "all", "until": "open"}
+BLANKS = {
+    "borrow": gettext_noop("no limit"),
+    "lend": gettext_noop("all"),
+    "until": gettext_noop("open"),
+}
 # The service's field names, each with the input's name if that differs.
 INPUTS = {"borrow_limit": "borrow", "lend_limit": "lend"}
 _EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
@@ -64,6 +72,11 @@ class QuotaInput:
     def changed(self) -> bool:
         return self.value != self.was
 
+    @property
+    def was_text(self) -> str:
+        """Return the stored text of a choice as the page names it."""
+        return dict(mode_choices()).get(self.was, self.was)
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaGridRow:
@@ -97,8 +110,8 @@ class ColumnSum:
         """Return the excess or the unallocated GPUs; empty if the sum equals the capacity."""
         left = self.capacity - self.quota
         if left < 0:
-            return f"{thousands(-left)} too many: scaled down"
-        return f"{thousands(left)} unallocated" if left else ""
+            return _("{count} too many: scaled down").format(count=thousands(-left))
+        return _("{count} unallocated").format(count=thousands(left)) if left else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +139,11 @@ class QuotaForm:
     def starts_now(self) -> bool:
         """Return whether the draft applies from now on."""
         return self.since <= self.now
+
+
+def mode_choices() -> tuple[tuple[str, str], ...]:
+    """Return the modes of quotas with their texts."""
+    return tuple((mode, _(text)) for mode, text in MODES)
 
 
 def input_id(key: Key, name: str) -> str:
@@ -182,9 +200,8 @@ def columns(form: QuotaForm) -> list[Column]:
 
 def _column_text(starts: Sequence[datetime], index: int) -> str:
     if index == 0:
-        return "now" if len(starts) > 1 else "from now"
-    day = day_text(starts[index])
-    return f"from {day}"
+        return _("now") if len(starts) > 1 else _("from now")
+    return _("from {day}").format(day=day_text(starts[index]))
 
 
 def grids(
@@ -222,8 +239,8 @@ def _row(
             text(posted, input_id(key, name)) if input_id(key, name) in posted else was[name],
             was[name],
             errors.get(input_id(key, name), ""),
-            label=f"{LABELS[name]} of {badge.name}",
-            blank=BLANKS.get(name, ""),
+            label=_("{label} of {tenant}").format(label=_(LABELS[name]), tenant=badge.name),
+            blank=_(BLANKS[name]) if name in BLANKS else "",
             numeric=name != "until",
         )
         for name in NAMES
@@ -283,10 +300,10 @@ def _edit(
     for name in ("gpus", "borrow", "lend"):
         numbers[name] = whole(typed[name])
         if typed[name] and numbers[name] is None:
-            errors[name] = "Enter a whole number."
+            errors[name] = _("Enter a whole number.")
     until = instant(typed["until"])
     if typed["until"] and until is None:
-        errors["until"] = NO_INSTANT
+        errors["until"] = _(NO_INSTANT)
     was_until = texts(period)["until"]
     if period is not None and typed["until"] == was_until:
         until = period.until  # the exact value, although the field may show fewer digits
@@ -304,13 +321,16 @@ def headline(types: Sequence[TypeGrid]) -> str:
     over = {grid.name: grid.sums[0].quota - grid.capacity for grid in types}
     over = {name: count for name, count in over.items() if count > 0}
     if over:
-        excess = " and ".join(f"{thousands(count)} {name}" for name, count in over.items())
-        return f"Quotas exceed the GPUs by {excess} {'GPU' if sum(over.values()) == 1 else 'GPUs'}."
+        excess = [f"{thousands(count)} {name}" for name, count in over.items()]
+        return ngettext(
+            "Quotas exceed the GPUs by {excess} GPU.",
+            "Quotas exceed the GPUs by {excess} GPUs.",
+            sum(over.values()),
+        ).format(excess=get_text_list(excess, _("and")))
     quota = sum(grid.sums[0].quota for grid in types)
     gpus = sum(grid.capacity for grid in types)
     if quota == gpus:
-        return f"All {plural(gpus, 'GPU')} are allocated as quota."
-    return (
-        f"{thousands(quota)} of {plural(gpus, 'GPU')} are allocated as quota;"
-        f" {thousands(gpus - quota)} are unallocated."
+        return _("All {gpus} are allocated as quota.").format(gpus=plural(gpus, "GPU"))
+    return _("{quota} of {gpus} are allocated as quota; {left} are unallocated.").format(
+        quota=thousands(quota), gpus=plural(gpus, "GPU"), left=thousands(gpus - quota)
     )

@@ -1,26 +1,30 @@
 """The form of a pool's settings: lengths, visibility, and a policy's own options."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import Option, OptionError, describe_options
-from portal.charts.figures import duration
+from portal.charts.figures import duration, thousands
 from portal.common.forms import Field, text, whole
 from scheduling.models import Pool
 from scheduling.requests.pools import LENGTHS, PoolChangeRequest
 from tenants.input.requests import request_fields
 
 OPTION = "option-"
+YES_NO = (gettext_noop("yes"), gettext_noop("no"))
 # The groups of the form; the last group has the other settings.
 GROUPS = {
-    "Rounds and leases": (
+    gettext_noop("Rounds and leases"): (
         *("round_s", "lease_s", "least_lease_s", "most_lease_s", "grace_s", "outage_grace_s"),
     ),
-    "Idle GPUs": ("idle_warn_s", "idle_return_s"),
+    gettext_noop("Idle GPUs"): ("idle_warn_s", "idle_return_s"),
 }
-REST = "Profiling and visibility"
+REST = gettext_noop("Profiling and visibility")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,16 @@ class SettingGroup:
 
     @property
     def differing(self) -> list[Field]:
-        """Return the fields whose stored value is not the default."""
-        return [one.field for one in self.settings if one.stored != one.default]
+        """Return the fields whose stored value is not the default, with the texts of choices."""
+        return [_with_text(one.field) for one in self.settings if one.stored != one.default]
 
     @property
     def is_open(self) -> bool:
         return any(one.field.error or one.field.value != one.stored for one in self.settings)
+
+
+def _with_text(field: Field) -> Field:
+    return replace(field, value=dict(field.choices).get(field.value, field.value))
 
 
 def setting_groups(lengths: Sequence[SettingField]) -> list[SettingGroup]:
@@ -55,7 +63,9 @@ def setting_groups(lengths: Sequence[SettingField]) -> list[SettingGroup]:
     grouped = {name for names in GROUPS.values() for name in names}
     rest = tuple(one.field.name for one in lengths if one.field.name not in grouped)
     return [
-        SettingGroup(f"group-{number}", title, [one for one in lengths if one.field.name in names])
+        SettingGroup(
+            f"group-{number}", _(title), [one for one in lengths if one.field.name in names]
+        )
         for number, (title, names) in enumerate({**GROUPS, REST: rest}.items(), start=1)
     ]
 
@@ -65,20 +75,20 @@ def setting_fields(
 ) -> list[SettingField]:
     """Return the fields of lengths and visibility."""
     asked = {name: field.input for name, field in request_fields(PoolChangeRequest).items()}
-    choices = tuple((choice.value, str(choice.label)) for choice in Pool.Visibility)
+    choices = tuple((choice.value, _(choice.label)) for choice in Pool.Visibility)
     fields = []
     for name in (*LENGTHS, "visibility"):
-        stored, hint = str(getattr(pool, name)), asked[name].hint
+        stored, hint = str(getattr(pool, name)), _(asked[name].hint)
         if name in LENGTHS:
-            least, most = LENGTHS[name]
-            hint = f"{hint} {least:,} to {most:,}."
+            least, most = map(thousands, LENGTHS[name])
+            hint = _("{hint} {least} to {most}.").format(hint=hint, least=least, most=most)
         field = Field(
             name,
-            asked[name].label,
+            _(asked[name].label),
             posted.get(name, stored),
             "number" if name in LENGTHS else "select",
             hint,
-            asked[name].unit,
+            _(asked[name].unit),
             errors.get(name, ""),
             () if name in LENGTHS else choices,
         )
@@ -93,8 +103,8 @@ def lengths_typed(posted: Mapping[str, str]) -> dict[str, int | None]:
 
 def policy_choices(present: str) -> tuple[tuple[str, str], ...]:
     """Return every policy with its title, by name, and the present one even if not installed."""
-    titles = {name: policy.title for name, policy in registry.POLICIES.items()}
-    titles.setdefault(present, "not installed")
+    titles = {name: _(policy.title) for name, policy in registry.POLICIES.items()}
+    titles.setdefault(present, _("not installed"))
     return tuple((name, f"{name}: {title}") for name, title in sorted(titles.items()))
 
 
@@ -128,26 +138,35 @@ def _field(option: Option, present: object, posted: Mapping[str, str], error: st
     if option.kind == "switch":
         # Two choices rather than a box: an unchecked box is not sent.
         shape, shown = "select", _yes_no(present)
-        default = preset = _yes_no(option.default)
-        choices = tuple((one, one) for one in ("yes", "no"))
+        preset = _yes_no(option.default)
+        default = _(preset)
+        choices = tuple((one, _(one)) for one in YES_NO)
     elif option.kind == "choice":
         shape, choices = "select", tuple((one, one) for one in option.choices)
     else:
-        figure = f"{option.default:g}" if option.kind == "number" else f"{option.default:,}"
+        figure = f"{option.default:g}" if option.kind == "number" else thousands(option.default)
         default = figure + _length_text(option)
         if option.least is not None and option.most is not None:
-            bounds = f" Range: {option.least:,} to {option.most:,}."
+            bounds = _("Range: {least} to {most}.").format(
+                least=_bound(option, option.least), most=_bound(option, option.most)
+            )
+    default_text = _("Default: {default}.").format(default=default)
     field = Field(
         key,
-        option.label,
+        _(option.label),
         posted.get(key, shown),
         shape,
-        f"{option.description}{bounds} Default: {default}.",
-        option.unit,
+        " ".join(filter(None, (_(option.description), bounds, default_text))),
+        _(option.unit),
         error=error,
         choices=choices,
     )
     return SettingField(field, preset, shown)
+
+
+def _bound(option: Option, value: int | float) -> str:
+    """Return a bound; decimals have a point in all languages, as in the field."""
+    return f"{value:,}" if option.kind == "number" else thousands(value)
 
 
 def _yes_no(value: object) -> str:

@@ -4,6 +4,8 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from portal.common.forms import text, whole
 from portal.operate.text.audit import action_text, differences
@@ -13,19 +15,19 @@ from tenants.scopes import site_scope
 
 # The first part of an action's name, with the text of its filter.
 KINDS = {
-    "quota.": "quotas",
-    "tenant.": "tenants",
-    "member.": "members",
-    "token.": "API tokens",
-    "person.": "people",
-    "access.": "refusals",
-    "pool.": "pool settings",
-    "clock.": "clocks",
-    "price.": "prices",
-    "node.": "nodes",
-    "maintenance.": "maintenance",
-    "job.": "jobs",
-    "simulation.": "simulations",
+    "quota.": gettext_noop("quotas"),
+    "tenant.": gettext_noop("tenants"),
+    "member.": gettext_noop("members"),
+    "token.": gettext_noop("API tokens"),
+    "person.": gettext_noop("people"),
+    "access.": gettext_noop("refusals"),
+    "pool.": gettext_noop("pool settings"),
+    "clock.": gettext_noop("clocks"),
+    "price.": gettext_noop("prices"),
+    "node.": gettext_noop("nodes"),
+    "maintenance.": gettext_noop("maintenance"),
+    "job.": gettext_noop("jobs"),
+    "simulation.": gettext_noop("simulations"),
 }
 
 
@@ -45,7 +47,7 @@ def log(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "rows": rows,
         "asked": asked,
-        "kinds": KINDS,
+        "kinds": {action: _(kind) for action, kind in KINDS.items()},
         "before": before,
         "more": more,
         "query": query,

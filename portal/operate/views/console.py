@@ -9,6 +9,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, pgettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -34,12 +36,12 @@ from tenants.scopes import site_scope
 
 View = Callable[..., HttpResponseBase]
 POOL_PAGES = (
-    ("quotas", "Quotas", "operate-quotas"),
-    ("nodes", "Nodes", "operate-nodes"),
-    ("settings", "Settings", "operate-pool"),
-    ("policies", "Policies", "operate-policies"),
-    ("health", "Round health", "operate-health"),
-    ("simulations", "What if", "operate-simulations"),
+    ("quotas", gettext_noop("Quotas"), "operate-quotas"),
+    ("nodes", gettext_noop("Nodes"), "operate-nodes"),
+    ("settings", gettext_noop("Settings"), "operate-pool"),
+    ("policies", gettext_noop("Policies"), "operate-policies"),
+    ("health", gettext_noop("Round health"), "operate-health"),
+    ("simulations", gettext_noop("What if"), "operate-simulations"),
 )
 
 
@@ -49,7 +51,7 @@ def _let_in(view: View, action: Action = Action.OPERATE) -> View:
         role = access(request).site_role
         is_change = request.method == "POST"
         if is_change and not may_on_site(role, action):
-            _record(request, f"Site role: {role or 'none'}.")
+            _record(request, role)
         if not may_on_site(role, Action.SEE_SITE):
             raise Http404
         if is_change and not may_on_site(role, action):
@@ -57,14 +59,20 @@ def _let_in(view: View, action: Action = Action.OPERATE) -> View:
         try:
             return view(request, *args, **kwargs)
         except PermissionDenied:
-            _record(request, ROLE_GONE)
+            _record(request, None)
             raise
 
     return signed_in(never_cache(guarded))
 
 
-def _record(request: HttpRequest, why: str) -> None:
-    record_refusal(actor_of(request), f"{request.method} {request.path}", why, request.POST.dict())
+def _record(request: HttpRequest, role: str | None) -> None:
+    """Record a change that the site role does not allow; None if it was removed meanwhile."""
+    record_refusal(
+        actor_of(request),
+        f"{request.method} {request.path}",
+        ROLE_GONE if role is None else f"Site role: {role or 'none'}.",
+        request.POST.dict(),
+    )
 
 
 def console(view: View) -> View:
@@ -132,18 +140,18 @@ def page(
         names = all_pool_names()
     pool = context.get("pool")
     entries = [
-        NavItem("queue", "Queue", reverse("operate")),
+        NavItem("queue", pgettext("alerts", "Queue"), reverse("operate")),
         *(NavItem(f"pool-{name}", name, reverse("operate-quotas", args=[name])) for name in names),
-        NavItem("tenants", "Tenants", reverse("operate-tenants")),
-        NavItem("people", "People", reverse("operate-people")),
-        NavItem("credit", "Credit", reverse("operate-credit")),
-        NavItem("audit", "Audit log", reverse("operate-audit")),
+        NavItem("tenants", _("Tenants"), reverse("operate-tenants")),
+        NavItem("people", _("People"), reverse("operate-people")),
+        NavItem("credit", _("Credit"), reverse("operate-credit")),
+        NavItem("audit", _("Audit log"), reverse("operate-audit")),
     ]
     beneath, clock, missing = [], None, ""
     if isinstance(pool, PoolFacts):
         missing = missing_part(pool.policy, pool.executor)
         clock = pool_now(pool)
-        beneath = [NavItem(k, text, reverse(to, args=[pool.name])) for k, text, to in POOL_PAGES]
+        beneath = [NavItem(k, _(text), reverse(to, args=[pool.name])) for k, text, to in POOL_PAGES]
     return render(
         request,
         f"operate/{template}",
@@ -169,7 +177,9 @@ class Unchanged(str):
     __slots__ = ()
 
 
-NOTHING_DIFFERED = Unchanged("No changes, so nothing was saved.")
+def nothing_differed() -> Unchanged:
+    """Return the message after a form that was sent without changes."""
+    return Unchanged(_("No changes, so nothing was saved."))
 
 
 def tell(request: HttpRequest, said: str) -> None:
@@ -178,10 +188,10 @@ def tell(request: HttpRequest, said: str) -> None:
     messages.add_message(request, level, said)
 
 
-def no_such_button(*_: object, **__: object) -> str:
+def no_such_button(*_args: object, **_kwargs: object) -> str:
     """Handle a button that the page does not have.
 
     Raises:
         InvalidInputError: always.
     """
-    raise invalid("do", "Unknown action.")
+    raise invalid("do", _("Unknown action."))

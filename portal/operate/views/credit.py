@@ -7,6 +7,8 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from billing.requests import AllowanceRequest, CreditTermsRequest
 from billing.selectors.clock import book_now
@@ -19,6 +21,7 @@ from billing.selectors.credit import (
 from billing.services.allowances import give_allowance
 from billing.services.terms import set_credit_terms
 from billing.services.transfers import approve_transfer, refuse_transfer
+from portal.charts.figures import thousands
 from portal.common.credit_text import (
     ACTIONS,
     PERIODS,
@@ -33,15 +36,14 @@ from tenants.scopes import site_scope
 from tenants.selectors.tenants import find_tenant
 
 DECISIONS = {"approve": approve_transfer, "refuse": refuse_transfer}
-DONE = {"approve": "Moved {} credits to {}.", "refuse": "Refused: {} credits to {}."}
+DONE = {
+    "approve": gettext_noop("Moved {amount} credits to {tenant}."),
+    "refuse": gettext_noop("Refused: {amount} credits to {tenant}."),
+}
 TERM_FIELDS = (
     *("credit_limit", "budget_amount", "budget_period", "budget_action"),
     *("budget_from", "budget_until", "reason"),
 )
-CHOICES = {
-    "budget_period": tuple((kind.value, said) for kind, said in PERIODS.items()),
-    "budget_action": tuple((action.value, said) for action, said in ACTIONS.items()),
-}
 
 
 @credit_console
@@ -52,7 +54,7 @@ def accounts(request: HttpRequest) -> HttpResponse:
         try:
             messages.success(request, _decide(request))
         except InvalidInputError as error:
-            trouble = "; ".join(map(str, error.errors))
+            trouble = " ".join(error.by_field.values())
         else:
             return redirect("operate-credit")
     with site_scope():
@@ -60,7 +62,7 @@ def accounts(request: HttpRequest) -> HttpResponse:
             {"name": book, "rows": list(map(account_context, credit_states(book, book_now(book))))}
             for book in all_credit_books()
         ]
-        wishes, _ = transfer_wishes(None)
+        wishes = transfer_wishes(None)[0]
     context = {
         "books": books,
         "wishes": wishes,
@@ -80,7 +82,7 @@ def _decide(request: HttpRequest) -> str:
     if change is None or uid is None:
         return no_such_button()
     decided = change(actor=actor_of(request), uid=uid, answer=text(request.POST, "answer"))
-    return DONE[do].format(decided.amount, decided.receiver.name)
+    return _(DONE[do]).format(amount=thousands(decided.amount), tenant=decided.receiver.name)
 
 
 def _uid(typed: str) -> UUID | None:
@@ -123,13 +125,16 @@ def _change(request: HttpRequest, tenant: Tenant, book: str, do: str) -> str:
             book=book,
             request=typed_request(CreditTermsRequest, posted),
         )
-        return f"Saved the terms of {tenant.name}. They are valid from the next round on."
+        saved = _("Saved the terms of {tenant}. They are valid from the next round on.")
+        return saved.format(tenant=tenant.name)
     if do == "allowance":
         wanted = typed_request(AllowanceRequest, request.POST, tenant=tenant.slug, book=book)
         given = give_allowance(actor=actor, request=wanted)
         if given.is_replay:
-            return f"The allowance {wanted.name} was already posted. Nothing was changed."
-        return f"Posted {wanted.amount} credits to {tenant.name}."
+            known = _("The allowance {name} was already posted. Nothing was changed.")
+            return known.format(name=wanted.name)
+        done = _("Posted {amount} credits to {tenant}.")
+        return done.format(amount=thousands(wanted.amount), tenant=tenant.name)
     return no_such_button()
 
 
@@ -155,7 +160,7 @@ def _terms_context(
             request.POST if of_terms else {},
             errors if of_terms else {},
             defaults=_present(state) if not of_terms else {},
-            choices=CHOICES,
+            choices=_choices(),
         ),
         "allowance": request_inputs(
             AllowanceRequest,
@@ -163,6 +168,13 @@ def _terms_context(
             request.POST if of_allowance else {},
             errors if of_allowance else {},
         ),
+    }
+
+
+def _choices() -> dict[str, tuple[tuple[str, str], ...]]:
+    return {
+        "budget_period": tuple((kind.value, _(said)) for kind, said in PERIODS.items()),
+        "budget_action": tuple((action.value, _(said)) for action, said in ACTIONS.items()),
     }
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext, pgettext
 
 from evenshare_core.units import MILLISECOND_US
 from portal.charts.figures import duration, plural, thousands
@@ -43,9 +45,9 @@ from tenants.selectors.quotas import pool_tenants
 # Number of missing leases that the page names.
 LOSSES = 50
 PROCESSES = (
-    ("", "Choose"),
-    ("gone", "gone: give its GPUs to other jobs"),
-    ("unknown", "unknown: drain its nodes"),
+    ("", gettext_noop("Choose")),
+    ("gone", gettext_noop("gone: give its GPUs to other jobs")),
+    ("unknown", gettext_noop("unknown: drain its nodes")),
 )
 
 
@@ -72,21 +74,24 @@ def _accept_losses(request: HttpRequest, pool: Pool) -> str:
         reason=text(request.POST, "reason"),
         seen=text(request.POST, "seen"),
     )
-    said = f"the next round of {pool.name} ends {plural(leases, 'lease')} as lost."
-    return f"Accepted: {said}" if is_new else Unchanged(f"Already accepted: {said}")
+    values = {"pool": pool.name, "leases": plural(leases, "lease")}
+    if is_new:
+        return _("Accepted: the next round of {pool} ends {leases} as lost.").format(**values)
+    known = _("Already accepted: the next round of {pool} ends {leases} as lost.")
+    return Unchanged(known.format(**values))
 
 
 def _end_lease(request: HttpRequest, pool: Pool) -> str:
     named = read_key(text(request.POST, "lease"))
     if named is None:
-        raise invalid("lease", NO_SUCH_LEASE)
+        raise invalid("lease", _(NO_SUCH_LEASE))
     job, number = named
     wanted = typed_request(EndLeaseRequest, request.POST)
-    said = f"The next round of {pool.name} ends this lease."
     actor = actor_of(request)
-    if not end_lease(actor=actor, pool=pool, job=job, number=number, request=wanted):
-        return Unchanged(f"Already requested. {said}")
-    return said
+    if end_lease(actor=actor, pool=pool, job=job, number=number, request=wanted):
+        return _("The next round of {pool} ends this lease.").format(pool=pool.name)
+    known = _("Already requested. The next round of {pool} ends this lease.")
+    return Unchanged(known.format(pool=pool.name))
 
 
 ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {
@@ -151,7 +156,7 @@ def _show(
 
 def _end_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
     typed = request.POST if errors else {}
-    chosen = {"processes": PROCESSES}
+    chosen = {"processes": tuple((value, _(said)) for value, said in PROCESSES)}
     return request_inputs(EndLeaseRequest, ("processes", "reason"), typed, errors, choices=chosen)
 
 
@@ -161,29 +166,35 @@ def _stats(
     middle = times[len(times) // 2] if times else 0
     age_s = (facts.wall - facts.wall_at).total_seconds() if facts.wall_at else None
     fallbacks = [row for row in rounds if row.fallback]
+    failures = failure.count if failure else 0
     return [
         Stat(
-            "Last round",
+            _("Last round"),
             duration(age_s),
-            "ago",
-            (LineItem("interval", duration(facts.round_s)),),
+            _("ago"),
+            (LineItem(_("interval"), duration(facts.round_s)),),
         ),
         Stat(
-            "Consecutive failures",
-            thousands(failure.count if failure else 0),
-            "rounds",
-            (LineItem("last at", f"{failure.at:%H:%M:%S} UTC" if failure else "never"),),
+            _("Consecutive failures"),
+            thousands(failures),
+            ngettext("round", "rounds", failures),
+            (LineItem(_("last at"), f"{failure.at:%H:%M:%S} UTC" if failure else _("never")),),
         ),
         Stat(
-            "Fell back",
+            _("Fell back"),
             thousands(len(fallbacks)),
-            f"of {plural(len(rounds), 'round')}",
-            (LineItem("to", fallbacks[0].fallback if fallbacks else "nothing"),),
+            _("of {rounds}").format(rounds=plural(len(rounds), "round")),
+            (
+                LineItem(
+                    pgettext("fell back", "to"),
+                    fallbacks[0].fallback if fallbacks else pgettext("fell back", "nothing"),
+                ),
+            ),
         ),
         Stat(
-            "Median time",
+            _("Median time"),
             thousands(middle),
             "ms",
-            (LineItem("slowest", f"{thousands(times[-1] if times else 0)} ms"),),
+            (LineItem(_("slowest"), f"{thousands(times[-1] if times else 0)} ms"),),
         ),
     ]

@@ -5,7 +5,10 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
+from portal.charts.figures import thousands
 from portal.common.clocks import pool_now
 from portal.operate.text.queue import queue
 from portal.operate.views.console import (
@@ -22,7 +25,17 @@ from scheduling.services.jobs import release_job
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import tenant_sizes
 
-NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+NUMBERS = {
+    2: gettext_noop("Two"),
+    3: gettext_noop("Three"),
+    4: gettext_noop("Four"),
+    5: gettext_noop("Five"),
+    6: gettext_noop("Six"),
+    7: gettext_noop("Seven"),
+    8: gettext_noop("Eight"),
+    9: gettext_noop("Nine"),
+    10: gettext_noop("Ten"),
+}
 
 
 @console_read
@@ -36,7 +49,7 @@ def home(request: HttpRequest) -> HttpResponse:
     count = len(alerts)
     context = {
         "alerts": alerts,
-        "count_text": NUMBERS[count] if count < len(NUMBERS) else str(count),
+        "count_text": _(NUMBERS[count]) if count in NUMBERS else thousands(count),
         "pools": [(facts, line_of(facts)) for facts in pools],
         "tenants": tenants,
         "live": True,
@@ -52,5 +65,6 @@ def release(request: HttpRequest, uid: UUID) -> HttpResponse:
     if job is None:
         raise Http404
     release_job(actor=actor_of(request), job=job)
-    messages.success(request, f"Released {job.name}: the next round includes it.")
+    released = _("Released {job}: the next round includes it.")
+    messages.success(request, released.format(job=job.name))
     return redirect("operate")

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
 from portal.charts.figures import duration, plural
 from portal.common.clocks import Clocks, clocks, pool_now
@@ -83,8 +84,8 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         "names_pool": False,
         "nodes": listed[: len(listed) - len(folded)],
         "folded": folded,
-        "folded_gpus": sum(row.gpus for row, _, _ in folded),
-        "folded_held": sum(row.held for row, _, _ in folded),
+        "folded_gpus": sum(one[0].gpus for one in folded),
+        "folded_held": sum(one[0].held for one in folded),
         "all": len(rows),
         "held": held,
         "names": [row.name for row in rows],
@@ -145,7 +146,9 @@ def _window_fields(request: HttpRequest, errors: dict[str, str], facts: PoolFact
     defaults = {"starts_at": instant_text(begin), "ends_at": instant_text(begin + 4 * HOUR)}
     names = ("starts_at", "ends_at", "reason")
     first, *others = request_inputs(WindowRequest, names, typed, errors, defaults=defaults)
-    hint = f"The clock of {facts.name} shows {now:%Y-%m-%d %H:%M} UTC."
+    hint = _("The clock of {pool} shows {now} UTC.").format(
+        pool=facts.name, now=f"{now:%Y-%m-%d %H:%M}"
+    )
     return [replace(first, hint=hint), *others]
 
 
@@ -156,36 +159,40 @@ def _drain(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
     node = text(request.POST, "node")
     reason = typed_request(DrainRequest, request.POST).reason
     if not change.drain_node(actor=actor_of(request), pool=pool, name=node, reason=reason):
-        return Unchanged(f"{node} was already drained. Nothing was changed.")
-    return f"{node} takes no new lease. Those there end within {duration(facts.longest_lease_s)}."
+        known = _("{node} was already drained. Nothing was changed.")
+        return Unchanged(known.format(node=node))
+    drained = _("{node} takes no new lease. Those there end within {time}.")
+    return drained.format(node=node, time=duration(facts.longest_lease_s))
 
 
-def _resume(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
+def _resume(request: HttpRequest, pool: Pool, _facts: PoolFacts) -> str:
     node = text(request.POST, "node")
     if not change.resume_node(actor=actor_of(request), pool=pool, name=node):
-        return Unchanged(f"{node} was not drained. Nothing was changed.")
-    return f"{node} takes leases again, from the next round on."
+        return Unchanged(_("{node} was not drained. Nothing was changed.").format(node=node))
+    return _("{node} takes leases again, from the next round on.").format(node=node)
 
 
-def _remove(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
+def _remove(request: HttpRequest, pool: Pool, _facts: PoolFacts) -> str:
     node = text(request.POST, "node")
     change.remove_node(actor=actor_of(request), pool=pool, name=node)
-    return f"Removed {node} from {pool.name}."
+    return _("Removed {node} from {pool}.").format(node=node, pool=pool.name)
 
 
-def _add(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
+def _add(request: HttpRequest, pool: Pool, _facts: PoolFacts) -> str:
     wanted = typed_request(NodeRequest, request.POST, pool=pool.name)
     node = change.add_node(actor=actor_of(request), pool=pool, request=wanted)
-    return f"Added {node.name} with {plural(node.gpus, 'GPU')}: the next round counts them."
+    added = _("Added {node} with {gpus}: the next round counts them.")
+    return added.format(node=node.name, gpus=plural(node.gpus, "GPU"))
 
 
-def _change(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
+def _change(request: HttpRequest, pool: Pool, _facts: PoolFacts) -> str:
     names = request.POST.getlist("nodes")
     wanted = typed_request(NodeChangeRequest, request.POST)
     changed = change.change_nodes(actor=actor_of(request), pool=pool, names=names, request=wanted)
     if not changed:
-        return Unchanged("The values are the same. Nothing was changed.")
-    return f"Changed {plural(changed, 'node')}: the next round uses the new values."
+        return Unchanged(_("The values are the same. Nothing was changed."))
+    text = _("Changed {nodes}: the next round uses the new values.")
+    return text.format(nodes=plural(changed, "node"))
 
 
 def _plan(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
@@ -194,7 +201,8 @@ def _plan(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
     windows = change.add_window(
         actor=actor_of(request), pool=pool, request=wanted, now=pool_now(facts).pool_at
     )
-    return f"Planned maintenance of {plural(len(windows), 'node')}: no new lease overlaps it."
+    planned = _("Planned maintenance of {nodes}: no new lease overlaps it.")
+    return planned.format(nodes=plural(len(windows), "node"))
 
 
 def _end(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
@@ -202,7 +210,7 @@ def _end(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
     change.end_window(
         actor=actor_of(request), pool=pool, window_id=window_id, now=pool_now(facts).pool_at
     )
-    return "Maintenance is over: the node takes leases from the next round on."
+    return _("Maintenance is over: the node takes leases from the next round on.")
 
 
 ACTS: dict[str, Callable[[HttpRequest, Pool, PoolFacts], str]] = {

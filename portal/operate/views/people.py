@@ -8,6 +8,8 @@ from collections.abc import Callable
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from portal.common.forms import request_inputs, text, typed_request
 from portal.operate.views.console import actor_of, console, no_such_button, page
@@ -19,16 +21,15 @@ from tenants.selectors.people import people_listed
 from tenants.services.accounts import deactivate_person, reactivate_person
 from tenants.services.people import create_user
 
-SITE_ROLES = tuple(
-    (role.value, "none: only member of tenants" if role == User.SiteRole.NONE else role.label)
-    for role in User.SiteRole
-)
 FIELDS = ("username", "first_name", "last_name", "site_role")
 LISTED = 200
 # For each button, the service and the success message.
 SWITCHES: dict[str, tuple[Callable[..., object], str]] = {
-    "deactivate": (deactivate_person, "{} is deactivated; sessions and tokens have ended."),
-    "reactivate": (reactivate_person, "{} is reactivated."),
+    "deactivate": (
+        deactivate_person,
+        gettext_noop("{person} is deactivated; sessions and tokens have ended."),
+    ),
+    "reactivate": (reactivate_person, gettext_noop("{person} is reactivated.")),
 }
 
 
@@ -58,8 +59,16 @@ def _switched(request: HttpRequest, do: str) -> HttpResponse:
         change(actor=actor_of(request), username=username)
     except InvalidInputError as error:
         return _people(request, {}, trouble=" ".join(error.by_field.values()))
-    messages.success(request, done.format(username))
+    messages.success(request, _(done).format(person=username))
     return redirect("operate-people")
+
+
+def _site_roles() -> tuple[tuple[str, str], ...]:
+    none = User.SiteRole.NONE
+    return tuple(
+        (role.value, _("none: only member of tenants") if role == none else _(role.label))
+        for role in User.SiteRole
+    )
 
 
 def _people(
@@ -79,7 +88,7 @@ def _people(
         "made": made,
         "password": password,
         "fields": request_inputs(
-            PersonRequest, FIELDS, typed, errors, choices={"site_role": SITE_ROLES}
+            PersonRequest, FIELDS, typed, errors, choices={"site_role": _site_roles()}
         ),
     }
     status = 422 if errors or trouble else 200

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.registry import POLICIES
@@ -81,8 +82,8 @@ def _promise(pool: Pool, name: str, now: PoolNow) -> QuotaPromiseText | None:
 def preempts_text(traits: Traits) -> str:
     """Return when a policy may take GPUs from a job with work left."""
     if traits.preempts_running:
-        return "with notice"
-    return "when a lease ends" if traits.preempts else "never"
+        return _("with notice")
+    return _("when a lease ends") if traits.preempts else _("never")
 
 
 def needs(traits: Traits) -> tuple[str, ...]:
@@ -90,8 +91,8 @@ def needs(traits: Traits) -> tuple[str, ...]:
     return tuple(
         text
         for text, wanted in (
-            ("speeds by GPU type", traits.needs_profiles),
-            ("estimates", traits.needs_estimates),
+            (_("speeds by GPU type"), traits.needs_profiles),
+            (_("estimates"), traits.needs_estimates),
         )
         if wanted
     )

@@ -6,13 +6,14 @@ from decimal import Decimal
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
-from portal.charts.figures import duration, plural
+from portal.charts.figures import duration, plural, thousands
 from portal.common.clocks import pool_now
 from portal.common.forms import Field, amount, request_inputs, text, typed_request, whole
 from portal.common.quota_promises import pool_promise_text, quota_promise_text
@@ -30,10 +31,10 @@ from portal.operate.forms.settings import (
 )
 from portal.operate.text.impact import Preview, settings_preview
 from portal.operate.views.console import (
-    NOTHING_DIFFERED,
     actor_of,
     console,
     no_such_button,
+    nothing_differed,
     page,
     pool_of_console,
     tell,
@@ -116,7 +117,7 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
         "policies": policy_choices(pool.policy),
         "groups": [
             *setting_groups(lengths),
-            SettingGroup("group-options", f"Options of {policy}", options),
+            SettingGroup("group-options", _("Options of {policy}").format(policy=policy), options),
         ],
         "invalid_fields": [one.field for one in (*lengths, *options) if one.field.error],
         "shown": asked.do if errors else "",
@@ -147,11 +148,13 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
 def _scale_field(request: HttpRequest, asked: SettingsRequest) -> Field:
     return Field(
         "scale",
-        "Scale",
+        _("Scale"),
         text(request.POST, "scale") if asked.do == "scale" else str(asked.now.scale),
         "number",
-        "Seconds of pool time per second of wall time. Leases, prices and queue times use pool"
-        " time.",
+        _(
+            "Seconds of pool time per second of wall time. Leases, prices and queue times use pool"
+            " time."
+        ),
         error=asked.errors.get("scale", ""),
     )
 
@@ -217,10 +220,12 @@ def _prices(
             or f"{row.surcharge_step.normalize():f}",
         }
         inputs = request_inputs(PriceRequest, tuple(shown), shown, dict(errors) if typed else {})
-        uses = [(f"at {use} % use", use, 100) for use in USES]
+        uses = [(_("at {percent} % use").format(percent=use), use, 100) for use in USES]
         used, gpus = present.get(name, (0, 0))
         if gpus:
-            uses.append((f"now, {used:,} of {plural(gpus, 'GPU')} used", used, gpus))
+            present_use = _("now, {used} of {gpus} used")
+            shown_use = present_use.format(used=thousands(used), gpus=plural(gpus, "GPU"))
+            uses.append((shown_use, used, gpus))
         prices = [
             (label, f"{some / whole_:.6f}", _price(amount(base), amount(theta), some, whole_))
             for label, some, whole_ in uses
@@ -256,13 +261,16 @@ def _settings(request: HttpRequest, pool: Pool) -> str:
         visibility=text(request.POST, "visibility"),
         reason=text(request.POST, "reason"),
     )
-    return f"Saved: the next round of {pool.name} uses it." if differed else NOTHING_DIFFERED
+    if not differed:
+        return nothing_differed()
+    return _("Saved: the next round of {pool} uses it.").format(pool=pool.name)
 
 
 def _lengths(request: HttpRequest, pool: Pool) -> str:
     wanted = typed_request(LeaseComparisonRequest, request.POST)
     request_lease_comparison(actor=actor_of(request), pool_id=pool.pk, request=wanted)
-    return f"Started: the comparison takes minutes. Rounds of {pool.name} go on meanwhile."
+    started = _("Started: the comparison takes minutes. Rounds of {pool} go on meanwhile.")
+    return started.format(pool=pool.name)
 
 
 def _executor(request: HttpRequest, pool: Pool) -> str:
@@ -274,33 +282,35 @@ def _executor(request: HttpRequest, pool: Pool) -> str:
         seen=text(request.POST, "seen"),
     )
     if not differed:
-        return NOTHING_DIFFERED
-    return f"Saved: new leases of {pool.name} use it."
+        return nothing_differed()
+    return _("Saved: new leases of {pool} use it.").format(pool=pool.name)
 
 
 def _pause(request: HttpRequest, pool: Pool) -> str:
     change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, paused=True)
-    return f"{pool.name} is paused: no round is decided, no lease ends."
+    return _("{pool} is paused: no round is decided, no lease ends.").format(pool=pool.name)
 
 
 def _resume(request: HttpRequest, pool: Pool) -> str:
     change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, paused=False)
-    return f"{pool.name} is resumed."
+    return _("{pool} is resumed.").format(pool=pool.name)
 
 
 def _scale(request: HttpRequest, pool: Pool) -> str:
     scale = whole(request.POST.get("scale"))
     if scale is None:
-        raise invalid("scale", f"Enter 1 to {SCALE_MAX:,}.")
+        raise invalid("scale", _("Enter 1 to {most}.").format(most=thousands(SCALE_MAX)))
     change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, scale=scale)
-    return f"The clock of {pool.name} runs at {scale} times wall time."
+    text = _("The clock of {pool} runs at {scale} times wall time.")
+    return text.format(pool=pool.name, scale=scale)
 
 
 def _price_set(request: HttpRequest, pool: Pool) -> str:
     wanted = typed_request(PriceRequest, request.POST)
     if not change.set_price(actor=actor_of(request), pool_id=pool.pk, request=wanted):
-        return NOTHING_DIFFERED
-    return f"Saved: the next round of {pool.name} posts the price of {wanted.gpu_type} with it."
+        return nothing_differed()
+    text = _("Saved: the next round of {pool} posts the price of {gpu_type} with it.")
+    return text.format(pool=pool.name, gpu_type=wanted.gpu_type)
 
 
 ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {

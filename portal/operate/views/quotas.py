@@ -9,13 +9,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.translation import gettext as _
 
 from portal.common.clocks import pool_now
 from portal.common.forms import instant_text, text, whole
 from portal.common.quota_promises import pool_promise_text
 from portal.common.tenant_badges import tenant_badge
 from portal.operate.forms.quotas import (
-    MODES,
     NAMES,
     NOW,
     QuotaForm,
@@ -24,16 +24,17 @@ from portal.operate.forms.quotas import (
     headline,
     input_errors,
     input_id,
+    mode_choices,
     read_edits,
     read_since,
     tomorrow,
 )
 from portal.operate.text.impact import Preview, preview
 from portal.operate.views.console import (
-    NOTHING_DIFFERED,
     actor_of,
     console,
     console_act,
+    nothing_differed,
     page,
     pool_of_console,
     tell,
@@ -79,7 +80,7 @@ class GridRequest:
 @console
 def grid(request: HttpRequest, name: str) -> HttpResponse:
     """Show tenants' quotas by period; with a posted draft also its effect."""
-    facts, _ = pool_of_console(request, name)
+    facts = pool_of_console(request, name)[0]
     asked = _read_request(request, facts)
     if request.method == "POST" and not asked.errors and _posted(request, asked):
         query = urlencode({"since": asked.since_text})
@@ -93,9 +94,10 @@ def _read_request(request: HttpRequest, facts: PoolFacts) -> GridRequest:
     since = read_since(typed, now.pool_at)
     errors = {}
     if since is None:
-        errors["since"] = f"Enter date and time, such as {instant_text(tomorrow(now.pool_at))}."
+        example = instant_text(tomorrow(now.pool_at))
+        errors["since"] = _("Enter date and time, such as {example}.").format(example=example)
     elif since < now.pool_at:
-        errors["since"] = PAST
+        errors["since"] = _(PAST)
     if errors or since is None:
         typed, since = NOW, now.pool_at
     with site_scope():
@@ -118,7 +120,7 @@ def _added(request: HttpRequest, form: QuotaForm) -> list[Key]:
     wanted = text(request.GET, "tenant")
     return [
         (tenant, type_id)
-        for tenant, (slug, _) in form.tenants.items()
+        for tenant, (slug, _badge) in form.tenants.items()
         for type_id in form.types
         if slug == wanted or input_id((tenant, type_id), "gpus") in request.POST
     ]
@@ -131,7 +133,7 @@ def _posted(request: HttpRequest, asked: GridRequest) -> bool:
     """
     edits, asked.errors = read_edits(asked.form, request.POST)
     if not edits and not asked.errors:
-        asked.errors = {"draft": "The draft is empty: change a cell first."}
+        asked.errors = {"draft": _("The draft is empty: change a cell first.")}
     if asked.errors:
         return False
     digest = _digest(request, asked)
@@ -145,7 +147,7 @@ def _posted(request: HttpRequest, asked: GridRequest) -> bool:
         asked.errors = input_errors(error, edits)
         return False
     if saving:
-        message = "The draft was changed after the preview: check the new preview first."
+        message = _("The draft was changed after the preview: check the new preview first.")
         asked.errors = {"previewed": message}
     return False
 
@@ -162,8 +164,8 @@ def _estimate(asked: GridRequest, edits: list[QuotaEdit], digest: str) -> Previe
     impact = quota_impact(
         pool_id=asked.facts.id, edits=edits, since=asked.form.since, now=asked.now
     )
-    badges = {tenant: badge for tenant, (_, badge) in asked.form.tenants.items()}
-    types = {type_id: name for type_id, (name, _) in asked.form.types.items()}
+    badges = {tenant: badge for tenant, (_slug, badge) in asked.form.tenants.items()}
+    types = {type_id: name for type_id, (name, _gpus) in asked.form.types.items()}
     return preview(impact, badges, types, digest)
 
 
@@ -180,11 +182,11 @@ def _save(request: HttpRequest, asked: GridRequest, edits: list[QuotaEdit]) -> N
         now=asked.now.pool_at,
         basis=text(request.POST, "basis"),
         next_round=number,
-        capacity={type_id: gpus for type_id, (_, gpus) in asked.form.types.items()},
+        capacity={type_id: gpus for type_id, (_name, gpus) in asked.form.types.items()},
         reason=text(request.POST, "reason"),
     )
     if record is None:
-        tell(request, NOTHING_DIFFERED)
+        tell(request, nothing_differed())
         return
     for row in record.after.get("dilutes", ()):
         messages.warning(request, dilution_text(row))
@@ -201,14 +203,14 @@ def _show(request: HttpRequest, asked: GridRequest) -> HttpResponse:
         "types": types,
         "columns": heads,
         "headline": headline(types),
-        "modes": MODES,
+        "modes": mode_choices(),
         "since": asked.since_text,
         "since_at": asked.form.since,
         "starts_now": asked.form.starts_now,
         "pool_at": asked.now.pool_at,
         "tomorrow": instant_text(tomorrow(asked.now.pool_at)),
         "basis": asked.basis,
-        "others": [slug for key, (slug, _) in asked.form.tenants.items() if key not in shown],
+        "others": [slug for key, (slug, _badge) in asked.form.tenants.items() if key not in shown],
         "errors": asked.errors,
         "field_errors": [field for kind in types for row in kind.rows for field in row.errors],
         "preview": asked.preview,
@@ -231,7 +233,7 @@ def _undoable(facts: PoolFacts) -> AuditRecord | None:
 @console_act
 def undo(request: HttpRequest, name: str) -> HttpResponse:
     """Undo the last saved change."""
-    facts, _ = pool_of_console(request, name)
+    facts = pool_of_console(request, name)[0]
     with site_scope():
         number = next_number(facts.id)
     try:
@@ -244,7 +246,7 @@ def undo(request: HttpRequest, name: str) -> HttpResponse:
     except InvalidInputError as error:
         messages.error(request, " ".join(error.by_field.values()))
     else:
-        messages.success(request, "Undone: the old quotas are restored.")
+        messages.success(request, _("Undone: the old quotas are restored."))
     return redirect("operate-quotas", name)
 
 

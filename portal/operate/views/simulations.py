@@ -5,6 +5,8 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
@@ -34,11 +36,11 @@ from tenants.selectors.tenants import all_tenants
 
 KEY = "simulations"
 STATES = {
-    "queued": StateBadge("waiting", "queued"),
-    "running": StateBadge("running", "running"),
-    "done": StateBadge("ok", "done"),
-    "failed": StateBadge("bad", "failed"),
-    "cancelled": StateBadge("ended", "cancelled"),
+    "queued": StateBadge("waiting", gettext_noop("queued")),
+    "running": StateBadge("running", gettext_noop("running")),
+    "done": StateBadge("ok", gettext_noop("done")),
+    "failed": StateBadge("bad", gettext_noop("failed")),
+    "cancelled": StateBadge("ended", gettext_noop("cancelled")),
 }
 DEFAULT_HOURS = 24
 
@@ -73,9 +75,14 @@ def simulations(request: HttpRequest, name: str) -> HttpResponse:
         "errors": errors,
         "trouble": errors.get("", "") or errors.get("policy", ""),
         "jobs": jobs,
-        "past": [(one, STATES[one.state]) for one in past],
+        "past": [(one, _badge(one)) for one in past],
     }
     return page(request, "simulations.html", context, key=KEY, status=422 if errors else 200)
+
+
+def _badge(one: Simulation) -> StateBadge:
+    state = STATES[one.state]
+    return state._replace(text=_(state.text))
 
 
 def _ask(request: HttpRequest, pool: Pool) -> Simulation:
@@ -97,7 +104,7 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
     context: dict[str, Any] = {
         "pool": facts,
         "one": row,
-        "state": STATES[row.state],
+        "state": _badge(row),
         "bar": wide_bar(row.progress_milli / ONE_MILLI),
         "percent": row.progress_percent,
     }
@@ -117,7 +124,7 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
     context |= {
         "at": clocks(facts).instant(row.at),
         "result": view,
-        "figures_title": "Figures of both" if both else "Figures",
+        "figures_title": _("Figures of both") if both else _("Figures"),
     }
     return page(request, "simulation.html", context, key=KEY)
 
@@ -125,13 +132,13 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
 @console_act
 def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Cancel a queued or running simulation."""
-    _, pool = pool_of_console(request, name)
+    pool = pool_of_console(request, name)[1]
     with site_scope():
         row = simulation_of(pool.pk, number)
     if row is None:
         raise Http404
     if cancel_simulation(actor=actor_of(request), simulation_id=row.pk):
-        messages.success(request, "Cancelled, without a result.")
+        messages.success(request, _("Cancelled, without a result."))
     else:
-        messages.info(request, "It has already ended.")
+        messages.info(request, _("It has already ended."))
     return redirect("operate-simulation", name, number)

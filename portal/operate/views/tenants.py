@@ -5,6 +5,8 @@ from collections.abc import Callable
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from portal.common.forms import request_inputs, text, typed_request
 from portal.operate.views.console import actor_of, console, no_such_button, page
@@ -18,7 +20,11 @@ from tenants.selectors.tenants import find_tenant, tenant_sizes
 from tenants.services.people import add_member, open_tenant, remove_member, set_member_role
 
 Role = Membership.Role
-ROLES = tuple((role.value, role.label) for role in Role)
+JOINED = {
+    Role.VIEWER: gettext_noop("{person} is now a viewer of {tenant}."),
+    Role.MEMBER: gettext_noop("{person} is now a member of {tenant}."),
+    Role.MANAGER: gettext_noop("{person} is now a manager of {tenant}."),
+}
 MEMBER_CHANGES: dict[str, Callable[..., object]] = {"add": add_member, "role": set_member_role}
 
 
@@ -38,7 +44,8 @@ def tenant_list(request: HttpRequest) -> HttpResponse:
         except InvalidInputError as error:
             errors = error.by_field
         else:
-            messages.success(request, f"Created {tenant.name}. Next: add people and quota.")
+            created = _("Created {tenant}. Next: add people and quota.")
+            messages.success(request, created.format(tenant=tenant.name))
             return redirect("operate-tenant", tenant.slug)
     with site_scope():
         tenants = tenant_sizes()
@@ -69,12 +76,13 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
             return redirect("operate-tenant", slug)
     with site_scope():
         members = member_rows(tenant)
+    roles = tuple((role.value, _(role.label)) for role in Role)
     adding = request.POST.get("do") == "add"
     typed = request.POST if adding else {}
     context = {
         "tenant": tenant,
         "members": members,
-        "roles": ROLES,
+        "roles": roles,
         "managers": sum(member.role == Role.MANAGER for member in members),
         "trouble": "" if adding else " ".join(errors.values()),
         "fields": request_inputs(
@@ -83,7 +91,7 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
             typed,
             errors if adding else {},
             defaults={"role": Role.MEMBER},
-            choices={"role": ROLES},
+            choices={"role": roles},
         ),
     }
     status = 422 if errors else 200
@@ -95,9 +103,11 @@ def _change(request: HttpRequest, tenant: Tenant) -> str:
     if do in MEMBER_CHANGES:
         wanted = typed_request(MembershipRequest, request.POST)
         MEMBER_CHANGES[do](actor=actor, tenant=tenant, request=wanted)
-        return f"{wanted.username} is now a {wanted.role} of {tenant.name}."
+        joined = _(JOINED[Role(wanted.role)])
+        return joined.format(person=wanted.username, tenant=tenant.name)
     if do == "remove":
         username = text(request.POST, "username")
         remove_member(actor=actor, tenant=tenant, username=username)
-        return f"Removed {username} from {tenant.name}."
+        removed = _("Removed {person} from {tenant}.")
+        return removed.format(person=username, tenant=tenant.name)
     return no_such_button()
