@@ -15,14 +15,15 @@ from .prose import HIDDEN, TAG, VALUE
 from .sources import ROOT, name_of, tree
 
 # Areas with all texts in their catalogues. The others follow.
-DONE = ("front",)
+DONE = ("front", "ledger")
 BLOCK = re.compile(r"{% blocktrans.*?endblocktranslate %}", re.DOTALL)
 QUOTED = re.compile(r"<(code|pre|kbd)\b.*?</\1>", re.DOTALL)
 ATTRIBUTE = re.compile(r'\s(?:title|aria-label|placeholder|alt)="([^"{]*[A-Za-z]{2}[^"{]*)"')
 LETTERS = re.compile(r"[A-Za-z]{2,}")
 UNIT = re.compile(r"\b(?:GPU-h|GPUs?|UTC|rho|min)\b")
-URL = re.compile(r"^[/?&#]|=$")
-TRANSLATING = {"_", "gettext", "ngettext", "plural", "reverse"}
+# The start of a URL or of a key.
+START = re.compile(r"^[/?&#]|[=-]$")
+TRANSLATING = {"_", "gettext", "gettext_noop", "ngettext", "pgettext", "plural", "reverse"}
 
 
 def loose_texts(path: Path) -> Iterator[str]:
@@ -37,7 +38,7 @@ def loose_texts(path: Path) -> Iterator[str]:
 def loose_strings(path: Path) -> Iterator[str]:
     """Yield the texts of a module that no function translates.
 
-    A text has a space or a capital, or is next to a value. Keys, units and URLs are none.
+    A text has a space or a capital, or is next to a value. Keys, codes, units and URLs are none.
     """
     inside = {
         id(part)
@@ -48,8 +49,10 @@ def loose_strings(path: Path) -> Iterator[str]:
     for node in _shown(tree(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = UNIT.sub("", node.value).strip()
-            has_form = " " in text or text[:1].isupper() or id(node) in inside
-            if LETTERS.search(text) and has_form and not URL.search(text):
+            has_form = (
+                " " in text or (text[:1].isupper() and not text.isupper()) or id(node) in inside
+            )
+            if LETTERS.search(text) and has_form and not START.search(text):
                 yield text
 
 
