@@ -55,6 +55,8 @@
   function text(english, values) {
     return (texts[english] || english).replace(/\{(\w+)\}/g, function (all, name) { return values[name]; });
   }
+  window.evenshare = { text: text };
+
 
   /* ---- words: the same rules as portal/charts/figures.py and bars.py ---- */
   function coarse(seconds) {

@@ -1,4 +1,4 @@
-"""The texts of static/evenshare.js in the page's language, which templates/base.html gives to it.
+"""The texts of scripts in the page's language, which templates/base.html gives to it.
 
 A script calls `text("{time} ago", { time: "3 s" })` with the English text. A test compares the
 texts of the scripts with this list.
@@ -25,6 +25,17 @@ TEXTS = (
     _("None selected."),
     _("Selected"),
     _("Copied"),
+    _("%b %-d"),
+    _("%b %-d, %Y"),
+    _("Use the arrow keys to read each point."),
+    _("Range"),
+    _("Series"),
+    _("Download as PNG"),
+    _("Download as CSV: all series, whole range"),
+    _("{name} is being saved."),
+    _("{title}, without {count} series"),
+    _("{title}, without {name} and {other}"),
+    _("{title}, without {name}"),
 )
 
 

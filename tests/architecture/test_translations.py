@@ -21,8 +21,8 @@ QUOTED = re.compile(r"<(code|pre|kbd)\b.*?</\1>", re.DOTALL)
 ATTRIBUTE = re.compile(r'\s(?:title|aria-label|placeholder|alt)="([^"{]*[A-Za-z]{2}[^"{]*)"')
 LETTERS = re.compile(r"[A-Za-z]{2,}")
 UNIT = re.compile(r"\b(?:GPU-h|GPUs?|UTC|rho|min)\b")
-# The start of a URL or of a key.
-START = re.compile(r"^[/?&#]|[=-]$")
+# A URL, or the start of a key or of a file name.
+URL =  re.compile(r"^[/?&#]|[=-]$")
 TRANSLATING = {"_", "gettext", "gettext_noop", "ngettext", "pgettext", "plural", "reverse"}
 
 
@@ -52,7 +52,7 @@ def loose_strings(path: Path) -> Iterator[str]:
             has_form = (
                 " " in text or (text[:1].isupper() and not text.isupper()) or id(node) in inside
             )
-            if LETTERS.search(text) and has_form and not START.search(text):
+            if LETTERS.search(text) and has_form and not URL.search(text):
                 yield text
 
 

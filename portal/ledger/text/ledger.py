@@ -18,7 +18,7 @@ from evenshare_core.money.rows import LateStartRow
 from portal.charts.figures import apportion, credits_text, thousands
 from portal.charts.notes import LineItem, Note, Stat, credit_note
 from portal.common.clocks import Clocks
-from portal.ledger.text.statement import OPERATOR, OPERATOR_LATE, OPERATOR_START
+from portal.ledger.text.statement import KINDS, OPERATOR, OPERATOR_LATE, OPERATOR_START
 from scheduling.selectors.visibility import Visibility
 
 ZERO = Decimal(0)
@@ -52,11 +52,6 @@ def balance_note(account: AccountSummary | None = None) -> Note:
     )
 
 
-def kind_text(code: str) -> str:
-    """Return why credits moved, for pages."""
-    return _(str(Transfer.Code(code).label))
-
-
 def visible_entries(
     row: LedgerRow, visibility: Visibility | None, tenant: int
 ) -> list[LedgerEntry]:
@@ -82,7 +77,7 @@ def _name(entry: LedgerEntry, code: str, visibility: Visibility | None, tenant: 
     if entry.tenant_id is None:
         # The operator pays usage only for late rounds.
         is_late = entry.amount < 0 and code == Transfer.Code.USAGE
-        return _(OPERATOR_LATE if is_late else OPERATOR)
+        return _(OPERATOR_LATE) if is_late else _(OPERATOR)
     seen = visibility.of(entry.tenant_id) if visibility else None
     if seen is not None:
         return seen.name
@@ -176,7 +171,7 @@ def _row(
 ) -> dict[str, Any]:
     sides = visible_entries(row, visibilities.get(row.pool), tenant)
     if row.code != Transfer.Code.USAGE:
-        what = kind_text(row.code)
+        what = _(KINDS[row.code])
     elif row.borrower_id == tenant:
         what = _("borrowed")
     else:
