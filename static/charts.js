@@ -9,20 +9,21 @@
 (function () {
   "use strict";
   var source = document.currentScript.dataset.plotly;
+  var text = window.evenshare.text;
   var root = document.documentElement;
   var charts = new Map();
   var loading = null;
 
-  function make(name, css, parent, text) {
+  function make(name, css, parent, content) {
     var element = document.createElement(name);
     if (css) element.className = css;
-    if (text) element.textContent = text;
+    if (content) element.textContent = content;
     if (parent) parent.appendChild(element);
     return element;
   }
-  function say(text) {
+  function say(news) {
     var box = document.getElementById("say");
-    if (box) box.textContent = text;
+    if (box) box.textContent = news;
   }
 
   /* ---- the library ---- */
@@ -68,21 +69,37 @@
 
   /* ---- one chart ---- */
   function read(box) {
-    var text = box.querySelector(".chart-data").textContent;
+    var raw = box.querySelector(".chart-data").textContent;
     var shown = charts.get(box.id);
-    if (shown && shown.text === text) return shown.data;
-    var data = JSON.parse(text);
+    if (shown && shown.text === raw) return shown.data;
+    var data = JSON.parse(raw);
     data.figure.data.forEach(function (trace) {
       if (!data.sideways) trace.x = data.axes[trace.x];
     });
-    data.raw = text;
+    data.raw = raw;
     return data;
+  }
+  /* A number with the marks of the page's language, for readers; CSV has it as it is. */
+  function marked(chart, value) {
+    var comma = chart.data.figure.layout.separators.charAt(0) === ",";
+    return comma && /^-?\d+\.\d+$/.test(value) ? String(value).replace(".", ",") : value;
+  }
+  /* plotly.js has the names of months and the order of dates in English only. */
+  function dates() {
+    return {
+      shortMonths: text("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec").split(" "),
+      dayMonth: text("%b %-d"),
+      dayMonthYear: text("%b %-d, %Y")
+    };
   }
   function narrow(box) { return box.clientWidth < 480; }
   function figureOf(chart) {
     var figure = colored(chart.data.figure, {});
     var across = chart.data.sideways ? null : figure.layout.xaxis;
-    figure.data.forEach(function (trace) { trace.visible = !chart.hidden.has(trace.meta.key) || "legendonly"; });
+    figure.data.forEach(function (trace) {
+      trace.visible = !chart.hidden.has(trace.meta.key) || "legendonly";
+      if (trace.customdata) trace.customdata = trace.customdata.map(function (row) { return row.map(function (one) { return marked(chart, one); }); });
+    });
     if (across) {
       var range = chart.zoom || (chart.span && chart.data.end ? [chart.data.end - chart.span * 1000, chart.data.end] : null);
       across.autorange = !range;
@@ -107,8 +124,9 @@
   function draw(chart) {
     if (!window.Plotly || !chart.box.isConnected) return;
     var figure = figureOf(chart);
-    var config = { displayModeBar: false, responsive: true, showTips: false, doubleClick: false };
-    chart.plot.setAttribute("aria-label", chart.data.title + ". Use the arrow keys to read each point.");
+    var config = { displayModeBar: false, responsive: true, showTips: false, doubleClick: false, locale: root.lang, locales: {} };
+    config.locales[root.lang] = { format: dates() };
+    chart.plot.setAttribute("aria-label", chart.data.title + ". " + text("Use the arrow keys to read each point."));
     if (document.activeElement === chart.plot) chart.at = null;
     chart.busy = Plotly.react(chart.plot, figure.data, figure.layout, config).then(function () {
       chart.drawn = (chart.drawn || 0) + 1;
@@ -130,8 +148,8 @@
   }
 
   /* ---- its buttons: ranges, series, downloads ---- */
-  function button(parent, text, css, act) {
-    var made = make("button", css, parent, text);
+  function button(parent, name, css, act) {
+    var made = make("button", css, parent, name);
     made.type = "button";
     made.addEventListener("click", act);
     return made;
@@ -155,18 +173,18 @@
     bar.textContent = "";
     var ranges = make("div", "chart-ranges", bar);
     ranges.setAttribute("role", "group");
-    ranges.setAttribute("aria-label", "Range");
-    data.ranges.concat(data.sideways ? [] : [["All", 0]]).forEach(function (one) {
+    ranges.setAttribute("aria-label", text("Range"));
+    data.ranges.forEach(function (one) {
       button(ranges, one[0], "btn min", function () { choose(chart, one[1] || null); }).dataset.span = one[1];
     });
     var keys = make("div", "chart-keys", bar);
     keys.setAttribute("role", "group");
-    keys.setAttribute("aria-label", "Series");
+    keys.setAttribute("aria-label", text("Series"));
     if (data.figure.data.length > 1) data.figure.data.forEach(function (trace) { toggle(chart, keys, trace); });
     var saves = make("div", "chart-saves", bar);
-    button(saves, "PNG", "btn min", function () { savePng(chart); }).setAttribute("aria-label", "Download as PNG");
+    button(saves, "PNG", "btn min", function () { savePng(chart); }).setAttribute("aria-label", text("Download as PNG"));
     var csv = button(saves, "CSV", "btn min", function () { saveCsv(chart); });
-    csv.title = "Download as CSV: all series, whole range";
+    csv.title = text("Download as CSV: all series, whole range");
     csv.setAttribute("aria-label", csv.title);
     press(chart);
   }
@@ -228,8 +246,8 @@
     chart.at = chart.at === null || chart.at === undefined ? (by > 0 ? 0 : last) : Math.min(last, Math.max(0, chart.at + by));
     var key = rows.keys[chart.at];
     Plotly.Fx.hover(chart.plot, chart.data.sideways ? { yval: chart.at } : { xval: key }, "xy");
-    var said = rows.series.map(function (one) { return one.values.has(key) ? one.name + " " + one.values.get(key) : ""; });
-    say(keyText(key) + ": " + said.filter(Boolean).join(", "));
+    var said = rows.series.map(function (one) { return one.values.has(key) ? one.name + " " + marked(chart, one.values.get(key)) : ""; });
+    say(marked(chart, keyText(key)) + ": " + said.filter(Boolean).join(", "));
   }
 
   /* ---- downloads ---- */
@@ -245,7 +263,7 @@
       (trace.meta.also || []).forEach(function (column, more) {
         var texts = new Map();
         keys.forEach(function (key, place) { texts.set(key, trace.customdata[place][more]); });
-        series.push({ name: column, column: column, values: texts });
+        series.push({ name: trace.meta.names[more], column: column, values: texts });
       });
     });
     var keys = Array.from(seen.keys());
@@ -254,10 +272,10 @@
   }
   /* A name that begins like a formula is no formula. */
   function cell(value) {
-    var text = String(value);
-    var isNumber = /^-?\d+(\.\d+)?(e[-+]?\d+)?$/i.test(text);
-    if (/^'*[=+\-@\t\r]/.test(text) && !isNumber) text = "'" + text;
-    return /[",\n\r]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+    var shown = String(value);
+    var isNumber = /^-?\d+(\.\d+)?(e[-+]?\d+)?$/i.test(shown);
+    if (/^'*[=+\-@\t\r]/.test(shown) && !isNumber) shown = "'" + shown;
+    return /[",\n\r]/.test(shown) ? '"' + shown.replace(/"/g, '""') + '"' : shown;
   }
   function save(blob, name) {
     var link = make("a");
@@ -265,7 +283,7 @@
     link.download = name;
     link.click();
     setTimeout(function () { URL.revokeObjectURL(link.href); }, 10000);
-    say(name + " is being saved.");
+    say(text("{name} is being saved.", { name: name }));
   }
   function saveCsv(chart) {
     var data = chart.data, rows = rowsOf(data, function () { return true; });
@@ -273,8 +291,8 @@
     rows.keys.forEach(function (key) {
       lines.push([keyText(key)].concat(rows.series.map(function (one) { return one.values.has(key) ? one.values.get(key) : ""; })));
     });
-    var text = lines.map(function (line) { return line.map(cell).join(",") + "\r\n"; }).join("");
-    save(new Blob([text], { type: "text/csv;charset=utf-8" }), data.file + ".csv");
+    var table = lines.map(function (line) { return line.map(cell).join(",") + "\r\n"; }).join("");
+    save(new Blob([table], { type: "text/csv;charset=utf-8" }), data.file + ".csv");
   }
   /* plotly.js draws its PNG from a blob: address, which our Content-Security-Policy refuses for
      images; from data: it may. An image alone sees no font of the page, so ours is put into it. */
@@ -299,8 +317,9 @@
   function pngTitle(chart) {
     var left = chart.data.figure.data.filter(function (trace) { return chart.hidden.has(trace.meta.key); });
     if (!left.length) return chart.data.title;
-    var names = left.map(function (trace) { return trace.name; });
-    return chart.data.title + ", without " + (left.length > 2 ? left.length + " series" : names.join(" and "));
+    var said = { title: chart.data.title, name: left[0].name, other: left[left.length - 1].name, count: left.length };
+    if (left.length > 2) return text("{title}, without {count} series", said);
+    return text(left.length > 1 ? "{title}, without {name} and {other}" : "{title}, without {name}", said);
   }
   function savePng(chart) {
     var figure = figureOf(chart), data = chart.data, width = 1200, height = 640;
@@ -309,8 +328,8 @@
     figure.layout.showlegend = figure.data.length > 1;
     figure.layout.legend = { orientation: "h", y: -0.12, x: 0 };
     Promise.all([Plotly.toImage(figure, { format: "svg", width: width, height: height }), fontRule()]).then(function (made) {
-      var text = decodeURIComponent(made[0].slice(made[0].indexOf(",") + 1));
-      text = text.replace(/(<svg[^>]*>)/, "$1<style>" + made[1] + "</style>");
+      var drawing = decodeURIComponent(made[0].slice(made[0].indexOf(",") + 1));
+      drawing = drawing.replace(/(<svg[^>]*>)/, "$1<style>" + made[1] + "</style>");
       var image = new Image();
       image.onload = function () {
         var sheet = make("canvas");
@@ -319,7 +338,7 @@
         sheet.getContext("2d").drawImage(image, 0, 0, sheet.width, sheet.height);
         sheet.toBlob(function (blob) { save(blob, data.file + ".png"); });
       };
-      image.src = "data:image/svg+xml," + encodeURIComponent(text);
+      image.src = "data:image/svg+xml," + encodeURIComponent(drawing);
     });
   }
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from django.utils.translation import gettext as _
+
 from portal.charts.figures import duration, thousands
 from portal.charts.svg import Markup, join, path, rect, tag
 from portal.charts.tenants import TenantBadge
@@ -53,10 +55,12 @@ def lease_bar(left_s: float, total_s: float, protected_s: float = 0, scale: floa
 def lease_text(left_s: float) -> str:
     """Return "9 min left", or seconds below a minute. evenshare.js has the same rule."""
     if left_s <= 0:
-        return "ends now"
+        return _("ends now")
     if left_s < 60:
-        return f"{int(left_s)} s left"
-    return f"{int(left_s // 60)} min left" if left_s < 36000 else f"{duration(left_s)} left"
+        time = f"{int(left_s)} s"
+    else:
+        time = f"{int(left_s // 60)} min" if left_s < 36000 else duration(left_s)
+    return _("{time} left").format(time=time)
 
 
 def countdown(ticks: int, of: int = 12) -> Markup:
@@ -137,9 +141,11 @@ def share_bar(
     if demand > got:
         parts.append(path(f"M{got * unit + 3:.1f} 10H{demand * unit:.1f}", class_="asked"))
     parts.append(rect(quota * unit - 0.5, 1, 3, 18, class_="quota"))
-    label = (
-        f"{badge.name}: holds {thousands(got)} of {thousands(quota)} quota, demand"
-        f" {thousands(demand)}"
+    label = _("{tenant}: holds {got} of {quota} quota, demand {demand}").format(
+        tenant=badge.name,
+        got=thousands(got),
+        quota=thousands(quota),
+        demand=thousands(demand),
     )
     return tag(
         "svg",

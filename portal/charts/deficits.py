@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils.translation import gettext as _
+
 from portal.charts.figures import gpu_hours, percent
 from portal.charts.notes import LineItem
 from scheduling.selectors.pools.lines import PoolFacts
@@ -27,14 +29,17 @@ class DayDeficit:
 
     @property
     def line(self) -> LineItem:
-        return LineItem("hourly deficit, last 24 h", f"{gpu_hours(self.short_gpu_s)} GPU-h")
+        return LineItem(_("hourly deficit, last 24 h"), f"{gpu_hours(self.short_gpu_s)} GPU-h")
 
     @property
     def text(self) -> str:
-        return (
-            f"Of the {gpu_hours(self.deserved_gpu_s)} GPU-h of the last 24 h,"
-            f" {gpu_hours(self.short_gpu_s)} ({percent(self.share, 1)}) were not received in the"
+        return _(
+            "Of the {deserved} GPU-h of the last 24 h, {short} ({part}) were not received in the"
             " hour in which they were deserved. GPU-time received later does not make up for it."
+        ).format(
+            deserved=gpu_hours(self.deserved_gpu_s),
+            short=gpu_hours(self.short_gpu_s),
+            part=percent(self.share, 1),
         )
 
 
@@ -77,7 +82,7 @@ def deficit_of(
     marks = {min(HOURS - 1, (at - since) // HOUR): pair for at, pair in totals}
     short = whole = 0.0
     before = totals[0][1] if totals else (0.0, 0.0)
-    for _, mark in sorted(marks.items()):
+    for _hour, mark in sorted(marks.items()):
         got, fair = (max(0.0, now_ - then) for now_, then in zip(mark, before, strict=True))
         short, whole, before = short + max(0.0, fair - got), whole + fair, mark
     return DayDeficit(short, whole) if whole else None

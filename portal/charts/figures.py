@@ -26,15 +26,19 @@ HOUR_S = 60 * MINUTE_S
 DAY_S = 24 * HOUR_S
 
 
+def marked(shown: str) -> str:
+    """Return a number that is formatted as in English, with the marks of the language."""
+    return shown.translate(_SWAPPED) if get_language() in WITH_COMMA else shown
+
+
 def thousands(value: Number | None, places: int | None = None, signed: bool = False) -> str:
     """Format a number: 4211 -> "4,211". `places` fixes the decimals; `signed` adds a plus."""
     if value is None:
         return NONE
     if isinstance(value, float) and (isnan(value) or isinf(value)):
         return NONE if isnan(value) else (MINUS if value < 0 else "") + INFINITY
-    shown = f"{abs(value):,}" if places is None else f"{abs(value):,.{places}f}"
-    if get_language() in WITH_COMMA:
-        shown = shown.translate(_SWAPPED)
+    shown = marked(f"{abs(value):,}" if places is None else f"{abs(value):,.{places}f}")
+
     is_zero = not any(digit in "123456789" for digit in shown)
     if value < 0 and not is_zero:
         return MINUS + shown

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from portal.charts.figures import plural
 from portal.charts.svg import Markup, join, path, rect, tag, text
 from portal.charts.tenants import TenantBadge
@@ -23,6 +26,7 @@ ROWS = 2
 SHAPED = 4  # the widest block that is drawn by reference, in columns
 # The minimum width of a node, so that its name fits.
 LEAST_COLUMNS = 3
+STATE_NAMES = {"drained": gettext_noop("drained"), "down": gettext_noop("down")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,11 @@ class MapNode:
     state: str = "up"
     href: str = ""
     held_back: tuple[MapHeldBack, ...] = ()
+
+    @property
+    def state_name(self) -> str:
+        """Return the state in the page's language."""
+        return _(STATE_NAMES.get(self.state, self.state))
 
     @property
     def free(self) -> list[int]:
@@ -170,7 +179,7 @@ def _name(node: MapNode) -> Markup:
 
 def _summary(node: MapNode) -> str:
     if node.state != "up" and not node.leases:
-        return f"{node.name}: {node.state}, {plural(node.gpus, 'GPU')}"
+        return f"{node.name}: {node.state_name}, {plural(node.gpus, 'GPU')}"
     texts = Counter(lease.text or lease.tenant.name for lease in node.leases)
     held = [
         f"{count} \N{MULTIPLICATION SIGN} {text}" if count > 1 else text
@@ -178,7 +187,12 @@ def _summary(node: MapNode) -> str:
     ]
     held += [row.text for row in node.held_back]
     idle = len(node.free) - sum(row.gpus for row in node.held_back)
-    rest = [f"{idle} idle" if node.state == "up" else f"{idle} {node.state}"] if idle > 0 else []
+    rest = []
+    if idle > 0 and node.state == "up":
+        rest = [_("{idle} idle").format(idle=idle)]
+    elif idle > 0:
+        rest = [f"{idle} {node.state_name}"]
+
     return f"{node.name}: " + "; ".join(held + rest)
 
 
@@ -187,7 +201,7 @@ def _blocked(node: MapNode, cells: _Cells, width: float, height: float) -> Marku
     if not cells.names:
         return box
     middle = cells.top + cells.height + 4
-    return join((box, text(width / 2, middle, node.state, class_="off")))
+    return join((box, text(width / 2, middle, node.state_name, class_="off")))
 
 
 def _idle(node: MapNode, cells: _Cells) -> Iterable[Markup]:
@@ -210,7 +224,7 @@ def _held_back(node: MapNode, cells: _Cells) -> Iterable[Markup]:
     slots = node.free
     for row in reversed(node.held_back):
         parts: list[object] = [tag("title", row.text)]
-        for slot in [slots.pop() for _ in range(min(row.gpus, len(slots)))]:
+        for slot in [slots.pop() for _slot in range(min(row.gpus, len(slots)))]:
             fill = "url(#p-wait)" if cells.names else None
             parts.append(path(_inset(slot, cells), class_="kept", fill=fill))
             if cells.names:

@@ -9,11 +9,16 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Protocol
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
+
 from portal.charts.figures import apportion, clock, credits_text, plural, relative, thousands, utc
 from portal.charts.glyphs import StateBadge
 
-PRICE_FORMULA = "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)"
-PRICE_WITH_SURCHARGE = f"{PRICE_FORMULA} + surcharge"
+PRICE_FORMULA = gettext_noop("base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)")
+PRICE_WITH_SURCHARGE = gettext_noop(
+    "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1) + surcharge"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +49,22 @@ class PriceParts(Protocol):
 def price_lines(parts: PriceParts, price: Decimal) -> tuple[tuple[LineItem, ...], LineItem]:
     """Return the formula of a posted price as line items, and the line of its result."""
     lines = [
-        LineItem("base price", credits_text(parts.base, 6)),
-        LineItem("theta", f"{parts.theta:.3f}"),
-        LineItem("use", f"{thousands(parts.used)} of {plural(parts.capacity, 'GPU')}"),
+        LineItem(_("base price"), credits_text(parts.base, 6)),
+        LineItem("theta", thousands(parts.theta, 3)),
+        LineItem(
+            _("use"),
+            _("{used} of {gpus}").format(
+                used=thousands(parts.used), gpus=plural(parts.capacity, "GPU")
+            ),
+        ),
     ]
     if parts.surcharge is None:
-        return tuple(lines), LineItem(PRICE_FORMULA, credits_text(price, 6))
-    queue = f"surcharge, {plural(parts.queued or 0, 'GPU')} queued for borrowing"
+        return tuple(lines), LineItem(_(PRICE_FORMULA), credits_text(price, 6))
+    queue = _("surcharge, {gpus} queued for borrowing").format(
+        gpus=plural(parts.queued or 0, "GPU")
+    )
     lines.append(LineItem(queue, credits_text(parts.surcharge, 6)))
-    return tuple(lines), LineItem(PRICE_WITH_SURCHARGE, credits_text(price, 6))
+    return tuple(lines), LineItem(_(PRICE_WITH_SURCHARGE), credits_text(price, 6))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +154,10 @@ class CertificatePanel:
     def broken_text(self) -> str:
         """Return that promises are broken; empty if none is."""
         count = self.broken
-        return f"{plural(count, 'promise is', 'promises are')} broken." if count else ""
+        if not count:
+            return ""
+        text = ngettext("{count} promise is broken.", "{count} promises are broken.", count)
+        return text.format(count=thousands(count))
 
     def count(self, *verdicts: str) -> int:
         """Return the number of promises with one of these verdicts."""
@@ -203,14 +218,11 @@ class Instant:
     @property
     def title(self) -> str:
         """Return both clocks and the scale, for the tooltip."""
-        parts = [f"pool time {utc(self.pool)}"]
+        parts = [_("pool time {time}").format(time=utc(self.pool))]
         if self.wall is not None:
-            parts.append(f"wall time {utc(self.wall)}")
-        return (
-            " \N{MIDDLE DOT} ".join(parts)
-            + " \N{MIDDLE DOT} clock \N{MULTIPLICATION SIGN}"
-            + (str(self.scale))
-        )
+            parts.append(_("wall time {time}").format(time=utc(self.wall)))
+        parts.append(_("clock \N{MULTIPLICATION SIGN}{scale}").format(scale=self.scale))
+        return " \N{MIDDLE DOT} ".join(parts)
 
 
 def credit_note(
@@ -218,7 +230,7 @@ def credit_note(
     line_items: Iterable[tuple[str, Decimal]],
     *,
     places: int = 2,
-    total: str = "net",
+    total: str = "",
     text: str = "",
     links: tuple[Link, ...] = (),
 ) -> Note:
@@ -227,14 +239,14 @@ def credit_note(
     The printed amounts also add up: `apportion` distributes the rounding.
     """
     rows = tuple(line_items)
-    parts = apportion([amount for _, amount in rows], places)
+    parts = apportion([amount for _label, amount in rows], places)
     return Note(
         title=title,
         line_items=tuple(
             LineItem(label, credits_text(part, places, True))
-            for (label, _), part in zip(rows, parts, strict=True)
+            for (label, _amount), part in zip(rows, parts, strict=True)
         ),
-        total=LineItem(total, credits_text(sum(parts, Decimal(0)), places, True)),
+        total=LineItem(total or _("net"), credits_text(sum(parts, Decimal(0)), places, True)),
         text=text,
         links=links,
     )
@@ -244,7 +256,7 @@ def count_note(
     title: str,
     line_items: Iterable[tuple[str, int]],
     *,
-    total: str = "sum",
+    total: str = "",
     text: str = "",
     links: tuple[Link, ...] = (),
 ) -> Note:
@@ -253,7 +265,7 @@ def count_note(
     return Note(
         title=title,
         line_items=tuple(LineItem(label, thousands(value)) for label, value in rows),
-        total=LineItem(total, thousands(sum(value for _, value in rows))),
+        total=LineItem(total or _("sum"), thousands(sum(value for _label, value in rows))),
         text=text,
         links=links,
     )

@@ -6,6 +6,8 @@ Bars of all GPUs would hide the few unused ones of a busy pool.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 from portal.charts.figures import thousands
 from portal.charts.scale import Scale, ticks
 from portal.charts.svg import Markup, path, rect, tag, text
@@ -44,8 +46,10 @@ def round_strip(bars: Sequence[RoundBar], *, first: str = "") -> Markup:
     parts.append(path(f"M{LEFT} {BASE}H{WIDTH}", class_="axis"))
     if bars:
         end = min(LEFT + 4 + len(bars) * pitch, WIDTH)
-        start_text = first or f"round {thousands(bars[0].number)}"
-        end_text = f"{thousands(bars[-1].number)}, now: {bars[-1].idle} idle"
+        start_text = first or _("round {number}").format(number=thousands(bars[0].number))
+        end_text = _("{number}, now: {idle} idle").format(
+            number=thousands(bars[-1].number), idle=thousands(bars[-1].idle)
+        )
         parts.append(text(LEFT + 4, HEIGHT - 4, start_text))
         far = max(end, LEFT + 180 + 7 * len(end_text))
         parts.append(text(far, HEIGHT - 4, end_text, class_="ac", anchor="end"))
@@ -55,7 +59,7 @@ def round_strip(bars: Sequence[RoundBar], *, first: str = "") -> Markup:
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         class_="ch strip-rounds",
         role="group",
-        aria_label="Unused GPUs by round",
+        aria_label=_("Unused GPUs by round"),
     )
 
 
@@ -76,9 +80,12 @@ def _bar(bar: RoundBar, x: float, pitch: float, y: Scale, now: bool) -> Markup:
 
 
 def _bar_text(bar: RoundBar) -> str:
-    return f"round {thousands(bar.number)}: {unused_text(bar.idle, bar.blocked)}"
+    return _("round {number}: {unused}").format(
+        number=thousands(bar.number), unused=unused_text(bar.idle, bar.blocked)
+    )
 
 
 def unused_text(idle: int, blocked: int) -> str:
     """Return "4 idle, 8 unavailable"; without the second part if it is 0."""
-    return f"{idle} idle, {blocked} unavailable" if blocked else f"{idle} idle"
+    text = _("{idle} idle, {blocked} unavailable") if blocked else _("{idle} idle")
+    return text.format(idle=thousands(idle), blocked=thousands(blocked))

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil, floor, log10
 
+from portal.charts.zones import month_name
+
 _STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
 LETTER = 6.6  # Pixels per letter of 13 px text, rounded up.
 
@@ -62,7 +64,7 @@ def time_ticks(start: datetime, end: datetime, wanted: int = 5) -> list[datetime
 def tick_text(at: datetime, all_ticks: Sequence[datetime]) -> str:
     """Return "14:00", or the day if all ticks are whole days."""
     whole_days = all(tick.hour == 0 and tick.minute == 0 for tick in all_ticks)
-    return f"{at:%d %b}" if whole_days and len(all_ticks) > 1 else f"{at:%H:%M}"
+    return f"{at:%d} {month_name(at)}" if whole_days and len(all_ticks) > 1 else f"{at:%H:%M}"
 
 
 def text_width(text: str) -> float:

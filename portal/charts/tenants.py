@@ -5,7 +5,10 @@ distinct badges. Above 12 tenants the node map groups the small ones (`group_sma
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from portal.charts.svg import Markup, rect, tag, text
 
@@ -33,7 +36,12 @@ class TenantBadge:
         return f"url(#p-{self.css})"
 
 
-HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
+HIDDEN = TenantBadge(gettext_noop("other tenants"), OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
+
+
+def hidden_badge() -> TenantBadge:
+    """Return the grey badge with its name in the page's language."""
+    return replace(HIDDEN, name=_(HIDDEN.name))
 
 
 def group_small(
@@ -44,7 +52,7 @@ def group_small(
         return dict(badges)
     ranked = sorted(badges, key=lambda name: (not badges[name].you, -use.get(name, 0), name))
     kept = set(ranked[: limit - 1])
-    other = TenantBadge("others", OTHERS, "··")
+    other = TenantBadge(_("others"), OTHERS, "··")
     return {name: badge if name in kept else other for name, badge in badges.items()}
 
 

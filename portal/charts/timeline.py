@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from django.utils.translation import gettext as _
+
 from portal.charts.figures import clock, thousands
 from portal.charts.labels import Place, label
 from portal.charts.scale import Scale, text_width, tick_text, time_ticks
@@ -36,10 +38,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A preemption or another break: its instant and its label."""
+    """A preemption, or another break with its label."""
 
     at: datetime
-    label: str = "preempted"
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,13 @@ class JobTimeline:
     gpus_of: int = 0
     prices: tuple[PricePoint, ...] = ()
     max_price: Decimal | None = None
-    label: str = "Timeline of the job"
+    label: str = ""
 
 
 def timeline(job: JobTimeline) -> Markup:
     """Draw the tracks that have data, or return a sentence if the time range is empty."""
     if job.end <= job.start:
-        return tag("p", "Nothing has happened yet.", class_="mut")
+        return tag("p", _("Nothing has happened yet."), class_="mut")
     x = Scale(job.start.timestamp(), job.end.timestamp(), LEFT, WIDTH - RIGHT)
     bottom = GPUS_TOP - 12
     tracks: list[object] = [_states(job, x)]
@@ -96,7 +98,7 @@ def timeline(job: JobTimeline) -> Markup:
         viewBox=f"0 0 {WIDTH} {bottom}",
         class_="tl",
         role="img",
-        aria_label=job.label,
+        aria_label=job.label or _("Timeline of the job"),
     )
 
 
@@ -124,7 +126,7 @@ def _tick(at: float, caption: str) -> Markup:
 
 def _states(job: JobTimeline, x: Scale) -> Markup:
     middle = STATE_TOP + STATE_HEIGHT / 2
-    parts: list[object] = [text(0, middle + 5, "State", class_="b")]
+    parts: list[object] = [text(0, middle + 5, _("State"), class_="b")]
     clear = float(LEFT)
     for segment in job.segments:
         start, end = x(segment.start.timestamp()), x(segment.end.timestamp())
@@ -149,7 +151,8 @@ def _cut_marks(job: JobTimeline, x: Scale) -> list[Markup]:
         at = x(cut.at.timestamp())
         line = f"M{at:.1f} {STATE_TOP - 6}V{STATE_TOP + STATE_HEIGHT + 8}"
         parts.append(path(line, class_="cut-line"))
-        caption = f"{cut.label} {clock(cut.at)}".strip()
+        name = _("preempted") if cut.label is None else cut.label
+        caption = f"{name} {clock(cut.at)}".strip()
         wide = text_width(caption) + 8
         if at - wide >= taken:
             parts.append(text(at - 4, STATE_TOP - 8, caption, class_="ba", anchor="end"))
@@ -184,9 +187,11 @@ def _gpus(job: JobTimeline, x: Scale) -> Markup:
     base = GPUS_TOP + GPUS_HEIGHT
     most = max([span.own + span.borrowed for span in job.gpus] + [job.gpus_of, 1])
     unit = GPUS_HEIGHT / most
-    parts: list[object] = [text(0, GPUS_TOP + 20, "GPUs", class_="b")]
+    parts: list[object] = [text(0, GPUS_TOP + 20, _("GPUs"), class_="b")]
     if job.gpus_of:
-        parts.append(text(0, GPUS_TOP + 37, f"of {thousands(job.gpus_of)}", class_="m"))
+        parts.append(
+            text(0, GPUS_TOP + 37, _("of {count}").format(count=thousands(job.gpus_of)), class_="m")
+        )
     for span in job.gpus:
         start, end = x(span.start.timestamp()), x(span.end.timestamp())
         levels = ((span.own, 0, "own", None), (span.borrowed, span.own, "bor", "url(#p-bor)"))
@@ -195,7 +200,8 @@ def _gpus(job: JobTimeline, x: Scale) -> Markup:
                 continue
             top, high = base - (below + count) * unit, count * unit
             parts.append(rect(start, top, end - start, high, class_=css, fill=fill))
-            caption = f"{count} {'borrowed' if css == 'bor' else 'own'}"
+            caption = _("{count} borrowed") if css == "bor" else _("{count} own")
+            caption = caption.format(count=count)
             if high >= 14 and text_width(caption) + 8 < end - start:
                 look = "ac halo-bor" if css == "bor" else "m"
                 at = (start + end) / 2
@@ -210,8 +216,8 @@ def _prices(job: JobTimeline, x: Scale) -> Markup:
     base = PRICE_TOP + PRICE_HEIGHT
     y = Scale(min(bounds) - room, max(bounds) + room, base, PRICE_TOP)
     parts: list[object] = [
-        text(0, PRICE_TOP + 24, "Price", class_="b"),
-        text(0, PRICE_TOP + 41, "per GPU-h", class_="m"),
+        text(0, PRICE_TOP + 24, _("Price"), class_="b"),
+        text(0, PRICE_TOP + 41, _("per GPU-h"), class_="m"),
     ]
     ends = [point.at for point in job.prices[1:]] + [min(job.now, job.end)]
     line = [
@@ -228,7 +234,7 @@ def _prices(job: JobTimeline, x: Scale) -> Markup:
     parts.append(label(caption, beside, [line], css="ac halo"))
     if job.max_price is not None:
         level = y(float(job.max_price))
-        most = f"your max {thousands(job.max_price, 4)}"
+        most = _("your max {price}").format(price=thousands(job.max_price, 4))
         parts.append(path(f"M{LEFT} {level:.1f}H{WIDTH - RIGHT}", class_="limit"))
         clear = last_x - 8 if last_x > WIDTH - RIGHT - text_width(most) else WIDTH - RIGHT
         parts.append(text(clear, level - 6, most, class_="wa halo", anchor="end"))

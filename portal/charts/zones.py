@@ -21,13 +21,19 @@ def zone_named(name: str) -> tzinfo | None:
         return None
 
 
+def month_name(at: datetime) -> str:
+    """Return the short name of an instant's month in the page's language."""
+    return gettext(MONTHS).split()[at.month - 1]
+
+
 def local_text(at: datetime, now: datetime, zone: tzinfo | None) -> str:
     """Format an instant by the viewer's clock: "14:06" today, "28 Nov 14:06", "28 Nov 2025".
 
     Without a zone, the word UTC follows. `static/evenshare.js` has the same rule.
     """
     shown, today = at.astimezone(zone or UTC), now.astimezone(zone or UTC)
-    month = gettext(MONTHS).split()[shown.month - 1]
+    month = month_name(shown)
+
     if shown.date() == today.date():
         text = f"{shown:%H:%M}"
     elif shown.year == today.year:

@@ -5,6 +5,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from billing.selectors.credit import CreditRow, period_run_out, run_out
 from evenshare_core.money.budgets import (
     ALL_PERCENT,
@@ -17,23 +20,26 @@ from evenshare_core.money.budgets import (
     RunOut,
 )
 from evenshare_core.money.fixed_point import sum_to_credits
+from portal.charts.figures import thousands
 from tenants.selectors.credit import PeriodUse, credit_left, last_day
 
 PERIODS = {
-    BudgetPeriod.MONTH: "calendar month",
-    BudgetPeriod.QUARTER: "calendar quarter",
-    BudgetPeriod.CUSTOM: "custom period",
+    BudgetPeriod.MONTH: gettext_noop("calendar month"),
+    BudgetPeriod.QUARTER: gettext_noop("calendar quarter"),
+    BudgetPeriod.CUSTOM: gettext_noop("custom period"),
 }
 ACTIONS = {
-    BudgetAction.WARN: f"notice; nothing more is borrowed at {STOP_PERCENT} %",
-    BudgetAction.BLOCK: f"nothing more is borrowed at {FULL_PERCENT} %",
+    BudgetAction.WARN: gettext_noop("notice; nothing more is borrowed at {percent} %"),
+    BudgetAction.BLOCK: gettext_noop("nothing more is borrowed at {percent} %"),
 }
-# For each state, its mark and its meaning.
+STOPS_AT = {BudgetAction.WARN: STOP_PERCENT, BudgetAction.BLOCK: FULL_PERCENT}
+# For each state, its mark, its meaning, and the percentage that bounds it.
+_REACHED = gettext_noop("{percent} % reached")
 STATES = {
-    BudgetState.OPEN: ("ok", f"below {NOTICE_PERCENT} %"),
-    BudgetState.NOTICE: ("warn", f"{NOTICE_PERCENT} % reached"),
-    BudgetState.FULL: ("warn", f"{FULL_PERCENT} % reached"),
-    BudgetState.STOPPED: ("bad", f"{STOP_PERCENT} % reached"),
+    BudgetState.OPEN: ("ok", gettext_noop("below {percent} %"), NOTICE_PERCENT),
+    BudgetState.NOTICE: ("warn", _REACHED, NOTICE_PERCENT),
+    BudgetState.FULL: ("warn", _REACHED, FULL_PERCENT),
+    BudgetState.STOPPED: ("bad", _REACHED, STOP_PERCENT),
 }
 
 
@@ -64,25 +70,26 @@ class BudgetText:
 
     @property
     def percent_text(self) -> str:
-        return f"{self.percent:,} %"
+        return f"{thousands(self.percent)} %"
 
 
 def budget_text(use: PeriodUse) -> BudgetText:
-    kind, state = STATES[use.state]
+    kind, state, bound = STATES[use.state]
+    stop_percent = STOPS_AT[use.action]
     return BudgetText(
-        period=PERIODS[use.kind],
+        period=_(PERIODS[use.kind]),
         first=f"{use.begins:%Y-%m-%d}",
         last=f"{last_day(use.ends):%Y-%m-%d}",
-        action=ACTIONS[use.action],
+        action=_(ACTIONS[use.action]).format(percent=stop_percent),
         amount=sum_to_credits(use.amount_micro),
         spent=sum_to_credits(use.spent_micro),
         committed=sum_to_credits(use.committed_micro),
         left=sum_to_credits(use.left_micro),
         stops_at=sum_to_credits(use.stop_micro),
-        stop_percent=STOP_PERCENT if use.action is BudgetAction.WARN else FULL_PERCENT,
+        stop_percent=stop_percent,
         percent=use.used_micro * ALL_PERCENT // use.amount_micro,
         kind=kind,
-        state=state,
+        state=_(state).format(percent=bound),
         is_open=use.state is BudgetState.OPEN,
         stops=use.promisable_micro <= 0,
     )
@@ -117,4 +124,4 @@ def run_out_text(state: CreditRow) -> str:
 def _run_out(projected: RunOut) -> str:
     if projected.on is None:
         return projected.reason
-    return f"On {projected.on:%Y-%m-%d}. {projected.reason}"
+    return _("On {day}. {reason}").format(day=projected.on, reason=projected.reason)

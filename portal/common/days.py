@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from django.http import QueryDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 DAY = timedelta(days=1)
 DEFAULT_DAYS = 7
-WRITE_A_DAY = "Enter a day such as 2026-11-20."
+WRITE_A_DAY = gettext_noop("Enter a day such as 2026-11-20.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def read_days(asked: QueryDict, now: datetime) -> Days:
     last = _day(asked, "to", now.astimezone(UTC).date(), errors)
     first = _day(asked, "from", days_before(last), errors)
     if not errors and first > last:
-        errors["to"] = "The last day must not be before the first."
+        errors["to"] = _("The last day must not be before the first.")
     typed = (asked.get("from") or str(first))[:40], (asked.get("to") or str(last))[:40]
     return Days(first, last, *typed, errors)
 
@@ -60,6 +62,6 @@ def _day(asked: QueryDict, name: str, default: date, errors: dict[str, str]) -> 
         value = None
     # The next day must be a valid date, too.
     if value is None or value >= date.max:
-        errors[name] = WRITE_A_DAY
+        errors[name] = _(WRITE_A_DAY)
         return default
     return value

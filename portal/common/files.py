@@ -7,8 +7,11 @@ from operator import attrgetter
 from typing import Any
 
 from django.http import HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import override
 
 from evenshare_core.csv_cells import write_csv
+from portal.charts.figures import thousands
 from tenants.answers import time_text
 
 # Columns of a file: the heading, and the attribute path of a row or a function of the row.
@@ -24,13 +27,16 @@ def lines_asked() -> int:
 def csv_file(name: str, columns: Columns, rows: Iterable[object], *, hint: str) -> HttpResponse:
     """Return a table as a CSV file, or 422 if it has more than `LINES_MOST` lines.
 
-    Instants are UTC, amounts exact. Files are never cut, because the amounts of a cut file would
-    have another sum. `hint` explains how to request less.
+    Instants are UTC, amounts exact, texts English. Files are never cut, because the amounts of a
+    cut file would have another sum. `hint` explains how to request less.
     """
     cells = [attrgetter(of) if isinstance(of, str) else of for of in columns.values()]
-    lines = [[_cell(of(row)) for of in cells] for row in rows]
+    with override("en"):
+        lines = [[_cell(of(row)) for of in cells] for row in rows]
+
     if len(lines) > LINES_MOST:
-        return no_file({"from": f"More than {LINES_MOST:,} lines: {hint}."})
+        text = _("More than {most} lines: {hint}.").format(most=thousands(LINES_MOST), hint=hint)
+        return no_file({"from": text})
     text = write_csv(list(columns), lines, line_end="\r\n")
     response = HttpResponse(text, content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from portal.charts.tenants import BADGES, HIDDEN, OTHERS, TenantBadge, group_small
+from portal.charts.tenants import BADGES, OTHERS, TenantBadge, group_small, hidden_badge
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.models import Tenant
 
@@ -11,7 +11,7 @@ from tenants.models import Tenant
 def badge_of(seen: VisibleTenant | None) -> TenantBadge:
     """Return a tenant's badge, or the grey badge if the tenant is hidden."""
     if seen is None:
-        return HIDDEN
+        return hidden_badge()
     return TenantBadge(seen.name, seen.swatch, seen.initials, you=seen.you)
 
 

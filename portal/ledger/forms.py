@@ -6,6 +6,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TypeAlias
 
 from django.http import QueryDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from billing.requests import GiftRequest
 from billing.selectors.statements import StatementPeriod
@@ -16,6 +18,16 @@ from tenants.models import Tenant
 PERIODS_MOST = 400
 MINUTE = "%Y-%m-%dT%H:%M"
 DAYS_IN = {StatementPeriod.DAY: 1, StatementPeriod.WEEK: 7, StatementPeriod.MONTH: 31}
+PERIOD_NAMES = {
+    StatementPeriod.DAY: gettext_noop("day"),
+    StatementPeriod.WEEK: gettext_noop("week"),
+    StatementPeriod.MONTH: gettext_noop("month"),
+}
+TOO_LONG = {
+    StatementPeriod.DAY: gettext_noop("Choose at most {most} days. Or sum by month."),
+    StatementPeriod.WEEK: gettext_noop("Choose at most {most} weeks. Or sum by month."),
+    StatementPeriod.MONTH: gettext_noop("Choose at most {most} months."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +58,17 @@ def _period(asked: QueryDict, length: timedelta, errors: dict[str, str]) -> Stat
     """Read `by`; a range that is too long for it is an error."""
     by = asked.get("by", StatementPeriod.DAY.value)
     if by not in tuple(StatementPeriod):
-        errors["by"] = f"Choose {', '.join(StatementPeriod)}."
+        errors["by"] = _("Choose {periods}.").format(periods=", ".join(StatementPeriod))
         by = StatementPeriod.DAY.value
     period = StatementPeriod(by)
     if not errors and length.days > PERIODS_MOST * DAYS_IN[period]:
-        longer = "" if period is StatementPeriod.MONTH else " Or sum by month."
-        errors["from"] = f"Choose at most {PERIODS_MOST} {period}s.{longer}"
+        errors["from"] = _(TOO_LONG[period]).format(most=PERIODS_MOST)
     return period
+
+
+def period_choices() -> list[tuple[str, str]]:
+    """Return the periods of a statement with their names."""
+    return [(period.value, _(name)) for period, name in PERIOD_NAMES.items()]
 
 
 Asked: TypeAlias = "StatementRequest | ContributionRequest"
@@ -73,12 +89,12 @@ def shortcuts(now: datetime, asked: Asked) -> list[Shortcut]:
     today = now.astimezone(UTC).date()
     month = today.replace(day=1)
     before = (month - DAY).replace(day=1)
-    stretches = {
-        "Last 7 days": (today - 6 * DAY, today),
-        "Last 30 days": (today - 29 * DAY, today),
-        "This month": (month, today),
-        "Last month": (before, month - DAY),
-    }
+    stretches = (
+        (_("Last 7 days"), today - 6 * DAY, today),
+        (_("Last 30 days"), today - 29 * DAY, today),
+        (_("This month"), month, today),
+        (_("Last month"), before, month - DAY),
+    )
     here, day = (asked.since, asked.until), StatementPeriod.DAY
     return [
         (
@@ -86,7 +102,7 @@ def shortcuts(now: datetime, asked: Asked) -> list[Shortcut]:
             f"from={first}&to={last}&by={day}",
             (_midnight(first), _midnight(last) + DAY) == here,
         )
-        for text, (first, last) in stretches.items()
+        for text, first, last in stretches
     ]
 
 
@@ -96,7 +112,7 @@ def _midnight(day: date) -> datetime:
 
 # Years that both the database and Python's calendar represent, with some margin.
 FIRST_YEAR, LAST_YEAR = 1970, 9998
-WRITE_AN_INSTANT = "Enter a day or an instant such as 2026-11-20T14:30."
+WRITE_AN_INSTANT = gettext_noop("Enter a day or an instant such as 2026-11-20T14:30.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +151,7 @@ def read_contribution(asked: QueryDict, now: datetime) -> ContributionRequest:
     since = _instant(asked, "from", until - DEFAULT_DAYS * DAY, errors)
     period = _period(asked, until - since, errors)
     if not errors and since >= until:
-        errors["to"] = "The end must be after the start."
+        errors["to"] = _("The end must be after the start.")
     typed = asked.get("from") or _typed(since), asked.get("to") or _typed(until, is_end=True)
     if errors:
         until = today + DAY
@@ -161,7 +177,7 @@ def _instant(
     except ValueError:
         value = None
     if value is None or not FIRST_YEAR <= value.year <= LAST_YEAR:
-        errors[name] = WRITE_AN_INSTANT
+        errors[name] = _(WRITE_AN_INSTANT)
         return default
     value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     return value + DAY if is_end and len(raw) == len("2026-11-20") else value
@@ -171,7 +187,7 @@ def gift_inputs(
     names: Iterable[Tenant], typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
     """Return the inputs of a transfer request; `names`: the possible recipients."""
-    choices = (("", "choose"), *((tenant.name, tenant.name) for tenant in names))
+    choices = (("", _("choose")), *((tenant.name, tenant.name) for tenant in names))
     return request_inputs(
         GiftRequest, ("to", "amount", "reason"), typed, errors, choices={"to": choices}
     )

@@ -30,6 +30,17 @@ TEXTS = (
     _("{count} too many: scaled down"),
     _("{count} unallocated"),
     _("Preview again: the draft has changed"),
+    _("%b %-d"),
+    _("%b %-d, %Y"),
+    _("Use the arrow keys to read each point."),
+    _("Range"),
+    _("Series"),
+    _("Download as PNG"),
+    _("Download as CSV: all series, whole range"),
+    _("{name} is being saved."),
+    _("{title}, without {count} series"),
+    _("{title}, without {name} and {other}"),
+    _("{title}, without {name}"),
 )
 
 

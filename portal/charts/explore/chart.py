@@ -13,14 +13,20 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, pgettext
+
+from portal.charts.explore.columns import Column, english, localized
 from portal.charts.explore.looks import Look
-from portal.charts.figures import DAY_S, HOUR_S, NONE, credits_text, thousands
+from portal.charts.figures import DAY_S, HOUR_S, NONE, credits_text, marked, thousands
 from portal.charts.svg import Markup
 
 Key = datetime | float | str
 Value = Decimal | int | float | None
 
+AT = gettext_noop("at, UTC on the pool's clock")
 TABLE_ROWS = 24
+
 BAR = 0.92  # Width of a bar as a part of its span; the rest is the gap to the next bar.
 APART = 0.08  # Smallest distance of two labels, as a part of the axis.
 RANGES = ((HOUR_S, "1 h"), (6 * HOUR_S, "6 h"), (DAY_S, "24 h"), (7 * DAY_S, "7 d"))
@@ -31,16 +37,17 @@ FONT = '"Source Sans 3", system-ui, sans-serif'
 class Series:
     """A line, area or row of bars; a None value is a gap.
 
-    `column` is the heading in the table and in CSV, with its unit. `kind` is line, area (stacked)
-    or bar. `steps`: a value holds until the next one. `also` are more columns of the same rows,
-    also shown on hover. If `shown` is False, the reader switches the series on. `dots` marks each
-    value of a line, so that a single value is visible. `span_s`: the seconds that a bar covers from
-    its key on. `key` identifies the series across refreshes of the chart; the default is the name,
-    which is not unique for tenants. `digits`: significant digits of values, in place of `places`.
+    `column` is the heading; a plain text is the same in all languages. `kind` is line, area
+    (stacked) or bar. `steps`: a value holds until the next one. `also` are more columns of the same
+    rows, by texts of the catalogue; they are shown on hover, too. If `shown` is False, the reader
+    switches the series on. `dots` marks each value of a line, so that a single value is visible.
+    `span_s`: the seconds that a bar covers from its key on. `key` identifies the series across
+    refreshes of the chart; the default is the name, which is not unique for tenants. `digits`:
+    significant digits of values, in place of `places`.
     """
 
     name: str
-    column: str
+    column: Column | str
     keys: Sequence[Key]
     values: Sequence[Value]
     look: Look
@@ -95,8 +102,8 @@ class Rule:
 class PageChart:
     """A chart with its texts. `key` is its id in the page; `file` starts the names of downloads.
 
-    `key_column` is the heading of the first column. `y` is the range of its axis, which zooming
-    keeps. `sideways`: horizontal bars, one row per key.
+    `key_column` is the heading of the first column; a plain text is one of the catalogue. `y` is
+    the range of its axis, which zooming keeps. `sideways`: horizontal bars, one row per key.
     """
 
     key: str
@@ -106,7 +113,7 @@ class PageChart:
     y: tuple[float, float]
     unit: str
     file: str
-    key_column: str = "at, UTC on the pool's clock"
+    key_column: Column | str = AT
     labels: tuple[Label, ...] = ()
     bands: tuple[Band, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -149,11 +156,11 @@ class PageChart:
         payload = {
             "figure": figure,
             "axes": axes,
-            "ranges": self.ranges,
-            "first": DAY_S if any(seconds == DAY_S for _, seconds in self.ranges) else None,
+            "ranges": [] if self.sideways else [*self.ranges, (pgettext("range", "All"), 0)],
+            "first": DAY_S if any(seconds == DAY_S for _text, seconds in self.ranges) else None,
             "end": _plain(self.keys[-1]) if self.is_time and self.keys else None,
             "file": self.file,
-            "column": self.key_column,
+            "column": english(self.key_column),
             "title": self.title,
             "sideways": self.sideways,
         }
@@ -162,9 +169,10 @@ class PageChart:
 
     @property
     def heads(self) -> list[str]:
-        """Return the headings of the table and of CSV."""
-        own = [head for one in self.series for head in (one.column, *one.also)]
-        return [self.key_column, *own]
+        """Return the headings of the table."""
+        key = self.key_column
+        first = _(key) if isinstance(key, str) else key.shown
+        return [first, *(head for one in self.series for head, _values in _cells(one))]
 
     @cached_property
     def rows(self) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -200,13 +208,16 @@ def _cells(one: Series) -> list[tuple[str, dict[Key, str]]]:
         key: value_text(value, one.places, one.digits)
         for key, value in zip(one.keys, one.values, strict=True)
     }
-    more = [(head, dict(zip(one.keys, texts, strict=True))) for head, texts in one.also.items()]
-    return [(one.column, own), *more]
+    more = [
+        (_(head), dict(zip(one.keys, map(localized, texts), strict=True)))
+        for head, texts in one.also.items()
+    ]
+    return [(one.column if isinstance(one.column, str) else one.column.shown, own), *more]
 
 
 def value_text(value: Value, places: int, digits: int = 0) -> str:
     if digits and value is not None:
-        return f"{value:.{digits}g}"
+        return marked(f"{value:.{digits}g}")
     if isinstance(value, Decimal):
         return credits_text(value, places)
     return thousands(value, places)
@@ -215,7 +226,7 @@ def value_text(value: Value, places: int, digits: int = 0) -> str:
 def key_text(key: Key) -> str:
     if isinstance(key, datetime):
         return f"{key.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-    return str(key) if isinstance(key, str | int) else f"{key:g}"
+    return str(key) if isinstance(key, str | int) else marked(f"{key:g}")
 
 
 def key_number(key: Key) -> Any:
@@ -242,7 +253,7 @@ def _trace(one: Series, *, sideways: bool) -> dict[str, Any]:
     values = [_number(value, one.digits) for value in one.values]
     form = f".{one.digits}~g" if one.digits else f",.{one.places}f"
     more = "".join(
-        f"<br>{said(head)}: %{{customdata[{place}]}}" for place, head in enumerate(one.also)
+        f"<br>{said(_(head))}: %{{customdata[{place}]}}" for place, head in enumerate(one.also)
     )
     axis = "x" if sideways else "y"
     common: dict[str, Any] = {
@@ -253,8 +264,9 @@ def _trace(one: Series, *, sideways: bool) -> dict[str, Any]:
         "hovertemplate": f"%{{{axis}:{form}}}{more}<extra>{said(one.name)}</extra>",
         "meta": {
             "key": one.key or one.name,
-            "column": one.column,
+            "column": english(one.column),
             "also": list(one.also),
+            "names": [_(head) for head in one.also],
             "swatch": one.look.swatch,
             "line": one.kind == "line",
         },
@@ -329,7 +341,7 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         "paper_bgcolor": "var(--paper)",
         "plot_bgcolor": "var(--paper)",
         "showlegend": False,
-        "separators": ".,",
+        "separators": marked(".,"),
         "barmode": "group" if chart.sideways else "overlay",
         "bargap": 0.35,
         "hovermode": "y unified" if chart.sideways else "x unified",
@@ -398,7 +410,7 @@ def _label(label: Label) -> dict[str, Any]:
 
 def distinct_names(names: Sequence[tuple[str, str]]) -> list[str]:
     """Return the names of (name, mark) pairs; a duplicate name gets its mark in brackets."""
-    counts = Counter(name for name, _ in names)
+    counts = Counter(name for name, _mark in names)
     return [name if counts[name] == 1 else f"{name} ({mark})" for name, mark in names]
 
 

@@ -1,6 +1,10 @@
 """The accuracy of start estimates over time: the share of starts before p90 and before p50."""
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from portal.charts.explore.chart import Label, PageChart, Series, apart
+from portal.charts.explore.columns import column
 from portal.charts.explore.looks import QUOTA, Look, line_look
 from portal.charts.figures import percent
 from scheduling.selectors.jobs.start_estimates import Calibration
@@ -16,14 +20,14 @@ def coverage_chart(past: Calibration, *, pool: str) -> PageChart:
     """
     half = (past.until - past.since) / len(past.steps) / 2
     keys = [step.since + half for step in past.steps]
-    shares = {
-        "before p90": [step.p90 for step in past.steps],
-        "before p50": [step.p50 for step in past.steps],
-    }
+    shares = (
+        (_("before p90"), P90, [step.p90 for step in past.steps]),
+        (_("before p50"), P50, [step.p50 for step in past.steps]),
+    )
     lines = [
         Series(
             name,
-            f"{name}, % of estimates",
+            column(gettext_noop("before p{level}, % of estimates"), level=str(level)),
             keys,
             [None if share is None else 100 * share for share in values],
             line_look(place),
@@ -31,24 +35,30 @@ def coverage_chart(past: Calibration, *, pool: str) -> PageChart:
             places=1,
             dots=True,
         )
-        for place, (name, values) in enumerate(shares.items())
+        for place, (name, level, values) in enumerate(shares)
     ]
     exact = [
-        Series(f"{level} %", f"exact, {level} %", [past.since, past.until], [level, level], _EXACT)
+        Series(
+            f"{level} %",
+            column(gettext_noop("exact, {level} %"), level=str(level)),
+            [past.since, past.until],
+            [level, level],
+            _EXACT,
+        )
         for level in (P90, P50)
     ]
     labels = [
         Label(f"{name} {percent(last)}", 100 * last)
-        for name, values in shares.items()
+        for name, _level, values in shares
         if (last := next((one for one in reversed(values) if one is not None), None)) is not None
     ]
     return PageChart(
         key="coverage",
-        title="Share of starts before p90 and before p50",
-        text="Dashed: 90 % and 50 %, where exact estimates would be.",
+        title=_("Share of starts before p90 and before p50"),
+        text=_("Dashed: 90 % and 50 %, where exact estimates would be."),
         series=(*lines, *exact),
         y=Y,
-        unit="% of estimates",
+        unit=_("% of estimates"),
         file=f"start-estimates-{pool}",
         labels=apart(labels, Y),
     )

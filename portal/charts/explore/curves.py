@@ -3,8 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from portal.charts.explore.chart import Label, PageChart, Series, apart, axis_range
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, pgettext
+
+from portal.charts.explore.chart import Label, PageChart, Series, apart, axis_range, value_text
+from portal.charts.explore.columns import Column, column
 from portal.charts.explore.looks import Look, line_look
+from portal.charts.figures import plural, thousands
 from scheduling.services.job_metrics import CurvePoint, MetricCurve
 
 STEP, TIME = "step", "time"
@@ -31,8 +36,12 @@ def curve_chart(curve: MetricCurve, *, axis: str, key: str, file: str) -> PageCh
     """Return the chart of a job's metric; None if no point has a time and `axis` is time."""
     run = RunCurve(curve.name, "", 0, curve)
     last = curve.points[-1]
-    title = f"{curve.name} {last.value:.4g} after step {last.step:,}"
-    text = f"Lowest {curve.lowest:.4g}, highest {curve.highest:.4g}."
+    title = _("{metric} {value} after step {step}").format(
+        metric=curve.name, value=_short(last.value), step=thousands(last.step)
+    )
+    text = _("Lowest {lowest}, highest {highest}.").format(
+        lowest=_short(curve.lowest), highest=_short(curve.highest)
+    )
     return _chart([run], [ONE], axis, PageTexts(key, title, text, file))
 
 
@@ -41,8 +50,8 @@ def compared_chart(
 ) -> PageChart | None:
     """Return the chart of a metric of several jobs; None if none of them has a point to draw."""
     looks = [line_look(run.place) for run in runs]
-    count = f"{len(runs)} jobs" if len(runs) > 1 else "1 job"
-    return _chart(runs, looks, axis, PageTexts(key, name, f"Of {count}.", file))
+    text = _("Of {jobs}.").format(jobs=plural(len(runs), "job"))
+    return _chart(runs, looks, axis, PageTexts(key, name, text, file))
 
 
 class PageTexts(NamedTuple):
@@ -80,7 +89,7 @@ def _chart(
     values = [point.value for points in drawn for point in points]
     y = axis_range(values, least=LEAST * (max(map(abs, values)) or 1.0), floor=None)
     labels = [
-        Label(f"{points[-1].value:.4g}", points[-1].value, look.color)
+        Label(_short(points[-1].value), points[-1].value, look.color)
         for points, look in zip(drawn, looks, strict=True)
         if points
     ]
@@ -92,10 +101,16 @@ def _chart(
         y=y,
         unit=runs[0].curve.name,
         file=texts.file,
-        key_column="step" if axis == STEP else f"{unit} since the first point",
+        key_column=Column(pgettext("chart", "step"), "step")
+        if axis == STEP
+        else column(gettext_noop("{unit} since the first point"), unit=unit),
         labels=apart(labels, y),
         key_unit="" if axis == STEP else unit,
     )
+
+
+def _short(value: float) -> str:
+    return value_text(value, 0, 4)
 
 
 def _drawn(points: Sequence[CurvePoint], axis: str) -> list[CurvePoint]:

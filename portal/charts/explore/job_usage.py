@@ -4,9 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from evenshare_core.domain.instants import from_us
 from evenshare_core.units import SECOND_US
 from portal.charts.explore.chart import Label, PageChart, Rule, Series, apart, axis_range
+from portal.charts.explore.columns import Column
 from portal.charts.explore.looks import QUOTA, Look
 from portal.charts.figures import percent, thousands
 from scheduling.services.usage import JobUsage
@@ -20,6 +24,8 @@ RULES, RULES_APART = 24, 0.1
 # Draw a limit only if the usage is still readable on the longer axis.
 ROOM = 4
 PERCENT = (0.0, 105.0)
+PART_OF_TIME = gettext_noop("% of time")
+
 
 Figure = Callable[[UsagePoint], float | None]
 
@@ -28,7 +34,8 @@ Figure = Callable[[UsagePoint], float | None]
 class _Course:
     """A figure over all leases: mean, lowest or highest value (`edge`), and the limit by lease.
 
-    `edge_text` and `limit_text` explain the dotted line and the dashed line.
+    `unit` and the names are texts of the catalogue. `edge_text` and `limit_text` explain the dotted
+    line and the dashed line, `high_text` a limit far above the usage.
     """
 
     key: str
@@ -41,7 +48,7 @@ class _Course:
     limits: Mapping[int, float] = field(default_factory=dict)
     limit_name: str = ""
     limit_text: str = ""
-    limit_said: Callable[[float], str] = lambda highest: thousands(highest, 0)
+    high_text: Callable[[float], str] = thousands
 
 
 def usage_charts(usage: JobUsage, *, gpus: int, file: str) -> list[PageChart]:
@@ -62,23 +69,25 @@ def usage_charts(usage: JobUsage, *, gpus: int, file: str) -> list[PageChart]:
 def _busy_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
     course = _Course(
         "gpu",
-        "% of time",
+        PART_OF_TIME,
         lambda one: None if one.busy is None else one.busy / 10,
         lambda one: None if one.busy_low is None else one.busy_low / 10,
-        "lowest GPU" if gpus > 1 else "lowest",
-        "Dotted: the lowest of them." if gpus > 1 else "Dotted: the lowest samples.",
+        gettext_noop("lowest GPU") if gpus > 1 else gettext_noop("lowest"),
+        _("Dotted: the lowest of them.") if gpus > 1 else _("Dotted: the lowest samples."),
         places=0,
     )
     mean = mean_of(usage.points, "busy") or 0.0
-    title = f"GPU utilization {percent(mean / 1000)} on average"
-    text = "share of time in which a kernel ran on it."
+    title = _("GPU utilization {part} on average").format(part=percent(mean / 1000))
     known = max(point.gpus_known for point in usage.points)
     if gpus == 1:
-        text = f"The {text}"
+        text = _("The share of time in which a kernel ran on it.")
     elif known < gpus:
-        text = f"Mean of {thousands(known)} of its {thousands(gpus)} GPUs: the {text}"
+        text = _(
+            "Mean of {known} of its {gpus} GPUs: the share of time in which a kernel ran on it."
+        )
     else:
-        text = f"Mean of its {thousands(gpus)} GPUs: the {text}"
+        text = _("Mean of its {gpus} GPUs: the share of time in which a kernel ran on it.")
+    text = text.format(known=thousands(known), gpus=thousands(gpus))
     return _chart(usage, course, title, text, file)
 
 
@@ -90,33 +99,40 @@ def _gpu_memory_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
         unit,
         lambda one: _in(one.gpu_bytes, size),
         lambda one: _in(one.gpu_peak_bytes, size),
-        "highest GPU" if gpus > 1 else "highest",
-        "Dotted: the highest of them." if gpus > 1 else "Dotted: the highest samples.",
+        gettext_noop("highest GPU") if gpus > 1 else gettext_noop("highest"),
+        _("Dotted: the highest of them.") if gpus > 1 else _("Dotted: the highest samples."),
         places=places,
         limits={one.number: one.gpu_bytes / size for one in usage.leases if one.gpu_bytes},
-        limit_name="memory of a GPU",
-        limit_said=lambda highest: f"{thousands(highest * size / GIB, 0)} GiB",
-        limit_text="Dashed: memory of one GPU.",
+        limit_name=gettext_noop("memory of a GPU"),
+        high_text=lambda highest: _("The memory of a GPU: {size} GiB.").format(
+            size=thousands(highest * size / GIB, 0)
+        ),
+        limit_text=_("Dashed: memory of one GPU."),
     )
-    text = "Used on one GPU, the mean of all." if gpus > 1 else "Used on its GPU."
-    return _chart(usage, course, f"GPU memory {size_text(most)} at most", text, file)
+    text = _("Used on one GPU, the mean of all.") if gpus > 1 else _("Used on its GPU.")
+    title = _("GPU memory {size} at most").format(size=size_text(most))
+    return _chart(usage, course, title, text, file)
 
 
 def _cpu_chart(usage: JobUsage, file: str) -> PageChart:
     course = _Course(
         "cpu",
-        "cores",
+        gettext_noop("cores"),
         lambda one: one.cores,
         lambda one: one.cores_peak,
-        "peak",
-        "Dotted: the highest samples.",
+        gettext_noop("peak"),
+        _("Dotted: the highest samples."),
         limits={one.number: float(one.cpus) for one in usage.leases if one.cpus},
-        limit_name="CPUs that it may use",
-        limit_text="Dashed: the CPUs that it may use.",
+        limit_name=gettext_noop("CPUs that it may use"),
+        limit_text=_("Dashed: the CPUs that it may use."),
+        high_text=lambda highest: _("The CPUs that it may use: {count}.").format(
+            count=thousands(highest, 0)
+        ),
     )
     mean = mean_of(usage.points, "cores") or 0.0
-    text = "CPU seconds per second, of all its processes."
-    return _chart(usage, course, f"{thousands(mean, 2)} cores in use on average", text, file)
+    text = _("CPU seconds per second, of all its processes.")
+    title = _("{cores} cores in use on average").format(cores=thousands(mean, 2))
+    return _chart(usage, course, title, text, file)
 
 
 def _memory_chart(usage: JobUsage, file: str) -> PageChart:
@@ -127,48 +143,48 @@ def _memory_chart(usage: JobUsage, file: str) -> PageChart:
         unit,
         lambda one: _in(one.memory_bytes, size),
         lambda one: _in(one.memory_peak_bytes, size),
-        "peak",
-        "Dotted: the highest samples.",
+        gettext_noop("peak"),
+        _("Dotted: the highest samples."),
         places=places,
     )
-    text = "Resident memory of all its processes; shared pages count once per process."
-    return _chart(usage, course, f"Memory {size_text(most)} at most", text, file)
+    text = _("Resident memory of all its processes; shared pages count once per process.")
+    title = _("Memory {size} at most").format(size=size_text(most))
+    return _chart(usage, course, title, text, file)
 
 
 def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -> PageChart:
     keys, places = _steps(usage.points)
 
     def series(name: str, values: list[float | None], look: Look) -> Series:
-        column = f"{name}, {course.unit}"
-        return Series(name, column, keys, values, look, places=course.places)
+        column = Column(f"{_(name)}, {_(course.unit)}", f"{name}, {course.unit}")
+        return Series(_(name), column, keys, values, look, places=course.places)
 
     means = _closed(places, course.mean)
     edges = _closed(places, course.edge)
-    drawn = [series("mean", means, MEAN)]
+    drawn = [series(gettext_noop("mean"), means, MEAN)]
     known = [value for value in (*means, *edges) if value is not None]
     if edges != means:
         drawn.append(series(course.edge_name, edges, EDGE))
         text = f"{text} {course.edge_text}"
     highest = max(course.limits.values(), default=0.0)
     if highest > ROOM * max(known):
-        said = course.limit_said(highest)
-        text = f"{text} The {course.limit_name}: {said}."
+        text = f"{text} {course.high_text(highest)}"
     elif highest:
         held = [None if point is None else course.limits.get(point.lease) for point in places]
         drawn.append(series(course.limit_name, held, QUOTA))
         known.append(highest)
         text = f"{text} {course.limit_text}"
     last = next(value for value in reversed(means) if value is not None)
-    y = PERCENT if course.unit == "% of time" else axis_range([0.0, *known], least=0.1)
+    y = PERCENT if course.unit == PART_OF_TIME else axis_range([0.0, *known], least=0.1)
     return PageChart(
         key=f"usage-{course.key}",
         title=title,
         text=text,
         series=tuple(drawn),
         y=y,
-        unit=course.unit,
+        unit=_(course.unit),
         file=f"{file}-{course.key}",
-        key_column="from, UTC on the pool's clock",
+        key_column=gettext_noop("from, UTC on the pool's clock"),
         labels=apart([Label(thousands(last, course.places), last)], y),
         rules=_rules(usage),
     )
@@ -217,7 +233,9 @@ def _rules(usage: JobUsage) -> tuple[Rule, ...]:
     named_at: datetime | None = None
     for number, at in starts[-RULES:]:
         is_apart = named_at is None or (at - named_at).total_seconds() >= RULES_APART * span_s
-        rules.append(Rule(at, f"lease {thousands(number)}" if is_apart else ""))
+        rules.append(
+            Rule(at, _("lease {number}").format(number=thousands(number)) if is_apart else "")
+        )
         named_at = at if is_apart else named_at
     return tuple(rules)
 

@@ -1,7 +1,19 @@
 """A job's stopping metric over its iterations, with its target and the expected end."""
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from evenshare_core.domain.estimates import EstimateSource
-from portal.charts.explore.chart import Label, PageChart, Series, Span, apart, axis_range
+from portal.charts.explore.chart import (
+    Label,
+    PageChart,
+    Series,
+    Span,
+    apart,
+    axis_range,
+    value_text,
+)
+from portal.charts.explore.columns import column
 from portal.charts.explore.looks import QUOTA, Look
 from scheduling.selectors.jobs.stop_forecasts import MetricView
 
@@ -10,8 +22,7 @@ PLACES = 4
 LEAST = 0.05
 SEEN = Look("var(--ink)")
 EXPECTED = Look("var(--accent)", width=3)
-DASHED = "By iterations. Dashed: the target."
-SHADED = " Shaded: expected iteration, 10 % to 90 %."
+
 CHANCES = ("10 %", "50 %", "90 %")
 
 
@@ -34,7 +45,12 @@ def metric_chart(view: MetricView, *, title: str, criterion_text: str, file: str
             dots=True,
         ),
         Series(
-            "target", f"target, {criterion_text}", [0, end], [target, target], QUOTA, places=PLACES
+            _("target"),
+            column(gettext_noop("target, {criterion}"), criterion=criterion_text),
+            [0, end],
+            [target, target],
+            QUOTA,
+            places=PLACES,
         ),
     ]
     spans: tuple[Span, ...] = ()
@@ -43,14 +59,14 @@ def metric_chart(view: MetricView, *, title: str, criterion_text: str, file: str
         chances = dict(zip((stop.low, stop.iterations, stop.high), CHANCES, strict=True))
         series.append(
             Series(
-                "expected to stop",
-                "target at its expected iteration",
+                _("expected to stop"),
+                column(gettext_noop("target at its expected iteration")),
                 keys,
                 [target] * len(keys),
                 EXPECTED,
                 places=PLACES,
                 dots=True,
-                also={"chance that it has stopped": [chances[key] for key in keys]},
+                also={gettext_noop("chance that it has stopped"): [chances[key] for key in keys]},
             )
         )
         spans = (Span(stop.low, stop.high, "var(--accent-wash)"),)
@@ -58,12 +74,16 @@ def metric_chart(view: MetricView, *, title: str, criterion_text: str, file: str
     return PageChart(
         key="metric-chart",
         title=title,
-        text=DASHED + (SHADED if spans else ""),
+        text=_("By iterations. Dashed: the target. Shaded: expected iteration, 10 % to 90 %.")
+        if spans
+        else _("By iterations. Dashed: the target."),
         series=tuple(series),
         y=y,
         unit=view.metric,
         file=file,
-        key_column="iterations",
-        labels=apart([Label("target", target), Label(f"{values[-1]:.{PLACES}g}", values[-1])], y),
+        key_column=gettext_noop("iterations"),
+        labels=apart(
+            [Label(_("target"), target), Label(value_text(values[-1], 0, PLACES), values[-1])], y
+        ),
         spans=spans,
     )

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from billing.selectors.hours import AccountHour
 from portal.charts.explore.chart import PageChart, Series, axis_range
+from portal.charts.explore.columns import column
 from portal.charts.explore.looks import LENT, NET, OWN
 from portal.charts.figures import HOUR_S, credits_text
-
-UNIT = "credits"
 
 
 def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageChart:
@@ -24,20 +26,25 @@ def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageC
     ends = [float(row.earned) for row in hours] + [-float(row.paid) for row in hours]
     return PageChart(
         key=key,
-        title=f"{credits_text(earned)} credits earned, {credits_text(paid)} paid",
-        text="By hour of pool time, including unsettled. Up: revenue from lending. Down,"
-            " hatched: charges for borrowing. Dotted: the net.",
+        title=_("{earned} credits earned, {paid} paid").format(
+            earned=credits_text(earned), paid=credits_text(paid)
+        ),
+        text=_("By hour of pool time, including unsettled. Up: revenue from lending. Down,"
+               " hatched: charges for borrowing. Dotted: the net."),
         series=(
-            Series("earned", f"earned by lending, {UNIT}", keys, [row.earned for row in rows],
+            Series(_("earned"), column(gettext_noop("earned by lending, credits")), keys,
+                   [row.earned for row in rows],
                    OWN, kind="bar", places=6, span_s=HOUR_S),
-            Series("paid", f"paid for borrowing, {UNIT}", keys, [-row.paid for row in rows],
+            Series(_("paid"), column(gettext_noop("paid for borrowing, credits")), keys,
+                   [-row.paid for row in rows],
                    LENT, kind="bar", places=6, span_s=HOUR_S),
-            Series("net", f"net, {UNIT}", keys, [row.net for row in rows], NET, places=6),
+            Series(_("net"), column(gettext_noop("net, credits")), keys,
+                   [row.net for row in rows], NET, places=6),
         ),
         y=axis_range(ends, least=0.1, floor=None, around=0.0),
-        unit=UNIT,
+        unit=_("credits"),
         file=file,
-        key_column="hour from, UTC on the pool's clock",
+        key_column=gettext_noop("hour from, UTC on the pool's clock"),
     )  # fmt: skip # rows of what belongs together
 
 

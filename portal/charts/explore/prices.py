@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from billing.selectors.prices import PriceRow
 from portal.charts.explore.chart import Label, PageChart, Series, axis_range, through
+from portal.charts.explore.columns import column
 from portal.charts.explore.looks import BASE, PRICE, QUOTA
 from portal.charts.figures import NONE, credits_text
 from scheduling.selectors.sharing.price_forecasts import PriceForecastRow
 
-UNIT = "credits per GPU-hour"
+UNIT = gettext_noop("credits per GPU-hour")
 LEAST = 0.2  # Minimum height of the axis, as a part of the highest price.
 
 
@@ -29,15 +33,24 @@ def forecast_chart(
     heights = [float(value) for values in rows.values() for value in values]
     return PageChart(
         key=f"chart-price-forecast-{view.gpu_type}",
-        title=f"Price of {view.gpu_type} in the next hours",
-        text="Four of five prices should lie within p10 to p90 of 19 simulated runs. An"
-        " estimate, not a promise.",
+        title=_("Price of {type} in the next hours").format(type=view.gpu_type),
+        text=_(
+            "Four of five prices should lie within p10 to p90 of 19 simulated runs. An"
+            " estimate, not a promise."
+        ),
         series=tuple(
-            Series(name, f"{name}, {UNIT}", keys, values, looks[name], places=6)
+            Series(
+                name,
+                column(gettext_noop("{part}, credits per GPU-hour"), part=name),
+                keys,
+                values,
+                looks[name],
+                places=6,
+            )
             for name, values in rows.items()
         ),
         y=axis_range(heights, least=max([*heights, 0.05]) * LEAST),
-        unit=UNIT,
+        unit=_(UNIT),
         file=f"price-forecast-{pool}-{view.gpu_type}",
     )
 
@@ -58,27 +71,41 @@ def price_chart(
     bases = [row.base for row in rows]
     also = {
         "theta": [f"{row.theta:.3f}" for row in rows],
-        "GPUs used": [f"{row.used}" for row in rows],
-        "all GPUs": [f"{row.capacity}" for row in rows],
+        gettext_noop("GPUs used"): [f"{row.used}" for row in rows],
+        gettext_noop("all GPUs"): [f"{row.capacity}" for row in rows],
         **_queue(rows),
     }
     # Floats only for the axis; no amount is computed from them.
     heights = [float(price) for price in prices]
     shown = credits_text(prices[-1], 4) if prices else ""
-    title = f"Price of {gpu_type}, now {shown}" if prices else f"No price of {gpu_type} yet"
+    title = _("Price of {type}, now {price}") if prices else _("No price of {type} yet")
     labels = (Label(shown, heights[-1], "var(--accent)"),) if heights else ()
     return PageChart(
         key=f"chart-price-{gpu_type}",
-        title=title,
-        text="Valid from one round to the next.",
+        title=title.format(type=gpu_type, price=shown),
+        text=_("Valid from one round to the next."),
         series=(
             Series(
-                "price", f"price of {gpu_type}, {UNIT}", keys, prices, PRICE, places=6, also=also
+                _("price"),
+                column(gettext_noop("price of {type}, credits per GPU-hour"), type=gpu_type),
+                keys,
+                prices,
+                PRICE,
+                places=6,
+                also=also,
             ),
-            Series("base", f"base price, {UNIT}", keys, bases, BASE, places=6, shown=False),
+            Series(
+                _("base"),
+                column(gettext_noop("base price, credits per GPU-hour")),
+                keys,
+                bases,
+                BASE,
+                places=6,
+                shown=False,
+            ),
         ),
         y=axis_range(heights, least=max([*heights, 0.05]) * LEAST),
-        unit=UNIT,
+        unit=_(UNIT),
         file=f"prices-{pool}-{gpu_type}",
         labels=labels,
     )
@@ -89,8 +116,10 @@ def _queue(rows: Sequence[PriceRow]) -> dict[str, list[str]]:
     if all(row.surcharge is None for row in rows):
         return {}
     return {
-        "GPUs queued": [NONE if row.queued is None else f"{row.queued}" for row in rows],
-        "surcharge": [
-            NONE if row.surcharge is None else credits_text(row.surcharge, 6) for row in rows
+        gettext_noop("GPUs queued"): [
+            NONE if row.queued is None else f"{row.queued}" for row in rows
+        ],
+        gettext_noop("surcharge"): [
+            NONE if row.surcharge is None else f"{row.surcharge:.6f}" for row in rows
         ],
     }

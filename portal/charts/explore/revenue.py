@@ -5,26 +5,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from portal.charts.explore.chart import (
-    Band,
-    Label,
-    PageChart,
-    Series,
-    apart,
-    axis_range,
-)
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from portal.charts.explore.chart import Band, Label, PageChart, Series, apart, axis_range
+from portal.charts.explore.columns import column
 from portal.charts.explore.looks import Look
 
 LEAST = 1.0  # minimum height of the axis
 EXACT = Band(0.98, 1.02, "var(--ok-wash)")
-_GREEN = "Green: alpha of about 1, so income in proportion to quota."
-INCOME_TEXT = (
+INCOME_TEXT = gettext_noop(
     "alpha: a tenant's part of the income from lending over its part of the quota, in settled"
-    f" hours. {_GREEN} Gap: no tenant earned anything."
+    " hours. Green: alpha of about 1, so income in proportion to quota. Gap: no tenant earned"
+    " anything."
 )
-FULL_TEXT = (
+FULL_TEXT = gettext_noop(
     "alpha with utilities: a tenant's part of the pool's value of completed jobs plus income minus"
-    f" cost, over its part of the quota. {_GREEN} Gap: no job with a declared value completed."
+    " cost, over its part of the quota. Green: alpha of about 1, so income in proportion to quota."
+    " Gap: no job with a declared value completed."
 )
 
 
@@ -56,14 +54,14 @@ def alpha_chart(
     series = tuple(
         Series(
             one.name,
-            f"alpha of {one.name}",
+            column(gettext_noop("alpha of {tenant}"), tenant=one.name),
             keys,
             one.alpha,
             one.look,
             steps=False,
             dots=True,
             places=4,
-            also={"earned, credits": [f"{amount:f}" for amount in one.earned]}
+            also={gettext_noop("earned, credits"): [f"{amount:f}" for amount in one.earned]}
             if one.earned
             else {},
             key=one.key,
@@ -78,12 +76,12 @@ def alpha_chart(
     return PageChart(
         key=key,
         title=title,
-        text=text,
+        text=_(text),
         series=series,
         y=y,
         unit="alpha",
         file=file,
-        key_column="from, UTC on the pool's clock",
+        key_column=gettext_noop("from, UTC on the pool's clock"),
         bands=(EXACT,),
         labels=apart(labels, y),
     )

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from evenshare_core.units import ONE_MILLI
 from portal.charts.explore.chart import Label, PageChart, Rule, Series, Value
+from portal.charts.explore.columns import column
 from portal.charts.explore.looks import line_look
 from portal.charts.figures import thousands
 from scheduling.selectors.pools.throughput import ThroughputPoint
 
-UNIT = "GPUs of each job's slowest type"
 NAMED = 6  # Number of policy changes with a label, from the last one; more labels would overlap.
 
 
@@ -20,18 +23,20 @@ def throughput_chart(
     """Draw points in time order; the last holds until `now`. A policy's line has gaps elsewhere."""
     switches = [(b.at, b.policy) for a, b in pairwise(moments) if a.policy != b.policy]
     highest = max(moment.milli for moment in moments) / ONE_MILLI
-    last = moments[-1]
+    now_at = moments[-1].milli / ONE_MILLI
     policies = list(dict.fromkeys(moment.policy for moment in moments))
     return PageChart(
         key=key,
         title=title,
-        text="GPUs \N{MULTIPLICATION SIGN} speed of their jobs, in GPUs of each job's slowest"
-        " type. Dashed line: change of policy.",
+        text=_(
+            "GPUs \N{MULTIPLICATION SIGN} speed of their jobs, in GPUs of each job's slowest"
+            " type. Dashed line: change of policy."
+        ),
         series=tuple(_line(place, policy, moments, now) for place, policy in enumerate(policies)),
         y=(0.0, max(highest, 1) * 1.2),
-        unit="throughput",
+        unit=_("throughput"),
         file=file,
-        labels=(Label(f"{thousands(last.milli / ONE_MILLI, 1)} now", last.milli / ONE_MILLI),),
+        labels=(Label(_("{value} now").format(value=thousands(now_at, 1)), now_at),),
         rules=tuple(Rule(at, policy) for at, policy in switches[-NAMED:]),
     )
 
@@ -55,6 +60,7 @@ def _line(place: int, policy: str, moments: Sequence[ThroughputPoint], now: date
         elif after.policy != policy:
             keys += [after.at, after.at]
             values += [value, None]
-    return Series(
-        policy, f"throughput under {policy}, {UNIT}", keys, values, line_look(place), places=3
+    head = column(
+        gettext_noop("throughput under {policy}, GPUs of each job's slowest type"), policy=policy
     )
+    return Series(policy, head, keys, values, line_look(place), places=3)

@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, pgettext
+
 from evenshare_core.fairness.rho import AT_SHARE, standing
 from portal.charts.explore.chart import (
     Band,
@@ -15,9 +18,10 @@ from portal.charts.explore.chart import (
     distinct_names,
     through,
 )
+from portal.charts.explore.columns import Column, column
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look, tenant_area, tenant_line
 from portal.charts.figures import plural, ratio, thousands
-from portal.charts.tenants import HIDDEN, OTHERS, TenantBadge
+from portal.charts.tenants import OTHERS, TenantBadge, hidden_badge
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
 
 # Minimum height of the rho axis. With it, the line of a rho of 0.99 lies on the fair share.
@@ -38,20 +42,21 @@ def use_chart(
     return PageChart(
         key=key,
         title=title,
-        text="Hatched: borrowed. Dashed: the quota.",
+        text=_("Hatched: borrowed. Dashed: the quota."),
         series=(
-            Series("within quota", "GPUs in use within the quota", keys,
+            Series(_("within quota"), column(gettext_noop("GPUs in use within the quota")), keys,
                    [min(row.use, row.quota) for row in rows], OWN, kind="area"),
-            Series("borrowed", "GPUs borrowed", keys,
+            Series(_("borrowed"), column(gettext_noop("GPUs borrowed")), keys,
                    [max(0, row.use - row.quota) for row in rows], LENT, kind="area"),
-            Series("quota", "quota, GPUs", keys, [row.quota for row in rows], QUOTA),
+            Series(pgettext("chart", "quota"), column(gettext_noop("quota, GPUs")), keys,
+                   [row.quota for row in rows], QUOTA),
         ),
         y=(0.0, max(highest, 2) * 1.2),
-        unit="GPUs",
+        unit=_("GPUs"),
         file=file,
         labels=(
-            Label(f"quota {thousands(last.quota)}", last.quota, inside=True),
-            Label(f"{thousands(last.use)} now", last.use),
+            Label(_("quota {count}").format(count=thousands(last.quota)), last.quota, inside=True),
+            Label(_("{value} now").format(value=thousands(last.use)), last.use),
         ),
     )  # fmt: skip # rows of what belongs together
 
@@ -67,9 +72,10 @@ def rho_chart(
     return PageChart(
         key=key,
         title=title,
-        text="rho = GPU-time received ÷ fair share. Green: at fair share, within 2 %.",
+        text=_("rho = GPU-time received ÷ fair share. Green: at fair share, within 2 %."),
         series=(
-            Series("rho", "rho, received over fair share", keys, [row.rho for row in rows],
+            Series("rho", column(gettext_noop("rho, received over fair share")), keys,
+                   [row.rho for row in rows],
                    Look("var(--accent)"), steps=False, places=4),
         ),
         y=y,
@@ -82,10 +88,13 @@ def rho_chart(
 
 def _rho_labels(known: Sequence[float], y: tuple[float, float]) -> tuple[Label, ...]:
     """Return a label at the last value and a label at the band; one label if they overlap."""
-    fair = Label("fair share", 1.0, "var(--ok)")
+    fair = Label(_("fair share"), 1.0, "var(--ok)")
     if not known or standing(known[-1]) == "at":
         return (fair,)
-    return apart([Label(f"{ratio(known[-1])} now", known[-1], "var(--accent)"), fair], y)
+    return apart(
+        [Label(_("{value} now").format(value=ratio(known[-1])), known[-1], "var(--accent)"), fair],
+        y,
+    )
 
 
 def pool_use_chart(
@@ -103,20 +112,20 @@ def pool_use_chart(
     """
     keys = through(history.at, now)
     uses = _by_badge(history.tenants, badges, [one.use for one in history.tenants])
-    what = f"{gpu_type} GPUs" if gpu_type else "GPUs"
+
     series = tuple(
-        Series(badge.name, f"{what} in use by {badge.name}", keys, use, tenant_area(badge),
+        Series(badge.name, _use_head(badge.name, gpu_type), keys, use, tenant_area(badge),
                kind="area", key=key)
         for key, badge, use in uses
     )  # fmt: skip # rows of what belongs together
-    totals = [sum(column) for column in zip(*(use for _, _, use in uses), strict=True)]
+    totals = [sum(column) for column in zip(*(use for _key, _badge, use in uses), strict=True)]
     return PageChart(
         key="chart-use",
-        title=f"{_gpus_text(totals[-1], gpu_type)} in use, by tenant",
-        text=f"Of {_gpus_text(gpus, gpu_type)}. Click a tenant to hide it.",
+        title=_("{gpus} in use, by tenant").format(gpus=_gpus_text(totals[-1], gpu_type)),
+        text=_("Of {gpus}. Click a tenant to hide it.").format(gpus=_gpus_text(gpus, gpu_type)),
         series=series,
         y=(0.0, max([*totals, gpus, 2]) * 1.1),
-        unit="GPUs",
+        unit=_("GPUs"),
         file=f"use-{pool}-{gpu_type}" if gpu_type else f"use-{pool}",
     )
 
@@ -132,19 +141,20 @@ def pool_quota_chart(
     """Draw each tenant's quota of a GPU type, after trades, as a stepped line."""
     keys = through(history.at, now)
     quotas = _by_badge(history.tenants, badges, [one.quota for one in history.tenants])
-    y = (0.0, max([2, *(quota for _, _, row in quotas for quota in row)]) * 1.1)
-    names = [Label(_cut(one.name), row[-1], f"var(--{one.css}-str)") for _, one, row in quotas]
+    y = (0.0, max([2, *(quota for _key, _badge, row in quotas for quota in row)]) * 1.1)
+    head = gettext_noop("quota of {tenant} after trades, {type} GPUs")
+    names = [Label(_cut(one.name), row[-1], f"var(--{one.css}-str)") for _key, one, row in quotas]
     return PageChart(
         key="chart-quota",
         title=_quota_title(history.tenants, gpu_type),
-        text="The quota of each tenant, after trades. Equal lines cover each other.",
+        text=_("The quota of each tenant, after trades. Equal lines cover each other."),
         series=tuple(
-            Series(badge.name, f"quota of {badge.name} after trades, {gpu_type} GPUs", keys, row,
+            Series(badge.name, column(head, tenant=badge.name, type=gpu_type), keys, row,
                    tenant_line(badge), key=key)
             for key, badge, row in quotas
         ),
         y=y,
-        unit="GPUs",
+        unit=_("GPUs"),
         file=f"quota-{pool}-{gpu_type}",
         labels=apart(names, y),
     )  # fmt: skip # rows of what belongs together
@@ -157,11 +167,18 @@ def _quota_title(courses: Sequence[TenantCourse], gpu_type: str) -> str:
     """
     is_known = all(one.tenant is not None for one in courses)
     if not is_known or not any(gpus for one in courses for gpus in one.swapped):
-        return f"Quota of {gpu_type}, by tenant"
+        return _("Quota of {type}, by tenant").format(type=gpu_type)
     moved = sum(max(0, one.swapped[-1]) for one in courses)
     if not moved:
-        return f"Trades move no quota of {gpu_type} now"
-    return f"Trades move {_gpus_text(moved, gpu_type)} of quota now"
+        return _("Trades move no quota of {type} now").format(type=gpu_type)
+    return _("Trades move {gpus} of quota now").format(gpus=_gpus_text(moved, gpu_type))
+
+
+def _use_head(tenant: str, gpu_type: str) -> Column:
+    if gpu_type:
+        text = gettext_noop("{type} GPUs in use by {tenant}")
+        return column(text, type=gpu_type, tenant=tenant)
+    return column(gettext_noop("GPUs in use by {tenant}"), tenant=tenant)
 
 
 def _gpus_text(gpus: int, gpu_type: str) -> str:
@@ -179,8 +196,8 @@ def _by_badge(
     """
     sums: dict[str, tuple[TenantBadge, list[int]]] = {}
     for course, badge, row in zip(courses, _badges(courses, badges), values, strict=True):
-        key, look = (OTHERS_KEY, HIDDEN) if badge.index == OTHERS else (_key(course), badge)
-        _, summed = sums.setdefault(key, (look, [0] * (len(row) + 1)))
+        key, look = (OTHERS_KEY, hidden_badge()) if badge.index == OTHERS else (_key(course), badge)
+        _badge, summed = sums.setdefault(key, (look, [0] * (len(row) + 1)))
         for place, value in enumerate([*row, row[-1]]):
             summed[place] += value
     ordered = sorted(sums.items(), key=lambda item: item[0] == OTHERS_KEY)
@@ -210,7 +227,7 @@ def pool_rho_chart(
     series = tuple(
         Series(
             badge.name,
-            f"rho of {badge.name}",
+            column(gettext_noop("rho of {tenant}"), tenant=badge.name),
             keys,
             [*one.rho, one.rho[-1]],
             tenant_line(badge),
@@ -230,9 +247,15 @@ def pool_rho_chart(
     return PageChart(
         key="chart-rho",
         title=_rho_title(visible, hides=len(visible) < len(history.tenants)),
-        text=("All GPU types together. " if of_all else "")
-        + "rho = GPU-time received ÷ fair share, since the pool started. Green: at fair share,"
-        " within 2 %.",
+        text=_(
+            "All GPU types together. rho = GPU-time received ÷ fair share, since the pool started."
+            " Green: at fair share, within 2 %."
+        )
+        if of_all
+        else _(
+            "rho = GPU-time received ÷ fair share, since the pool started. Green: at fair share,"
+            " within 2 %."
+        ),
         series=series,
         y=y,
         unit="rho",
@@ -250,27 +273,34 @@ def _rho_title(visible: Sequence[TenantCourse], *, hides: bool) -> str:
     last = [one.rho[-1] for one in visible if one.rho[-1] is not None]
     below = sum(1 for value in last if standing(value) == "below")
     if not last:
-        return "No tenant shown has a rho now"
+        return _("No tenant shown has a rho now")
     # With hidden tenants, the title makes no statement about all tenants.
     if hides and all(one.tenant is not None and one.tenant.you for one in visible):
         return _own_rho_title(below, len(visible))
     if not below:
-        return "All tenants are at or above their fair share"
-    return f"{below} of {plural(len(last), 'tenant')} below the fair share"
+        return _("All tenants are at or above their fair share")
+    return _("{below} of {tenants} below the fair share").format(
+        below=below, tenants=plural(len(last), "tenant")
+    )
 
 
 def _own_rho_title(below: int, count: int) -> str:
-    where = "below the fair share" if below else "at or above the fair share"
+    if count == 1 and below:
+        return _("Your tenant is below the fair share")
     if count == 1:
-        return f"Your tenant is {where}"
-    return f"{below} of your {count} tenants {where}" if below else f"Your tenants are {where}"
+        return _("Your tenant is at or above the fair share")
+    if below:
+        text = _("{below} of your {count} tenants below the fair share")
+        return text.format(below=below, count=count)
+    return _("Your tenants are at or above the fair share")
 
 
 def _badges(
     courses: Sequence[TenantCourse], badges: Mapping[int, TenantBadge]
 ) -> list[TenantBadge]:
     """Return each tenant's badge with a unique name: duplicate names get their initials."""
-    shown = [badges.get(one.tenant.id, HIDDEN) if one.tenant else HIDDEN for one in courses]
+    hidden = hidden_badge()
+    shown = [badges.get(one.tenant.id, hidden) if one.tenant else hidden for one in courses]
     marks = [one.tenant.initials if one.tenant else "" for one in courses]
     names = distinct_names([(badge.name, mark) for badge, mark in zip(shown, marks, strict=True)])
     return [replace(badge, name=name) for badge, name in zip(shown, names, strict=True)]

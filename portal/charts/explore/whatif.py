@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, pgettext
+
 from portal.charts.explore.chart import Label, PageChart, Series, apart, distinct_names
+from portal.charts.explore.columns import Column, column
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look
 
 
@@ -39,17 +43,20 @@ def course_chart(
     top: tuple[float, str] | None = None,
     places: int = 0,
 ) -> PageChart:
-    """Draw lines over the simulated hours; `top` is a level with its label, such as all GPUs."""
+    """Draw lines over the simulated hours; `top` is a level with its label, such as all GPUs.
+
+    `unit` is a text of the catalogue.
+    """
     series = [
-        Series(course.name, f"{unit}, {course.name}", [at for at, _ in course.points],
-               [value for _, value in course.points], _look(place), steps=False, places=places)
+        Series(course.name, _head(unit, course.name), [at for at, _value in course.points],
+               [value for _at, value in course.points], _look(place), steps=False, places=places)
         for place, course in enumerate(courses)
     ]  # fmt: skip # a table
-    highest = max([value for course in courses for _, value in course.points] + [1.0])
+    highest = max([value for course in courses for _at, value in course.points] + [1.0])
     if top is not None and series and series[0].keys:
         level, name = top
         ends = [series[0].keys[0], series[0].keys[-1]]
-        series.append(Series(name, f"{unit}, {name}", ends, [level, level], QUOTA, steps=False))
+        series.append(Series(name, _head(unit, name), ends, [level, level], QUOTA, steps=False))
         highest = max(highest, level)
     return PageChart(
         key=key,
@@ -57,12 +64,16 @@ def course_chart(
         text=text,
         series=tuple(series),
         y=(0.0, highest * 1.15),
-        unit=unit,
+        unit=_(unit),
         file=file,
-        key_column="hours after the start",
+        key_column=gettext_noop("hours after the start"),
         key_unit="h",
         labels=_ends(courses, highest),
     )
+
+
+def _head(unit: str, name: str) -> Column:
+    return Column(f"{_(unit)}, {name}", f"{unit}, {name}")
 
 
 def _look(place: int) -> Look:
@@ -89,16 +100,25 @@ def wait_chart(waits: Sequence[Wait], names: Sequence[str], *, key: str, file: s
     highest = max([value for column in columns for value in column if value is not None] + [1.0])
     return PageChart(
         key=key,
-        title="Average wait, hours",
-        text="By tenant, from submission to the first lease."
-        + (" Solid: as now; hatched: instead." if len(names) > 1 else ""),
+        title=_("Average wait, hours"),
+        text=_("By tenant, from submission to the first lease. Solid: as now; hatched: instead.")
+        if len(names) > 1
+        else _("By tenant, from submission to the first lease."),
         series=tuple(
-            Series(name, f"average wait, h, {name}", tenants, values, look, kind="bar", places=2)
+            Series(
+                name,
+                column(gettext_noop("average wait, h, {policy}"), policy=name),
+                tenants,
+                values,
+                look,
+                kind="bar",
+                places=2,
+            )
             for name, values, look in zip(names, columns, (OWN, LENT), strict=False)
         ),
         y=(0.0, highest * 1.1),
-        unit="hours",
+        unit=_("hours"),
         file=file,
-        key_column="tenant",
+        key_column=Column(pgettext("chart", "tenant"), "tenant"),
         sideways=True,
     )

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from django.utils.translation import gettext as _
+
 from billing.selectors.contribution import Contribution, IncomeSumRow
 from billing.selectors.quota_use import QuotaUseItem
-from portal.charts.figures import credits_text, thousands
+from portal.charts.figures import credits_text, percent, thousands
 from portal.common.files import Columns
 
 ZERO = Decimal(0)
@@ -49,17 +51,22 @@ class SumTable:
 def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
     """Return a statement's headline."""
     if not shown.total.lines:
-        return f"{tenant} lent nothing in pool {pool} in this period."
-    lent = thousands(shown.total.lent_gpu_h, 2)
-    earned = credits_text(shown.total.earned)
-    return f"{tenant} earned {earned} credits in pool {pool} by lending {lent} GPU-hours."
+        return _("{tenant} lent nothing in pool {pool} in this period.").format(
+            tenant=tenant, pool=pool
+        )
+    return _("{tenant} earned {earned} credits in pool {pool} by lending {lent} GPU-hours.").format(
+        tenant=tenant,
+        earned=credits_text(shown.total.earned),
+        pool=pool,
+        lent=thousands(shown.total.lent_gpu_h, 2),
+    )
 
 
 def quota_use_total(rows: Sequence[QuotaUseItem]) -> QuotaUseItem:
     """Return the sum over all types."""
-    _, *columns = QuotaUseItem.__struct_fields__
+    _type, *columns = QuotaUseItem.__struct_fields__
     return QuotaUseItem(
-        "Sum", *(sum((getattr(row, name) for row in rows), ZERO) for name in columns)
+        _("Sum"), *(sum((getattr(row, name) for row in rows), ZERO) for name in columns)
     )
 
 
@@ -67,8 +74,7 @@ def quota_use_text(total: QuotaUseItem) -> str:
     """Return the share of idle quota that was lent, as a heading."""
     idle = total.quota_gpu_h - total.own_gpu_h
     if not total.quota_gpu_h:
-        return "No quota in this period"
+        return _("No quota in this period")
     if not idle:
-        return "No quota was idle"
-    share = thousands(100 * total.lent_gpu_h / idle, 1)
-    return f"{share} % of the idle quota was lent"
+        return _("No quota was idle")
+    return _("{part} of the idle quota was lent").format(part=percent(total.lent_gpu_h / idle, 1))

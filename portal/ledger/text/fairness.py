@@ -4,15 +4,28 @@ from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
 
-from billing.selectors.revenue import AlphaItem, RevenueHistory, alpha_item
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from billing.selectors.revenue import AlphaItem, FairnessStep, RevenueHistory, alpha_item
 from evenshare_core.money.fixed_point import sum_to_credits
 from portal.charts.explore.chart import PageChart, distinct_names
 from portal.charts.explore.looks import LENT, OWN, tenant_line
 from portal.charts.explore.revenue import FULL_TEXT, INCOME_TEXT, AlphaCourse, alpha_chart
+from portal.charts.figures import ratio
 from portal.charts.tenants import OTHERS, TenantBadge
 from portal.ledger.text.statement import OPERATOR
 
-OPERATOR_BADGE = TenantBadge(OPERATOR, OTHERS, "OP")
+STEP_NAMES = {
+    FairnessStep.HOUR: gettext_noop("hour"),
+    FairnessStep.DAY: gettext_noop("day"),
+    FairnessStep.WEEK: gettext_noop("week"),
+    FairnessStep.MONTH: gettext_noop("month"),
+}
+
+
+def operator_badge() -> TenantBadge:
+    return TenantBadge(_(OPERATOR), OTHERS, "OP")
 
 
 def alpha_rows(
@@ -22,7 +35,7 @@ def alpha_rows(
     rows = [
         (badge, alpha_item(history.whole, tenant, badge.name))
         for tenant in history.whole.parts
-        for badge in (badges.get(tenant, OPERATOR_BADGE),)
+        for badge in (badges.get(tenant) or operator_badge(),)
     ]
     return sorted(rows, key=lambda row: (-(row[1].alpha or 0), row[0].name))
 
@@ -32,7 +45,7 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
     periods = history.periods
     courses = [
         AlphaCourse(
-            "income only",
+            _("income only"),
             "income",
             OWN,
             [_number(period.alpha.get(tenant)) for period in periods],
@@ -41,14 +54,17 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
     ]
     if history.whole.utility:
         full = [_number(period.full_alpha.get(tenant)) for period in periods]
-        courses.append(AlphaCourse("with utilities", "full", LENT, full))
+        courses.append(AlphaCourse(_("with utilities"), "full", LENT, full))
     alpha = _number(history.whole.alpha.get(tenant))
-    value = "not defined" if alpha is None else f"{alpha:.2f}"
+    value = _("not defined") if alpha is None else ratio(alpha)
+
     return alpha_chart(
         _keys(history),
         courses,
         key="chart-alpha",
-        title=f"alpha {value} over the period, by {history.step}",
+        title=_("alpha {value} over the period, by {step}").format(
+            value=value, step=_step(history)
+        ),
         file=file,
     )
 
@@ -62,7 +78,7 @@ def pool_alpha_charts(
             _keys(history),
             _courses(history, badges, is_full=False),
             key="chart-alpha",
-            title=f"alpha of every tenant, by {history.step}",
+            title=_("alpha of every tenant, by {step}").format(step=_step(history)),
             file=f"alpha-{pool}",
             text=INCOME_TEXT,
         )
@@ -73,7 +89,7 @@ def pool_alpha_charts(
                 _keys(history),
                 _courses(history, badges, is_full=True),
                 key="chart-full-alpha",
-                title=f"alpha with utilities, by {history.step}",
+                title=_("alpha with utilities, by {step}").format(step=_step(history)),
                 file=f"alpha-utilities-{pool}",
                 text=FULL_TEXT,
             )
@@ -85,7 +101,7 @@ def _courses(
     history: RevenueHistory, badges: Mapping[int, TenantBadge], *, is_full: bool
 ) -> list[AlphaCourse]:
     tenants = list(history.whole.parts)
-    shown = [badges.get(tenant, OPERATOR_BADGE) for tenant in tenants]
+    shown = [badges.get(tenant) or operator_badge() for tenant in tenants]
     names = distinct_names([(badge.name, badge.initials) for badge in shown])
     return [
         AlphaCourse(
@@ -99,6 +115,10 @@ def _courses(
         )
         for tenant, badge, name in zip(tenants, shown, names, strict=True)
     ]
+
+
+def _step(history: RevenueHistory) -> str:
+    return _(STEP_NAMES[history.step])
 
 
 def _keys(history: RevenueHistory) -> list[datetime]:

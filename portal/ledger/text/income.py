@@ -7,6 +7,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from billing.selectors.factors import IncomeFactors, LineFactors
 from billing.selectors.income import IncomeLine
 from evenshare_core.domain.instants import from_us, to_us
@@ -15,7 +17,7 @@ from evenshare_core.money.revenue.factors import CountedSpan, IdleStep
 from evenshare_core.units import SECOND_US
 from portal.charts.notes import Instant
 from portal.common.clocks import Clocks
-from portal.ledger.text.statement import OPERATOR, VisibleNames
+from portal.ledger.text.statement import VisibleNames
 from scheduling.selectors.visibility import OTHER_TENANT, Visibility
 
 INTERVALS_MOST = 500
@@ -63,7 +65,7 @@ def income_context(
         "line": line,
         "times": times,
         "held_s": Decimal(held_us) / SECOND_US,
-        "borrower": names.of(line.borrower_id) or OTHER_TENANT,
+        "borrower": names.of(line.borrower_id) or _(OTHER_TENANT),
         "intervals": rows[:INTERVALS_MOST],
         "left_out": max(0, len(rows) - INTERVALS_MOST),
         "counted_s": None if span is None else Decimal(span.until_us - span.from_us) / SECOND_US,
@@ -122,7 +124,7 @@ def _part(span: CountedSpan, steps: Sequence[IdleStep], tenant_id: int) -> Fract
 def _lenders(row: LineFactors, tenant_id: int, names: VisibleNames) -> list[LenderPart]:
     return [
         LenderPart(
-            name=OPERATOR if lender is None else names.of(lender) or OTHER_TENANT,
+            name=names.of(lender) or _(OTHER_TENANT),
             weight=weight,
             exact=_exact(row, weight),
             got=row.line.earned if lender == tenant_id else None,

@@ -5,8 +5,12 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
 from billing.models import Transfer
 from billing.selectors.accounts import AccountSummary, LedgerEntry, LedgerRow, exact_hours
+from billing.selectors.contribution import OTHERS
 from billing.selectors.income import IncomeLine
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_credits
@@ -14,16 +18,38 @@ from evenshare_core.money.rows import LateStartRow
 from portal.charts.figures import apportion, credits_text, thousands
 from portal.charts.notes import LineItem, Note, Stat, credit_note
 from portal.common.clocks import Clocks
-from portal.ledger.text.statement import OPERATOR, OPERATOR_LATE, OPERATOR_START
+from portal.ledger.text.statement import KINDS, OPERATOR, OPERATOR_LATE, OPERATOR_START
 from scheduling.selectors.visibility import Visibility
 
 ZERO = Decimal(0)
 LINES = 500
-BALANCE = Note(
-    "Balance",
-    text="All transfers since the account opened. Reserved: the most that running terms may still"
-    " cost. Unsettled charges of ended terms are in the next settlement and not counted here.",
-)
+
+
+def balance_note(account: AccountSummary | None = None) -> Note:
+    """Return what the balance is, and with the account what limits it."""
+    note = Note(
+        _("Balance"),
+        text=_(
+            "All transfers since the account opened. Reserved: the most that running terms may"
+            " still cost. Unsettled charges of ended terms are in the next settlement and not"
+            " counted here."
+        ),
+    )
+    if account is None:
+        return note
+    limit = account.credit_limit
+    return replace(
+        note,
+        line_items=(
+            LineItem(
+                _("reserved for running terms"), credits_text(account.reserved_for_open_terms)
+            ),
+            LineItem(
+                _("credit limit"),
+                pgettext("limit", "none") if limit is None else credits_text(limit),
+            ),
+        ),
+    )
 
 
 def visible_entries(
@@ -41,57 +67,45 @@ def visible_entries(
         else:
             hidden += entry.amount
     if hidden:
-        sides.append(LedgerEntry(None, "other tenants", hidden))
+        sides.append(LedgerEntry(None, _(OTHERS), hidden))
     return sorted(sides, key=lambda side: (side.tenant_id != tenant, side.amount))
 
 
 def _name(entry: LedgerEntry, code: str, visibility: Visibility | None, tenant: int) -> str:
     if entry.tenant_id is None and code == Transfer.Code.LATE_START:
-        return OPERATOR_START
+        return _(OPERATOR_START)
     if entry.tenant_id is None:
         # The operator pays usage only for late rounds.
         is_late = entry.amount < 0 and code == Transfer.Code.USAGE
-        return OPERATOR_LATE if is_late else OPERATOR
+        return _(OPERATOR_LATE) if is_late else _(OPERATOR)
     seen = visibility.of(entry.tenant_id) if visibility else None
     if seen is not None:
         return seen.name
     return entry.tenant if entry.tenant_id == tenant else ""
 
 
-def balance_note(account: AccountSummary) -> Note:
-    """Return what limits the balance."""
-    limit = "none" if account.credit_limit is None else credits_text(account.credit_limit)
-    return replace(
-        BALANCE,
-        line_items=(
-            LineItem("reserved for running terms", credits_text(account.reserved_for_open_terms)),
-            LineItem("credit limit", limit),
-        ),
-    )
-
-
 def account_stats(account: AccountSummary) -> list[Stat]:
     """Return the account: income and payments of the last day, the next settlement."""
     net = credit_note(
-        "Last 24 h of pool time, including unsettled",
-        [("earned", account.earned), ("paid", -account.paid)],
+        _("Last 24 h of pool time, including unsettled"),
+        [(_("earned"), account.earned), (_("paid"), -account.paid)],
     )
     return [
         Stat(
-            "Earned, last 24 h",
+            _("Earned, last 24 h"),
             credits_text(account.earned),
-            "credits",
-            (LineItem(f"lent: {_hours(account.lent_gpu_h)}", credits_text(account.earned)),),
+            _("credits"),
+            (_time_line(_("lent: {time}"), account.lent_gpu_h, account.earned),),
         ),
         Stat(
-            "Paid, last 24 h",
+            _("Paid, last 24 h"),
             credits_text(account.paid),
-            "credits",
+            _("credits"),
             (
-                LineItem(f"own quota: {_hours(account.own_gpu_h)}", credits_text(ZERO)),
-                LineItem(f"borrowed: {_hours(account.borrowed_gpu_h)}", credits_text(account.paid)),
+                _time_line(_("own quota: {time}"), account.own_gpu_h, ZERO),
+                _time_line(_("borrowed: {time}"), account.borrowed_gpu_h, account.paid),
             ),
-            LineItem("paid", credits_text(account.paid)),
+            LineItem(_("paid"), credits_text(account.paid)),
             net,
         ),
         _next(account),
@@ -101,29 +115,31 @@ def account_stats(account: AccountSummary) -> list[Stat]:
 def _next(account: AccountSummary) -> Stat:
     """Return the charged but unsettled amount, without a sign."""
     pays = account.open_net < 0
-    sides = [("charged", account.open_paid), ("earned", account.open_earned)]
+    sides = [(_("charged"), account.open_paid), (_("earned"), account.open_earned)]
     (first, plus), (second, minus) = sides if pays else sides[::-1]
     parts = apportion([plus, -minus])
     figure = credits_text(abs(account.open_net))
     return Stat(
-        f"Next settlement: {'to pay' if pays else 'to receive'}",
+        _("Next settlement: to pay") if pays else _("Next settlement: to receive"),
         figure,
-        "credits",
+        _("credits"),
         (
             LineItem(first, credits_text(parts[0])),
             LineItem(second, credits_text(parts[1])),
         ),
-        LineItem("at the end of the hour", figure),
+        LineItem(_("at the end of the hour"), figure),
         Note(
-            "Not settled yet",
-            text="Terms that ended in unsettled hours. They count in the last 24 h, but not yet"
-            " in the balance.",
+            _("Not settled yet"),
+            text=_(
+                "Terms that ended in unsettled hours. They count in the last 24 h, but not yet"
+                " in the balance."
+            ),
         ),
     )
 
 
-def _hours(gpu_h: Decimal) -> str:
-    return f"{thousands(gpu_h, 2)} GPU-h"
+def _time_line(label: str, gpu_h: Decimal, amount: Decimal) -> LineItem:
+    return LineItem(label.format(time=f"{thousands(gpu_h, 2)} GPU-h"), credits_text(amount))
 
 
 def ledger_rows(
@@ -155,13 +171,15 @@ def _row(
 ) -> dict[str, Any]:
     sides = visible_entries(row, visibilities.get(row.pool), tenant)
     if row.code != Transfer.Code.USAGE:
-        what = Transfer.Code(row.code).label
+        what = _(KINDS[row.code])
     elif row.borrower_id == tenant:
-        what = "borrowed"
+        what = _("borrowed")
     else:
         visibility = visibilities.get(row.pool)
         seen = visibility.of(row.borrower_id) if visibility and row.borrower_id else None
-        what = f"lent to {seen.name if seen else 'another tenant'}"
+        what = (
+            _("lent to {tenant}").format(tenant=seen.name) if seen else _("lent to another tenant")
+        )
     return {
         "row": row,
         "what": what,
@@ -171,7 +189,9 @@ def _row(
 
 
 def _entries_note(sides: Sequence[LedgerEntry]) -> Note:
-    return credit_note("All sides of the transfer", [(side.tenant, side.amount) for side in sides])
+    return credit_note(
+        _("All sides of the transfer"), [(side.tenant, side.amount) for side in sides]
+    )
 
 
 def late_start_facts(late: LateStartRow, times: Clocks) -> dict[str, Any]:

@@ -6,6 +6,10 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import NamedTuple
 
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from billing.models import Transfer
 from billing.selectors.contribution import OTHERS
 from billing.selectors.statements import (
@@ -19,10 +23,18 @@ from portal.charts.figures import credits_text
 from portal.common.files import Columns
 from scheduling.selectors.visibility import OTHER_TENANT, Visibility
 
-ITSELF = "itself, on its own idle quota"
-OPERATOR = "operator, for unallocated quota"
-OPERATOR_LATE = "operator, for time without rounds"
-OPERATOR_START = "operator, for a late start"
+ITSELF = gettext_noop("itself, on its own idle quota")
+OPERATOR = gettext_noop("operator, for unallocated quota")
+OPERATOR_LATE = gettext_noop("operator, for time without rounds")
+OPERATOR_START = gettext_noop("operator, for a late start")
+# Why credits moved, by code.
+KINDS: dict[str, str] = {
+    Transfer.Code.USAGE: gettext_noop("borrowed GPU-time of an hour"),
+    Transfer.Code.ALLOWANCE: gettext_noop("credits given by the operator"),
+    Transfer.Code.TRANSFER: gettext_noop("credits given to another tenant"),
+    Transfer.Code.CORRECTION: gettext_noop("correction of an earlier transfer"),
+    Transfer.Code.LATE_START: gettext_noop("credit for a late start"),
+}
 
 
 class VisibleNames:
@@ -39,9 +51,9 @@ class VisibleNames:
     def of(self, tenant_id: int | None) -> str | None:
         """Return the name of a tenant, or None if it is hidden."""
         if tenant_id is None:
-            return OPERATOR
+            return _(OPERATOR)
         if tenant_id == self._tenant_id:
-            return ITSELF
+            return _(ITSELF)
         seen = [(visibility, visibility.of(tenant_id)) for visibility in self._visibilities]
         names = {one.name if one else None for pool, one in seen if one or pool.hides}
         return names.pop() if len(names) == 1 else None
@@ -54,9 +66,9 @@ def counterparty_rows(
     rows, hidden = [], []
     for total in totals:
         if total.code == LATE:
-            name: str | None = OPERATOR_LATE
+            name: str | None = _(OPERATOR_LATE)
         elif total.code != Transfer.Code.USAGE:
-            name = str(Transfer.Code(total.code).label)
+            name = _(KINDS[total.code])
         else:
             name = names.of(total.tenant_id)
         if name is None:
@@ -66,7 +78,7 @@ def counterparty_rows(
     if hidden:
         others = replace(
             hidden[0],
-            name=OTHERS,
+            name=_(OTHERS),
             transfers=sum(row.transfers for row in hidden),
             earned=sum((row.earned for row in hidden), Decimal(0)),
             paid=sum((row.paid for row in hidden), Decimal(0)),
@@ -90,27 +102,32 @@ def period_text(begins_at: datetime, period: StatementPeriod) -> str:
     """Return a period's name: a day, a week by its Monday, or a month."""
     at = begins_at.astimezone(UTC)
     if period is StatementPeriod.MONTH:
-        return f"{at:%B %Y}"
-    day = f"{at.day} {at:%b %Y}"
-    return f"week of {day}" if period is StatementPeriod.WEEK else day
+        return date_format(at, "F Y")
+    day = _date_text(at)
+    return _("week of {day}").format(day=day) if period is StatementPeriod.WEEK else day
 
 
 def headline(tenant: str, earned: Decimal, paid: Decimal, first: date, last: date) -> str:
     """Return a statement's headline."""
-    when = f"on {_date_text(first)}"
-    if first != last:
-        when = f"from {_date_text(first)} to {_date_text(last)}"
-    parts = []
-    if earned:
-        parts.append(f"earned {credits_text(earned)}")
-    if paid:
-        parts.append(f"was charged {credits_text(paid)}")
-    did = f"{' and '.join(parts)} credits" if parts else "neither earned nor was charged anything"
-    return f"{tenant} {did} {when}."
+    when = _("on {day}") if first == last else _("from {first} to {last}")
+    if earned and paid:
+        text = _("{tenant} earned {earned} and was charged {paid} credits {when}.")
+    elif earned:
+        text = _("{tenant} earned {earned} credits {when}.")
+    elif paid:
+        text = _("{tenant} was charged {paid} credits {when}.")
+    else:
+        text = _("{tenant} neither earned nor was charged anything {when}.")
+    return text.format(
+        tenant=tenant,
+        earned=credits_text(earned),
+        paid=credits_text(paid),
+        when=when.format(day=_date_text(last), first=_date_text(first), last=_date_text(last)),
+    )
 
 
 def _date_text(day: date) -> str:
-    return f"{day.day} {day:%b %Y}"
+    return date_format(day, _("j M Y"))
 
 
 class TransferLine(NamedTuple):
@@ -132,7 +149,7 @@ def file_columns(names: VisibleNames, tenant_id: int) -> Columns:
 
     def what(line: StatementLine) -> str:
         if line.code != Transfer.Code.USAGE:
-            return str(Transfer.Code(line.code).label)
+            return KINDS[line.code]
         return "borrowed" if line.borrower_id == tenant_id else "lent"
 
     def counterparty(line: StatementLine) -> str:

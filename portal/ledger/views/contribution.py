@@ -5,19 +5,20 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import override
 from django.views.decorators.http import require_safe
 
 from billing.selectors.contribution import contribution, named_sums
 from billing.selectors.income import LineKey, income_lines, visible_lines
 from billing.selectors.quota_use import QUOTA_USE_MOST, counted_quota
 from billing.selectors.revenue import RevenueHistory, alpha_item, revenue_history
-from billing.selectors.statements import StatementPeriod
 from portal.common.access import access, pool_or_404, signed_in, tenant_or_404
 from portal.common.clocks import clocks, pool_now
 from portal.common.files import csv_file, lines_asked, no_file
 from portal.common.tenant_badges import badge_of
 from portal.common.verify import statement_panel
-from portal.ledger.forms import ContributionRequest, read_contribution, shortcuts
+from portal.ledger.forms import ContributionRequest, period_choices, read_contribution, shortcuts
 from portal.ledger.text.contribution import (
     COLUMNS,
     SumTable,
@@ -73,19 +74,21 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
     names = VisibleNames(tenant.pk, [visibility])
     context = {
         **place(request, tenant, facts, asked, here="contribution", balance=balance),
-        "by": list(StatementPeriod),
+        "by": period_choices(),
         "shortcuts": shortcuts(now, asked),
         "finding": contribution_headline(tenant.name, shown, facts.name),
         "shown": shown,
         "by_period": SumTable(
             "t-periods",
-            "By period",
-            "Period, pool time",
+            _("By period"),
+            _("Period, pool time"),
             named_sums(shown.periods, lambda begins_at: period_text(begins_at, asked.period)),
         ),
-        "by_type": SumTable("t-types", "By GPU type", "GPU type", named_sums(shown.gpu_types, str)),
+        "by_type": SumTable(
+            "t-types", _("By GPU type"), _("GPU type"), named_sums(shown.gpu_types, str)
+        ),
         "by_borrower": SumTable(
-            "t-borrowers", "By borrower", "Borrower", named_sums(shown.borrowers, names.of)
+            "t-borrowers", _("By borrower"), _("Borrower"), named_sums(shown.borrowers, names.of)
         ),
         "lines": visible_lines(lines[:PAGE], names.of, visibility),
         "times": clocks(facts),
@@ -142,8 +145,9 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         )  # fmt: skip # rows of what belongs together
         visibility = read_visibility(facts.id, access(request))
     name = f"contribution-{tenant.slug}-{facts.name}-{asked.since:%Y%m%d}-{asked.until:%Y%m%d}.csv"
-    shown = visible_lines(lines, VisibleNames(tenant.pk, [visibility]).of, visibility)
-    return csv_file(name, COLUMNS, reversed(shown), hint="choose a shorter period")
+    with override("en"):
+        shown = visible_lines(lines, VisibleNames(tenant.pk, [visibility]).of, visibility)
+    return csv_file(name, COLUMNS, reversed(shown), hint=_("choose a shorter period"))
 
 
 @signed_in
@@ -173,10 +177,10 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
         rows = alpha_rows(history, badges)
         context |= {
             "rows": rows,
-            "earned": sum(row.earned for _, row in rows),
+            "earned": sum(row.earned for _badge, row in rows),
             "until": clocks(facts).instant(history.until),
             "has_utilities": bool(history.whole.utility),
-            "unreadable": sum(row.unreadable for _, row in rows),
+            "unreadable": sum(row.unreadable for _badge, row in rows),
             "charts": pool_alpha_charts(history, badges, pool=facts.name),
         }
     status = 422 if asked.errors else 200
@@ -188,7 +192,7 @@ def read_key(request: HttpRequest, name: str) -> LineKey | None:
     raw = request.GET.get(name, "")
     if not raw:
         return None
-    hour, _, number = raw.partition("-")
+    hour, _dash, number = raw.partition("-")
     if not (hour.isdecimal() and number.isdecimal()) or len(hour) > 11 or len(number) > 18:
         raise Http404
     return datetime.fromtimestamp(int(hour), UTC), int(number)

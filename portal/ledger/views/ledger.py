@@ -10,6 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from billing.models import Account
@@ -49,6 +50,7 @@ from portal.ledger.text.ledger import (
     lines_behind,
     visible_entries,
 )
+from portal.ledger.text.statement import KINDS
 from portal.ledger.views.place import asked_pool, asks_period, may_open, no_place, place
 from portal.site.request_id import request_id_of
 from scheduling.selectors.pools.lines import (
@@ -170,6 +172,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "tenant": tenant,
         "row": row,
         "transfer": stored,
+        "kind": _(KINDS[stored.code]),
         "body": hash_groups(stored.body_sha256),
         "effective": times.instant(stored.effective_at),
         "since": times.instant(row.hour),
@@ -201,10 +204,10 @@ def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
             errors = error.by_field
         except (MismatchError, InFlightError):
             errors = {
-                "": "Another request was created meanwhile: check it below, then submit again."
+                "": _("Another request was created meanwhile: check it below, then submit again.")
             }
         else:
-            messages.success(request, "Requested. An operator or the finance role decides.")
+            messages.success(request, _("Requested. An operator or the finance role decides."))
             return redirect(f"{reverse('credit', args=[slug])}?book={book}")
     before = key_asked(request)
     with tenant_scope(tenant.pk):

@@ -5,17 +5,23 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from billing.selectors.accounts import ZERO, account_of
 from portal.charts.page import LinkChoice
 from portal.common.access import access, book_pool, tenant_pool
 from portal.ledger.forms import Asked, days_query
-from portal.ledger.text.ledger import BALANCE
+from portal.ledger.text.ledger import balance_note
 from scheduling.selectors.pools.lines import PoolFacts
 from tenants.models import Tenant
 from tenants.permissions import Action, may_in_tenant
 
-VIEWS = {"ledger": "Entries", "statement": "Statement", "contribution": "Contribution"}
+VIEWS = {
+    "ledger": gettext_noop("Entries"),
+    "statement": gettext_noop("Statement"),
+    "contribution": gettext_noop("Contribution"),
+}
 PERIOD_KEYS = ("from", "to", "by")
 
 
@@ -64,11 +70,13 @@ def place(
         "is_own": tenant.pk in access(request).tenant_ids,
         "owes": balance < ZERO,
         "balance": abs(balance),
-        "balance_note": BALANCE,
+        "balance_note": balance_note(),
         "book_query": book_query,
         "asked": asked,
         "views": [
-            LinkChoice(text, f"{reverse(name, args=[tenant.slug])}?{query}", is_here=name == here)
+            LinkChoice(
+                _(text), f"{reverse(name, args=[tenant.slug])}?{query}", is_here=name == here
+            )
             for name, text in VIEWS.items()
         ],
     }

@@ -4,14 +4,15 @@ from collections.abc import Iterable
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from billing.selectors.statements import StatementPeriod, account_statement, statement_lines
+from billing.selectors.statements import account_statement, statement_lines
 from portal.common.access import access, signed_in, tenant_or_404
 from portal.common.clocks import pool_now
 from portal.common.files import csv_file, lines_asked, no_file
 from portal.common.verify import statement_panel
-from portal.ledger.forms import read_statement, shortcuts
+from portal.ledger.forms import period_choices, read_statement, shortcuts
 from portal.ledger.text.statement import (
     VisibleNames,
     counterparty_rows,
@@ -54,7 +55,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
     context = {
         **place(request, tenant, facts, asked, here="statement", balance=balance),
         "panels": panels,
-        "by": list(StatementPeriod),
+        "by": period_choices(),
         "shortcuts": shortcuts(now, asked),
         "finding": headline(tenant.name, shown.earned, shown.paid, asked.first, asked.last),
         "statement": shown,
@@ -85,7 +86,7 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         names = _names(request, tenant.pk, _own_pools(tenant.pk, facts.book))
     name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
     columns = file_columns(names, tenant.pk)
-    return csv_file(name, columns, transfer_lines(lines, opening), hint="choose fewer days")
+    return csv_file(name, columns, transfer_lines(lines, opening), hint=_("choose fewer days"))
 
 
 def _names(request: HttpRequest, tenant_id: int, pools: Iterable[PoolFacts]) -> VisibleNames:
