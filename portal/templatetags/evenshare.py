@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from django import template
 from django.template.context import Context
+from django.template.loader import get_template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -130,13 +131,15 @@ def toast_kind(level: str) -> str:
 # ---- the dotted number ----
 
 
-@register.inclusion_tag("components/note.html", takes_context=True)
-def note(context: Context, text: object, about: Note | None, key: str = "") -> dict[str, Any]:
+@register.simple_tag(takes_context=True)
+def note(context: Context, text: object, about: Note | None, key: str = "") -> SafeString:
     """`{% note "61" use_note %}`: a number that opens to its line items; plain if the note is None.
 
     The id comes from the content (or `key`), so that it is constant in a refreshed region.
+    `{% note "61" use_note as used %}` keeps it for a translated sentence with `{{ used }}`.
     """
-    return {"text": text, "about": about, "id": _note_id(context, text, about, key)}
+    values = {"text": text, "about": about, "id": _note_id(context, text, about, key)}
+    return get_template("components/note.html").render(values)
 
 
 def _note_id(context: Context, text: object, about: Note | None, key: str) -> str:

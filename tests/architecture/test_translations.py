@@ -15,14 +15,14 @@ from .prose import HIDDEN, TAG, VALUE
 from .sources import ROOT, name_of, tree
 
 # Areas with all texts in their catalogues. The others follow.
-DONE = ("front",)
+DONE = ("front", "rounds")
 BLOCK = re.compile(r"{% blocktrans.*?endblocktranslate %}", re.DOTALL)
 QUOTED = re.compile(r"<(code|pre|kbd)\b.*?</\1>", re.DOTALL)
 ATTRIBUTE = re.compile(r'\s(?:title|aria-label|placeholder|alt)="([^"{]*[A-Za-z]{2}[^"{]*)"')
 LETTERS = re.compile(r"[A-Za-z]{2,}")
-UNIT = re.compile(r"\b(?:GPU-h|GPUs?|UTC|rho|min)\b")
+UNIT = re.compile(r"\b(?:GPU-h|GPUs?|UTC|rho|min|ms)\b")
 URL = re.compile(r"^[/?&#]|=$")
-TRANSLATING = {"_", "gettext", "ngettext", "plural", "reverse"}
+TRANSLATING = {"_", "gettext", "gettext_noop", "ngettext", "pgettext", "plural", "reverse"}
 
 
 def loose_texts(path: Path) -> Iterator[str]:
@@ -30,7 +30,7 @@ def loose_texts(path: Path) -> Iterator[str]:
     source = BLOCK.sub("", HIDDEN.sub("", path.read_text("utf-8")))
     yield from ATTRIBUTE.findall(source)
     for part in re.split("\0", TAG.sub("\0", VALUE.sub("", QUOTED.sub("", source)))):
-        if LETTERS.search(part):
+        if LETTERS.search(UNIT.sub("", part)):
             yield " ".join(part.split())
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
-from portal.rounds.text.certificate import _envy, _sentence
+from portal.rounds.text.certificate import _sentence
+from portal.rounds.text.share_lines import envy_sentence
 from scheduling.selectors.rounds.certificates import CertificateItemView
 from scheduling.selectors.visibility import VisibleTenant
 
@@ -15,7 +16,7 @@ def seen(name: str) -> VisibleTenant:
 
 
 def closest(tenant: str, other: str) -> str:
-    return _envy(
+    return envy_sentence(
         CertificateItemView(
             name=Property.ENVY_FREE, verdict=Verdict.HOLDS, basis=Basis.IDEALS, checked=6, count=0,
             worst=0.0, tenant=seen(tenant), other=seen(other), in_gpus=None, total=None, named=(),
