@@ -157,7 +157,7 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
         return _("Checked on the stored data when you opened this page.")
     if seen.failure:
         text = _("This round could not be certified: {reason}.")
-        return text.format(reason=_(seen.failure))
+        return text.format(reason=seen.failure)
     return _(AGAIN[view.decision.again])
 
 
@@ -305,7 +305,7 @@ def _note(row: CertificateItemView) -> Note | None:
 def _counted(row: CertificateItemView) -> str:
     """Return the label of the second number: an overclaim breaks no promise."""
     is_note = row.name is P.MEASURED_SPEEDS and row.verdict is not Verdict.VIOLATED
-    return _("declared faster") if is_note else _("break it")
+    return _("declared faster") if is_note else _("violations")
 
 
 def _first(c: DecisionCounts) -> list[Promise]:

@@ -38,7 +38,7 @@ def _text(number: int, place: ChainPlace | None) -> str:
         return _("Not sealed yet. A round is sealed within seconds of its end.")
     before = thousands(number - 1)
     if place.damage:
-        return _("Sealed as damaged: {damage}.").format(damage=_(place.damage))
+        return _("Sealed as damaged: {damage}.").format(damage=place.damage)
     if place.breaks:
         text = _("It does not follow from round {number}.").format(number=before)
         return f"{text} {' '.join(place.breaks)}"

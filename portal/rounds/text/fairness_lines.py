@@ -1,5 +1,7 @@
 """A certificate's sentences on the order of service, promised starts and tried misreports."""
 
+from decimal import Decimal
+
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -137,7 +139,7 @@ def _proof(row: CertificateItemView) -> str:
 
 def scaling_text(factor: float, gpu_type: str) -> str:
     """Return "x2 on v100" for 2.0, "v100"; an empty type means all but the slowest."""
-    by = f"{TIMES}{factor:.3g}"
+    by = TIMES + thousands(Decimal(f"{factor:.3g}"))
     if not gpu_type:
         return _("{factor} on all but the slowest type").format(factor=by)
     return _("{factor} on {gpu_type}").format(factor=by, gpu_type=gpu_type)
