@@ -5,6 +5,7 @@ from typing import Any
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import Note, count_note
@@ -44,7 +45,7 @@ def _reasons_note(row: Round, reasons: list[tuple[str, int]]) -> Note | None:
     return count_note(
         _("Jobs queued after round {number}").format(number=thousands(row.number)),
         [(why(code).text, count) for code, count in reasons],
-        total=_("queued"),
+        total=pgettext("a number of jobs", "queued"),
     )
 
 
