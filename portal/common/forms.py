@@ -7,7 +7,9 @@ from decimal import Decimal, InvalidOperation
 from typing import TypeVar
 
 from django.http import QueryDict
+from django.utils.translation import gettext
 
+from portal.charts.zones import MONTHS
 from tenants.input.requests import Request, RequestField, Shape, read_request, request_fields
 
 MOST_DIGITS = 18
@@ -80,7 +82,7 @@ def instant_text(at: datetime | None) -> str:
 def day_text(at: datetime) -> str:
     """Return "21 Nov" for a column heading, with the time unless it is midnight."""
     at = at.astimezone(UTC)
-    day = f"{at.day} {at:%b}"
+    day = f"{at.day} {gettext(MONTHS).split()[at.month - 1]}"
     return day if not (at.hour or at.minute or at.second) else f"{day} {at:%H:%M}"
 
 

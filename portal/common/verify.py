@@ -2,6 +2,9 @@
 
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from portal.charts.figures import plural, thousands
 from portal.charts.page import VerifyPanel
 from scheduling.selectors.pools.lines import PoolFacts
@@ -16,7 +19,6 @@ from tenants.selectors.access import Access
 
 ROUNDS, STATEMENT = "rounds", "statement"
 DIGITS = 12
-SAID = "as reported by your client"
 
 
 def round_panel(facts: PoolFacts, number: int, head: tuple[int, str], who: Access) -> VerifyPanel:
@@ -64,48 +66,62 @@ def statement_command(pool: str, tenant: str, since: datetime, until: datetime) 
 def head_text(pool: str, size: int, root: str) -> str:
     """Return the current head's size and the first digits of its root."""
     if not root:
-        return f"The log of {pool} cannot be proven at the moment; report this to an operator."
+        text = _("The log of {pool} cannot be proven at the moment; report this to an operator.")
+        return text.format(pool=pool)
     if not size:
-        return f"No round of {pool} is in its log yet."
-    return f"Signed head of {pool}: {plural(size, 'round')}, root {root[:DIGITS]}…"
+        return _("No round of {pool} is in its log yet.").format(pool=pool)
+    text = _("Signed head of {pool}: {rounds}, root {root}…")
+    return text.format(pool=pool, rounds=plural(size, "round"), root=root[:DIGITS])
 
 
 def rounds_text(pool: str, last: SaidVerification | None) -> str:
     """Return when a person last verified rounds of a pool."""
     if last is None or last.last is None:
-        return f"You have not verified {pool} yet."
-    return (
-        f"You verified {pool} last on {_wall(last.said_at)}, up to round"
-        f" {thousands(last.last)}, {came_out(last)}, {SAID}."
+        return _("You have not verified {pool} yet.").format(pool=pool)
+    return _(
+        "You verified {pool} last on {date}, up to round {number}, {result}, as reported by your"
+        " client."
+    ).format(
+        pool=pool,
+        date=_wall(last.said_at),
+        number=thousands(last.last),
+        result=came_out(last),
     )
 
 
 def statement_text(pool: str, tenant: str, last: SaidVerification | None) -> str:
     """Return when a person last verified a statement of a tenant."""
     if last is None:
-        return f"You have not verified a statement of {tenant} in {pool} yet."
-    return (
-        f"You verified a statement of {tenant} last on {_wall(last.said_at)},"
-        f" {stretch(last)}, {came_out(last)}, {SAID}."
+        text = _("You have not verified a statement of {tenant} in {pool} yet.")
+        return text.format(tenant=tenant, pool=pool)
+    return _(
+        "You verified a statement of {tenant} last on {date}, {period}, {result}, as reported by"
+        " your client."
+    ).format(
+        tenant=tenant,
+        date=_wall(last.said_at),
+        period=stretch(last),
+        result=came_out(last),
     )
 
 
 def came_out(last: SaidVerification) -> str:
     """Return the reported result: errors, parts that are not proven, or all proven."""
     if last.findings:
-        return f"with {plural(last.findings, 'finding')}"
+        text = ngettext("with {count} finding", "with {count} findings", last.findings)
+        return text.format(count=thousands(last.findings))
     if last.unproven is None:
-        return "without findings"
+        return _("without findings")
     if last.unproven:
-        return f"no errors, {thousands(last.unproven)} not proven"
-    return "all requested parts proven"
+        return _("no errors, {count} not proven").format(count=thousands(last.unproven))
+    return _("all requested parts proven")
 
 
 def stretch(last: SaidVerification) -> str:
     """Return the period of a verified statement on the pool's clock; empty for rounds."""
     if last.since is None or last.until is None:
         return ""
-    return f"{_pool(last.since)} to {_pool(last.until)}"
+    return _("{since} to {until}").format(since=_pool(last.since), until=_pool(last.until))
 
 
 def _instant(at: datetime) -> str:

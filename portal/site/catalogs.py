@@ -50,8 +50,9 @@ class PageText(NamedTuple):
 
 
 def messages(area: Path) -> Iterator[PageText]:
-    """Yield the texts of an area of pages, in the order of its files."""
-    for path in sorted(area.rglob("*.py")):
+    """Yield the texts of an area of pages, in the order of its files. `common` has the tags."""
+    folders = [area, BASE_DIR / "portal" / "templatetags"] if area.name == "common" else [area]
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         yield from _extracted(path, path.read_bytes())
     for path in templates(area.name):
         yield from _extracted(path, template_source(path).encode())

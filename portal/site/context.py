@@ -11,6 +11,8 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, pgettext
 
 from portal.charts.page import NavItem, RoundLine, Viewer
 from portal.common import access, clocks
@@ -21,6 +23,15 @@ from scheduling.selectors.pools.lines import PoolFacts
 from tenants.models import Membership, User
 from tenants.permissions import Action, may_in_tenant, may_on_site
 from tenants.selectors.access import Access
+
+ROLES = {
+    Membership.Role.VIEWER: gettext_noop("viewer"),
+    Membership.Role.MEMBER: gettext_noop("member"),
+    Membership.Role.MANAGER: gettext_noop("manager"),
+    User.SiteRole.OPERATOR: gettext_noop("operator"),
+    User.SiteRole.FINANCE: gettext_noop("finance"),
+    User.SiteRole.AUDITOR: gettext_noop("auditor"),
+}
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
@@ -110,10 +121,10 @@ def viewer(request: HttpRequest) -> Viewer | None:
     if note.tenant is not None:
         membership = who.membership_of(note.tenant.pk) or membership
     if who.is_unassigned:
-        return Viewer(who.name, "no tenant", "")
+        return Viewer(who.name, pgettext("of an account", "no tenant"), "")
     if membership is None:
-        return Viewer(who.name, User.SiteRole(who.site_role).label, "")
-    role = Membership.Role(membership.role).label
+        return Viewer(who.name, _(ROLES[User.SiteRole(who.site_role)]), "")
+    role = _(ROLES[Membership.Role(membership.role)])
     return Viewer(who.name, role, membership.name, _tenants(who))
 
 

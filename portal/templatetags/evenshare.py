@@ -16,6 +16,7 @@ from django.template.context import Context
 from django.template.loader import get_template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_noop
 
 from portal.charts import bars, figures, glyphs
 from portal.charts.explore.chart import PageChart
@@ -36,13 +37,13 @@ from portal.charts.zones import COOKIE, local_text, zone_named
 register = template.Library()
 
 VERDICTS = {
-    "holds": ("ok", "holds"),
-    "note": ("note", "holds, with a note"),
-    "violated": ("bad", "violated"),
-    "unclaimed": ("unclaimed", "not claimed"),
-    "unpromised": ("unclaimed", "not promised"),
-    "not_applicable": ("unclaimed", "not applicable"),
-    "unmeasured": ("unclaimed", "not measured"),
+    "holds": ("ok", gettext_noop("holds")),
+    "note": ("note", gettext_noop("holds, with a note")),
+    "violated": ("bad", gettext_noop("violated")),
+    "unclaimed": ("unclaimed", gettext_noop("not claimed")),
+    "unpromised": ("unclaimed", gettext_noop("not promised")),
+    "not_applicable": ("unclaimed", gettext_noop("not applicable")),
+    "unmeasured": ("unclaimed", gettext_noop("not measured")),
 }
 
 
@@ -153,10 +154,9 @@ def _note_id(context: Context, text: object, about: Note | None, key: str) -> st
 
 
 @register.inclusion_tag("components/stat_strip.html", takes_context=True)
-def stat_strip(
-    context: Context, stats: Iterable[Stat], label: str = "In figures"
-) -> dict[str, Any]:
+def stat_strip(context: Context, stats: Iterable[Stat], label: str = "") -> dict[str, Any]:
     """`{% stat_strip stats %}`: at most four figures, see portal.charts.notes.Stat."""
+    label = label or gettext("In figures")
     return {"stats": tuple(stats), "label": label, "request": context.get("request")}
 
 
@@ -168,7 +168,7 @@ def certificate(context: Context, cert: CertificatePanel) -> dict[str, Any]:
         "rows": [(promise, *_verdict(promise)) for promise in cert.ordered],
         "rest": [(promise, *_verdict(promise)) for promise in cert.rest],
         "rest_counts": [
-            (count, VERDICTS[verdict][1])
+            (count, gettext(VERDICTS[verdict][1]))
             for verdict in UNPROMISED
             if (count := cert.count(verdict))
         ],
@@ -181,7 +181,7 @@ ROW_CLASSES = {"ok": "holds", "note": "note-row", "bad": "violated", "unclaimed"
 
 def _verdict(promise: Promise) -> tuple[str, Markup, str]:
     kind, text = VERDICTS.get(promise.verdict, VERDICTS["unclaimed"])
-    return ROW_CLASSES[kind], glyphs.state_icon(kind), text
+    return ROW_CLASSES[kind], glyphs.state_icon(kind), gettext(text)
 
 
 @register.inclusion_tag("components/chart.html")
@@ -372,7 +372,7 @@ def section(
     if sub:
         head += format_html("<p>{}</p>", sub)
     if href:
-        head += format_html('<a class="src" href="{}">{}</a>', href, link or "More")
+        head += format_html('<a class="src" href="{}">{}</a>', href, link or gettext("More"))
     return format_html("{}<header>{}</header>{}</section>", opening, head, content)
 
 
@@ -409,7 +409,11 @@ def _region(element_id: str, live_url: str) -> SafeString:
 @register.simple_block_tag
 def banner(content: str, kind: str, text: str, href: str = "", link: str = "") -> SafeString:
     """`{% banner "warn" "Maintenance" %}p100-31 until 16:00.{% endbanner %}`."""
-    source = format_html('<a class="src" href="{}">{}</a>', href, link or "More") if href else ""
+    source = (
+        format_html('<a class="src" href="{}">{}</a>', href, link or gettext("More"))
+        if href
+        else ""
+    )
     return format_html(
         '<div class="ban {}" role="note">{}<span>{}</span>{}</div>',
         kind,

@@ -151,7 +151,7 @@ class TestRoundPage:
         view = round_view(there.lab.pool.pk, 1, read_visibility(there.lab.pool.pk, access))
         assert view is not None
         view.round.superseded = [{"item": "grant", "id": 1, "why": "the job no longer waited"}]
-        note = applied_note(view, "grants", "grant", "granted")
+        note = applied_note(view, "grants", "grant", "Leases granted")
         assert note is not None
         assert note.total is not None
         assert (note.total.label, note.total.value) == ("applied", "1")

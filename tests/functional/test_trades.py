@@ -281,7 +281,7 @@ class TestRound:
         number = plant(there, undone).number
         page = words(there.page("owner", there.url(f"rounds/{number}/")))
         assert "1 trade was undone" in page
-        assert ("open trades move 2 GPUs of quota" in page) == (setting == "full")
+        assert ("Open trades move 2 GPUs of quota" in page) == (setting == "full")
         assert "move 0 GPUs" not in page
 
 

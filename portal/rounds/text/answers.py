@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from portal.charts.figures import duration, plural
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
+
+from portal.charts.figures import duration, thousands
 from portal.common.clocks import Clocks
 from portal.common.standings import STANDING_BADGES
 from portal.common.tenant_badges import badge_of
@@ -11,21 +15,39 @@ from scheduling.selectors.deadlines.round_answers import AnswerKind, RoundAnswer
 from scheduling.selectors.deadlines.texts import cause_text, limit_text
 
 
+def kind_text(kind: AnswerKind) -> str:
+    """Return how a deadline was answered, as a word."""
+    return {
+        AnswerKind.MISSED: pgettext("a deadline", "missed"),
+        AnswerKind.REFUSED: pgettext("a deadline", "refused"),
+        AnswerKind.MOVED: pgettext("a deadline", "moved"),
+        AnswerKind.PLANNED: pgettext("a deadline", "planned"),
+    }[kind]
+
+
 def answers_title(answers: RoundAnswers) -> str:
     """Return how many deadlines were answered, and how."""
     if not answers.answered:
-        return "No new answers to deadlines"
+        return _("No new answers to deadlines")
     counts = ", ".join(
-        f"{answers.counts[kind]} {kind}" for kind in AnswerKind if answers.counts[kind]
+        f"{thousands(answers.counts[kind])} {kind_text(kind)}"
+        for kind in AnswerKind
+        if answers.counts[kind]
     )
-    was = plural(answers.answered, "deadline was answered", "deadlines were answered")
-    return f"{was}: {counts}"
+    return ngettext(
+        "{count} deadline was answered: {answers}",
+        "{count} deadlines were answered: {answers}",
+        answers.answered,
+    ).format(count=thousands(answers.answered), answers=counts)
 
 
 def answers_text(answers: RoundAnswers) -> str:
     """Return how many jobs have deadlines."""
-    of = plural(answers.dated, "job with a deadline", "jobs with deadlines")
-    return f"Of {of}. Earlier answers of the other jobs remain valid."
+    return ngettext(
+        "Of {count} job with a deadline. Earlier answers of the other jobs remain valid.",
+        "Of {count} jobs with deadlines. Earlier answers of the other jobs remain valid.",
+        answers.dated,
+    ).format(count=thousands(answers.dated))
 
 
 def answer_row(row: RoundAnswer, times: Clocks) -> dict[str, Any]:
@@ -37,7 +59,7 @@ def answer_row(row: RoundAnswer, times: Clocks) -> dict[str, Any]:
         "row": row,
         "badge": badge_of(row.tenant),
         "kind": STANDING_BADGES[DeadlineStanding(kind.value)],
-        "said": row.kind.value.capitalize(),
+        "said": capfirst(kind_text(row.kind)),
         "why": _why(row),
         "starts": times.instant(starts),
         "ends": times.instant(answer.ends),
@@ -57,4 +79,6 @@ def _why(row: RoundAnswer) -> str:
 def _spare(row: RoundAnswer) -> str:
     """Return how long before its deadline the plan ends."""
     by, ends = row.answer.by, row.answer.ends
-    return f"{duration((by - ends).total_seconds())} before" if by and ends else ""
+    if by is None or ends is None:
+        return ""
+    return _("ends {time} before").format(time=duration((by - ends).total_seconds()))

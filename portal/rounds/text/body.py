@@ -4,10 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.urls import reverse
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext, pgettext
 
 from evenshare_core.policies import registry
 from portal.charts.bars import hash_bars, hash_groups
-from portal.charts.figures import plural, thousands
+from portal.charts.figures import thousands
 from portal.charts.notes import CertificatePanel, Note
 from portal.common.tenant_badges import badge_of
 from portal.rounds.text import round as round_text
@@ -22,7 +25,11 @@ from scheduling.selectors.visibility import VisibleTenant
 
 OWN = 3  # rows of the viewer's tenants, and as many reasons why their jobs are queued
 SHARES = 12  # rows of shares on a round's page, of all GPU types
-ITEMS = {"grant": "a grant", "renewal": "a renewal", "end": "an end"}
+ITEMS = {
+    "grant": gettext_noop("a grant"),
+    "renewal": gettext_noop("a renewal"),
+    "end": gettext_noop("an end"),
+}
 
 
 def round_body(view: RoundView, pool: str) -> dict[str, Any]:
@@ -34,14 +41,15 @@ def round_body(view: RoundView, pool: str) -> dict[str, Any]:
         "hashes": [
             (label, hash_bars(sha256), hash_groups(sha256))
             for label, sha256 in (
-                ("Snapshot", view.round.snapshot_sha256),
-                ("Decision", view.round.decision_sha256),
+                (_("Snapshot, SHA-256"), view.round.snapshot_sha256),
+                (_("Decision, SHA-256"), view.round.decision_sha256),
             )
         ],
         "superseded": [
-            {"what": ITEMS.get(row["item"], row["item"]), "why": row["why"]}
+            {"what": _(ITEMS.get(row["item"], row["item"])), "why": _(row["why"])}
             for row in view.round.superseded
         ],
+        "damages": [(_part(one.part), one) for one in view.damages],
         "decision": decision,
         "prices": [
             (row, round_text.price_row_note(row)) for row in (decision.prices if decision else ())
@@ -49,12 +57,22 @@ def round_body(view: RoundView, pool: str) -> dict[str, Any]:
     }
 
 
+def _part(code: str) -> str:
+    """Return the name of a stored part of a round."""
+    return {
+        "row": pgettext("a part of a round", "row"),
+        "snapshot": pgettext("a part of a round", "snapshot"),
+        "decision": pgettext("a part of a round", "decision"),
+        "state": pgettext("a part of a round", "state"),
+    }.get(code, code)
+
+
 # ---- the verdict ----
 
 
 def verdict_context(panel: CertificatePanel, chain_state: str) -> dict[str, Any]:
     """Return the certificate in one line, and the sentence on what is wrong, if any."""
-    alarm = panel.broken_text or panel.alarm or (UNVERIFIED if chain_state == "bad" else "")
+    alarm = panel.broken_text or panel.alarm or (_(UNVERIFIED) if chain_state == "bad" else "")
     return {
         "verdict": _verdict(panel),
         "verdict_kind": _verdict_kind(panel),
@@ -64,14 +82,19 @@ def verdict_context(panel: CertificatePanel, chain_state: str) -> dict[str, Any]
 
 def _verdict(panel: CertificatePanel) -> str:
     names = [promise.name for promise in panel.promises if promise.verdict == "violated"]
+    shown = ", ".join(names[:2])
+    if len(names) > 2:
+        text = _("Broken: {promises} and {count} more")
+        return text.format(promises=shown, count=thousands(len(names) - 2))
     if names:
-        more = f" and {thousands(len(names) - 2)} more" if len(names) > 2 else ""
-        return f"Broken: {', '.join(names[:2])}{more}"
+        return _("Broken: {promises}").format(promises=shown)
     kept = panel.count("holds", "note")
     count = kept + panel.count("unmeasured")
     if not count:
-        return "No promise was checked"
-    return f"{thousands(kept)} of {plural(count, 'promise holds', 'promises hold')}"
+        return _("No promise was checked")
+    return ngettext(
+        "{kept} of {count} promise holds", "{kept} of {count} promises hold", count
+    ).format(kept=thousands(kept), count=thousands(count))
 
 
 def _verdict_kind(panel: CertificatePanel) -> str:
@@ -136,17 +159,20 @@ def _share_title(view: RoundView) -> str:
     """
     seen = [row for row in view.shares if row.tenant]
     if not seen:
-        return "Shares"
+        return _("Shares")
     if registry.traits(view.round.policy).trades_types:
-        return "Shares trade one GPU type for another"
+        return _("Shares trade one GPU type for another")
     less = len({row.tenant.id for row in seen if row.tenant and row.holds < row.deserved})
     of = len({row.tenant.id for row in seen if row.tenant})
     if not less:
-        return "All tenants hold at least their fair share now"
+        return _("All tenants hold at least their fair share now")
     if of == 1:
-        return "You hold less than your fair share now"
-    verb = "holds less than its fair share" if less == 1 else "hold less than their fair share"
-    return f"{less} of {of} tenants {verb} now"
+        return _("You hold less than your fair share now")
+    return ngettext(
+        "{count} of {tenants} tenants holds less than its fair share now",
+        "{count} of {tenants} tenants hold less than their fair share now",
+        less,
+    ).format(count=thousands(less), tenants=thousands(of))
 
 
 # ---- the viewer's own rows ----
@@ -164,22 +190,22 @@ def yours_context(view: RoundView, pool: str) -> dict[str, Any] | None:
         if row.tenant.you
     ]
     rows = [
-        *_own_picks(decision.grants, "Granted"),
+        *_own_picks(decision.grants, _("Granted")),
         *_own_ends(decision.ends),
-        *_own_picks(decision.renewals, "Renewed"),
+        *_own_picks(decision.renewals, _("Renewed")),
     ][:OWN]
     if not rows and not queued:
         return None
     own = {name: seen.own for name, seen in decision.seen.items()}
     counts = (
-        ("granted", own["grants"]),
-        ("renewed", own["renewals"]),
-        ("ended", own["ends"]),
-        ("queued", sum(row["jobs"] for row in queued)),
+        (_("{count} granted"), own["grants"]),
+        (_("{count} renewed"), own["renewals"]),
+        (_("{count} ended"), own["ends"]),
+        (_("{count} queued"), sum(row["jobs"] for row in queued)),
     )
+    shown = [text.format(count=thousands(count)) for text, count in counts if count]
     return {
-        "title": "Your jobs: "
-        + ", ".join(f"{thousands(count)} {text}" for text, count in counts if count),
+        "title": _("Your jobs: {counts}").format(counts=", ".join(shown)),
         "rows": rows,
         "queued": queued[:OWN],
         "links": _own_links(view, decision, pool) if _is_cut(decision, rows) else [],
@@ -192,9 +218,9 @@ def _is_cut(decision: RoundDecision, rows: Sequence[Any]) -> bool:
 
 def _own_links(view: RoundView, decision: RoundDecision, pool: str) -> list[tuple[str, str]]:
     texts = (
-        ("grants", "Your grants"),
-        ("ends", "Your ended leases"),
-        ("renewals", "Your renewals"),
+        ("grants", _("Your grants")),
+        ("ends", _("Your ended leases")),
+        ("renewals", _("Your renewals")),
     )
     return [
         (text, reverse("round-rows", args=[pool, view.round.number, name]) + "?own=1")
@@ -216,14 +242,20 @@ def _own_picks(rows: Iterable[PickRow], text: str) -> list[dict[str, Any]]:
 
 def _own_ends(rows: Iterable[EndRow]) -> list[dict[str, Any]]:
     return [
-        {**_own_row(row.tenant, row, "Ended"), "why": why_ended(row)}
+        {**_own_row(row.tenant, row, _("Ended")), "why": why_ended(row)}
         for row in rows
         if row.tenant.you
     ]
 
 
 def _own_row(tenant: VisibleTenant, row: PickRow | EndRow, text: str) -> dict[str, Any]:
-    return {"row": row, "text": text, "badge": badge_of(tenant), "where": places_text(row.places)}
+    return {
+        "row": row,
+        "text": text,
+        "badge": badge_of(tenant),
+        "where": places_text(row.places),
+        "lost": round_text.lost_text(row.lost),
+    }
 
 
 def _queued(code: str, row: SkipRow) -> dict[str, Any]:
@@ -232,5 +264,5 @@ def _queued(code: str, row: SkipRow) -> dict[str, Any]:
         "jobs": row.jobs,
         "gpus": row.gpus,
         "why": said,
-        "note": Note(said.text[0].upper() + said.text[1:], text=said.sentence),
+        "note": Note(capfirst(said.text), text=said.sentence),
     }

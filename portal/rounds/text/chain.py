@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from portal.charts.figures import thousands
 from portal.charts.page import VerifyPanel
 from scheduling.selectors.pools.lines import PoolFacts
@@ -33,16 +35,17 @@ def _state(place: ChainPlace | None) -> str:
 def _text(number: int, place: ChainPlace | None) -> str:
     """Return whether the round follows from the one before, as one sentence."""
     if place is None:
-        return "Not sealed yet. A round is sealed within seconds of its end."
+        return _("Not sealed yet. A round is sealed within seconds of its end.")
+    before = thousands(number - 1)
     if place.damage:
-        return f"Sealed as damaged: {place.damage}."
+        return _("Sealed as damaged: {damage}.").format(damage=place.damage)
     if place.breaks:
-        return f"It does not follow from round {thousands(number - 1)}. {' '.join(place.breaks)}"
+        text = _("It does not follow from round {number}.").format(number=before)
+        return f"{text} {' '.join(place.breaks)}"
     if place.is_first:
-        return "The first round of the log."
+        return _("The first round of the log.")
     if place.follows is None:
-        return (
-            f"Round {thousands(number - 1)} was sealed as damaged, so this round cannot be linked"
-            " to it."
-        )
-    return f"It follows from round {thousands(number - 1)}."
+        return _(
+            "Round {number} was sealed as damaged, so this round cannot be linked to it."
+        ).format(number=before)
+    return _("It follows from round {number}.").format(number=before)

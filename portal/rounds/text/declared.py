@@ -5,9 +5,12 @@ The page's rows list visible tenants, and names of job types only if they are th
 
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from evenshare_core.fairness.certificate import Verdict
 from evenshare_core.units import ONE_MILLI
-from portal.charts.figures import percent, plural
+from portal.charts.figures import percent, plural, thousands
 from portal.charts.speeds import value_text
 from portal.common.tenant_badges import badge_of
 from portal.rounds.text.tenant_names import name_of, names_of
@@ -16,18 +19,29 @@ from scheduling.selectors.rounds.certificates import CertificateItemView, Certif
 
 def declared_sentence(row: CertificateItemView) -> str:
     """Return how many job types were declared faster than measured, and the largest excess."""
-    types = plural(row.checked, "job type")
     if row.verdict is Verdict.VIOLATED:
-        who = names_of(row) or plural(row.count, "job type")
-        return f"For {who} the round used speeds other than the measured ones."
+        text = _("For {who} the round used speeds other than the measured ones.")
+        return text.format(who=names_of(row) or plural(row.count, "job type"))
     if not row.count:
-        was = "was" if row.checked == 1 else "were"
-        return f"{types} {was} measured on several GPU types, none declared faster."
-    was = "was" if row.count == 1 else "were"
-    text = f"{row.count} of {types} {was} declared faster than measured"
+        return ngettext(
+            "{count} job type was measured on several GPU types, none declared faster.",
+            "{count} job types were measured on several GPU types, none declared faster.",
+            row.checked,
+        ).format(count=thousands(row.checked))
+    counts = {"count": thousands(row.count), "job_types": plural(row.checked, "job type")}
     if row.worst is None:
-        return f"{text}."
-    return f"{text}, by at most {percent(row.worst, 1)}: {name_of(row.tenant)}'s."
+        return ngettext(
+            "{count} of {job_types} was declared faster than measured.",
+            "{count} of {job_types} were declared faster than measured.",
+            row.count,
+        ).format(**counts)
+    return ngettext(
+        "{count} of {job_types} was declared faster than measured, by at most {excess}:"
+        " {tenant}'s.",
+        "{count} of {job_types} were declared faster than measured, by at most {excess}:"
+        " {tenant}'s.",
+        row.count,
+    ).format(**counts, excess=percent(row.worst, 1), tenant=name_of(row.tenant))
 
 
 def overclaim_context(seen: CertificateView | None) -> dict[str, Any]:
@@ -47,7 +61,10 @@ def overclaim_context(seen: CertificateView | None) -> dict[str, Any]:
     ]
     return {
         "overclaims": rows,
-        "overclaim_title": f"{plural(count, 'speed was', 'speeds were')} declared faster than"
-        " measured",
+        "overclaim_title": ngettext(
+            "{count} speed was declared faster than measured",
+            "{count} speeds were declared faster than measured",
+            count,
+        ).format(count=thousands(count)),
         "overclaims_hidden": seen.overclaims_hidden,
     }

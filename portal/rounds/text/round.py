@@ -1,5 +1,9 @@
 """Texts about a round: its sentence, why GPUs idle, the notes behind its numbers."""
 
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
+
 from evenshare_core.policies import registry
 from portal.charts.figures import gpu_hours, plural, ratio, thousands
 from portal.charts.notes import LineItem, Note, price_lines
@@ -13,19 +17,20 @@ from scheduling.selectors.rounds.shares import RoundShare
 def order_text(policy: str) -> str:
     """Return a policy's order of service; empty if the policy is not installed."""
     known = registry.POLICIES.get(policy)
-    return known.order_text if known else ""
+    return _(known.order_text) if known else ""
 
 
 def _note_text(policy: str, note: str) -> str:
     """Return the text of a pick's note, by default the note itself."""
     known = registry.POLICIES.get(policy)
-    return (known.note_texts.get(note) if known else None) or note.replace("_", " ")
+    text = known.note_texts.get(note) if known else None
+    return _(text) if text else note.replace("_", " ")
 
 
 # ---- the sentence ----
 
 
-def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None:
+def applied_note(view: RoundView, key: str, item: str, title: str) -> Note | None:
     """Return how many leases were decided, superseded and applied; None if the bytes are gone."""
     if view.decision is None:
         return None
@@ -41,55 +46,84 @@ def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None
     }[key]
     if not lost and not more:
         return Note(
-            f"Leases {text}",
+            title,
             (
-                LineItem("leases", thousands(decided)),
-                LineItem("GPUs of them", thousands(gpus)),
+                LineItem(_("leases"), thousands(decided)),
+                LineItem(_("GPUs of them"), thousands(gpus)),
             ),
-            text="All of it was applied.",
+            text=_("All of it was applied."),
         )
+    not_renewed = LineItem(_("not renewed for lack of credit"), thousands(more))
     return Note(
-        f"Leases {text}",
+        title,
         (
-            LineItem("decided", thousands(decided)),
-            LineItem("superseded", thousands(-lost)),
-            *([LineItem("not renewed for lack of credit", thousands(more))] if more else []),
+            LineItem(_("decided"), thousands(decided)),
+            LineItem(_("superseded"), thousands(-lost)),
+            *([not_renewed] if more else []),
         ),
-        LineItem("applied", thousands(decided - lost + more)),
-        text="Items that changed between snapshot and apply were skipped; see below.",
+        LineItem(_("applied"), thousands(decided - lost + more)),
+        text=_("Items that changed between snapshot and apply were skipped; see below."),
     )
+
+
+def lost_text(reason: str) -> str:
+    """Return that an item was not applied, and why; empty without a reason."""
+    return _("not applied: {reason}").format(reason=_(reason)) if reason else ""
 
 
 def waiting_text(round_: Round) -> str:
     """Return a text like "16 jobs are queued for 65 GPUs: 9 lower priority now, 7 no node fits"."""
     summary = round_.summary
-    if not summary["waiting"]:
-        return "No job is queued."
-    jobs = plural(summary["waiting"], "job is queued", "jobs are queued")
-    text = f"{jobs} for {plural(summary['waiting_gpus'], 'GPU')}"
+    jobs = summary["waiting"]
+    if not jobs:
+        return _("No job is queued.")
     reasons = sorted(summary["reasons"].items(), key=lambda item: (-item[1], item[0]))
-    if len(reasons) == 1:
-        ((only, _),) = reasons
-        return f"{text}: {why(only).text}."
     parts = [f"{thousands(count)} {why(code).text}" for code, count in reasons]
-    return f"{text}: {', '.join(parts)}."
+    if len(reasons) == 1:
+        parts = [why(reasons[0][0]).text]
+    return ngettext(
+        "{count} job is queued for {gpus}: {reasons}.",
+        "{count} jobs are queued for {gpus}: {reasons}.",
+        jobs,
+    ).format(
+        count=thousands(jobs),
+        gpus=plural(summary["waiting_gpus"], "GPU"),
+        reasons=", ".join(parts),
+    )
 
 
 def idle_text(round_: Round, decision: RoundDecision | None) -> str:
     """Return why GPUs are idle, as far as the stored numbers show."""
     idle = round_.summary["idle"]
     if idle == 0:
-        return "No GPU is idle."
-    verb = "is" if idle == 1 else "are"
-    text = f"{plural(idle, 'GPU')} {verb} idle"
+        return _("No GPU is idle.")
     if decision is None:
-        return f"{text}."
+        text = ngettext("{count} GPU is idle.", "{count} GPUs are idle.", idle)
+        return text.format(count=thousands(idle))
     if decision.smallest_gang is None:
-        return f"{text}: no job is queued."
+        text = ngettext(
+            "{count} GPU is idle: no job is queued.",
+            "{count} GPUs are idle: no job is queued.",
+            idle,
+        )
+        return text.format(count=thousands(idle))
     if decision.largest_free < decision.smallest_gang:
-        largest, gang = decision.largest_free, decision.smallest_gang
-        return f"{text}: at most {largest} on one node, and no queued job needs fewer than {gang}."
-    return f"{text}; at most {decision.largest_free} on one node."
+        text = ngettext(
+            "{count} GPU is idle: at most {most} on one node, and no queued job needs fewer than"
+            " {gang}.",
+            "{count} GPUs are idle: at most {most} on one node, and no queued job needs fewer than"
+            " {gang}.",
+            idle,
+        )
+    else:
+        text = ngettext(
+            "{count} GPU is idle; at most {most} on one node.",
+            "{count} GPUs are idle; at most {most} on one node.",
+            idle,
+        )
+    return text.format(
+        count=thousands(idle), most=decision.largest_free, gang=decision.smallest_gang
+    )
 
 
 # ---- notes ----
@@ -97,41 +131,51 @@ def idle_text(round_: Round, decision: RoundDecision | None) -> str:
 
 def share_note(row: RoundShare) -> Note:
     """Return a tenant's GPUs before and after."""
-    name = row.tenant.name if row.tenant else "other tenants"
+    title = _("{tenant}, GPUs held after the round")
+    change = thousands(row.holds - row.held_before, signed=True)
     return Note(
-        f"{name}, GPUs held after the round",
+        title.format(tenant=row.tenant.name if row.tenant else _("other tenants")),
         (
-            LineItem("held before the round", thousands(row.held_before)),
-            LineItem("ended less granted", thousands(row.holds - row.held_before, signed=True)),
+            LineItem(_("held before the round"), thousands(row.held_before)),
+            LineItem(_("granted less ended"), change),
         ),
-        LineItem("holds now", thousands(row.holds)),
-        text=f"Of these, {plural(row.got, 'was', 'were')} granted or renewed in this round;"
-        f" {thousands(row.own)} own, {thousands(row.borrowed)} borrowed.",
+        LineItem(_("holds now"), thousands(row.holds)),
+        text=ngettext(
+            "Of these, {count} was granted or renewed in this round; {own} own, {borrowed}"
+            " borrowed.",
+            "Of these, {count} were granted or renewed in this round; {own} own, {borrowed}"
+            " borrowed.",
+            row.got,
+        ).format(
+            count=thousands(row.got), own=thousands(row.own), borrowed=thousands(row.borrowed)
+        ),
     )
 
 
 def rho_note(row: RoundShare) -> Note:
     """Return the note of a tenant's rho before the round: received over deserved."""
     return Note(
-        "rho before the round",
+        _("rho before the round"),
         (
-            LineItem("received, GPU-h", gpu_hours(row.alloc_gpu_s)),
-            LineItem("fair share, GPU-h", gpu_hours(row.fair_gpu_s)),
+            LineItem(_("received, GPU-h"), gpu_hours(row.alloc_gpu_s)),
+            LineItem(_("fair share, GPU-h"), gpu_hours(row.fair_gpu_s)),
         ),
-        LineItem("received ÷ fair share", ratio(row.rho_before, 3)),
-        text="After: rho at the end of one lease length, if all leases of this round last that"
-        f" long ({ratio(row.rho_after, 3)}, expected).",
+        LineItem(_("received ÷ fair share"), ratio(row.rho_before, 3)),
+        text=_(
+            "After: rho at the end of one lease length, if all leases of this round last that long"
+            " ({rho}, expected)."
+        ).format(rho=ratio(row.rho_after, 3)),
     )
 
 
 def key_note(row: PickRow, policy: str) -> Note:
     """Return the numbers by which a job was picked; rho only if the policy uses it."""
     by_rho = (
-        LineItem("its tenant's rho at that point", ratio(row.tenant_rho, 4)),
-        LineItem("its job's rho at that point", ratio(row.job_rho, 4)),
+        LineItem(_("its tenant's rho at that point"), ratio(row.tenant_rho, 4)),
+        LineItem(_("its job's rho at that point"), ratio(row.job_rho, 4)),
     )
     return Note(
-        f"Pick {thousands(row.order)} of the round",
+        _("Pick {number} of the round").format(number=thousands(row.order)),
         by_rho if registry.traits(policy).picks_by_rho else (),
         text=_note_text(policy, row.note) or order_text(policy),
     )
@@ -139,13 +183,13 @@ def key_note(row: PickRow, policy: str) -> Note:
 
 def price_row_note(row: RoundPrice) -> Note:
     """Return the formula of a posted price with its numbers."""
-    return Note(f"Price of {row.gpu_type} for the next round", *price_lines(row, row.posted))
+    title = _("Price of {gpu_type} for the next round").format(gpu_type=row.gpu_type)
+    return Note(title, *price_lines(row, row.posted))
 
 
-MOVED = "Moved: the same round granted it other GPUs"
+MOVED = gettext_noop("Moved: the same round granted it other GPUs")
 
 
 def ended_text(code: str) -> str:
     """Return why a lease ended, as a sentence."""
-    text = ending_text(code)
-    return text[0].upper() + text[1:]
+    return capfirst(ending_text(code))

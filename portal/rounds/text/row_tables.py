@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
 
 from portal.charts.figures import plural, thousands
 from portal.common.clocks import Clocks
@@ -134,8 +136,11 @@ def _grants(source: TableSource) -> RoundTable | None:
         return None
     return RoundTable(
         **_picks(source, decision, "grants"),
-        title=f"{plural(decision.counts['grants'], 'grant')}: {_sums_text(decision.granted)}",
-        text=f"In the order decided. {round_text.order_text(source.view.round.policy)}",
+        title=_sums_text(plural(decision.counts["grants"], "grant"), decision.granted),
+        text=_("In the order decided. {order}").format(
+            order=round_text.order_text(source.view.round.policy)
+        ),
+        foot=_("Granted"),
     )
 
 
@@ -145,13 +150,18 @@ def _renewals(source: TableSource) -> RoundTable | None:
         return None
     return RoundTable(
         **_picks(source, decision, "renewals"),
-        title=f"{plural(decision.counts['renewals'], 'renewal')}: {_sums_text(decision.renewed)}",
-        text="On the same GPUs. Grants and renewals share one numbering.",
+        title=_sums_text(plural(decision.counts["renewals"], "renewal"), decision.renewed),
+        text=_("On the same GPUs. Grants and renewals share one numbering."),
+        foot=_("Renewed"),
     )
 
 
-def _sums_text(sums: ShareSums) -> str:
-    return f"{thousands(sums.own)} own, {plural(sums.borrowed, 'borrowed GPU')}"
+def _sums_text(leases: str, sums: ShareSums) -> str:
+    return _("{leases}: {own} own, {borrowed}").format(
+        leases=leases,
+        own=thousands(sums.own),
+        borrowed=plural(sums.borrowed, "borrowed GPU"),
+    )
 
 
 def _ends(source: TableSource) -> RoundTable | None:
@@ -163,8 +173,9 @@ def _ends(source: TableSource) -> RoundTable | None:
     total = seen.own if source.rows and source.rows.is_own else seen.all
     return RoundTable(
         name="ends",
-        title=f"{plural(count, 'lease ended', 'leases ended')}:"
-        f" {plural(decision.ended_gpus, 'GPU')}",
+        title=ngettext("{count} lease ended: {gpus}", "{count} leases ended: {gpus}", count).format(
+            count=thousands(count), gpus=plural(decision.ended_gpus, "GPU")
+        ),
         text=_ends_text(decision),
         template="rounds/_round_ends.html",
         rows=[end_row(row) for row in first],
@@ -176,18 +187,26 @@ def _ends(source: TableSource) -> RoundTable | None:
 
 def _ends_text(decision: RoundDecision) -> str:
     if decision.early == decision.counts["ends"]:
-        return "With notice, before the end of their terms."
-    text = "Their terms were over, or their jobs could not go on"
-    if decision.early:
-        return f"{text}; {thousands(decision.early)} of them ended early, with notice."
-    return f"{text}."
+        return _("With notice, before the end of their terms.")
+    if not decision.early:
+        return _("Their terms were over, or their jobs could not go on.")
+    return ngettext(
+        "Their terms were over, or their jobs could not go on; {count} of them ended early, with"
+        " notice.",
+        "Their terms were over, or their jobs could not go on; {count} of them ended early, with"
+        " notice.",
+        decision.early,
+    ).format(count=thousands(decision.early))
 
 
 def _ends_foot(decision: RoundDecision) -> str:
     """Return "Ended, 1 of them moved, 2 with notice"."""
-    moved = f", {thousands(decision.moved)} of them moved" if decision.moved else ""
-    early = f", {thousands(decision.early)} with notice" if decision.early else ""
-    return f"Ended{moved}{early}"
+    parts = [_("Ended")]
+    if decision.moved:
+        parts.append(_("{count} of them moved").format(count=thousands(decision.moved)))
+    if decision.early:
+        parts.append(_("{count} with notice").format(count=thousands(decision.early)))
+    return ", ".join(parts)
 
 
 def _queued(source: TableSource) -> RoundTable | None:
@@ -201,7 +220,7 @@ def _queued(source: TableSource) -> RoundTable | None:
     return RoundTable(
         name="queued",
         title=plural(jobs, "job was not scheduled", "jobs were not scheduled"),
-        text="By reason, with the numbers of the smallest job, which came closest to a start.",
+        text=_("By reason, with the numbers of the smallest job, which came closest to a start."),
         template="rounds/_round_queued.html",
         rows=rows,
         shown=source.shown("queued", len(rows), len(entries)),
@@ -235,8 +254,10 @@ def _throughputs(source: TableSource) -> RoundTable | None:
     return RoundTable(
         name="throughputs",
         title=throughput_title(source.seen),
-        text="Throughput in GPUs of the slowest type. Shares are before rounding; whole GPUs are"
-        " those held now.",
+        text=_(
+            "Throughput in GPUs of the slowest type. Shares are before rounding; whole GPUs are"
+            " those held now."
+        ),
         template="rounds/_round_throughput.html",
         rows=rows,
         shown=source.shown("throughputs", len(rows), len(entries), source.seen.rows_hidden),
@@ -251,3 +272,15 @@ TABLES: dict[str, Callable[[TableSource], RoundTable | None]] = {
     "answers": _answers,
     "throughputs": _throughputs,
 }
+
+
+def table_name(table: str) -> str:
+    """Return the name of a table, for the path at the top of its page."""
+    return {
+        "grants": pgettext("a table of a round", "grants"),
+        "ends": pgettext("a table of a round", "ends"),
+        "queued": pgettext("a table of a round", "queued"),
+        "renewals": pgettext("a table of a round", "renewals"),
+        "answers": pgettext("a table of a round", "answers"),
+        "throughputs": pgettext("a table of a round", "throughputs"),
+    }.get(table, pgettext("a table of a round", "shares"))

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.policies import registry
-from portal.charts.figures import duration, plural
+from portal.charts.figures import duration, plural, thousands
 from portal.common.preemptions import numbers_note
 from portal.common.tenant_badges import badge_of
 from portal.rounds.text import round as round_text
@@ -25,20 +27,25 @@ def pick_rows(rows: Sequence[PickRow], policy: str, *, is_whole: bool) -> list[d
     if clean and 0 < split < len(rows):
         first, rest = (rows[:split], rows[split:]) if is_whole else ((), ())
         heads[0] = _heading(
-            "First tenants with rho below 1: they received less than their fair share", first
+            _("First tenants with rho below 1: they received less than their fair share"), first
         )
-        heads[split] = _heading("Then tenants with rho of 1 or more", rest)
+        heads[split] = _heading(_("Then tenants with rho of 1 or more"), rest)
     return [
         {
             "row": row,
             "badge": badge_of(row.tenant),
             "key": round_text.key_note(row, policy),
             "where": places_text(row.places),
-            "lasts": f"for {duration(row.lasts_s)}" if row.lasts_s is not None else "",
+            "lasts": _lasts(row.lasts_s),
+            "lost": round_text.lost_text(row.lost),
             "head": heads.get(place, ""),
         }
         for place, row in enumerate(rows)
     ]
+
+
+def _lasts(seconds: float | None) -> str:
+    return "" if seconds is None else _("for {time}").format(time=duration(seconds))
 
 
 def _heading(text: str, rows: Sequence[PickRow]) -> str:
@@ -53,7 +60,9 @@ def places_text(places: Sequence[tuple[str, int]]) -> str:
     if len(places) == 1:
         return places[0][0]
     shown = ", ".join(f"{node} ({gpus})" for node, gpus in places[:4])
-    return shown + (f" and {len(places) - 4} more" if len(places) > 4 else "")
+    if len(places) <= 4:
+        return shown
+    return _("{nodes} and {count} more").format(nodes=shown, count=thousands(len(places) - 4))
 
 
 def end_row(row: EndRow) -> dict[str, Any]:
@@ -63,16 +72,19 @@ def end_row(row: EndRow) -> dict[str, Any]:
         "badge": badge_of(row.tenant),
         "where": places_text(row.places),
         "why": why_ended(row),
+        "lost": round_text.lost_text(row.lost),
         "numbers": numbers_note(row.early.rule, row.early.numbers) if row.early else None,
     }
 
 
 def why_ended(row: EndRow) -> str:
     """Return why a lease ended, as a sentence."""
-    if row.early is not None:
-        verb = "Moved" if row.moved else "Preempted"
-        return f"{verb} with notice: {row.early.words}"
-    return round_text.MOVED if row.moved else round_text.ended_text(row.reason.value)
+    if row.early is None:
+        return _(round_text.MOVED) if row.moved else round_text.ended_text(row.reason.value)
+    text = _("Preempted with notice: {reason}")
+    if row.moved:
+        text = _("Moved with notice: {reason}")
+    return text.format(reason=row.early.words)
 
 
 def queue_entries(groups: Iterable[SkipGroup]) -> list[dict[str, Any]]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import Note, count_note
@@ -41,18 +43,21 @@ def _reasons_note(row: Round, reasons: list[tuple[str, int]]) -> Note | None:
     if not reasons:
         return None
     return count_note(
-        f"Jobs queued after round {thousands(row.number)}",
+        _("Jobs queued after round {number}").format(number=thousands(row.number)),
         [(why(code).text, count) for code, count in reasons],
-        total="queued",
+        total=pgettext("a number of jobs", "queued"),
     )
 
 
 def list_title(page: RoundsPage) -> str:
     if not page.rows:
-        return "No rounds yet."
-    count = len(page.rows)
+        return _("No rounds yet.")
+    leases, count = plural(page.total("granted"), "lease"), len(page.rows)
     if page.newer is not None:
-        which = f"Rounds {thousands(page.rows[-1].number)} to {thousands(page.rows[0].number)}"
-    else:
-        which = "The only round" if count == 1 else f"The last {count} rounds"
-    return f"{which} granted {plural(page.total('granted'), 'lease')}."
+        first, last = (thousands(row.number) for row in (page.rows[-1], page.rows[0]))
+        text = _("Rounds {first} to {last} granted {leases}.")
+        return text.format(first=first, last=last, leases=leases)
+    if count == 1:
+        return _("The only round granted {leases}.").format(leases=leases)
+    text = _("The last {count} rounds granted {leases}.")
+    return text.format(count=thousands(count), leases=leases)

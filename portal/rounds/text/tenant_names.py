@@ -1,12 +1,20 @@
 """Names of tenants in a certificate's sentences, as far as the viewer may see them."""
 
+from django.utils.translation import gettext as _
+
+from portal.charts.figures import plural
 from scheduling.selectors.rounds.certificates import CertificateItemView
 from scheduling.selectors.visibility import VisibleTenant
 
 
-def name_of(seen: VisibleTenant | None, nobody: str = "a tenant") -> str:
+def name_of(seen: VisibleTenant | None) -> str:
     """Return a tenant's name, or a substitute if it is hidden."""
-    return seen.name if seen else nobody
+    return seen.name if seen else _("a tenant")
+
+
+def other_name(seen: VisibleTenant | None) -> str:
+    """Return the name of the tenant that `name_of` is compared with."""
+    return seen.name if seen else _("another tenant")
 
 
 def names_of(row: CertificateItemView) -> str:
@@ -15,4 +23,9 @@ def names_of(row: CertificateItemView) -> str:
     if not names or len(names) < row.count or len(names) > 3:
         return ""
     *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+    return _("{names} and {name}").format(names=", ".join(first), name=last) if first else last
+
+
+def violators(row: CertificateItemView) -> str:
+    """Return the tenants that violate a line, or how many they are."""
+    return names_of(row) or plural(row.count, "tenant")

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from portal.charts.figures import plural
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from portal.charts.figures import plural, thousands
 from portal.common.tenant_badges import badge_of
 from scheduling.selectors.rounds.certificates import CertificateView
 
@@ -20,8 +23,11 @@ def throughput_title(seen: CertificateView) -> str:
     rows = [row for row in seen.rows if row.ideal is not None]
     less = sum((row.ideal or 0) < row.alone * (1 - SAME) for row in rows)
     if less:
-        verb = "does less than on its own part" if less == 1 else "do less than on their own part"
-        return f"{less} of {plural(len(rows), 'job type')} {verb}"
+        return ngettext(
+            "{count} of {job_types} does less than on its own part",
+            "{count} of {job_types} do less than on their own part",
+            less,
+        ).format(count=thousands(less), job_types=plural(len(rows), "job type"))
     if seen.rows_hidden:
-        return "You do at least as well as on your own part"
-    return "Every tenant does at least as well as on its own part"
+        return _("You do at least as well as on your own part")
+    return _("Every tenant does at least as well as on its own part")

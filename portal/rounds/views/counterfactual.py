@@ -5,6 +5,8 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from evenshare_core.units import ONE_MILLI
@@ -38,7 +40,8 @@ def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpRes
     try:
         take(f"counterfactual:{viewer.user_id}", PAGES)
     except RateError as error:
-        context |= {"why_not": f"Too many requests; try again in {error.retry_after_s} s."}
+        text = _("Too many requests; try again in {seconds} s.")
+        context |= {"why_not": text.format(seconds=error.retry_after_s)}
         answer = render(request, "rounds/counterfactual.html", context, status=429)
         answer["Retry-After"] = str(error.retry_after_s)
         return answer
@@ -49,9 +52,11 @@ def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpRes
                 round_, visibility, profile=_profile(request), speeds=speeds
             )
     except ReplayError as error:
-        context |= {"why_not": f"{str(error)[0].upper()}{str(error)[1:]}, so nothing can be tried."}
+        text = _("{reason}, so nothing can be tried.")
+        context |= {"why_not": text.format(reason=capfirst(str(error)))}
     except TooLargeError as error:
-        context |= {"why_not": f"This round is too large to be recomputed here: {error}."}
+        text = _("This round is too large to be recomputed here: {reason}.")
+        context |= {"why_not": text.format(reason=error)}
     else:
         context |= {"result": result, **counterfactual_body(result, round_, speeds, wrong)}
     return render(request, "rounds/counterfactual.html", context)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from evenshare_core.policies.registry import missing_text
@@ -20,7 +21,14 @@ from portal.rounds.text.body import round_body, share_context, verdict_context
 from portal.rounds.text.certificate import round_certificate
 from portal.rounds.text.chain import chain_context
 from portal.rounds.text.declared import overclaim_context
-from portal.rounds.text.row_tables import FIRST, PAGE, TABLES, TableSource, round_tables
+from portal.rounds.text.row_tables import (
+    FIRST,
+    PAGE,
+    TABLES,
+    TableSource,
+    round_tables,
+    table_name,
+)
 from portal.rounds.text.tables import list_row, list_strip, list_title
 from scheduling.models import Round
 from scheduling.selectors.pools.lines import PoolFacts
@@ -115,7 +123,12 @@ def round_rows(request: HttpRequest, name: str, number: int, table: str) -> Http
         seen = view_certificate(view.round, visibility) if view else None
     if view is None:
         raise Http404
-    context: dict[str, Any] = {"pool": facts, "round": view.round, "name": table}
+    context: dict[str, Any] = {
+        "pool": facts,
+        "round": view.round,
+        "name": table,
+        "place": table_name(table),
+    }
     if table == "shares":
         part = view.shares[start : start + PAGE]
         if start and not part:
@@ -148,9 +161,9 @@ def _head(facts: PoolFacts, view: RoundView, times: Clocks) -> dict[str, Any]:
         "sum": view.round.summary,
         "at": times.instant(view.round.at),
         "due": None if view.next or now.paused else times.instant(max(due, now.pool_at)),
-        "granted_note": round_text.applied_note(view, "grants", "grant", "granted"),
-        "renewed_note": round_text.applied_note(view, "renewals", "renewal", "renewed"),
-        "ended_note": round_text.applied_note(view, "ends", "end", "ended"),
+        "granted_note": round_text.applied_note(view, "grants", "grant", _("Leases granted")),
+        "renewed_note": round_text.applied_note(view, "renewals", "renewal", _("Leases renewed")),
+        "ended_note": round_text.applied_note(view, "ends", "end", _("Leases ended")),
         "waiting": round_text.waiting_text(view.round),
         "idle": round_text.idle_text(view.round, view.decision),
         "decide_ms": view.round.decide_us / MILLISECOND_US,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
+from evenshare_core.domain.reasons import SupersededReason
+from evenshare_core.fairness import declared, measure
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
-from portal.rounds.text.certificate import _envy, _sentence
+from portal.rounds.text.certificate import _sentence
+from portal.rounds.text.share_lines import envy_sentence
+from portal.rounds.text.stored_reasons import SUPERSEDED, UNMEASURED
 from scheduling.selectors.rounds.certificates import CertificateItemView
 from scheduling.selectors.visibility import VisibleTenant
 
@@ -15,7 +21,7 @@ def seen(name: str) -> VisibleTenant:
 
 
 def closest(tenant: str, other: str) -> str:
-    return _envy(
+    return envy_sentence(
         CertificateItemView(
             name=Property.ENVY_FREE, verdict=Verdict.HOLDS, basis=Basis.IDEALS, checked=6, count=0,
             worst=0.0, tenant=seen(tenant), other=seen(other), in_gpus=None, total=None, named=(),
@@ -154,3 +160,11 @@ class TestMarketLines:
     def test_value_line_counts_tenants_borrowing_at_loss(self) -> None:
         said = market_line(self.WORTH, count=2, hidden=True)
         assert said == "2 tenants borrowed above the value of a GPU-hour to the job."
+
+
+class TestStoredReasons:
+    def test_all_of_core_are_in_catalogues(self) -> None:
+        assert set(SUPERSEDED) == {str(reason) for reason in SupersededReason}
+        source = "".join(Path(str(one.__file__)).read_text() for one in (measure, declared))
+        assert set(re.findall(r'\bwhy (?:=|or) "([^"]+)"', source)) <= set(UNMEASURED)
+        assert all(f'"{reason}"' in source for reason in UNMEASURED)
