@@ -20,9 +20,10 @@ BLOCK = re.compile(r"{% blocktrans.*?endblocktranslate %}", re.DOTALL)
 QUOTED = re.compile(r"<(code|pre|kbd)\b.*?</\1>", re.DOTALL)
 ATTRIBUTE = re.compile(r'\s(?:title|aria-label|placeholder|alt)="([^"{]*[A-Za-z]{2}[^"{]*)"')
 LETTERS = re.compile(r"[A-Za-z]{2,}")
-UNIT = re.compile(r"\b(?:GPU-h|GPUs?|UTC|rho|min)\b")
-URL = re.compile(r"^[/?&#]|=$")
-TRANSLATING = {"_", "gettext", "ngettext", "plural", "reverse"}
+UNIT = re.compile(r"\b(?:GPU-h|GPUs?|UTC|GiB|rho|min|ns)\b")
+# A URL, or the start of an id.
+URL = re.compile(r"^[/?&#]|=$|^[a-z]+-$")
+TRANSLATING = {"_", "gettext", "gettext_noop", "ngettext", "pgettext", "plural", "reverse"}
 
 
 def loose_texts(path: Path) -> Iterator[str]:
