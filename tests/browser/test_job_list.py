@@ -91,6 +91,6 @@ class TestJobList:
         page.get_by_role("link", name="Back to the list").click()
         page.set_viewport_size({"width": 1440, "height": 900})
         page.get_by_role("link", name="nightly").first.click()
-        assert page.inner_text("h1") == f"{JOBS - 1} jobs tagged nightly."
+        assert page.inner_text("h1") == f"{JOBS - 1} jobs: tagged nightly."
         assert serious(page) == []
         assert complaints == []

@@ -47,7 +47,7 @@ class TestFilters:
         assert names(place, "submitter=me") == ["odd", "mine"]
         assert names(place, "submitter=me", place.mate) == ["theirs"]
         page = place.operator.get(f"{LIST}?submitter=me").content.decode()
-        assert headline(page) == "No job submitted by you."
+        assert headline(page) == "No match: submitted by you."
         assert f'href="{LIST}"' in page
 
     def test_combine_in_the_url(self, place: Town) -> None:
@@ -70,7 +70,8 @@ class TestFilters:
         said = headline(
             place.owner.get(f"{LIST}?tag=a&submitter=me&since=2001-01-01").content.decode()
         )
-        assert said == "1 job tagged a submitted by you since 2001-01-01."
+        assert said == "1 job: tagged a, submitted by you, since 2001-01-01."
+        assert headline(place.owner.get(f"{LIST}?sort=oldest").content.decode()) == "3 jobs."
 
     def test_that_are_invalid_are_named(self, place: Town) -> None:
         page = place.owner.get(f"{LIST}?exit_code=x&since=soon&sort=name&tag=A!").content.decode()

@@ -80,12 +80,12 @@ class TestJobList:
         Job.objects.filter(pk=done.pk).update(state=Job.State.SUCCEEDED, name="odd")
         asked = {
             "": "0 jobs run and 3 are queued.",
-            "state=pending": "3 queued jobs.",
-            "state=succeeded": "1 done job.",
-            "state=failed": "No failed job.",
-            "q=none": "No job with “none” in its name.",
-            "q=odd": "1 job with “odd” in its name.",
-            f"state=pending&pool={place.cluster.pool.name}": "3 queued jobs in"
+            "state=pending": "3 jobs: queued.",
+            "state=succeeded": "1 job: done.",
+            "state=failed": "No match: failed.",
+            "q=none": "No match: with “none” in the name.",
+            "q=odd": "1 job: with “odd” in the name.",
+            f"state=pending&pool={place.cluster.pool.name}": "3 jobs: queued, in"
             f" {place.cluster.pool.name}.",
         }
         for query, said in asked.items():

@@ -59,7 +59,7 @@ class TestPage:
         profile = place.cluster.profile("north", "gru", k80=1000)
         Job.objects.filter(pk=place.submit().pk).update(profile=profile, gpu_types=["k80"])
         answer = place.owner.post("/t/north/profiles/?pool=pool-1", {"act": "drop", "name": "gru"})
-        assert "jobs of this type wait or run: 1" in answer.content.decode()
+        assert "Jobs of this type that wait or run: 1" in answer.content.decode()
         assert Profile.objects.exists()
 
     def test_is_read_only_for_viewer_and_404_for_others(self, place: Town) -> None:

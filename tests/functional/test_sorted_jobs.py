@@ -163,4 +163,4 @@ class TestPage:
     def test_sorts_ended_jobs_only(self, place: Town) -> None:
         page = place.owner.get(f"{LIST}?sort=ended&state=running").content.decode()
         assert "orders ended jobs only" in page
-        assert headline(page) == "No running job."
+        assert headline(page) == "No match: running."

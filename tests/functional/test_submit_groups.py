@@ -36,8 +36,8 @@ class TestGroups:
         step = place.owner.post(ASK, form(place, **typed)).content.decode()
         for shown in (page, step):
             texts = dict(re.findall(r'id="set-(\w+)"[^>]*>(.*?)</span>', shown))
-            assert texts["order"] == "hold, priority: -5"
-            assert texts["notes"] == f"tags: a b, comment: {'x' * 40}…"
+            assert texts["order"] == "Hold, Priority: -5"
+            assert texts["notes"] == f"Tags: a b, Comment: {'x' * 40}…"
 
     def test_open_with_error(self, place: Town) -> None:
         page = place.owner.post(NEW, form(place, environment="SEED")).content.decode()

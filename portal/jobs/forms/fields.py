@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from evenshare_core.domain.deadlines import DeadlineClass
 from portal.common.forms import Field
 from scheduling.requests.job_yaml import ORDER
@@ -24,35 +27,39 @@ _REQUEST = request_fields(SweepRequest)
 # The page's URL already names the tenant.
 TYPED = tuple(name for name in ORDER if name != "tenant")
 # Fields with an input; errors of other fields are shown next to the YAML.
-LABELS = {name: _REQUEST[name].input.label for name in TYPED if _REQUEST[name].input.label}
+LABELED = tuple(name for name in TYPED if _REQUEST[name].input.label)
 # Fields without an input; the form carries their values unchanged.
-HIDDEN = tuple(name for name in TYPED if name not in LABELS)
+HIDDEN = tuple(name for name in TYPED if name not in LABELED)
 CHOSEN = "gpu_types"  # input by check boxes
 # Always visible; placed by templates/jobs/_submit_form.html.
 _PLACED = ("pool", "gpus", "command", "profile", "gpu_types", "name")
 # Behind a summary that shows what is set: (id, summary, inputs). Other fields are in the last one.
 _GROUPS = (
-    ("price", "Price and value", ("max_price", "utility")),
+    ("price", gettext_noop("Price and value"), ("max_price", "utility")),
     (
         "deadlines",
-        "Run time and deadline",
+        gettext_noop("Run time and deadline"),
         (
             *("duration_s", "estimate_s", "iterations", "stop_when"),
             *("job_class", "deadline", "deadline_steps"),
         ),
     ),
-    ("resources", "Environment, CPUs and memory", ("environment", "cpus", "memory_mb")),
-    ("many", "Sweep", ("array", "matrix", "include", "exclude", "at_once")),
-    ("order", "Order", ("held", "priority", "not_before", "after_ok", "after_any")),
-    ("notes", "Tags and comment", ("tags",)),
+    (
+        "resources",
+        gettext_noop("Environment, CPUs and memory"),
+        ("environment", "cpus", "memory_mb"),
+    ),
+    ("many", gettext_noop("Sweep"), ("array", "matrix", "include", "exclude", "at_once")),
+    ("order", gettext_noop("Order"), ("held", "priority", "not_before", "after_ok", "after_any")),
+    ("notes", gettext_noop("Tags and comment"), ("tags",)),
 )
 # For each field, its options with their texts; the empty option means no choice.
 _CHOICES = {
     "job_class": {
-        "": "default: strict with a deadline, else best effort",
-        DeadlineClass.BEST_EFFORT.value: "best effort: no deadline",
-        DeadlineClass.STRICT.value: "strict: no value after its deadline",
-        DeadlineClass.SOFT.value: "soft: fewer points after its deadline",
+        "": gettext_noop("default: strict with a deadline, else best effort"),
+        DeadlineClass.BEST_EFFORT.value: gettext_noop("best effort: no deadline"),
+        DeadlineClass.STRICT.value: gettext_noop("strict: no value after its deadline"),
+        DeadlineClass.SOFT.value: gettext_noop("soft: fewer points after its deadline"),
     }
 }
 _KINDS = {
@@ -67,6 +74,11 @@ _KINDS = {
 # Lists that are one line of text.
 _LINES = {"tags": "text"}
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
+# The errors of `shlex.split`.
+_SPLIT_ERRORS = {
+    "No closing quotation": gettext_noop("no closing quotation"),
+    "No escaped character": gettext_noop("no escaped character"),
+}
 # The text of a checked box.
 _CHECKED = "true"
 # More of a set value is not repeated in a summary.
@@ -111,34 +123,31 @@ class FieldGroup:
 
     @property
     def set_text(self) -> str:
-        """Return the values that are set, as "tags: a b, priority: 5"."""
+        """Return the values that are set, as "Tags: a b, Priority: 5"."""
         return ", ".join(_set_text(field) for field in self.fields if field.value)
 
 
 def _set_text(field: SubmitField) -> str:
-    name = (
-        field.label if field.label[1:2].isupper() else f"{field.label[:1].lower()}{field.label[1:]}"
-    )
     if field.kind == "check":
-        return name
+        return field.label
     value = " ".join(field.value.split())
     more = "…" if len(value) > _SUMMARY_LETTERS else ""
-    return f"{name}: {value[:_SUMMARY_LETTERS]}{more}"
+    return f"{field.label}: {value[:_SUMMARY_LETTERS]}{more}"
 
 
 def submit_fields(
     draft: Draft, errors: Mapping[str, Sequence[str]], *, is_simulated: bool
 ) -> dict[str, SubmitField]:
     """Return the form's inputs by name."""
-    hints = {"command": "Optional: jobs of this pool are simulated."}
+    hints = {"command": _("Optional: jobs of this pool are simulated.")}
     shown = {}
-    for name in LABELS:
-        field = _REQUEST[name]
+    for name in LABELED:
+        field, hint = _REQUEST[name], _(_REQUEST[name].hint)
         shown[name] = SubmitField(
             name=name,
-            label=field.input.label,
-            hint=hints.get(name, field.hint) if is_simulated else field.hint,
-            unit=field.input.unit,
+            label=label_of(name),
+            hint=hints.get(name, hint) if is_simulated else hint,
+            unit=_(field.input.unit),
             example=field.input.example,
             kind="choice" if name in _CHOICES else _kind(name),
             required=field.is_required,
@@ -150,13 +159,18 @@ def submit_fields(
     return shown
 
 
+def label_of(name: str) -> str:
+    """Return a field's label; empty if it has no input."""
+    return _(_REQUEST[name].input.label) if name in LABELED else ""
+
+
 def _kind(name: str) -> str:
     return _LINES.get(name) or _KINDS.get(_REQUEST[name].shape, "text")
 
 
 def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:
     """Return the options, and the YAML's value if it is not one of the options."""
-    texts = _CHOICES.get(name, {})
+    texts = {value: _(text) for value, text in _CHOICES.get(name, {}).items()}
     strange = {typed: typed} if texts and typed not in texts else {}
     return tuple({**texts, **strange}.items())
 
@@ -164,13 +178,13 @@ def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:
 def field_groups(fields: Mapping[str, SubmitField], *, opened: Sequence[str]) -> list[FieldGroup]:
     """Return the groups of inputs, open if in `opened` or if an input has a value or an error."""
     groups = []
-    *_, (last, _, _) = _GROUPS
-    named = {*_PLACED, *(name for _, _, names in _GROUPS for name in names)}
+    last = _GROUPS[-1][0]
+    named = {*_PLACED, *(name for *_group, names in _GROUPS for name in names)}
     rest = tuple(field for name, field in fields.items() if name not in named)
     for key, summary, names in _GROUPS:
         inputs = tuple(fields[name] for name in names) + (rest if key == last else ())
         is_open = key in opened or any(field.value or field.errors for field in inputs)
-        groups.append(FieldGroup(key, summary, inputs, is_open))
+        groups.append(FieldGroup(key, _(summary), inputs, is_open))
     return groups
 
 
@@ -194,9 +208,15 @@ def _read(name: str, typed: Any, errors: list[FieldError]) -> object:
     return typed.strip() if read is None else read(name, typed, errors)
 
 
+def _is_too_long(name: str, text: str, errors: list[FieldError]) -> bool:
+    is_long = len(text) > MOST_CHARACTERS
+    if is_long:
+        errors.append(FieldError(name, _("is longer than 256 KiB")))
+    return is_long
+
+
 def _rows(name: str, text: str, errors: list[FieldError]) -> list[object]:
-    if len(text) > MOST_CHARACTERS:
-        errors.append(FieldError(name, "is longer than 256 KiB"))
+    if _is_too_long(name, text, errors):
         return []
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     # Other text is unchanged, and is refused later with a reason.
@@ -233,14 +253,15 @@ def _joined(value: object) -> str:
 
 def _split(name: str, text: str, errors: list[FieldError]) -> list[str]:
     """Split a text by the quoting rules of a shell, without any other shell syntax."""
-    if len(text) > MOST_CHARACTERS:
-        errors.append(FieldError(name, "is longer than 256 KiB"))
+    if _is_too_long(name, text, errors):
         return []
     try:
         return shlex.split(text)
     except ValueError as error:
-        hint = "Close the quote, or put a single quote into double quotes."
-        errors.append(FieldError(name, f"cannot be split: {str(error).lower()}", hint))
+        hint = _("Close the quote, or put a single quote into double quotes.")
+        error_text = _(_SPLIT_ERRORS.get(str(error), str(error)))
+        reason = _("cannot be split: {error}").format(error=error_text)
+        errors.append(FieldError(name, reason, hint))
         return []
 
 
@@ -256,19 +277,18 @@ def _line(value: str) -> str:
 
 def _pairs(field: str, text: str, errors: list[FieldError]) -> dict[str, str]:
     variables: dict[str, str] = {}
-    if len(text) > MOST_CHARACTERS:
-        errors.append(FieldError(field, "is longer than 256 KiB"))
+    if _is_too_long(field, text, errors):
         return variables
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         name, equals, value = line.partition("=")
+        place = f"{field}." + _("Line {number}").format(number=number)
         if not equals:
-            hint = "Write one NAME=value per line."
-            errors.append(FieldError(f"{field}.Line {number}", "has no =", hint))
+            errors.append(FieldError(place, _("has no ="), _("Write one NAME=value per line.")))
         elif name.strip() in variables:
-            place, reason = f"{field}.Line {number}", f"sets {name.strip()[:80]} again"
-            errors.append(FieldError(place, reason, "Keep one of the two."))
+            reason = _("sets {name} again").format(name=name.strip()[:80])
+            errors.append(FieldError(place, reason, _("Keep one of the two.")))
         else:
             variables[name.strip()] = _value(value)
     return variables

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
 from portal.common.submit_links import submit_command
-from portal.jobs.forms.fields import LABELS, Draft, draft_of, draft_spec
+from portal.jobs.forms.fields import LABELED, Draft, draft_of, draft_spec, label_of
 from scheduling.models import Job
 from scheduling.requests.job_yaml import YamlError, read_yaml, write_yaml
 from scheduling.selectors.jobs.requests import job_as_request
@@ -34,7 +37,7 @@ class JobForm:
     text: str
     spec: dict[str, object] | None
     lines: dict[str, int] = field(default_factory=dict)
-    errors: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in LABELS})
+    errors: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in LABELED})
     beside: list[str] = field(default_factory=list)
     changed: str = ""
 
@@ -44,13 +47,12 @@ class JobForm:
             name = error.top_field
             hint = error.hint
             if name == "pool" and pools:
-                hint = f"Pools: {', '.join(pools)}."
-            if name in LABELS:
+                hint = _("Pools: {pools}.").format(pools=", ".join(pools))
+            if name in LABELED:
                 message = f"{_subject(error.field, name)} {error.reason}. {hint}"
                 self.errors[name].append(message.strip())
             else:
-                line = f"Line {self.lines[name]}: " if name in self.lines else ""
-                message = f"{line}{error.field} {error.reason}. {hint}".strip()
+                message = _at_line(self.lines.get(name), f"{error}. {hint}".strip())
                 if message not in self.beside:
                     self.beside.append(message)
 
@@ -74,7 +76,7 @@ class JobForm:
 
     @property
     def changed_label(self) -> str:
-        return LABELS.get(self.changed, "")
+        return label_of(self.changed)
 
 
 def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
@@ -94,14 +96,13 @@ def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
     try:
         read = read_yaml(text)
     except YamlError as error:
-        line = f"Line {error.line}: " if error.line else ""
-        return JobForm(YAML, before, text, None, beside=[f"{line}{error.text}"])
+        return JobForm(YAML, before, text, None, beside=[_at_line(error.line, error.text)])
     spec = dict(read.values)
     form = JobForm(YAML, draft_of(spec), text, spec, read.lines)
     named = spec.pop("tenant", None)
     if named not in (None, tenant):
-        hint = f"This page submits for {tenant}: remove the line."
-        form.add([FieldError("tenant", "is another tenant", hint)])
+        hint = _("This page submits for {tenant}: remove the line.").format(tenant=tenant)
+        form.add([FieldError("tenant", _("is another tenant"), hint)])
     return form
 
 
@@ -117,7 +118,7 @@ def submit_call(spec: Mapping[str, Any], url: str) -> str:
 def spec_context(job: Job, url: str) -> dict[str, str]:
     """Return the data of templates/jobs/_job_spec.html: three ways to submit the job again."""
     spec = {"tenant": job.tenant.slug, **job_as_request(job)}
-    text, _ = write_yaml(spec)
+    text = write_yaml(spec)[0]
     return {
         "spec_yaml": text,
         # The command line needs a job's command; a simulated job may have none.
@@ -126,10 +127,17 @@ def spec_context(job: Job, url: str) -> dict[str, str]:
     }
 
 
+def _at_line(line: int | None, message: str) -> str:
+    if not line:
+        return message
+    return _("Line {number}: {message}").format(number=line, message=message)
+
+
 def _subject(place: str, name: str) -> str:
     """Return the start of an error message: "Item 3" of a list, a variable's name, or "It"."""
     rest = place.removeprefix(name)
     item = _ITEM.fullmatch(rest)
     if item is None:
-        return rest.lstrip(".") or "It"
-    return f"Item {int(item[1]) + 1}{f', {item[2]},' if item[2] else ''}"
+        return rest.lstrip(".") or pgettext("field", "It")
+    text = _("Item {number}, {name},") if item[2] else _("Item {number}")
+    return text.format(number=int(item[1]) + 1, name=item[2])

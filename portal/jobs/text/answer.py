@@ -3,13 +3,15 @@
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.domain.deadlines import DeadlineState
 from evenshare_core.policies import registry
 from evenshare_core.units import REWARD_MICRO
 from portal.charts.figures import clock, duration, plural, thousands, utc
 from portal.charts.timeline import JobTimeline, Segment, timeline
 from portal.common.clocks import Clocks
-from portal.common.standings import STANDING_BADGES
+from portal.common.standings import STANDING_BADGES, standing_badge
 from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import (
     AnswerView,
@@ -27,6 +29,7 @@ from scheduling.selectors.deadlines.texts import (
 )
 from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 from scheduling.services.deadline_preview import DeadlinePreview
+from tenants.answers import time_text
 
 
 def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
@@ -35,12 +38,12 @@ def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
     deadline = read_deadline_story(job, at=clocks.now.pool_at)
     if deadline is None:
         return {"answer_title": ""}
-    last = deadline.last
+    last, badge = deadline.last, standing_badge(deadline, clocks)
     return {
         "answer_title": answer_title(job, deadline),
-        "answer_kind": STANDING_BADGES[deadline.standing],
-        "answer_standing": f"{deadline.standing.value.capitalize()}.",
-        "answer_by": clocks.instant(deadline.by),
+        "answer_kind": badge.kind,
+        "answer_standing": f"{badge.text.capitalize()}.",
+        "answer_by": badge.due,
         "answer_points": _points(job, deadline),
         "answer_text": _text(job, deadline),
         "answer_place": _place(last) if last and last.leases else "",
@@ -56,15 +59,15 @@ def answer_title(job: Job, deadline: DeadlineStory) -> str:
     """Return the state of the deadline as a heading."""
     last, by = deadline.last, deadline.by
     if _is_beyond(job, deadline):
-        return "Planned; its deadline is beyond the planned leases"
+        return _("Planned; its deadline is beyond the planned leases")
     if deadline.standing is DeadlineStanding.PLANNED and last is not None and last.ends is not None:
-        early_s = (by - last.ends).total_seconds()
-        return f"Planned to end {duration(early_s)} before its deadline"
+        early = duration((by - last.ends).total_seconds())
+        return _("Planned to end {time} before its deadline").format(time=early)
     if deadline.standing is DeadlineStanding.REFUSED and last is not None:
-        return f"Deadline refused: {limit_text(last.limit)}"
+        return _("Deadline refused: {reason}").format(reason=limit_text(last.limit))
     if deadline.standing is DeadlineStanding.ENDED:
-        return "Ended before its deadline, without a result"
-    return _over_title(job, deadline) or "Deadline not answered yet"
+        return _("Ended before its deadline, without a result")
+    return _over_title(job, deadline) or _("Deadline not answered yet")
 
 
 def _is_beyond(job: Job, deadline: DeadlineStory) -> bool:
@@ -78,12 +81,14 @@ def _is_beyond(job: Job, deadline: DeadlineStory) -> bool:
 def _over_title(job: Job, deadline: DeadlineStory) -> str:
     """Return whether a deadline was met, and by how much; empty if that is not known yet."""
     if deadline.standing is DeadlineStanding.MET and deadline.spare is not None:
-        return f"Deadline met, with {duration(deadline.spare.total_seconds())} to spare"
+        spare = duration(deadline.spare.total_seconds())
+        return _("Deadline met, with {time} to spare").format(time=spare)
     if deadline.standing is not DeadlineStanding.MISSED:
         return ""
     if job.ended_at is None:
-        return "Deadline missed: it runs without a plan"
-    return f"Deadline missed, by {duration((job.ended_at - deadline.by).total_seconds())}"
+        return _("Deadline missed: it runs without a plan")
+    late = duration((job.ended_at - deadline.by).total_seconds())
+    return _("Deadline missed, by {time}").format(time=late)
 
 
 def _earliest(deadline: DeadlineStory) -> datetime | None:
@@ -95,20 +100,20 @@ def _earliest(deadline: DeadlineStory) -> datetime | None:
 def _earliest_text(deadline: DeadlineStory) -> str:
     """Return the earliest feasible deadline in the format of a submission."""
     earliest = _earliest(deadline)
-    return f"{earliest:%Y-%m-%dT%H:%M:%S.%fZ}" if earliest is not None else ""
+    return time_text(earliest) or ""
 
 
 def _text(job: Job, deadline: DeadlineStory) -> str:
     last = deadline.last
     if deadline.standing is DeadlineStanding.UNANSWERED:
         if registry.traits(job.pool.policy).answers_deadlines:
-            return "The next round decides whether its deadline can be met."
+            return _("The next round decides whether its deadline can be met.")
         return unanswered_text(job.pool.policy)
     if deadline.standing is DeadlineStanding.PLANNED and last is not None:
-        chance = f"End in time: {chance_text(last.chance_milli)}."
+        chance = _("End in time: {chance}.").format(chance=chance_text(last.chance_milli))
         return f"{_beyond_text(job)} {chance}" if _is_beyond(job, deadline) else chance
     if deadline.standing is DeadlineStanding.REFUSED:
-        text = "The job still runs, without a plan, on GPUs that are left over."
+        text = _("The job still runs, without a plan, on GPUs that are left over.")
         none = none_text(last.limit) if last is not None and last.earliest is None else ""
         return f"{none} {text}".strip()
     return ""
@@ -116,10 +121,10 @@ def _text(job: Job, deadline: DeadlineStory) -> str:
 
 def _beyond_text(job: Job) -> str:
     hours = thousands((deadline_horizon_s(job.pool) or 0) / 3600, 1)
-    return (
-        f"This pool plans leases {hours} hours ahead. The job has planned leases only for work"
+    return _(
+        "This pool plans leases {hours} hours ahead. The job has planned leases only for work"
         " that must run before then. For the rest, GPUs are reserved without planned leases."
-    )
+    ).format(hours=hours)
 
 
 def _points(job: Job, deadline: DeadlineStory) -> str:
@@ -130,8 +135,11 @@ def _points(job: Job, deadline: DeadlineStory) -> str:
 
 
 def _place(view: AnswerView) -> str:
-    nodes = "on one node" if view.one_node else "over several nodes"
-    return f"{plural(view.gpus, 'GPU')} of {view.gpu_type}, {nodes}"
+    if view.one_node:
+        text = _("{gpus} of {gpu_type}, on one node")
+    else:
+        text = _("{gpus} of {gpu_type}, over several nodes")
+    return text.format(gpus=plural(view.gpus, "GPU"), gpu_type=view.gpu_type)
 
 
 def _line(view: AnswerView, clocks: Clocks) -> dict[str, Any]:
@@ -146,15 +154,24 @@ def _line(view: AnswerView, clocks: Clocks) -> dict[str, Any]:
 
 def _answer_text(view: AnswerView) -> str:
     if view.state is DeadlineState.MISSED:
-        return "Missed"
+        return _("Missed")
     if view.state is DeadlineState.REFUSED:
-        return f"Refused: {limit_text(view.limit)}"
-    said = f"Planned until {clock(view.ends)}" if view.ends else "Planned"
-    moved_s = view.moved.total_seconds() if view.moved is not None else 0
-    if moved_s:
-        way = "later" if moved_s > 0 else "earlier"
-        said += f", moved {way} by {duration(abs(moved_s))}"
+        return _("Refused: {reason}").format(reason=limit_text(view.limit))
+    said = _planned_text(view)
     return f"{said}: {cause_text(view.cause)}" if view.cause else said
+
+
+def _planned_text(view: AnswerView) -> str:
+    moved_s = view.moved.total_seconds() if view.moved is not None else 0
+    if not view.ends:
+        text = _("Planned")
+    elif not moved_s:
+        text = _("Planned until {end}")
+    elif moved_s > 0:
+        text = _("Planned until {end}, moved later by {time}")
+    else:
+        text = _("Planned until {end}, moved earlier by {time}")
+    return text.format(end=clock(view.ends), time=duration(abs(moved_s)))
 
 
 def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:
@@ -172,7 +189,7 @@ def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:
     segments = (*had, *to_come)
     begin = min(segment.start for segment in segments)
     end = max(deadline.by, *(segment.end for segment in segments))
-    label = "Past and planned leases until the deadline"
+    label = _("Past and planned leases until the deadline")
     return timeline(JobTimeline(begin, end, now, segments, label=label))
 
 
@@ -186,18 +203,24 @@ def preview_text(preview: DeadlinePreview | None) -> str:
     """Return the next round's answer in a sentence or two; empty if no deadline was given."""
     if preview is None:
         return ""
-    view = preview.answer
+    view, number = preview.answer, thousands(preview.number)
     if view is None:
         return preview.text
     if view.state is DeadlineState.PLANNED and view.ends is not None:
-        return (
-            f"Round {preview.number:,} would plan it to end by {utc(view.ends)}, on"
-            f" {_place(view)}: {chance_text(view.chance_milli)}. This assumes that nothing else"
-            " changes; a plan is not a reservation."
+        return _(
+            "Round {round} would plan it to end by {end}, on {gpus}: {chance}. This assumes that"
+            " nothing else changes; a plan is not a reservation."
+        ).format(
+            round=number,
+            end=utc(view.ends),
+            gpus=_place(view),
+            chance=chance_text(view.chance_milli),
         )
     if view.state is DeadlineState.REFUSED:
-        text = f"Round {preview.number:,} would refuse its deadline: {limit_text(view.limit)}."
+        text = _("Round {round} would refuse its deadline: {reason}.")
+        refused = text.format(round=number, reason=limit_text(view.limit))
         if view.earliest is None:
-            return f"{text} {none_text(view.limit)}"
-        return f"{text} Earliest feasible deadline: {utc(view.earliest)}."
-    return "Its deadline is before the next round."
+            return f"{refused} {none_text(view.limit)}"
+        earliest = _("Earliest feasible deadline: {time}.").format(time=utc(view.earliest))
+        return f"{refused} {earliest}"
+    return _("Its deadline is before the next round.")

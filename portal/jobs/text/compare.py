@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from django.utils.translation import gettext as _
 
 from billing.selectors.usage import JobCost
 from portal.charts.explore.chart import PageChart, distinct_names
@@ -67,10 +69,11 @@ class RunComparison:
     @property
     def heads(self) -> list[str]:
         """Return the columns of the metrics: the last value, and the best one."""
+        last, lowest, highest = _("{metric}, last"), _("{metric}, lowest"), _("{metric}, highest")
         return [
-            head
+            text.format(metric=name)
             for name in self.metrics
-            for head in (f"{name}, last", f"{name}, {'lowest' if name in self.lows else 'highest'}")
+            for text in (last, lowest if name in self.lows else highest)
         ]
 
 
@@ -139,20 +142,3 @@ def compared_charts(
         chart = compared_chart(name, runs, axis=axis, key=f"curve-{place}", file="compare")
         charts += [chart] if chart else []
     return charts
-
-
-def table_columns(comparison: RunComparison) -> dict[str, Any]:
-    """Return the columns of the CSV file; a repeated name is left out."""
-
-    def parameter(place: int) -> Any:
-        return lambda row: row.parameters[place]
-
-    def result(place: int, which: int) -> Any:
-        return lambda row: row.results[place][which]
-
-    columns: dict[str, Any] = {"job": "job.uid", "name": "name", "state": "job.state"}
-    for place, name in enumerate(comparison.parameters):
-        columns.setdefault(name, parameter(place))
-    for place, name in enumerate(comparison.heads):
-        columns.setdefault(name, result(place // 2, place % 2))
-    return columns | {"GPU-hours": "gpu_h", "charge, credits": "charge"}

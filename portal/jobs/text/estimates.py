@@ -1,5 +1,7 @@
 """Texts about a job's expected duration."""
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration, percent, plural
@@ -24,17 +26,27 @@ def estimate_text(estimate: EstimateView | None) -> str:
     if estimate.error_milli < ONE_MILLI:
         takes = f"{takes} ± {percent(estimate.error_milli / ONE_MILLI)}"
     reports = plural(estimate.basis, "report")
+    runs = plural(estimate.basis, "measured run")
+    text = _text(estimate)
+    return text.format(time=takes, reports=reports, runs=runs, metric=estimate.metric)
+
+
+def _text(estimate: EstimateView) -> str:
     if estimate.source is EstimateSource.CAP:
-        return f"Runs at most {takes}: the time of its maximum iterations, by {reports}."
+        return _("Runs at most {time}: the time of its maximum iterations, by {reports}.")
     if estimate.metric:
-        by = f"the curve of its {estimate.metric} and {reports} of iteration times"
-        return f"Expected to run {takes}, by {by}."
-    basis = {
-        EstimateSource.MEASURED: f"by its iterations and {reports} of their times",
-        EstimateSource.FITTED: (
-            f"by its iterations and {reports} of their times on other numbers of GPUs"
+        return _(
+            "Expected to run {time}, by the curve of its {metric} and {reports} of iteration times."
+        )
+    texts = {
+        EstimateSource.MEASURED: _(
+            "Expected to run {time}, by its iterations and {reports} of their times."
         ),
-        EstimateSource.HISTORY: f"from {plural(estimate.basis, 'measured run')}",
-        EstimateSource.DECLARED: "as declared",
+        EstimateSource.FITTED: _(
+            "Expected to run {time}, by its iterations and {reports} of their times on other"
+            " numbers of GPUs."
+        ),
+        EstimateSource.HISTORY: _("Expected to run {time}, from {runs}."),
+        EstimateSource.DECLARED: _("Expected to run {time}, as declared."),
     }
-    return f"Expected to run {takes}, {basis[estimate.source]}."
+    return texts[estimate.source]

@@ -4,41 +4,44 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from portal.charts.figures import plural, thousands
-from portal.jobs.text.job import STATE_BADGES
+from portal.jobs.text.job import STATE_BADGES, state_badge
 from scheduling.requests.job_filters import BY_VALUE, ME, NEWEST, OLDEST
 from scheduling.selectors.jobs import tenant_jobs as read
 
 # The columns that people may choose, in their order; name, state and deadline are always shown.
 COLUMNS: Mapping[str, str] = {
-    "submitter": "Submitter",
-    "tags": "Tags",
-    "position": "Position",
-    "gpus": "GPUs",
-    "submitted": "Submitted",
-    "queue_time": "Queue time",
-    "gpu_hours": "GPU-hours",
-    "terms": "Terms",
-    "own": "Own now",
-    "borrowed": "Borrowed now",
-    "ended": "Ended",
-    "exit_code": "Exit code",
+    "submitter": gettext_noop("Submitter"),
+    "tags": gettext_noop("Tags"),
+    "position": gettext_noop("Position"),
+    "gpus": gettext_noop("GPUs"),
+    "submitted": gettext_noop("Submitted"),
+    "queue_time": gettext_noop("Queue time"),
+    "gpu_hours": gettext_noop("GPU-hours"),
+    "terms": gettext_noop("Terms"),
+    "own": gettext_noop("Own now"),
+    "borrowed": gettext_noop("Borrowed now"),
+    "ended": gettext_noop("Ended"),
+    "exit_code": gettext_noop("Exit code"),
 }
 USUAL = ("gpus", "submitted")
 LEFT_ALIGNED = frozenset({"submitter", "tags"})
 # The order that a column's heading chooses; a column of the list's order is always shown.
 SORTED_BY: Mapping[str, str] = {"submitted": NEWEST, **{name: name for name in BY_VALUE}}
 SORTS: Mapping[str, str] = {
-    NEWEST: "newest first",
-    OLDEST: "oldest first",
-    "gpu_hours": "most GPU-hours",
-    "queue_time": "longest queue time",
-    "ended": "last ended",
+    NEWEST: gettext_noop("newest first"),
+    OLDEST: gettext_noop("oldest first"),
+    "gpu_hours": gettext_noop("most GPU-hours"),
+    "queue_time": gettext_noop("longest queue time"),
+    "ended": gettext_noop("last ended"),
 }
 SORT_TEXTS: Mapping[str, str] = {
-    "gpu_hours": "The newest 10,000 ended jobs, most GPU-hours first.",
-    "queue_time": "The newest 10,000 ended jobs, longest queue time first.",
-    "ended": "The newest 10,000 ended jobs, last ended first.",
+    "gpu_hours": gettext_noop("The newest 10,000 ended jobs, most GPU-hours first."),
+    "queue_time": gettext_noop("The newest 10,000 ended jobs, longest queue time first."),
+    "ended": gettext_noop("The newest 10,000 ended jobs, last ended first."),
 }
 
 
@@ -63,7 +66,7 @@ def column_heads(columns: Iterable[str], kept: Mapping[str, str]) -> list[Column
     is_queue = kept.get("state") == "pending"
     return [
         ColumnHead(
-            text=COLUMNS[name],
+            text=_(COLUMNS[name]),
             url="" if is_queue or by is None else f"?{urlencode({**kept, 'sort': by})}",
             is_sorted=by == sort and not is_queue,
             is_number=name not in LEFT_ALIGNED,
@@ -75,26 +78,37 @@ def column_heads(columns: Iterable[str], kept: Mapping[str, str]) -> list[Column
 
 def match_text(wanted: read.JobFilter, matches: int) -> str:
     """Return the heading of a filtered list, with the number of matches."""
+    if matches >= read.COUNTED:
+        jobs = _("{count} or more jobs").format(count=thousands(matches))
+    else:
+        jobs = plural(matches, "job") if matches else _("No match")
+    filters = ", ".join(_filters(wanted))
+    return f"{jobs}: {filters}." if filters else f"{jobs}."
+
+
+def _filters(wanted: read.JobFilter) -> list[str]:
+    """Return the filters that are set, each as a text."""
     query = wanted.query
-    kind = f"{state_label(wanted.state).lower()} job" if wanted.state else "job"
-    count = f"{thousands(matches)} or more {kind}s" if matches >= read.COUNTED else ""
-    said = count or (plural(matches, kind) if matches else f"No {kind}")
-    name = "their names" if matches > 1 else "its name"
-    parts = [
-        said,
-        f"with “{query.text}” in {name}" if query.text else "",
-        f"tagged {', '.join(query.tags)}" if query.tags else "",
-        f"with exit code {query.exit_code}" if query.exit_code is not None else "",
-        f"submitted by {'you' if query.submitter == ME else query.submitter}"
-        if query.submitter
-        else "",
-        f"since {query.kept['since']}" if query.since else "",
-        f"until {query.kept['until']}" if query.until else "",
-        f"in {wanted.pool}" if wanted.pool else "",
+    code = "" if query.exit_code is None else str(query.exit_code)
+    texts = [
+        (wanted.state, state_label(wanted.state).lower()),
+        (query.text, _("with “{text}” in the name").format(text=query.text)),
+        (query.tags, _("tagged {tags}").format(tags=", ".join(query.tags))),
+        (code, _("with exit code {code}").format(code=code)),
+        (query.submitter, _submitter(query.submitter)),
+        (query.since, _("since {time}").format(time=query.kept["since"])),
+        (query.until, _("until {time}").format(time=query.kept["until"])),
+        (wanted.pool, _("in {pool}").format(pool=wanted.pool)),
     ]
-    return f"{' '.join(part for part in parts if part)}."
+    return [text for is_set, text in texts if is_set]
+
+
+def _submitter(name: str) -> str:
+    return _("submitted by you") if name == ME else _("submitted by {name}").format(name=name)
 
 
 def state_label(state: str) -> str:
     """Return the word for a state of the filter."""
-    return STATE_BADGES[state].text if state in STATE_BADGES else "Running or starting"
+    if state in STATE_BADGES:
+        return state_badge(state, is_quarantined=False).text
+    return _("Running or starting")

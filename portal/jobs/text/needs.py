@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from portal.charts.glyphs import StateBadge
-from portal.jobs.text.job import STATE_BADGES
+from portal.jobs.text.job import state_badge
 from scheduling.models import Job
 from scheduling.selectors.jobs.sweeps import NeedRow, needs_of_job
 
@@ -17,7 +17,9 @@ class NeedView(NamedTuple):
 
 def needs_context(job: Job) -> dict[str, Any]:
     """Return the data of templates/jobs/_needs.html, and a job's sweep. Two queries at most."""
-    rows = [NeedView(row, STATE_BADGES[row.state]) for row in needs_of_job(job)]
+    rows = [
+        NeedView(row, state_badge(row.state, is_quarantined=False)) for row in needs_of_job(job)
+    ]
     return {
         "sweep": job.sweep,
         "waits_on": rows,

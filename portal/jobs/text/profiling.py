@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
+from django.utils.translation import gettext as _
+
 from portal.charts.figures import plural
+from portal.jobs.text.job import state_badge
 from scheduling.models import Job
-from scheduling.selectors.jobs.phases import STARTING
 
 
 def run_rows(runs: Sequence[Job], phases: Mapping[int, str]) -> list[tuple[Job, str]]:
     """Return a job type's profiling runs, each with its phase."""
-    return [
-        (run, STARTING if phases[run.pk] == STARTING else run.get_state_display()) for run in runs
-    ]
+    badges = [state_badge(phases[run.pk], is_quarantined=False) for run in runs]
+    return [(run, badge.text.lower()) for run, badge in zip(runs, badges, strict=True)]
 
 
 def profiling_text(runs: Sequence[Job]) -> str:
@@ -19,11 +20,12 @@ def profiling_text(runs: Sequence[Job]) -> str:
     if not runs:
         return ""
     newest = runs[0]
-    gpus = plural(newest.gpus, "GPU")
     if newest.state == Job.State.PENDING:
-        return f"A profiling run on {gpus} is queued."
-    if newest.is_active:
-        return f"A profiling run on {gpus} is running."
-    if newest.state == Job.State.SUCCEEDED:
-        return f"Last profiled on {gpus}."
-    return f"Its last profiling run, on {gpus}, failed."
+        text = _("A profiling run on {gpus} is queued.")
+    elif newest.is_active:
+        text = _("A profiling run on {gpus} is running.")
+    elif newest.state == Job.State.SUCCEEDED:
+        text = _("Last profiled on {gpus}.")
+    else:
+        text = _("Its last profiling run, on {gpus}, failed.")
+    return text.format(gpus=plural(newest.gpus, "GPU"))

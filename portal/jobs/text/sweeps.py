@@ -4,24 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from portal.charts.bars import BarPart, states_bar
+from portal.charts.figures import thousands
 from portal.charts.glyphs import StateBadge
 from portal.charts.svg import Markup
-from portal.jobs.text.job import STATE_BADGES
+from portal.jobs.text.job import state_badge
 from scheduling.selectors.jobs.sweeps import HELD, SweepCounts, SweepJobRow, SweepRow
 
-HELD_BADGE = StateBadge("waiting", "Held")
 # The states in the order of the bar: what has ended comes first.
-_BADGES = {
-    "succeeded": STATE_BADGES["succeeded"],
-    "failed": STATE_BADGES["failed"],
-    "cancelled": STATE_BADGES["cancelled"],
-    "running": STATE_BADGES["running"],
-    "pending": STATE_BADGES["pending"],
-    HELD: HELD_BADGE,
-}
-STATES = tuple(_BADGES)
+STATES = ("succeeded", "failed", "cancelled", "running", "pending", HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +55,21 @@ def sweep_views(rows: Iterable[SweepRow]) -> list[SweepPanel]:
 
 def _sweep_view(row: SweepRow) -> SweepPanel:
     url = reverse("sweep", args=[row.id])
-    counted = [(name, getattr(row.counts, name)) for name in STATES]
+    counted = [
+        StateCount(_badge(name), getattr(row.counts, name), f"{url}?state={name}")
+        for name in STATES
+    ]
     return SweepPanel(
         row,
-        states_bar([BarPart(_BADGES[name].kind, _BADGES[name].text, n) for name, n in counted]),
-        tuple(StateCount(_BADGES[name], n, f"{url}?state={name}") for name, n in counted if n),
+        states_bar([BarPart(*one.badge, one.count) for one in counted]),
+        tuple(one for one in counted if one.count),
         url,
     )
+
+
+def _badge(state: str) -> StateBadge:
+    phase = "pending" if state == HELD else state
+    return state_badge(phase, is_quarantined=False, is_held=state == HELD)
 
 
 def parameter_names(jobs: Iterable[SweepJobRow]) -> list[str]:
@@ -81,7 +82,7 @@ def sweep_job_views(jobs: Iterable[SweepJobRow], names: Sequence[str]) -> list[S
         SweepJobView(
             job,
             tuple(job.parameters.get(name, "") for name in names),
-            HELD_BADGE if job.held else STATE_BADGES[job.phase],
+            _badge(HELD if job.held else job.phase),
         )
         for job in jobs
     ]
@@ -89,11 +90,14 @@ def sweep_job_views(jobs: Iterable[SweepJobRow], names: Sequence[str]) -> list[S
 
 def headline(counts: SweepCounts) -> str:
     """Return what most matters now: what runs, what failed, or that all is done."""
+    total = thousands(counts.total)
     if counts.active:
-        done = counts.total - counts.active
-        return f"{done:,} of {counts.total:,} jobs have ended, {counts.running:,} run now."
-    if counts.failed:
-        return f"{counts.failed:,} of {counts.total:,} jobs failed."
-    if counts.cancelled:
-        return f"{counts.cancelled:,} of {counts.total:,} jobs were cancelled."
-    return f"All {counts.total:,} jobs are done."
+        count = counts.total - counts.active
+        text = _("{count} of {total} jobs have ended, {running} run now.")
+    elif counts.failed:
+        text, count = _("{count} of {total} jobs failed."), counts.failed
+    elif counts.cancelled:
+        text, count = _("{count} of {total} jobs were cancelled."), counts.cancelled
+    else:
+        text, count = _("All {total} jobs are done."), counts.total
+    return text.format(count=thousands(count), total=total, running=thousands(counts.running))

@@ -8,8 +8,10 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from portal.charts.figures import thousands
 from portal.common.access import access, signed_in
 from portal.jobs.views.jobs import job_or_404
 from portal.site.request_id import request_id_of
@@ -36,11 +38,13 @@ def cancel(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     was_active = job.is_active
     job = cancel_job(job=job, now=read_clock(job.pool_id))
     if job.is_active:
-        messages.success(request, f"{job.name} is stopping. It may save its state first.")
+        text = _("{name} is stopping. It may save its state first.")
+        messages.success(request, text.format(name=job.name))
     elif job.state == Job.State.CANCELLED and was_active:
-        messages.success(request, f"{job.name} is cancelled.")
+        messages.success(request, _("{name} is cancelled.").format(name=job.name))
     else:
-        messages.info(request, f"{job.name} has already ended. Nothing was changed.")
+        text = _("{name} has already ended. Nothing was changed.")
+        messages.info(request, text.format(name=job.name))
     # Keep the focus where the button was.
     return redirect(reverse("job", args=[job.uid]) + "#cancelled")
 
@@ -53,9 +57,11 @@ def hold(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     try:
         hold_job(job=job, actor=_actor(request), side=side)
     except InvalidInputError as error:
-        messages.error(request, f"{job.name} is not held. {error.errors[0].reason}")
+        text = _("{name} is not held. {reason}")
+        messages.error(request, text.format(name=job.name, reason=error.errors[0].reason))
     else:
-        messages.success(request, f"{job.name} is held: it waits until it is released.")
+        text = _("{name} is held: it waits until it is released.")
+        messages.success(request, text.format(name=job.name))
     return _back(job)
 
 
@@ -67,9 +73,10 @@ def release(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     try:
         release_hold(job=job, actor=_actor(request), side=side, now=read_clock(job.pool_id))
     except InvalidInputError as error:
-        messages.error(request, f"{job.name} is not released. {error.errors[0].reason}")
+        text = _("{name} is not released. {reason}")
+        messages.error(request, text.format(name=job.name, reason=error.errors[0].reason))
     else:
-        messages.success(request, f"{job.name} is released.")
+        messages.success(request, _("{name} is released.").format(name=job.name))
     return _back(job)
 
 
@@ -83,12 +90,15 @@ def priority(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     text = request.POST.get("priority", "").strip()
     try:
         if not WHOLE.fullmatch(text):
-            raise invalid("priority", "must be a whole number")
+            raise invalid("priority", _("must be a whole number"))
         set_priority(job=job, actor=_actor(request), access=access(request), priority=int(text))
     except InvalidInputError as error:
-        messages.error(request, f"The priority {error.errors[0].reason}. {error.errors[0].hint}")
+        first = error.errors[0]
+        refused = _("The priority {reason}.").format(reason=first.reason)
+        messages.error(request, f"{refused} {first.hint}")
     else:
-        messages.success(request, f"{job.name} has priority {int(text)}.")
+        done = _("{name} has priority {priority}.")
+        messages.success(request, done.format(name=job.name, priority=thousands(int(text))))
     return _back(job)
 
 

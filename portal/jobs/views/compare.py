@@ -1,14 +1,16 @@
 """Several jobs laid over each other: curves of their metrics, and parameters against results."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import override
 from django.views.decorators.http import require_safe
 
 from billing.selectors.usage import job_costs
-from portal.charts.explore.curves import AXES
+from portal.charts.explore.curves import STEP, TIME
 from portal.common.access import access, signed_in
 from portal.common.compare_links import COMPARED_MAX, compare_url
 from portal.common.files import csv_file
@@ -18,7 +20,6 @@ from portal.jobs.text.compare import (
     compare,
     compared_charts,
     points_of_each,
-    table_columns,
 )
 from portal.jobs.text.curves import axis_named
 from scheduling.models import Job
@@ -59,7 +60,10 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
                 for name in compared.table.metrics
                 if name not in names
             ],
-            "axes": [(key, name, compare_url(shown, x=key)) for key, name in AXES.items()],
+            "axes": [
+                (STEP, _("Over steps"), compare_url(shown, x=STEP)),
+                (TIME, _("Over time"), compare_url(shown, x=TIME)),
+            ],
             "axis": axis,
             "missing": len(uids) - len(compared.jobs),
             "file_url": compare_url(shown, name="compare-file"),
@@ -80,7 +84,27 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
 def compare_file(request: HttpRequest) -> HttpResponseBase:
     """Return the table of parameters and results as a CSV file."""
     table = _compared(request, _uids(request)).table
-    return csv_file("compare.csv", table_columns(table), table.rows, hint="choose fewer jobs")
+    columns = _file_columns(table)
+    return csv_file("compare.csv", columns, table.rows, hint=_("choose fewer jobs"))
+
+
+def _file_columns(table: RunComparison) -> dict[str, Any]:
+    """Return the columns of the CSV file, in English; a repeated name is left out."""
+
+    def parameter(place: int) -> Any:
+        return lambda row: row.parameters[place]
+
+    def result(place: int, which: int) -> Any:
+        return lambda row: row.results[place][which]
+
+    with override("en"):
+        heads = table.heads
+    columns: dict[str, Any] = {"job": "job.uid", "name": "name", "state": "job.state"}
+    for place, name in enumerate(table.parameters):
+        columns.setdefault(name, parameter(place))
+    for place, name in enumerate(heads):
+        columns.setdefault(name, result(place // 2, place % 2))
+    return columns | {"GPU-hours": "gpu_h", "charge, credits": "charge"}
 
 
 def _uids(request: HttpRequest) -> list[UUID]:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.common.access import signed_in
@@ -47,4 +48,4 @@ def curves_file(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         for curve in job_metrics(job).metrics
         for point in curve.points
     ]
-    return csv_file(f"metrics-{job.uid}.csv", COLUMNS, rows, hint="choose fewer metrics")
+    return csv_file(f"metrics-{job.uid}.csv", COLUMNS, rows, hint=_("choose fewer metrics"))

@@ -4,22 +4,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from evenshare_core.domain.reason_texts import LARGER_THAN_POOL
 from evenshare_core.domain.reasons import Reason
 from portal.charts.figures import credits_text, duration, plural, thousands
-from portal.jobs.forms.fields import LABELS
+from portal.jobs.forms.fields import LABELED, label_of
 from portal.jobs.forms.submit import JobForm
 from portal.jobs.text.answer import preview_text
 from scheduling.engine.clock import Clocks
 from scheduling.requests.sweeps import is_sweep
-from scheduling.selectors.jobs.reasons import any_of, why
+from scheduling.selectors.jobs.reasons import any_of, why, written
 from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services.dry_run import DryRun, dry_run_job
 from scheduling.services.sweep_jobs import count_jobs
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
 
-DECIDES = "The next round decides; queued jobs may be ahead of it."
 HOUR_S = 3600
 WAYS = 3
 DEADLINE_FIELDS = ("job_class", "deadline", "deadline_steps")
@@ -48,7 +50,8 @@ class Way:
     @property
     def text(self) -> str:
         if self.run.reason_code == Reason.TOO_LARGE:
-            return LARGER_THAN_POOL.text  # A dry run also counts drained nodes.
+            # A dry run also counts drained nodes.
+            return written(self.run.reason_code, LARGER_THAN_POOL, None).text
         return why(self.run.reason_code).text if self.run.reason_code else ""
 
 
@@ -92,7 +95,8 @@ def answer_feasibility(
     `pools`: the tenant's pools; `free`: the most free GPUs of one type.
     """
     if form.spec is None:
-        return Feasibility("warn", "YAML errors", "The YAML cannot be read.", form.beside[0])
+        unread = _("The YAML cannot be read.")
+        return Feasibility("warn", _("YAML errors"), unread, form.beside[0])
     run = None
     try:
         run = dry_run_job(tenant=tenant, user=user, spec=form.spec, now=now)
@@ -122,66 +126,104 @@ def answer_feasibility(
 
 def _sweep_text(spec: Mapping[str, object], offer: PoolOffer) -> str:
     count, at_once = count_jobs(spec, offer)
-    limit = "" if at_once is None else f", at most {thousands(at_once)} at once"
-    return f"It makes {plural(count, 'job')}{limit}. The answer is for the first one."
+    jobs = plural(count, "job")
+    if at_once is None:
+        return _("It makes {jobs}. The answer is for the first one.").format(jobs=jobs)
+    text = _("It makes {jobs}, at most {limit} at once. The answer is for the first one.")
+    return text.format(jobs=jobs, limit=thousands(at_once))
 
 
 def _unfinished(form: JobForm) -> Feasibility:
     count = form.wrong
-    things = "One field is" if count == 1 else f"{count} fields are"
-    fields = tuple((f"f-{name}", LABELS[name]) for name in LABELS if form.errors[name])
+    fields = tuple((f"f-{name}", label_of(name)) for name in LABELED if form.errors[name])
     if form.beside:
-        fields += (("yaml", "YAML"),)
-    text = "See the fields in red. Nothing was submitted, and your input is kept."
-    return Feasibility("warn", "Not complete", f"{things} missing or wrong.", text, fields=fields)
+        fields += (("yaml", _("YAML")),)
+    text = ngettext(
+        "{count} field is missing or wrong.", "{count} fields are missing or wrong.", count
+    )
+    return Feasibility(
+        "warn",
+        _("Not complete"),
+        text.format(count=thousands(count)),
+        _("See the fields in red. Nothing was submitted, and your input is kept."),
+        fields=fields,
+    )
 
 
 def _verdict(way: Way) -> Feasibility:
     run = way.run
     if not run.feasible:
-        return Feasibility("bad", "Not feasible", f"It cannot start: {way.text}.", run.detail)
+        sentence = _("It cannot start: {reason}.").format(reason=way.text)
+        return Feasibility("bad", _("Not feasible"), sentence, run.detail)
     if run.reason_code:
-        sentence = f"It can run, but not now: {way.text}."
-        return Feasibility("note", "Feasible, later", sentence, run.detail)
-    own, borrowed = plural(run.own, "own GPU"), run.borrowed
+        sentence = _("It can run, but not now: {reason}.").format(reason=way.text)
+        return Feasibility("note", _("Feasible, later"), sentence, run.detail)
     ahead = run.next_round
     if ahead is not None and ahead.preempted.count:
-        count = plural(ahead.preempted.count, "lease")
-        sentence = f"The next round would start it: {count} would end to make room."
-        return Feasibility("ok", "Feasible", sentence, run.detail)
-    if not borrowed:
-        text = f"{DECIDES} Within quota: free of charge."
-        return Feasibility("ok", "Feasible", f"It fits now, on {own}.", text)
-    if not run.own:
-        sentence = f"It fits now, on {plural(borrowed, 'borrowed GPU')}."
+        ended = ahead.preempted.count
+        sentence = ngettext(
+            "The next round would start it: {count} lease would end to make room.",
+            "The next round would start it: {count} leases would end to make room.",
+            ended,
+        ).format(count=thousands(ended))
+        return Feasibility("ok", _("Feasible"), sentence, run.detail)
+    return Feasibility("ok", _("Feasible"), _fits_text(run), _decides_text(run))
+
+
+def _fits_text(run: DryRun) -> str:
+    if not run.borrowed:
+        text = _("It fits now, on {own}.")
+    elif not run.own:
+        text = _("It fits now, on {borrowed}.")
     else:
-        sentence = f"It fits now, on {own} and {thousands(borrowed)} borrowed."
-    text = f"{DECIDES} Borrowed GPUs go back at the end of a term when their owners need them."
-    return Feasibility("ok", "Feasible", sentence, text)
+        text = _("It fits now, on {own} and {count} borrowed.")
+    return text.format(
+        own=plural(run.own, "own GPU"),
+        borrowed=plural(run.borrowed, "borrowed GPU"),
+        count=thousands(run.borrowed),
+    )
+
+
+def _decides_text(run: DryRun) -> str:
+    decides = _("The next round decides; queued jobs may be ahead of it.")
+    if run.borrowed:
+        cost = _("Borrowed GPUs go back at the end of a term when their owners need them.")
+    else:
+        cost = _("Within quota: free of charge.")
+    return f"{decides} {cost}"
 
 
 def _price_text(way: Way, offer: PoolOffer) -> str:
+    run = way.run
     if way.term_credits is None:
         return ""
-    borrowed = plural(way.run.borrowed, "GPU")
-    prices = [credits_text(price) for price in way.prices]
-    when = " as posted now"
-    if len(prices) > 1:
-        when = (
-            f": {credits_text(way.run.price)} as posted now, {credits_text(way.run.price_after)}"
-            " from its first renewal on, because its own GPUs then raise the price, if nothing"
-            " else changes"
+    gpus = plural(run.borrowed, "GPU")
+    if run.other_types:
+        gpus = _("{gpus} of {gpu_type}").format(gpus=gpus, gpu_type=run.gpu_type)
+    if len(way.prices) == 1:
+        costs = _("Borrowing {gpus} costs {now} credits per GPU-hour as posted now.")
+    else:
+        costs = _(
+            "Borrowing {gpus} costs {low} to {high} credits per GPU-hour: {now} as posted now,"
+            " {after} from its first renewal on, because its own GPUs then raise the price, if"
+            " nothing else changes."
         )
-    others = way.run.other_types
-    of_type = f" of {way.run.gpu_type}" if others else ""
-    text = (
-        f"Borrowing {borrowed}{of_type} costs {' to '.join(prices)} credits per GPU-hour{when}."
-        f" One lease term of {duration(offer.lease_s)} costs at most"
-        f" {credits_text(way.term_credits, 4)} credits."
-    )
-    if others:  # every round tries all accepted types
-        text += f" It may start on {any_of(others)} instead, at the price there."
-    return text
+    texts = [
+        costs.format(
+            gpus=gpus,
+            low=credits_text(way.prices[0]),
+            high=credits_text(way.prices[-1]),
+            now=credits_text(run.price),
+            after=credits_text(run.price_after),
+        ),
+        _("One lease term of {time} costs at most {amount} credits.").format(
+            time=duration(offer.lease_s), amount=credits_text(way.term_credits, 4)
+        ),
+    ]
+    if run.other_types:  # every round tries all accepted types
+        text = _("It may start on {gpu_types} instead, at the price there.")
+        texts.append(text.format(gpu_types=any_of(run.other_types)))
+    return " ".join(texts)
 
 
 def _way(gpus: int, run: DryRun, offer: PoolOffer, *, as_written: bool = False) -> Way:

@@ -4,6 +4,7 @@ from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.charts.figures import plural
@@ -29,7 +30,7 @@ def file_list(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         "job": job,
         "nav_key": "jobs",
         "listed": listed,
-        "files_title": f"The first {count}" if listed.cut else count,
+        "files_title": _("The first {files}").format(files=count) if listed.cut else count,
         "window": WINDOW_BYTES,
         "has_large": any(one.bytes > WINDOW_BYTES for one in listed.files),
         "fetch_command": f"evenshare job fetch {job.uid} PATH",

@@ -12,9 +12,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from evenshare_core.units import HOUR_US
+from portal.charts.figures import duration
 from portal.charts.notes import Instant
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import Clocks, clocks_by_pool
@@ -144,12 +146,12 @@ def _choices(request: HttpRequest, tenant: Tenant, wanted: read.JobFilter) -> di
         "is_member": access(request).membership_of(tenant.pk) is not None,
         "active_filters": sum(name not in ("q", "sort") for name in kept_values),
         "is_oldest_first": asked.sort == OLDEST,
-        "sorts": SORTS,
-        "sort_text": SORT_TEXTS.get(asked.sort, ""),
+        "sorts": {name: _(text) for name, text in SORTS.items()},
+        "sort_text": _(SORT_TEXTS.get(asked.sort, "")),
         "saved": [(one.name, one.query) for one in kept],
         "columns": columns,
         "heads": column_heads(columns, kept_values),
-        "all_columns": COLUMNS,
+        "all_columns": {name: _(text) for name, text in COLUMNS.items()},
         "actions": ACTIONS if may_act else {},
     }
 
@@ -268,10 +270,11 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
         rows = act_on_jobs(actor=actor, access=access(request), raw=raw, now=read_clock)
     except InvalidInputError as error:
         has_jobs = bool(raw["jobs"])
-        messages.error(request, f"{error}." if has_jobs else "Select at least one job.")
+        messages.error(request, f"{error}." if has_jobs else _("Select at least one job."))
         return _back(request, tenant)
     except RateError as error:
-        messages.error(request, f"Too many actions: {error}.")
+        wait = duration(error.retry_after_s)
+        messages.error(request, _("Too many actions: try again in {time}.").format(time=wait))
         return _back(request, tenant)
     context = {
         "tenant": tenant,
@@ -290,7 +293,7 @@ def _compare(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
     uids = [uid for uid in dict.fromkeys(named) if uid is not None]
     if 2 <= len(uids) <= COMPARED_MAX:
         return redirect(compare_url(uids))
-    messages.error(request, f"Select 2 to {COMPARED_MAX} jobs to compare.")
+    messages.error(request, _("Select 2 to {most} jobs to compare.").format(most=COMPARED_MAX))
     return _back(request, tenant)
 
 
@@ -318,11 +321,11 @@ def keep_filter(request: HttpRequest, slug: str) -> HttpResponseBase:
     name, query = post.get("name", ""), urlencode(_asked(post))
     if post.get("act") == "delete":
         delete_filter(user=_person(request), tenant_id=tenant.pk, name=name)
-        messages.success(request, f"“{name[:TEXT_MAX]}” is deleted.")
+        messages.success(request, _("“{name}” is deleted.").format(name=name[:TEXT_MAX]))
         return _back(request, tenant)
     try:
         save_filter(user=_person(request), tenant_id=tenant.pk, name=name, query=query)
-        messages.success(request, f"Saved as “{name.strip()}”.")
+        messages.success(request, _("Saved as “{name}”.").format(name=name.strip()))
     except InvalidInputError as error:
         messages.error(request, f"{error}.")
     return _back(request, tenant)

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from billing.selectors.prices import price_history
@@ -122,7 +123,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     charges = job_charges(job.pk)
     visibility = read_visibility(pool.id, access(request))
     names: dict[int | None, str] = {seen.id: seen.name for seen in visibility.known.values()}
-    named: dict[int | None, str] = {**names, None: "the operator"}
+    named: dict[int | None, str] = {**names, None: _("the operator")}
     rows = charge_rows(charges, names=named, clocks=clock, pool=pool.name)
     shown = rows[-CHARGE_ROWS:]
     leases = [hold.lease for hold in story.holds]

@@ -7,17 +7,19 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
+from portal.charts.figures import thousands
 from portal.charts.speeds import value_text
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.forms import Field, whole
+from portal.jobs.text.speeds import source_text
 from portal.site.request_id import request_id_of
 from scheduling.models import Profile
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.jobs.tenant_jobs import pool_names
 from scheduling.selectors.pools.lines import PoolFacts
-from scheduling.selectors.speeds.measurements import overclaims_of
 from scheduling.selectors.speeds.profiles import (
     first_profiled,
     list_profiles,
@@ -69,9 +71,13 @@ def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> list[str]
     if request.POST.get("act") == "drop":
         try:
             if drop_profile(tenant=tenant, actor=actor, pool_id=facts.id, name=name):
-                messages.success(request, f"{name} is deleted.")
+                messages.success(request, _("{name} is deleted.").format(name=name))
         except InUseError as error:
-            return [f"{name} cannot be deleted: {error}. Cancel them, or wait until they end."]
+            text = _(
+                "{name} cannot be deleted. Jobs of this type that wait or run: {count}. Cancel"
+                " them, or wait until they end."
+            )
+            return [text.format(name=name, count=thousands(error.jobs))]
         return []
     speeds = {
         key.removeprefix(SPEED): value.strip()[:40]
@@ -88,7 +94,7 @@ def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> list[str]
         put_profile(tenant=tenant, actor=actor, pool_id=facts.id, name=name, request=wanted)
     except InvalidInputError as error:
         return [f"{one.field} {one.reason}. {one.hint}".strip() for one in error.errors]
-    messages.success(request, f"{name} is declared. The next round uses it.")
+    messages.success(request, _("{name} is declared. The next round uses it.").format(name=name))
     return []
 
 
@@ -112,10 +118,10 @@ def _context(
         "rows": [_row(row, types) for row in rows],
         "pools": names,
         "fields": [
-            Field("name", "Job type", typed.get("name", ""), required=True),
-            Field("priority", labels["priority"], typed.get("priority", "1"), kind="number"),
+            Field("name", _("Job type"), typed.get("name", ""), required=True),
+            Field("priority", _(labels["priority"]), typed.get("priority", "1"), kind="number"),
             *(
-                Field(SPEED + kind, f"{labels['speeds']} {kind}", typed.get(SPEED + kind, ""))
+                Field(SPEED + kind, f"{_(labels['speeds'])} {kind}", typed.get(SPEED + kind, ""))
                 for kind in types
             ),
         ],
@@ -123,10 +129,10 @@ def _context(
 
 
 def _row(row: Profile, types: list[str]) -> tuple[Profile, list[tuple[str, str | None]], str]:
-    """Return a job type, its speeds by GPU type, and the types with overclaims as a text.
+    """Return a job type, its speeds by GPU type, and their source.
 
     A speed is None if the job type cannot run there.
     """
     speeds = ((kind, row.speedups.get(kind)) for kind in types)
     shown = [(kind, None if milli is None else value_text(milli, 3)) for kind, milli in speeds]
-    return row, shown, ", ".join(one.gpu_type for one in overclaims_of(row))
+    return row, shown, source_text(row)

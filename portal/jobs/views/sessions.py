@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -41,10 +42,12 @@ def open_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     try:
         url = open_session(job=job, user=request.user, now=wall_now()).url
     except InvalidInputError as error:
-        messages.error(request, f"{job.name} cannot be opened. {error.errors[0].reason}")
+        text = _("{name} cannot be opened. {reason}")
+        messages.error(request, text.format(name=job.name, reason=error.errors[0].reason))
     else:
         if url is None:
-            messages.info(request, f"{job.name} is not ready yet. Try again in a moment.")
+            text = _("{name} is not ready yet. Try again in a moment.")
+            messages.info(request, text.format(name=job.name))
     return redirect(url or reverse("job", args=[job.uid]))
 
 

@@ -9,10 +9,12 @@ from uuid import UUID, uuid4
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from evenshare_core.policies import registry
 from evenshare_core.units import SECOND_US
+from portal.charts.figures import thousands
 from portal.charts.notes import LineItem, Note
 from portal.charts.speeds import profile_texts
 from portal.common.access import (
@@ -27,7 +29,7 @@ from portal.common.submit_links import submit_command
 from portal.jobs.forms.fields import (
     CHOSEN,
     HIDDEN,
-    LABELS,
+    LABELED,
     TYPED,
     Draft,
     draft_of,
@@ -146,7 +148,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
         except RateError as error:
             notice, wait_s = "too_fast", error.retry_after_s
         except PendingLimitError as error:
-            notice = f"{error.limit:,}"
+            notice = thousands(error.limit)
         else:
             return place
     answer = _answer(request, form, target)
@@ -180,7 +182,7 @@ def _form(request: HttpRequest, tenant: Tenant) -> JobForm:
     changed = post.get("changed", "")
     if "use" in post:
         draft, changed = _resized(draft, post["use"]), "gpus"
-    return form_of_draft(draft, tenant=tenant.slug, changed=changed if changed in LABELS else "")
+    return form_of_draft(draft, tenant=tenant.slug, changed=changed if changed in LABELED else "")
 
 
 def _resized(draft: Draft, gpus: str) -> Draft:
@@ -327,15 +329,15 @@ def _shell(tenant: Tenant, form: JobForm) -> dict[str, Any]:
 
 def _type_note(kind: StartProspect) -> Note:
     """Return the tenant's quota of a GPU type, and how much of the type it may borrow."""
-    limit = "no limit" if kind.may_borrow is None else f"{kind.may_borrow:,}"
+    limit = _("no limit") if kind.may_borrow is None else thousands(kind.may_borrow)
     return Note(
-        f"{kind.gpu_type} for this tenant",
+        _("{gpu_type} for this tenant").format(gpu_type=kind.gpu_type),
         (
-            LineItem("quota, free of charge", f"{kind.quota:,}"),
-            LineItem("of it in use", f"{kind.own_held:,}"),
-            LineItem("borrowed now", f"{kind.borrowed_held:,}"),
-            LineItem("may borrow at most", limit),
-            LineItem("free in the pool now", f"{kind.free:,}"),
+            LineItem(_("quota, free of charge"), thousands(kind.quota)),
+            LineItem(_("of it in use"), thousands(kind.own_held)),
+            LineItem(_("borrowed now"), thousands(kind.borrowed_held)),
+            LineItem(_("may borrow at most"), limit),
+            LineItem(_("free in the pool now"), thousands(kind.free)),
         ),
-        text="GPUs beyond the quota are borrowed at the posted price.",
+        text=_("GPUs beyond the quota are borrowed at the posted price."),
     )

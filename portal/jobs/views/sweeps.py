@@ -7,8 +7,10 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from portal.charts.figures import thousands
 from portal.common.access import about, access, signed_in
 from portal.common.clocks import clocks
 from portal.common.compare_links import COMPARED_MAX, compare_url
@@ -85,7 +87,8 @@ def cancel(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
     if not may_in_tenant(access(request), Action.CANCEL, row.tenant_id):
         raise PermissionDenied
     cancel_sweep(sweep=row, now=read_clock(row.pool_id))
-    messages.success(request, f"{row.name}: waiting jobs are cancelled, running ones stop.")
+    text = _("{name}: waiting jobs are cancelled, running ones stop.")
+    messages.success(request, text.format(name=row.name))
     return redirect("sweep", row.uid)
 
 
@@ -104,9 +107,10 @@ def resubmit(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
     except InvalidInputError as error:
         messages.error(request, f"{error}.")
     except (RateError, InFlightError):
-        messages.error(request, "The tenant submits too fast: try again in a moment.")
+        messages.error(request, _("The tenant submits too fast: try again in a moment."))
     except PendingLimitError as error:
-        messages.error(request, f"The tenant has {error.limit:,} queued jobs, the maximum.")
+        text = _("The tenant has {count} queued jobs, the maximum.")
+        messages.error(request, text.format(count=thousands(error.limit)))
     else:
         return redirect("sweep", made.row.uid)
     return redirect("sweep", row.uid)
