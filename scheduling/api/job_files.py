@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import content_disposition_header
+from django.utils.translation import gettext_noop
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -57,7 +58,7 @@ class JobFileFetch(SchedulingView):
         return answer
 
 
-TOO_LARGE = 413
+TOO_LARGE = gettext_noop(413)
 
 
 def file_answer(job: Job, path: str, request: HttpRequest | Request) -> HttpResponse | None:

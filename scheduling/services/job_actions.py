@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from scheduling.engine.clock import Clocks, PoolNow
@@ -253,7 +254,7 @@ def _tags_of(request: JobActionRequest) -> tuple[str, ...]:
     errors.raise_any()
     takes = ACTIONS[request.action].takes
     if (takes == "tags" and not tags) or (takes == "priority" and request.priority is None):
-        raise invalid(takes, "is required")
+        raise invalid(takes, _("is required"))
     return tags
 
 
