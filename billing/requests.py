@@ -6,7 +6,6 @@ from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from msgspec import Meta
 
 from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
@@ -14,6 +13,7 @@ from tenants.input import readers
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import REASON_MAX
 from tenants.input.requests import Input, Request
+from tenants.language import gettext_noop
 from tenants.requests import Reason, SlugName
 
 BookName = Annotated[SlugName, Meta(description="The book; `main` is for pools in real time.")]

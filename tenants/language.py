@@ -30,3 +30,8 @@ def plural(count: int, word: str, many: str | None = None) -> str:
 def translated(text: str) -> str:
     """Return a constant of the core in the language of the page; an empty text stays empty."""
     return gettext(text) if text else ""
+
+
+def gettext_noop(text: str) -> str:
+    """Mark a constant as a text of the catalogue. Unlike Django's, this needs no settings."""
+    return text

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar, TypeAlias
 
 import msgspec
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from msgspec import Meta
 
 from evenshare_core.domain.entitlements import Mode
@@ -14,7 +13,7 @@ from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldErrors, InvalidInputError
 from tenants.input.readers import REASON_MAX, SLUG
 from tenants.input.requests import Input, Request, read_request
-from tenants.language import number
+from tenants.language import gettext_noop, number
 from tenants.periods import QuotaTerms
 
 SMALL_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"

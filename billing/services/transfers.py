@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from billing.ledger import CreditLimitError, post_gift
 from billing.models import Book, TransferRequest
@@ -17,6 +16,7 @@ from evenshare_core.money.fixed_point import sum_to_credits, to_micro
 from tenants.audit import Actor, write_audit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import CONFLICT, invalid
+from tenants.language import gettext_noop
 from tenants.models import Membership, Tenant
 from tenants.operator_transaction import operation
 from tenants.permissions import TENANT_ACTIONS, Action

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import content_disposition_header
-from django.utils.translation import gettext_noop
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -16,6 +15,7 @@ from scheduling.engine.executors.job_files import WINDOW_BYTES
 from scheduling.models import Job
 from scheduling.services.job_files import JobFiles, job_files, read_job_file
 from tenants.api.problems import Problem, not_there
+from tenants.language import gettext_noop
 from tenants.tokens import Scope
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))")

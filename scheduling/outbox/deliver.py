@@ -11,12 +11,12 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
-from django.utils.translation import gettext_noop
 
 from scheduling.models.messages import Channel, MessageKind
 from scheduling.outbox import bodies
 from scheduling.outbox.post import SHOWN_BYTES, Receipt, post
 from scheduling.outbox.targets import TargetRules
+from tenants.language import gettext_noop
 
 NO_MAIL = gettext_noop("This site sends no mail.")
 

@@ -5,9 +5,9 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from tenants.input.errors import FieldErrors, invalid
+from tenants.language import gettext_noop
 
 FIELD = "executor_options"
 # The limit is the same as for a REST body.

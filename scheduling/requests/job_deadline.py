@@ -12,7 +12,6 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from evenshare_core.deadlines.declared import (
     DeclaredStep,
@@ -25,6 +24,7 @@ from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.domain.instants import from_us, to_us
 from tenants.input import readers
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 CLASSES = (
     DeadlineClass.BEST_EFFORT.value,

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.requests.job_tags import read_tags, split_tags
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 TEXT_MAX, NAME_MAX = 80, 150
 ME = "me"

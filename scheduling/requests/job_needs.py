@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 NEEDS_MAX = 20
 NEEDS_HINT = gettext_noop("Write ids of jobs or sweeps of your tenant.")

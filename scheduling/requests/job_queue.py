@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.requests.job_deadline import NO_INSTANT, TEXT_MAX, deadline_at
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 AHEAD_MAX = timedelta(days=366)
 PRIORITY_MAX = 100

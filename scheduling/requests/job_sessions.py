@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 # The program of an interactive job that names no command.
 SERVE = ("python", "-m", "evenshare.session")

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 TAGS_MAX, TAG_MAX = 10, 31
 TAG_HINT = gettext_noop(

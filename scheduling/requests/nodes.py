@@ -3,12 +3,12 @@
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from django.utils.translation import gettext_noop
 from msgspec import UNSET, Meta, UnsetType
 
 from evenshare_core.units import COUNT_MAX, MEMORY_MB_MAX
 from tenants.input.readers import INSTANT_HINT, REASON_MAX
 from tenants.input.requests import Input, Request
+from tenants.language import gettext_noop
 from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
 
 GPUS_MAX, NODES_MAX = 1024, 1024

@@ -6,7 +6,6 @@ from math import isfinite
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from msgspec import UNSET, Meta, UnsetType
 
 from evenshare_core.units import COUNT_MAX
@@ -15,7 +14,7 @@ from tenants.input import readers
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import SLUG
 from tenants.input.requests import Input, Request, request_fields
-from tenants.language import number
+from tenants.language import gettext_noop, number
 from tenants.requests import Reason, ReasonRequest
 
 SCALE_MAX = 3600

@@ -4,11 +4,10 @@ import re
 from collections.abc import Mapping
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import NOT_TEXTS, text
-from tenants.language import number
+from tenants.language import gettext_noop, number
 
 KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIB = 1024

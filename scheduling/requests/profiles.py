@@ -5,7 +5,6 @@ from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from msgspec import Meta
 
 from tenants.input import readers
@@ -20,7 +19,7 @@ from tenants.input.requests import (
     refuse_unknown,
     request_fields,
 )
-from tenants.language import number
+from tenants.language import gettext_noop, number
 
 PRIORITY_MAX, TYPES_MAX = 1000, 64
 # No GPU is faster than another by this factor. A larger ratio shows that a unit is wrong.

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from msgspec import Meta
 
 from scheduling.requests.pools import OptionValues
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import SLUG
 from tenants.input.requests import Input, Request
+from tenants.language import gettext_noop
 
 HOURS = (6, 24, 72)
 DAYS = (1, 3, 7)

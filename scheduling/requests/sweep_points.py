@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.requests.process import read_environment
 from tenants.input.errors import FieldErrors
-from tenants.language import number
+from tenants.language import gettext_noop, number
 
 POINTS_MAX = 1000
 INDEX_MAX = 999_999

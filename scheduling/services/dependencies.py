@@ -5,14 +5,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.engine.bulk import insert_rows
 from scheduling.models import Job, JobDependency
 from scheduling.requests.job_needs import NEEDS_HINT
 from scheduling.requests.jobs import JobRequest
 from tenants.input.errors import FieldErrors
-from tenants.language import number
+from tenants.language import gettext_noop, number
 from tenants.models import Tenant
 
 Condition = JobDependency.Condition

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.engine.executors.base import (
     ExecutorTraits,
@@ -17,7 +16,7 @@ from scheduling.selectors.operate.losses import name_of
 from scheduling.selectors.pools.executors import name_of_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
-from tenants.language import plural
+from tenants.language import gettext_noop, plural
 from tenants.operator_transaction import operation
 
 NOTHING_FROZEN = gettext_noop("This pool has no missing leases to accept.")

@@ -3,7 +3,6 @@
 from enum import StrEnum
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.job_holds import add_hold, remove_hold
@@ -12,6 +11,7 @@ from scheduling.selectors.jobs.changes import HELD, RELEASED, job_subject
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, invalid
+from tenants.language import gettext_noop
 from tenants.permissions import Action, may_in_tenant, may_on_site
 from tenants.scopes import tenant_scope
 from tenants.selectors.access import Access

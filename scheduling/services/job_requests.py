@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from django.conf import settings
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.engine.executors.base import executor_traits
 from scheduling.requests.job_deadline import check_deadline
@@ -24,6 +23,7 @@ from tenants.input.requests import (
     refuse_unknown,
     request_fields,
 )
+from tenants.language import gettext_noop
 
 NO_TYPE = gettext_noop("is not a GPU type of the pool")
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from msgspec import UNSET
 
 from evenshare_core.policies import registry
@@ -25,7 +24,7 @@ from scheduling.services.executors import change_executor_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, invalid
 from tenants.input.requests import read_request
-from tenants.language import number
+from tenants.language import gettext_noop, number
 from tenants.operator_transaction import operation
 
 # The book of pools in real time, whose clocks keep scale 1.

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.models import Job
 from scheduling.requests.job_queue import PRIORITY_MAX
@@ -12,6 +11,7 @@ from scheduling.services.holds import may_order
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.language import gettext_noop
 from tenants.models import Membership, Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope

@@ -15,7 +15,6 @@ from uuid import UUID
 from django.conf import settings
 from django.core import signing
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.engine.executors.session_files import (
     SessionReport,
@@ -27,6 +26,7 @@ from scheduling.engine.executors.session_files import (
 from scheduling.models import Job, Lease, LeaseSlot, SessionCode
 from tenants.answers import Answer, about, one_of
 from tenants.input.errors import invalid
+from tenants.language import gettext_noop
 from tenants.models import User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope

@@ -13,7 +13,6 @@ from django.core.validators import validate_email
 from django.db.models.functions import Now
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.models import Channel, Message, MessageKind, Pool, Subscription
 from scheduling.outbox.bodies import CONFIRM, OFF, secret_of, subscription_of
@@ -24,6 +23,7 @@ from scheduling.requests.subscriptions import MINE, SubscriptionRequest
 from scheduling.selectors.messages.views import shown_address
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
+from tenants.language import gettext_noop
 from tenants.models import Tenant, User
 from tenants.rate import Rate, take
 from tenants.scopes import site_scope

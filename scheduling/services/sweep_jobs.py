@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from msgspec.structs import replace
 
 from scheduling.requests.process import KIB, read_command, read_environment
@@ -21,6 +20,7 @@ from scheduling.requests.sweeps import SweepRequest
 from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services.job_requests import read_completed
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 NAME_MAX = 63
 # All jobs of a sweep are stored in one transaction, so their texts must fit into memory.

@@ -4,7 +4,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from scheduling.engine.clock import read_clock
 from scheduling.engine.executors.base import lease_token
@@ -15,6 +14,7 @@ from scheduling.selectors.tenants.dashboard import node_names
 from scheduling.services.nodes import drain_node
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, invalid
+from tenants.language import gettext_noop
 from tenants.operator_transaction import operation
 
 NO_SUCH_LEASE = gettext_noop("This pool has no such lease: check the list of its overdue leases.")

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 from tenants.language import number as numeral
 
 SLUG = re.compile(r"[-a-zA-Z0-9_]{1,63}")

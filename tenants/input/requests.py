@@ -92,8 +92,8 @@ class RequestField:
 
     @property
     def hint(self) -> str:
-        """Return the text below its label in a form."""
-        return self.input.hint or self.description
+        """Return the text below its label in a form, in the language of the page."""
+        return translated(self.input.hint or self.description)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,10 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
-from tenants.language import number
+from tenants.language import gettext_noop, number
 from tenants.models import ApiToken, User
 from tenants.operator_transaction import operation
 from tenants.scopes import site_scope

@@ -9,10 +9,10 @@ from django.contrib.auth.hashers import make_password
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import invalid
+from tenants.language import gettext_noop
 from tenants.models import Invitation, Membership, Tenant, User
 from tenants.operator_transaction import manages_members, member_change
 from tenants.rate import Rate, RateError, take

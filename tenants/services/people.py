@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
+from tenants.language import gettext_noop
 from tenants.models import Budget, Membership, Tenant, User
 from tenants.operator_transaction import member_change, operation
 from tenants.requests import (

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from tenants.audit import Actor
 from tenants.input.errors import CONFLICT, FieldError, InvalidInputError, invalid
+from tenants.language import gettext_noop
 from tenants.models import Quota, Tenant
 from tenants.operator_transaction import operation
 from tenants.periods import Key, Period

@@ -9,14 +9,13 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import COUNT_MAX
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.input.readers import ENDS_FIRST
-from tenants.language import number
+from tenants.language import gettext_noop, number
 from tenants.models import AuditRecord, Budget, Quota
 from tenants.operator_transaction import operation
 from tenants.periods import Key, OverlapError, Period, QuotaTerms, find_dilutions, set_periods

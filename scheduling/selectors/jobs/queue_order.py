@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import from_us, to_us
@@ -22,6 +21,7 @@ from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import POLICIES
 from scheduling.models import Job, Round, RoundSealing
 from scheduling.selectors.rounds.stored import ReplayError, round_values
+from tenants.language import gettext_noop
 from tenants.language import number as numeral
 from tenants.scopes import site_reading
 
