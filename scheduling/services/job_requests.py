@@ -187,8 +187,14 @@ def _check_size(
     limits = [offer.at_most.get(name) for name in names]
     allowed = max((limit for limit in limits if limit is not None), default=0)
     if None not in limits and gpus > allowed:
-        ask = _("Or ask an operator for more quota or a higher borrowing limit.")
-        fewer = _("Request at most {largest}.").format(largest=allowed)
-        hint = f"{fewer if allowed else _('Choose another GPU type.')} {ask}"
+        fewer = _(
+            "Request at most {largest}, or ask an operator for more quota or a higher borrowing"
+            " limit."
+        ).format(largest=allowed)
+        other = _(
+            "Choose another GPU type, or ask an operator for more quota or a higher borrowing"
+            " limit."
+        )
+        hint = fewer if allowed else other
         reason = _("is more than the tenant's quota and borrowing limit allow")
         errors.add("gpus", reason, hint, "quota_limit")

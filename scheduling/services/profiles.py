@@ -51,7 +51,7 @@ def put_profile(
         if row is None and rows.count() >= PROFILES_MAX:
             raise invalid(
                 "name",
-                _("would exceed {most} job types").format(most=PROFILES_MAX),
+                _("would be the tenant's {count}st").format(count=PROFILES_MAX + 1),
                 _("Drop one first."),
             )
         before = {} if row is None else _state(row)

@@ -15,7 +15,7 @@ from evenshare_core.units import COUNT_MAX
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.input.readers import ENDS_FIRST
-from tenants.language import gettext_noop, number
+from tenants.language import gettext_noop, number, plural
 from tenants.models import AuditRecord, Budget, Quota
 from tenants.operator_transaction import operation
 from tenants.periods import Key, OverlapError, Period, QuotaTerms, find_dilutions, set_periods
@@ -103,9 +103,10 @@ def plan_quotas(
 
 
 def _overlap_text(period: Period) -> str:
-    begins = f"{period.since:%Y-%m-%d %H:%M}"
-    gpus = "1 GPU" if period.terms.gpus == 1 else f"{period.terms.gpus} GPUs"
-    return f"A period with {gpus} begins {begins}: end this one by then."
+    text = _("A period with {gpus} begins {begins}: end this one by then.")
+    return text.format(
+        gpus=plural(period.terms.gpus, "GPU"), begins=f"{period.since:%Y-%m-%d %H:%M}"
+    )
 
 
 def _edit_errors(edit: QuotaEdit, since: datetime) -> FieldErrors:
