@@ -89,7 +89,7 @@ def _of_field(field: RequestField) -> Iterator[str]:
     if about.label:
         yield from (about.label, *_unit(about.unit))
     if about.label or field.pattern:
-        yield field.hint
+        yield about.hint or field.description
 
 
 def _unit(unit: str) -> tuple[str, ...]:
