@@ -78,9 +78,7 @@ def _read_prices(given: Mapping[str, object], errors: FieldErrors) -> dict[str, 
         if not SLUG.fullmatch(name) or not isinstance(terms, dict):
             errors.add(
                 place,
-                _("must be an object with any of {price_fields}").format(
-                    price_fields=", ".join(PRICE_FIELDS)
-                ),
+                _("must be an object with any of {fields}").format(fields=", ".join(PRICE_FIELDS)),
             )
             continue
         for extra in sorted(set(terms) - set(PRICE_FIELDS))[:10]:
@@ -97,9 +95,7 @@ def _read_base(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
         return value
     errors.add(
         "base",
-        _("Write 0 to {base_max} credits, with at most six decimals.").format(
-            base_max=number(BASE_MAX)
-        ),
+        _("Write 0 to {most} credits, with at most six decimals.").format(most=number(BASE_MAX)),
     )
     return Decimal(0)
 
@@ -111,9 +107,7 @@ def _read_theta(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
         return value
     errors.add(
         "theta",
-        _("Write more than 1 and at most {theta_max}, with three decimals.").format(
-            theta_max=THETA_MAX
-        ),
+        _("Write more than 1 and at most {most}, with three decimals.").format(most=THETA_MAX),
     )
     return Decimal(0)
 
@@ -126,9 +120,7 @@ def _read_cap(given: Mapping[str, object], errors: FieldErrors) -> Decimal | Non
         return value
     errors.add(
         "surcharge_cap",
-        _("Write 0 to {surcharge_cap_max}, with at most three decimals.").format(
-            surcharge_cap_max=SURCHARGE_CAP_MAX
-        ),
+        _("Write 0 to {most}, with at most three decimals.").format(most=SURCHARGE_CAP_MAX),
     )
     return None
 
@@ -141,8 +133,8 @@ def _read_step(given: Mapping[str, object], errors: FieldErrors) -> Decimal | No
         return value
     errors.add(
         "surcharge_step",
-        _("Write {step_least} to {step_max}, with at most one decimal.").format(
-            step_least=STEP_LEAST, step_max=STEP_MAX
+        _("Write {least} to {most}, with at most one decimal.").format(
+            least=STEP_LEAST, most=STEP_MAX
         ),
     )
     return None
