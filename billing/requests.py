@@ -5,6 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, ClassVar
 
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
@@ -12,24 +13,25 @@ from tenants.input import readers
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import REASON_MAX
 from tenants.input.requests import Input, Request
+from tenants.language import gettext_noop
 from tenants.requests import Reason, SlugName
 
 BookName = Annotated[SlugName, Meta(description="The book; `main` is for pools in real time.")]
 KINDS = tuple(kind.value for kind in BudgetPeriod)
 ACTIONS = tuple(action.value for action in BudgetAction)
-AMOUNT_HINT = "Credits above 0, with at most six decimals."
+AMOUNT_HINT = gettext_noop("Credits above 0, with at most six decimals.")
 NAME_MAX = 63
 
 
 def _read_amount(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
     """Read a required amount above 0; return 0 if it is missing or invalid."""
     if given.get("amount") is None:
-        errors.add("amount", "is required", AMOUNT_HINT, "required")
+        errors.add("amount", _("is required"), _(AMOUNT_HINT), "required")
         return Decimal(0)
     own = FieldErrors()
     value = readers.credits(given, "amount", own)
     if own or not value:
-        errors.add("amount", "must be an amount above 0", AMOUNT_HINT)
+        errors.add("amount", _("must be an amount above 0"), _(AMOUNT_HINT))
         return Decimal(0)
     return value
 
@@ -41,9 +43,15 @@ def _read_reason(given: Mapping[str, object], errors: FieldErrors) -> str:
     if len(errors.errors) > before:
         return ""
     if not value:
-        errors.add("reason", "is required", "Give a purpose: it is kept in the books.", "required")
+        errors.add(
+            "reason", _("is required"), _("Give a purpose: it is kept in the books."), "required"
+        )
     elif len(value) > REASON_MAX:
-        errors.add("reason", f"is longer than {REASON_MAX} characters", code="too_long")
+        errors.add(
+            "reason",
+            _("is longer than {most} characters").format(most=REASON_MAX),
+            code="too_long",
+        )
     return value
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
+from django.utils.translation import gettext as _
 
 from tenants.answers import Answer, answer_of
 from tenants.input.errors import invalid
@@ -46,7 +47,7 @@ def write_audit(
     if not connection.in_atomic_block:
         raise RuntimeError("an audit record must be in the transaction of its change")
     if len(reason) > REASON_MAX:
-        raise invalid("reason", f"Write at most {REASON_MAX} characters.")
+        raise invalid("reason", _("Write at most {most} characters.").format(most=REASON_MAX))
     return AuditRecord.objects.create(
         actor=actor.user,
         action=action,

@@ -16,11 +16,12 @@ from django.db.models.functions import Now
 from django.http import HttpRequest
 
 from tenants.addresses import client_prefix
+from tenants.language import gettext_noop
 from tenants.models import LoginAttempt, User
 from tenants.scopes import site_scope
 
 WINDOW = timedelta(minutes=15)
-LOCKED_TEXT = f"Too many wrong passwords: try again in {WINDOW // timedelta(minutes=1)} minutes."
+LOCKED_TEXT = gettext_noop("Too many wrong passwords: try again in 15 minutes.")
 log = structlog.get_logger(__name__)
 
 

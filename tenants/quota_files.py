@@ -13,12 +13,14 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import yaml
+from django.utils.translation import gettext as _
 
 from evenshare_core.csv_cells import plain_cell, write_csv
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldError, InvalidInputError, invalid
 from tenants.input.yaml_lines import editor_lines, error_line
+from tenants.language import number
 from tenants.periods import Period, QuotaTerms, set_periods
 
 COLUMNS = (
@@ -76,7 +78,11 @@ def read_lines(text: str, *, is_yaml: bool) -> list[QuotaLine]:
         InvalidInputError: with all errors.
     """
     if len(text) > BYTES_MAX:
-        raise invalid("", f"is longer than {BYTES_MAX:,} characters", line=0)
+        raise invalid(
+            "",
+            _("is longer than {most} characters").format(most=number(BYTES_MAX)),
+            line=0,
+        )
     rows = _yaml_rows(text) if is_yaml else _csv_rows(text)
     errors: list[FieldError] = []
     lines = [line for number, row in rows if (line := _line(number, row, errors)) is not None]
@@ -99,30 +105,40 @@ def _csv_rows(text: str) -> list[tuple[int, dict[str, str]]]:
                 header = [cell.strip() for cell in cells]
                 errors += _header_errors(header, reader.line_num)
             elif len(cells) != len(header):
-                reason = f"has {len(cells)} cells, the header has {len(header)}"
+                reason = _("has {cells} cells, the header has {names}").format(
+                    cells=len(cells), names=len(header)
+                )
                 errors.append(FieldError("", reason, line=reader.line_num))
             else:
                 plain = [plain_cell(cell) for cell in cells]
                 rows.append((reader.line_num, dict(zip(header, plain, strict=True))))
     except csv.Error as error:
-        errors.append(FieldError("", f"is not CSV ({error})", line=reader.line_num))
+        errors.append(
+            FieldError("", _("is not CSV ({error})").format(error=error), line=reader.line_num)
+        )
     if header is None and not errors:
         # An empty file would end all quotas of the pool that the command line names.
-        errors.append(FieldError("", "has no header", line=0))
+        errors.append(FieldError("", _("has no header"), line=0))
     if errors:
         raise InvalidInputError(errors)
     return rows
 
 
 def _header_errors(header: Sequence[str], line: int) -> list[FieldError]:
-    errors = [FieldError(name, "is repeated", line=line) for name in _twice(header)]
+    errors = [FieldError(name, _("is repeated"), line=line) for name in _twice(header)]
     errors += [
-        FieldError("", f"{name!a} is not a column; columns are {', '.join(COLUMNS)}", line=line)
+        FieldError(
+            "",
+            _("{name!a} is not a column; columns are {columns}").format(
+                name=name, columns=", ".join(COLUMNS)
+            ),
+            line=line,
+        )
         for name in header
         if name not in COLUMNS
     ]
     return errors + [
-        FieldError(name, "this column is missing", line=line)
+        FieldError(name, _("this column is missing"), line=line)
         for name in REQUIRED
         if name not in header
     ]
@@ -137,7 +153,7 @@ def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
     try:
         top = yaml.compose(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError) as error:
-        reason = str(getattr(error, "problem", None) or "is not YAML")
+        reason = str(getattr(error, "problem", None) or _("is not YAML"))
         line = error_line(text, error) if isinstance(error, yaml.YAMLError) else None
         raise invalid("", reason, line=line or 0) from error
     if isinstance(top, yaml.MappingNode) and len(top.value) == 1:
@@ -145,7 +161,7 @@ def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
         if key.value != "quotas":
             top = key
     if not isinstance(top, yaml.SequenceNode):
-        raise invalid("", "is not a list of quotas", line=0)
+        raise invalid("", _("is not a list of quotas"), line=0)
     errors: list[FieldError] = []
     lines = editor_lines(text)
     rows = [(lines[node.start_mark.line], _mapping(node, lines, errors)) for node in top.value]
@@ -158,18 +174,20 @@ def _mapping(node: Any, lines: Sequence[int], errors: list[FieldError]) -> dict[
     row: dict[str, str] = {}
     line = lines[node.start_mark.line]
     if not isinstance(node, yaml.MappingNode):
-        errors.append(FieldError("", "is not a mapping of names to values", line=line))
+        errors.append(FieldError("", _("is not a mapping of names to values"), line=line))
         return row
     for key, value in node.value:
         at = lines[key.start_mark.line]
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
         if name not in COLUMNS:
-            reason = f"{str(name)[:40]!a} is not a name; names are {', '.join(COLUMNS)}"
+            reason = _("{name!a} is not a name; names are {columns}").format(
+                name=str(name)[:40], columns=", ".join(COLUMNS)
+            )
             errors.append(FieldError("", reason, line=at))
         elif name in row:
-            errors.append(FieldError(name, "is repeated", line=at))
+            errors.append(FieldError(name, _("is repeated"), line=at))
         elif not isinstance(value, yaml.ScalarNode):
-            errors.append(FieldError(name, "must be a single value", line=at))
+            errors.append(FieldError(name, _("must be a single value"), line=at))
         else:
             row[name] = "" if not value.style and value.value in _NOTHING else value.value
     return row
@@ -234,7 +252,11 @@ def _doubled(lines: Iterable[QuotaLine]) -> list[FieldError]:
     for line in sorted(lines, key=lambda one: (one.name, one.since or first, one.line)):
         before = last.get(line.name)
         if before is not None and (before.until is None or (line.since or first) < before.until):
-            errors.append(FieldError("from", f"overlaps with line {before.line}", line=line.line))
+            errors.append(
+                FieldError(
+                    "from", _("overlaps with line {line}").format(line=before.line), line=line.line
+                )
+            )
         last[line.name] = line
     return errors
 

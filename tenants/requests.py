@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar, TypeAlias
 
 import msgspec
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from evenshare_core.domain.entitlements import Mode
@@ -12,14 +13,15 @@ from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldErrors, InvalidInputError
 from tenants.input.readers import REASON_MAX, SLUG
 from tenants.input.requests import Input, Request, read_request
+from tenants.language import gettext_noop, number
 from tenants.periods import QuotaTerms
 
 SMALL_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 SMALL_NAME_COMPLAINT = "Use 1 to 63 small letters, digits and hyphens."
-SITE_ROLE_COMPLAINT = "Choose one of the roles."
-ROLE_COMPLAINT = "Choose viewer, member or manager."
-NOBODY = "There is no such person. Create the person first."
-INITIALS_COMPLAINT = "Write one or two letters or digits."
+SITE_ROLE_COMPLAINT = gettext_noop("Choose one of the roles.")
+ROLE_COMPLAINT = gettext_noop("Choose viewer, member or manager.")
+NOBODY = gettext_noop("There is no such person. Create the person first.")
+INITIALS_COMPLAINT = gettext_noop("Write one or two letters or digits.")
 
 Reason: TypeAlias = Annotated[
     str, Meta(max_length=REASON_MAX, description="Why, for the audit log."), Input(label="Reason")
@@ -35,7 +37,7 @@ def _read_initials(given: Mapping[str, object], errors: FieldErrors) -> str:
     value = given.get("initials")
     if isinstance(value, str) and 1 <= len(value.strip()) <= 2 and value.strip().isalnum():
         return value.strip().upper()
-    errors.add("initials", INITIALS_COMPLAINT)
+    errors.add("initials", _(INITIALS_COMPLAINT))
     return ""
 
 
@@ -213,7 +215,10 @@ class QuotaDraft(QuotaTermsRequest, frozen=True, kw_only=True):
 def _read_drafts(given: Mapping[str, object], errors: FieldErrors) -> tuple[QuotaDraft, ...]:
     rows = given.get("quotas")
     if not isinstance(rows, list) or not 1 <= len(rows) <= DRAFTS_MAX:
-        errors.add("quotas", f"must be a list of 1 to {DRAFTS_MAX:,} quotas")
+        errors.add(
+            "quotas",
+            _("must be a list of 1 to {most} quotas").format(most=number(DRAFTS_MAX)),
+        )
         return ()
     drafts: dict[tuple[str, str], QuotaDraft] = {}
     for index, row in enumerate(rows):
@@ -224,7 +229,7 @@ def _read_drafts(given: Mapping[str, object], errors: FieldErrors) -> tuple[Quot
             errors.extend(one.inside(place) for one in error.errors)
             continue
         if (draft.tenant, draft.gpu_type) in drafts:
-            errors.add(f"{place}.tenant", "is given twice with this GPU type")
+            errors.add(f"{place}.tenant", _("is given twice with this GPU type"))
         drafts[draft.tenant, draft.gpu_type] = draft
     return tuple(drafts.values())
 

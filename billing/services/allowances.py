@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from billing.ledger import allowance_id, post_allowance
 from billing.models import Book, Entry, Transfer
 from billing.requests import AllowanceRequest
@@ -16,6 +18,7 @@ from tenants.audit import Actor, write_audit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import CONFLICT, FieldError, InvalidInputError, invalid
 from tenants.input.requests import read_request, request_fields
+from tenants.language import number
 from tenants.models import Tenant
 from tenants.operator_transaction import operation
 from tenants.permissions import Action
@@ -64,9 +67,15 @@ def read_allowances(text: str) -> list[AllowanceLine]:
     rows = csv.DictReader(io.StringIO(text, newline=""))
     missing = [name for name in columns if name != "book" and name not in (rows.fieldnames or ())]
     unknown = [name for name in rows.fieldnames or () if name not in columns]
-    errors = [FieldError(name, "this column is missing", line=1) for name in missing]
+    errors = [FieldError(name, _("this column is missing"), line=1) for name in missing]
     errors += [
-        FieldError("", f"{name!a} is not a column; columns: {', '.join(columns)}", line=1)
+        FieldError(
+            "",
+            _("{name!a} is not a column; columns: {columns}").format(
+                name=name, columns=", ".join(columns)
+            ),
+            line=1,
+        )
         for name in unknown
     ]
     lines: list[AllowanceLine] = []
@@ -78,7 +87,9 @@ def read_allowances(text: str) -> list[AllowanceLine]:
         except InvalidInputError as error:
             errors += [_in_line(one, rows.line_num) for one in error.errors]
     if len(lines) > LINES_MAX:
-        errors.append(FieldError("", f"has more than {LINES_MAX:,} lines", line=0))
+        errors.append(
+            FieldError("", _("has more than {most} lines").format(most=number(LINES_MAX)), line=0)
+        )
     errors += _twice(lines)
     if errors:
         raise InvalidInputError(errors)
@@ -125,7 +136,7 @@ def _named(request: AllowanceRequest) -> tuple[Tenant, Book]:
         tenant = Tenant.objects.filter(slug=request.tenant).first()
     if tenant is None:
         raise invalid(
-            "tenant", "is not a tenant", "GET /api/v1/operate/tenants lists them.", "unknown"
+            "tenant", _("is not a tenant"), _("GET /api/v1/operate/tenants lists them."), "unknown"
         )
     return tenant, require_book(request.book)
 
@@ -143,8 +154,8 @@ def _posted(request: AllowanceRequest, tenant: Tenant, book: Book) -> Transfer |
     if entry is None:
         return None
     if entry.amount != request.amount:
-        reason = f"belongs to an allowance of {entry.amount} credits"
-        raise invalid("name", reason, "Use another name.", CONFLICT)
+        reason = _("belongs to an allowance of {amount} credits").format(amount=entry.amount)
+        raise invalid("name", reason, _("Use another name."), CONFLICT)
     return entry.transfer
 
 
@@ -180,6 +191,8 @@ def _twice(lines: Sequence[AllowanceLine]) -> list[FieldError]:
     for one in lines:
         key = (one.request.book, one.request.tenant, one.request.name)
         if key in first:
-            errors.append(FieldError("name", f"repeats line {first[key]}", line=one.line))
+            errors.append(
+                FieldError("name", _("repeats line {line}").format(line=first[key]), line=one.line)
+            )
         first.setdefault(key, one.line)
     return errors

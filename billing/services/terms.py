@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from billing.ledger import open_accounts, open_book
 from billing.models import Account, Book
 from billing.requests import CreditTermsRequest
@@ -59,7 +61,12 @@ def require_book(slug: str) -> Book:
     book = Book.objects.filter(slug=slug).first()
     if book is None:
         known = ", ".join(Book.objects.order_by("slug").values_list("slug", flat=True))
-        raise invalid("book", "is not a book", f"One of {known}." if known else "", "unknown")
+        raise invalid(
+            "book",
+            _("is not a book"),
+            _("One of {known}.").format(known=known) if known else "",
+            "unknown",
+        )
     return book
 
 
@@ -79,13 +86,13 @@ def _terms(request: CreditTermsRequest) -> dict[str, Any]:
     kind = BudgetPeriod(request.budget_period)
     begins, ends = request.budget_from, request.budget_until
     if request.budget_amount is not None and not request.budget_amount:
-        errors.add("budget_amount", "must be above 0", "Leave it empty for no budget.")
+        errors.add("budget_amount", _("must be above 0"), _("Leave it empty for no budget."))
     if kind is BudgetPeriod.CUSTOM and request.budget_amount is not None:
         _check_custom(begins, ends, errors)
     else:
         for name, at in (("budget_from", begins), ("budget_until", ends)):
             if at is not None:
-                errors.add(name, "is for a custom period only", "Leave it out.")
+                errors.add(name, _("is for a custom period only"), _("Leave it out."))
     errors.raise_any()
     if request.budget_amount is None:
         kind, begins, ends = BudgetPeriod.MONTH, None, None
@@ -103,12 +110,12 @@ def _check_custom(begins: datetime | None, ends: datetime | None, errors: FieldE
     for name, at in (("budget_from", begins), ("budget_until", ends)):
         if at is None:
             errors.add(
-                name, "is required", "A custom period has a first day and an end.", "required"
+                name, _("is required"), _("A custom period has a first day and an end."), "required"
             )
         elif to_us(at) % DAY_US:
-            errors.add(name, "must be midnight UTC", "Spending is recorded by day.")
+            errors.add(name, _("must be midnight UTC"), _("Spending is recorded by day."))
     if begins is not None and ends is not None and ends <= begins:
-        errors.add("budget_until", "must be after its first day")
+        errors.add("budget_until", _("must be after its first day"))
 
 
 def _plain(terms: dict[str, Any]) -> dict[str, str | None]:

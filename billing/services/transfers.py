@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
+from django.utils.translation import gettext as _
 
 from billing.ledger import CreditLimitError, post_gift
 from billing.models import Book, TransferRequest
@@ -15,6 +16,7 @@ from evenshare_core.money.fixed_point import sum_to_credits, to_micro
 from tenants.audit import Actor, write_audit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import CONFLICT, invalid
+from tenants.language import gettext_noop
 from tenants.models import Membership, Tenant
 from tenants.operator_transaction import operation
 from tenants.permissions import TENANT_ACTIONS, Action
@@ -23,7 +25,7 @@ from tenants.selectors.credit import credit_left
 
 State = TransferRequest.State
 OPEN_MOST = 20
-LACKS = "is more than the tenant may give away"
+LACKS = gettext_noop("is more than the tenant may give away")
 
 
 def ask_transfer(
@@ -55,11 +57,13 @@ def ask_transfer(
             return Made(known.get(uid=before[0]), is_replay=True)
         receiver = receivers.get(request.to)
         if receiver is None or receiver == tenant.pk:
-            raise invalid("to", "is not a tenant to which you can transfer", code="unknown")
+            raise invalid("to", _("is not a tenant to which you can transfer"), code="unknown")
         lock_budget(tenant, book)
         if TransferRequest.objects.filter(tenant=tenant, state=State.ASKED).count() >= OPEN_MOST:
-            reason = f"{OPEN_MOST} requests of the tenant already wait for a decision."
-            raise invalid("", reason, "Wait for a decision.", CONFLICT)
+            reason = _("{most} requests of the tenant already wait for a decision.").format(
+                most=OPEN_MOST
+            )
+            raise invalid("", reason, _("Wait for a decision."), CONFLICT)
         _check_room(tenant, book, to_micro(request.amount))
         made = TransferRequest.objects.create(
             uid=uid,
@@ -96,7 +100,12 @@ def approve_transfer(*, actor: Actor, uid: uuid.UUID, answer: str = "") -> Trans
                 request=asked.uid,
             )
         except CreditLimitError as error:
-            raise invalid("amount", f"{LACKS}: {error}.", "Refuse it.", CONFLICT) from error
+            raise invalid(
+                "amount",
+                f"{_(LACKS)}: {error}.",
+                _("Refuse it."),
+                CONFLICT,
+            ) from error
         asked.transfer = transfer
         return _decided(actor, asked, State.APPROVED, answer)
 
@@ -127,18 +136,22 @@ def _check_room(tenant: Tenant, book: Book, amount_micro: int) -> None:
     left = credit_left(book.slug, [tenant.pk], book_now(book.slug))[tenant.pk].credit_micro
     if left is not None and amount_micro > left:
         most = sum_to_credits(max(0, left))
-        raise invalid("amount", LACKS, f"At most {most} credits: the rest is owed or reserved.")
+        raise invalid(
+            "amount",
+            _(LACKS),
+            _("At most {most} credits: the rest is owed or reserved.").format(most=most),
+        )
 
 
 def _lock(actor: Actor, uid: uuid.UUID, wanted: State) -> TransferRequest:
     rows = TransferRequest.objects.select_for_update(of=("self",))
     asked = rows.select_related("book", "tenant", "receiver", "asked_by").filter(uid=uid).first()
     if asked is None:
-        raise invalid("uid", "is not a request for a transfer", code="unknown")
+        raise invalid("uid", _("is not a request for a transfer"), code="unknown")
     if asked.state not in (State.ASKED, wanted):
-        raise invalid("uid", f"was already {asked.state}", code=CONFLICT)
+        raise invalid("uid", _("was already {state}").format(state=asked.state), code=CONFLICT)
     if asked.asked_by_id == actor.user.pk:
-        raise invalid("uid", "is your own request: another person must decide it", code=CONFLICT)
+        raise invalid("uid", _("is your own request: another person must decide it"), code=CONFLICT)
     return asked
 
 

@@ -10,16 +10,14 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from math import isinf, isnan
 from typing import TypeAlias
 
-from django.utils.translation import get_language, gettext, ngettext
+from django.utils.translation import gettext, ngettext
+
+from tenants.language import marked
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
 INFINITY = "\N{INFINITY}"
 Number: TypeAlias = int | float | Decimal
-
-# Languages with a comma before decimals; a point separates thousands.
-WITH_COMMA = frozenset({"de"})
-_SWAPPED = str.maketrans(",.", ".,")
 
 MINUTE_S = 60
 HOUR_S = 60 * MINUTE_S
@@ -38,7 +36,6 @@ def thousands(value: Number | None, places: int | None = None, signed: bool = Fa
     if isinstance(value, float) and (isnan(value) or isinf(value)):
         return NONE if isnan(value) else (MINUS if value < 0 else "") + INFINITY
     shown = marked(f"{abs(value):,}" if places is None else f"{abs(value):,.{places}f}")
-
     is_zero = not any(digit in "123456789" for digit in shown)
     if value < 0 and not is_zero:
         return MINUS + shown

@@ -11,6 +11,7 @@ from django.utils.translation import gettext
 
 from portal.charts.zones import MONTHS
 from tenants.input.requests import Request, RequestField, Shape, read_request, request_fields
+from tenants.language import translated
 
 MOST_DIGITS = 18
 R = TypeVar("R", bound=Request)
@@ -140,11 +141,11 @@ def request_inputs(
     return [
         Field(
             name,
-            fields[name].input.label,
+            translated(fields[name].input.label),
             text(typed, name) or (defaults or {}).get(name, ""),
             _kind(fields[name], chosen),
-            fields[name].input.hint,
-            fields[name].input.unit,
+            translated(fields[name].input.hint),
+            translated(fields[name].input.unit),
             errors.get(name, ""),
             chosen.get(name, ()),
             required=fields[name].is_required,

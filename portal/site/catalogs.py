@@ -1,8 +1,9 @@
 """Writes the catalogues of translations from the texts of pages, as `make catalogs` does.
 
-`python -m portal.site.catalogs` updates `portal/<area>/locale/<language>/LC_MESSAGES/django.po` and
-compiles each to `django.mo`, which Django reads. A new text has an empty translation, and pages
-show it in English. A text that no page uses any more is removed. A test compares the result.
+`python -m portal.site.catalogs` updates `<language>/LC_MESSAGES/django.po` in each folder of
+LOCALE_PATHS, and compiles it to `django.mo`, which Django reads. A new text has an empty
+translation, and pages show it in English. A text that no page uses any more is removed. A test
+compares the result.
 
 Babel reads and writes catalogues without GNU gettext. Only developers need it.
 """
@@ -12,6 +13,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 from django.utils.translation.template import templatize
 
+from portal.site.core_texts import core_texts, request_texts
 from portal.site.settings import BASE_DIR, LOCALE_PATHS, TRANSLATED
 from portal.site.templates import without_layout
 
@@ -41,7 +44,7 @@ msgstr ""
 class PageText(NamedTuple):
     """A text of a file, with its plural if it has a count, and its context if it has one.
 
-    `file` is empty for a noun, which many files use.
+    `file` is empty for a noun or a text of the core, which many files use.
     """
 
     file: str
@@ -56,6 +59,10 @@ def messages(area: Path) -> Iterator[PageText]:
         yield from _extracted(path, path.read_bytes())
     for path in templates(area.name):
         yield from _extracted(path, template_source(path).encode())
+    constants = request_texts(".".join(area.relative_to(BASE_DIR).parts))
+    for text in chain(constants, core_texts() if area.name == "scheduling" else ()):
+        if text:
+            yield PageText("", text)
     if area.name == "charts":
         for folder in map(Path, LOCALE_PATHS):
             yield from _nouns(folder.parent)

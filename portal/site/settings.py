@@ -288,10 +288,11 @@ if LANGUAGE_CODE not in _languages or not LANGUAGE_NAMES.keys() >= set(_language
     )
 LANGUAGES = [(code, LANGUAGE_NAMES[code]) for code in _languages]
 LOCALE_PATHS = [
-    str(BASE_DIR / "portal" / area / "locale")
-    for area in (
-        *("account", "charts", "common", "front", "jobs", "ledger", "operate", "overview"),
-        *("pools", "rounds", "site"),
+    str(BASE_DIR / folder / "locale")
+    for folder in (
+        *("portal/account", "portal/charts", "portal/common", "portal/front", "portal/jobs"),
+        *("portal/ledger", "portal/operate", "portal/overview", "portal/pools", "portal/rounds"),
+        *("portal/site", "billing", "scheduling", "tenants"),
     )
 ]
 USE_I18N = True

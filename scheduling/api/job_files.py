@@ -15,6 +15,7 @@ from scheduling.engine.executors.job_files import WINDOW_BYTES
 from scheduling.models import Job
 from scheduling.services.job_files import JobFiles, job_files, read_job_file
 from tenants.api.problems import Problem, not_there
+from tenants.language import gettext_noop
 from tenants.tokens import Scope
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))")
@@ -57,7 +58,7 @@ class JobFileFetch(SchedulingView):
         return answer
 
 
-TOO_LARGE = 413
+TOO_LARGE = gettext_noop(413)
 
 
 def file_answer(job: Job, path: str, request: HttpRequest | Request) -> HttpResponse | None:

@@ -18,6 +18,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core import signing
 from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext as _
 
 from scheduling.models.messages import MessageKind
 from scheduling.outbox.texts import text_of
@@ -132,18 +133,20 @@ class MailBody:
 def mail(messages: Sequence[Outgoing], off: str) -> MailBody:
     """Return a mail of one message, or a digest. `off`: the link that ends the subscription."""
     texts = [(text_of(one.kind, one.data), one.link) for one in messages[:DIGEST_LINES]]
-    (first, _), *others = texts
-    subject = first.subject if not others else f"{len(messages)} messages: {first.subject}, ..."
+    subject = texts[0][0].subject
+    if len(texts) > 1:
+        subject = _("{count} messages: {subject}, ...").format(count=len(messages), subject=subject)
     more = len(messages) - len(texts)
-    rest = f"And {more} more." if more else ""
-    foot = f"Stop these mails: {off}" if off else ""
+    rest = _("And {count} more.").format(count=more) if more else ""
+    stop = _("Stop these mails")
+    foot = f"{stop}: {off}" if off else ""
     blocks = ["\n".join(filter(None, (*text, link))) for text, link in texts]
     plain = "\n\n".join(filter(None, (*blocks, rest, foot))) + "\n"
     html = "".join(
         f"<p>{_linked(text.subject, link)}<br>{escape(text.sentence)}</p>" for text, link in texts
     )
     html += f"<p>{rest}</p>" if rest else ""
-    html += f'<p><a href="{escape(off)}">Stop these mails</a></p>' if off else ""
+    html += f'<p><a href="{escape(off)}">{escape(stop)}</a></p>' if off else ""
     return MailBody(_one_line(f"[Evenshare] {subject}"), plain, html)
 
 

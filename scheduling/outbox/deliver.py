@@ -11,23 +11,26 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
+from django.utils import translation
 
 from scheduling.models.messages import Channel, MessageKind
 from scheduling.outbox import bodies
 from scheduling.outbox.post import SHOWN_BYTES, Receipt, post
 from scheduling.outbox.targets import TargetRules
+from tenants.language import gettext_noop
 
-NO_MAIL = "This site sends no mail."
+NO_MAIL = gettext_noop("This site sends no mail.")
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Messages to one receiver: several only in a digest."""
+    """Messages to one receiver: several only in a digest. `language`: the person's, for mails."""
 
     subscription: UUID
     channel: str
     address: str
     messages: Sequence[bodies.Outgoing]
+    language: str = ""
 
 
 def deliver(parcel: Parcel, now: datetime) -> tuple[Receipt, int]:
@@ -63,7 +66,9 @@ def _mail(parcel: Parcel) -> Receipt:
     off = bodies.site_link(f"{bodies.OFF}{bodies.token_of(parcel.subscription, bodies.OFF)}/")
     if first.kind == MessageKind.CONFIRM:
         off = ""
-    body = bodies.mail(parcel.messages, off)
+    offered = parcel.language in dict(settings.LANGUAGES)
+    with translation.override(parcel.language if offered else settings.LANGUAGE_CODE):
+        body = bodies.mail(parcel.messages, off)
     host = urlsplit(settings.SITE_URL).hostname or settings.EMAIL_HOST
     headers = {"Message-ID": f"<{first.uid}@{host}>", "Auto-Submitted": "auto-generated"}
     if off:

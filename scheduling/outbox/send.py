@@ -101,7 +101,7 @@ class Sender:
         turn.sending = turn.parts.popleft()
         row = turn.subscription
         messages = [Outgoing(one.uid, one.kind, one.at, one.data) for one in turn.sending]
-        parcel = Parcel(row.uid, row.channel, row.address, messages)
+        parcel = Parcel(row.uid, row.channel, row.address, messages, row.person.language)
         running[pool.submit(self.deliver, parcel, self.now())] = turn
 
     def _record(self, turn: _Turn, reply: Receipt, took_ms: int) -> bool:
@@ -181,7 +181,8 @@ def claim(now: datetime, *, most: int) -> list[_Turn]:
         rows = list(
             _claimable(now)
             .filter(pk__in=_turns(now))
-            .select_for_update(skip_locked=True, no_key=True)
+            .select_related("person")
+            .select_for_update(skip_locked=True, no_key=True, of=("self",))
             .order_by(*_LONGEST_WAIT)[:most]
         )
         members = _members(rows)

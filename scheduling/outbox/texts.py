@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.reason_texts import ENDINGS
 from scheduling.models.messages import MessageKind
+from tenants.language import plural
 
 Data = Mapping[str, Any]
 
@@ -23,80 +26,107 @@ def text_of(kind: str, data: Data) -> MessageText:
     if kind in _JOBS:
         return _of_job(kind, data)
     if kind == MessageKind.OFFER_REVOKED:
+        sentence = _("{tenant} lends no more idle quota by its offer of {gpus}.")
         return MessageText(
-            f"Offer revoked in {data['pool']}",
-            f"{data['tenant']} lends no more idle quota by its offer of {_gpus(data)}.",
+            _("Offer revoked in {pool}").format(pool=data["pool"]),
+            sentence.format(tenant=data["tenant"], gpus=_gpus(data)),
         )
     if kind == MessageKind.BUDGET_REACHED:
+        subject = _("{percent} % of the budget of {tenant} is used")
+        sentence = _("Spent or committed are {used} of {amount} credits until {ends}.")
         return MessageText(
-            f"{data['percent']} % of the budget of {data['tenant']} is used",
-            f"Spent or committed are {data['used']} of {data['amount']} credits until"
-            f" {data['ends']}.",
+            subject.format(percent=data["percent"], tenant=data["tenant"]),
+            sentence.format(used=data["used"], amount=data["amount"], ends=data["ends"]),
         )
     if kind == MessageKind.CONFIRM:
-        return MessageText(
-            "Confirm this address",
-            f"{data['person']} wants to receive messages of {data['tenant']} here. Open the link"
-            " to agree. Otherwise nothing more is sent.",
+        sentence = _(
+            "{person} wants to receive messages of {tenant} here. Open the link to agree."
+            " Otherwise nothing more is sent."
         )
-    return MessageText("Test message", "Messages of your subscription arrive here.")
+        return MessageText(
+            _("Confirm this address"),
+            sentence.format(person=data["person"], tenant=data["tenant"]),
+        )
+    return MessageText(_("Test message"), _("Messages of your subscription arrive here."))
 
 
 def _of_job(kind: str, data: Data) -> MessageText:
-    what, sentence = _JOBS[kind](data)
-    subject = f"{data['job']['name']} {what}"
-    return MessageText(subject, f"{sentence} Pool {data['pool']}, tenant {data['tenant']}.")
+    subject, sentence = _JOBS[kind](data)
+    place = _("Pool {pool}, tenant {tenant}.").format(pool=data["pool"], tenant=data["tenant"])
+    return MessageText(subject.format(job=data["job"]["name"]), f"{sentence} {place}")
 
 
 def _started(data: Data) -> tuple[str, str]:
-    return "started", f"It runs on {_gpus(data)}."
+    return _("{job} started"), _("It runs on {gpus}.").format(gpus=_gpus(data))
 
 
 def _ended(data: Data) -> tuple[str, str]:
-    what = "was cancelled" if data["reason"] == "cancelled" else "finished"
-    return what, f"It ended at {_time(data)}."
+    is_cancelled = data["reason"] == "cancelled"
+    subject = _("{job} was cancelled") if is_cancelled else _("{job} finished")
+    return subject, _("It ended at {time}.").format(time=_time(data))
 
 
 def _failed(data: Data) -> tuple[str, str]:
     code = data.get("exit_code")
     if code is None:
-        return "failed", f"It is not started again: {ENDINGS.get(data['reason'], data['reason'])}."
-    return "failed", f"It ended at {_time(data)} with exit code {code}."
+        sentence = _("It is not started again: {reason}.").format(reason=_ending(data))
+    else:
+        sentence = _("It ended at {time} with exit code {code}.").format(
+            time=_time(data), code=code
+        )
+    return _("{job} failed"), sentence
 
 
 def _interrupted(data: Data) -> tuple[str, str]:
-    return "lost its GPUs", f"Reason: {ENDINGS.get(data['reason'], data['reason'])}."
+    return _("{job} lost its GPUs"), _("Reason: {reason}.").format(reason=_ending(data))
 
 
 def _idle(data: Data) -> tuple[str, str]:
     if data.get("session"):
         return _idle_session(data)
     if data["event"] == "idle":
-        since = f"{from_us(data['since_us']):%Y-%m-%d %H:%M} UTC"
-        return "does not use its GPUs", f"No use of its {_gpus(data)} was measured since {since}."
-    return "lost its idle GPUs", "It is held. Release it once its program uses its GPUs."
+        sentence = _("No use of its {gpus} was measured since {since}.")
+        return (
+            _("{job} does not use its GPUs"),
+            sentence.format(gpus=_gpus(data), since=_minute(data["since_us"])),
+        )
+    return (
+        _("{job} lost its idle GPUs"),
+        _("It is held. Release it once its program uses its GPUs."),
+    )
 
 
 def _idle_session(data: Data) -> tuple[str, str]:
     if data["event"] == "idle":
-        since = f"{from_us(data['since_us']):%Y-%m-%d %H:%M} UTC"
-        return "is idle", f"It was not used since {since}, so its lease will not be renewed."
-    return "has ended, because it was idle", "Its files are kept. Submit it again to go on."
+        sentence = _("It was not used since {since}, so its lease will not be renewed.")
+        return _("{job} is idle"), sentence.format(since=_minute(data["since_us"]))
+    return (
+        _("{job} has ended, because it was idle"),
+        _("Its files are kept. Submit it again to go on."),
+    )
 
 
 def _promise(data: Data) -> tuple[str, str]:
     if data["event"] == "promised":
-        due = f"{from_us(data['due_us']):%Y-%m-%d %H:%M} UTC"
-        return "will start", f"A round promised its start by {due}."
+        sentence = _("A round promised its start by {due}.")
+        return _("{job} will start"), sentence.format(due=_minute(data["due_us"]))
     if data["event"] == "late_start":
-        return "started late", "Its promised start was not kept, so its tenant gets a credit."
-    return "lost its promised start", "It still waits, and a later round may promise a start again."
+        return (
+            _("{job} started late"),
+            _("Its promised start was not kept, so its tenant gets a credit."),
+        )
+    return (
+        _("{job} lost its promised start"),
+        _("It still waits, and a later round may promise a start again."),
+    )
 
 
 def _deadline(data: Data) -> tuple[str, str]:
-    return "has a new answer to its deadline", (
-        f"Now: {_answer(data['state'], data['by_at'])}."
-        f" Before: {_answer(data['old_state'], data['old_by_at'])}."
+    return _("{job} has a new answer to its deadline"), _(
+        "Now: {answer}. Before: {old_answer}."
+    ).format(
+        answer=_answer(data["state"], data["by_at"]),
+        old_answer=_answer(data["old_state"], data["old_by_at"]),
     )
 
 
@@ -112,15 +142,24 @@ _JOBS = {
 }
 
 
+def _ending(data: Data) -> str:
+    reason = data["reason"]
+    return _(ENDINGS[reason]) if reason in ENDINGS else reason
+
+
 def _answer(state: str, by_at: str | None) -> str:
     if not by_at:
         return state
-    return f"{state}, done by {datetime.fromisoformat(by_at).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    by = f"{datetime.fromisoformat(by_at).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return _("{state}, done by {by}").format(state=state, by=by)
 
 
 def _gpus(data: Data) -> str:
-    count = data["gpus"]
-    return f"{count} {data['gpu_type']} {'GPU' if count == 1 else 'GPUs'}"
+    return plural(data["gpus"], f"{data['gpu_type']} GPU")
+
+
+def _minute(instant_us: int) -> str:
+    return f"{from_us(instant_us):%Y-%m-%d %H:%M} UTC"
 
 
 def _time(data: Data) -> str:

@@ -4,12 +4,15 @@ import json
 from decimal import Decimal
 from typing import Any, NoReturn
 
+from django.utils.translation import gettext as _
+
 from tenants.input.errors import FieldErrors, invalid
+from tenants.language import gettext_noop
 
 FIELD = "executor_options"
 # The limit is the same as for a REST body.
 DEPTH_MAX = 32
-TOO_DEEP = f"is nested more than {DEPTH_MAX} levels deep"
+TOO_DEEP = gettext_noop("is nested more than {most} levels deep")
 
 
 def parse_executor_options(written: str) -> dict[str, Any]:
@@ -21,12 +24,14 @@ def parse_executor_options(written: str) -> dict[str, Any]:
     try:
         value = json.loads(written, object_pairs_hook=_once, parse_constant=_no_number)
     except json.JSONDecodeError as error:
-        reason = f"Line {error.lineno}, column {error.colno} is not JSON: {error.msg}."
+        reason = _("Line {line}, column {column} is not JSON: {error}.").format(
+            line=error.lineno, column=error.colno, error=error.msg
+        )
         raise invalid(FIELD, reason) from error
     except RecursionError as error:
-        raise invalid(FIELD, TOO_DEEP) from error
+        raise invalid(FIELD, _(TOO_DEEP).format(most=DEPTH_MAX)) from error
     except ValueError as error:
-        raise invalid(FIELD, f"Invalid JSON: {error}.") from error
+        raise invalid(FIELD, _("Invalid JSON: {error}.").format(error=error)) from error
     errors = FieldErrors()
     options = read_executor_options(value, errors)
     errors.raise_any()
@@ -36,13 +41,13 @@ def parse_executor_options(written: str) -> dict[str, Any]:
 def read_executor_options(value: object, errors: FieldErrors) -> dict[str, Any]:
     """Return a JSON object in the form that a pool stores; decimals become floats."""
     if not isinstance(value, dict):
-        errors.add(FIELD, "must be an object", 'Write {"name": value}.')
+        errors.add(FIELD, _("must be an object"), _('Write {"name": value}.'))
         return {}
     if _is_deep(value, DEPTH_MAX):
-        errors.add(FIELD, TOO_DEEP)
+        errors.add(FIELD, _(TOO_DEEP).format(most=DEPTH_MAX))
         return {}
     if not _is_printable(value):
-        errors.add(FIELD, "has characters that are not allowed")
+        errors.add(FIELD, _("has characters that are not allowed"))
         return {}
     floats: dict[str, Any] = _with_floats(value)
     return floats

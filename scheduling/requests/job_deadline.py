@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.deadlines.declared import (
     DeclaredStep,
     StepError,
@@ -22,6 +24,7 @@ from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.domain.instants import from_us, to_us
 from tenants.input import readers
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 CLASSES = (
     DeadlineClass.BEST_EFFORT.value,
@@ -31,13 +34,15 @@ CLASSES = (
 # Source: the planning horizon of UniSched's Selector.
 AHEAD_MAX = timedelta(weeks=4)
 TEXT_MAX = 40
-DEADLINE_HINT = "Write a duration such as 2h30m or 5400, or a time such as 2026-12-01T00:00:00Z."
-STEPS_HINT = 'Write percent:points, such as "100:100 110:80 120:50 150:20".'
-STOP_HINT = "Write a metric, >= or <= and a number, such as accuracy>=0.93."
+DEADLINE_HINT = gettext_noop(
+    "Write a duration such as 2h30m or 5400, or a time such as 2026-12-01T00:00:00Z."
+)
+STEPS_HINT = gettext_noop('Write percent:points, such as "100:100 110:80 120:50 150:20".')
+STOP_HINT = gettext_noop("Write a metric, >= or <= and a number, such as accuracy>=0.93.")
 RULES = {">=": "at_least", "<=": "at_most"}
 _SIGNS = {rule: sign for sign, rule in RULES.items()}
 
-NO_INSTANT = "is neither a duration nor a time"
+NO_INSTANT = gettext_noop("is neither a duration nor a time")
 _ANY_INSTANT = from_us(0)
 _SECONDS = re.compile(r"[0-9]{1,8}", re.ASCII)
 _DURATION = re.compile(
@@ -64,13 +69,22 @@ def read_job_class(given: Mapping[str, object], errors: FieldErrors) -> str | No
     if value == "":
         value = DeadlineClass.STRICT.value if has_deadline else DeadlineClass.BEST_EFFORT.value
     if not isinstance(value, str) or value not in CLASSES:
-        errors.add("job_class", "is not one of the choices", f"One of {', '.join(CLASSES)}.")
+        errors.add(
+            "job_class",
+            _("is not one of the choices"),
+            _("One of {classes}.").format(classes=", ".join(CLASSES)),
+        )
         return None
     if has_deadline and not DeadlineClass(value).has_deadline:
-        hint = "Remove the deadline, or use strict_slo or soft_slo."
-        errors.add("job_class", "takes no deadline", hint)
+        hint = _("Remove the deadline, or use strict_slo or soft_slo.")
+        errors.add("job_class", _("takes no deadline"), hint)
     if not has_deadline and DeadlineClass(value).has_deadline:
-        errors.add("deadline", f"is required for {value}", DEADLINE_HINT, "required")
+        errors.add(
+            "deadline",
+            _("is required for {value}").format(value=value),
+            _(DEADLINE_HINT),
+            "required",
+        )
     return value
 
 
@@ -83,7 +97,7 @@ def read_deadline(given: Mapping[str, object], errors: FieldErrors) -> str | Non
     if text == "":
         return ""
     if text is None or deadline_at(text, _ANY_INSTANT) is None:
-        errors.add("deadline", NO_INSTANT, DEADLINE_HINT)
+        errors.add("deadline", _(NO_INSTANT), _(DEADLINE_HINT))
         return None
     return text
 
@@ -121,15 +135,24 @@ def check_deadline(
     if at is None:
         return
     if at <= now:
-        hint = f"The pool's clock reads {now:%Y-%m-%dT%H:%M:%SZ}: write a later one."
-        errors.add("deadline", "is over already", hint, "out_of_range")
+        hint = _("The pool's clock reads {now:%Y-%m-%dT%H:%M:%SZ}: write a later one.").format(
+            now=now
+        )
+        errors.add("deadline", _("is over already"), hint, "out_of_range")
         return
     kind = DeadlineClass(job_class)
     last = dated_steps(to_us(now), to_us(at), kind, parsed_steps(steps))[-1]
     if last.by_us > to_us(now + AHEAD_MAX):
-        what = "is" if last.by_us == to_us(at) else "has its last step"
-        hint = "Rounds plan at most four weeks ahead: write an earlier one."
-        errors.add("deadline", f"{what} more than four weeks ahead", hint, "out_of_range")
+        is_deadline = last.by_us == to_us(at)
+        hint = _("Rounds plan at most four weeks ahead: write an earlier one.")
+        errors.add(
+            "deadline",
+            _("is more than four weeks ahead")
+            if is_deadline
+            else _("has its last step more than four weeks ahead"),
+            hint,
+            "out_of_range",
+        )
 
 
 def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, ...]:
@@ -141,18 +164,18 @@ def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[
     if value in ("", [], ()):
         return ()
     if given.get("job_class") != DeadlineClass.SOFT.value:
-        hint = "Use the class soft_slo, or remove the steps."
-        errors.add("deadline_steps", "are only for the class soft_slo", hint)
+        hint = _("Use the class soft_slo, or remove the steps.")
+        errors.add("deadline_steps", _("are only for the class soft_slo"), hint)
         return ()
     rows = _step_rows(value)
     if rows is None:
-        errors.add("deadline_steps", "must be a list of steps", STEPS_HINT)
+        errors.add("deadline_steps", _("must be a list of steps"), _(STEPS_HINT))
         return ()
     try:
         return tuple(":".join(row) for row in step_texts(read_steps(rows)))
     except StepError as error:
         place = "" if error.place is None else f"[{error.place}]"
-        errors.add(f"deadline_steps{place}", str(error), STEPS_HINT)
+        errors.add(f"deadline_steps{place}", str(error), _(STEPS_HINT))
         return ()
 
 
@@ -183,11 +206,11 @@ def read_stop_field(given: Mapping[str, object], errors: FieldErrors) -> str | N
         return ""
     match = _STOP.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        errors.add("stop_when", "is not a stopping criterion", STOP_HINT)
+        errors.add("stop_when", _("is not a stopping criterion"), _(STOP_HINT))
         return None
     if "iterations" not in given:
-        hint = "Give the maximum number of iterations."
-        errors.add("iterations", "is required with stop_when", hint, "required")
+        hint = _("Give the maximum number of iterations.")
+        errors.add("iterations", _("is required with stop_when"), hint, "required")
     return "".join(match.groups())
 
 

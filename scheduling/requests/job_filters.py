@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
+from django.utils.translation import gettext as _
+
 from scheduling.requests.job_tags import read_tags, split_tags
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 TEXT_MAX, NAME_MAX = 80, 150
 ME = "me"
@@ -16,7 +19,7 @@ SORTS = (NEWEST, OLDEST, *BY_VALUE)
 # In the order of a link.
 NAMES = ("q", "submitter", "since", "until", "exit_code", "tag", "sort")
 EXIT_CODES = 2**31
-TIME_HINT = "Write a day such as 2026-12-01, or a time such as 2026-12-01T08:00:00Z."
+TIME_HINT = gettext_noop("Write a day such as 2026-12-01, or a time such as 2026-12-01T08:00:00Z.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,12 @@ def read_job_query(given: Mapping[str, str], errors: FieldErrors) -> JobQuery:
     is_whole = code.removeprefix("-").isdecimal() and code.isascii() and len(code) < 12
     exit_code = int(code) if is_whole and -EXIT_CODES <= int(code) < EXIT_CODES else None
     if code and exit_code is None:
-        errors.add("exit_code", "must be a whole number")
+        errors.add("exit_code", _("must be a whole number"))
     sort = asked["sort"].lower() or NEWEST
     if sort not in SORTS:
-        errors.add("sort", "is not a valid choice", f"One of {', '.join(SORTS)}.")
+        errors.add(
+            "sort", _("is not a valid choice"), _("One of {sorts}.").format(sorts=", ".join(SORTS))
+        )
         sort = NEWEST
     query = JobQuery(
         text=asked["q"][:TEXT_MAX],
@@ -70,7 +75,7 @@ def read_job_query(given: Mapping[str, str], errors: FieldErrors) -> JobQuery:
         asked=asked,
     )
     if query.since and query.until and query.since >= query.until:
-        errors.add("until", "is not after since")
+        errors.add("until", _("is not after since"))
     return query
 
 
@@ -78,7 +83,7 @@ def refuse_active(query: JobQuery, errors: FieldErrors, *, has_ended: bool) -> J
     """Return the query; newest first, with an error, if it sorts jobs that have not ended."""
     if has_ended or not query.is_by_value:
         return query
-    errors.add("sort", "orders ended jobs only", "Choose a state of ended jobs, or no state.")
+    errors.add("sort", _("orders ended jobs only"), _("Choose a state of ended jobs, or no state."))
     return replace(query, sort=NEWEST)
 
 
@@ -96,5 +101,5 @@ def _instant(
         at = datetime.fromisoformat(text)
         return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        errors.add(name, "is not a day or a time", TIME_HINT)
+        errors.add(name, _("is not a day or a time"), _(TIME_HINT))
         return None

@@ -3,10 +3,13 @@
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 NEEDS_MAX = 20
-NEEDS_HINT = "Write ids of jobs or sweeps of your tenant."
+NEEDS_HINT = gettext_noop("Write ids of jobs or sweeps of your tenant.")
 
 
 def read_needs(name: str) -> Callable[[Mapping[str, object], FieldErrors], tuple[str, ...]]:
@@ -17,15 +20,20 @@ def read_needs(name: str) -> Callable[[Mapping[str, object], FieldErrors], tuple
         if isinstance(value, str):
             value = value.replace(",", " ").split()
         if not isinstance(value, list | tuple):
-            errors.add(name, "must be a list of ids", NEEDS_HINT)
+            errors.add(name, _("must be a list of ids"), _(NEEDS_HINT))
             return ()
         if len(value) > NEEDS_MAX:
-            errors.add(name, f"has more than {NEEDS_MAX} ids", "Wait for a sweep.", "too_long")
+            errors.add(
+                name,
+                _("has more than {most} ids").format(most=NEEDS_MAX),
+                _("Wait for a sweep."),
+                "too_long",
+            )
             return ()
         ids = [_id(item) for item in value]
         for index, one in enumerate(ids):
             if not one:
-                errors.add(f"{name}[{index}]", "is not an id", NEEDS_HINT)
+                errors.add(f"{name}[{index}]", _("is not an id"), _(NEEDS_HINT))
         return tuple(dict.fromkeys(filter(None, ids)))
 
     return read

@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+from django.utils.translation import gettext as _
+
 from scheduling.requests.job_deadline import NO_INSTANT, TEXT_MAX, deadline_at
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 AHEAD_MAX = timedelta(days=366)
 PRIORITY_MAX = 100
-_HINT = "A duration from now such as 2h30m, or a time such as 2026-12-01T00:00:00Z (pool time)."
+_HINT = gettext_noop(
+    "A duration from now such as 2h30m, or a time such as 2026-12-01T00:00:00Z (pool time)."
+)
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -19,7 +24,7 @@ def read_not_before(given: Mapping[str, object], errors: FieldErrors) -> str | N
     if text and deadline_at(text, _ANY_INSTANT) is None:
         text = None
     if text is None:
-        errors.add("not_before", NO_INSTANT, _HINT)
+        errors.add("not_before", _(NO_INSTANT), _(_HINT))
     return text
 
 
@@ -33,13 +38,13 @@ def check_not_before(text: str, now: datetime, errors: FieldErrors) -> None:
     """Add an error if an earliest start is more than a year ahead; `now` is pool time."""
     at = earliest_start(text, now)
     if at is not None and at > now + AHEAD_MAX:
-        errors.add("not_before", "is more than a year ahead", "", "out_of_range")
+        errors.add("not_before", _("is more than a year ahead"), "", "out_of_range")
 
 
 def read_held(given: Mapping[str, object], errors: FieldErrors) -> bool:
     """Read whether the job is submitted as held."""
     value = given.get("held", False)
     if not isinstance(value, bool):
-        errors.add("held", "must be true or false")
+        errors.add("held", _("must be true or false"))
         return False
     return value

@@ -3,10 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from django.utils.translation import gettext as _
+
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 TAGS_MAX, TAG_MAX = 10, 31
-TAG_HINT = "Lower-case letters, digits, hyphens and underscores, at most 31, such as ablation-3."
+TAG_HINT = gettext_noop(
+    "Lower-case letters, digits, hyphens and underscores, at most 31, such as ablation-3."
+)
 _TAG = re.compile(rf"[a-z0-9][-_a-z0-9]{{0,{TAG_MAX - 1}}}")
 
 
@@ -16,7 +21,7 @@ def read_tags_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[s
     if isinstance(value, str):
         value = split_tags(value)
     if not isinstance(value, list | tuple):
-        errors.add("tags", "must be a list of texts", 'Write ["a", "b"].')
+        errors.add("tags", _("must be a list of texts"), _('Write ["a", "b"].'))
         return ()
     return read_tags(value, errors)
 
@@ -30,9 +35,9 @@ def read_tags(value: Sequence[object], errors: FieldErrors, name: str = "tags") 
         if isinstance(tag, str) and _TAG.fullmatch(tag):
             tags.add(tag)
         elif tag != "":
-            errors.add(f"{name}[{place}]", "is not a tag", TAG_HINT, "bad_text")
+            errors.add(f"{name}[{place}]", _("is not a tag"), _(TAG_HINT), "bad_text")
     if len(tags) > TAGS_MAX:
-        errors.add(name, f"has more than {TAGS_MAX} tags", code="too_long")
+        errors.add(name, _("has more than {most} tags").format(most=TAGS_MAX), code="too_long")
     return tuple(sorted(tags))
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.domain.utilities import UtilityError, read_utility, utility_data
 from tenants.input.errors import FieldErrors
 
@@ -17,7 +19,11 @@ def read_utility_field(given: Mapping[str, object], errors: FieldErrors) -> dict
     if value in (None, "", {}):
         return {}
     if isinstance(value, str) and len(value) > TEXT_MAX:
-        errors.add("utility", f"is longer than {TEXT_MAX} characters", code="too_long")
+        errors.add(
+            "utility",
+            _("is longer than {most} characters").format(most=TEXT_MAX),
+            code="too_long",
+        )
         return {}
     try:
         return utility_data(read_utility(0, value))

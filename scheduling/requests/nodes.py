@@ -8,15 +8,16 @@ from msgspec import UNSET, Meta, UnsetType
 from evenshare_core.units import COUNT_MAX, MEMORY_MB_MAX
 from tenants.input.readers import INSTANT_HINT, REASON_MAX
 from tenants.input.requests import Input, Request
+from tenants.language import gettext_noop
 from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
 
 GPUS_MAX, NODES_MAX = 1024, 1024
 GPU_TYPE_NAME = r"^[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?$"
 GPU_TYPE_COMPLAINT = "Use 1 to 31 lower-case letters, digits and hyphens."
-NO_INSTANT = "Enter date and time of the pool's clock, as year-month-day hour:minute."
-NO_REASON = "Give a short reason."
-NO_SUCH_NODES = "Choose nodes of this pool."
-NO_RESOURCES = "Give CPUs, memory, or both."
+NO_INSTANT = gettext_noop("Enter date and time of the pool's clock, as year-month-day hour:minute.")
+NO_REASON = gettext_noop("Give a short reason.")
+NO_SUCH_NODES = gettext_noop("Choose nodes of this pool.")
+NO_RESOURCES = gettext_noop("Give CPUs, memory, or both.")
 COUNTED = "Only the policy dominant resource fairness counts them."
 
 

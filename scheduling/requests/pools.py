@@ -5,6 +5,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Annotated, Any, ClassVar, TypeAlias
 
+from django.utils.translation import gettext as _
 from msgspec import UNSET, Meta, UnsetType
 
 from evenshare_core.units import COUNT_MAX
@@ -13,6 +14,7 @@ from tenants.input import readers
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import SLUG
 from tenants.input.requests import Input, Request, request_fields
+from tenants.language import gettext_noop, number
 from tenants.requests import Reason, ReasonRequest
 
 SCALE_MAX = 3600
@@ -20,24 +22,24 @@ TYPES_MAX, OPTIONS_MAX = 64, 100
 DAY_S = 86_400
 BASE_MAX, THETA_MAX = Decimal(COUNT_MAX), Decimal(999)
 SURCHARGE_CAP_MAX, STEP_LEAST, STEP_MAX = Decimal(999), Decimal("0.1"), Decimal(100)
-NO_SUCH_TYPE = "The pool has no GPUs of this type."
+NO_SUCH_TYPE = gettext_noop("The pool has no GPUs of this type.")
 PRICE_FIELDS = ("base", "theta", "surcharge_cap", "surcharge_step")
-PRICES_HINT = 'Write {"v100": {"base": "1.000000", "theta": "2.000"}}.'
+PRICES_HINT = gettext_noop('Write {"v100": {"base": "1.000000", "theta": "2.000"}}.')
 
 
 def _read_options(given: Mapping[str, object], errors: FieldErrors) -> dict[str, Any]:
     """Read a policy's options by name; the policy checks their values."""
     value = given.get("options", {})
     if not isinstance(value, dict):
-        errors.add("options", "must be an object", 'Write {"name": value}.')
+        errors.add("options", _("must be an object"), _('Write {"name": value}.'))
         return {}
     read = {}
     for name, item in list(value.items())[:OPTIONS_MAX]:
         plain = _plain(item)
         if not SLUG.fullmatch(name):
-            errors.add(f"options.{ascii(name)[1:-1][:60]}", "is not the name of an option")
+            errors.add(f"options.{ascii(name)[1:-1][:60]}", _("is not the name of an option"))
         elif plain is None:
-            errors.add(f"options.{name}", "must be a string, a number, true or false")
+            errors.add(f"options.{name}", _("must be a string, a number, true or false"))
         else:
             read[name] = plain
     return read
@@ -68,16 +70,19 @@ def _read_prices(given: Mapping[str, object], errors: FieldErrors) -> dict[str, 
     """Read the fields of prices to change; a field that is null stays unchanged."""
     value = given.get("prices", {})
     if not isinstance(value, dict) or len(value) > TYPES_MAX:
-        errors.add("prices", "must be an object of GPU types", PRICES_HINT)
+        errors.add("prices", _("must be an object of GPU types"), _(PRICES_HINT))
         return {}
     read = {}
     for name, terms in value.items():
         place = f"prices.{ascii(name)[1:-1][:60]}"
         if not SLUG.fullmatch(name) or not isinstance(terms, dict):
-            errors.add(place, f"must be an object with any of {', '.join(PRICE_FIELDS)}")
+            errors.add(
+                place,
+                _("must be an object with any of {fields}").format(fields=", ".join(PRICE_FIELDS)),
+            )
             continue
         for extra in sorted(set(terms) - set(PRICE_FIELDS))[:10]:
-            errors.add(f"{place}.{ascii(extra)[1:-1][:20]}", "is not a field of a price")
+            errors.add(f"{place}.{ascii(extra)[1:-1][:20]}", _("is not a field of a price"))
         placed = {f"{place}.{key}": item for key, item in terms.items()}
         amounts = {key: readers.credits(placed, f"{place}.{key}", errors) for key in PRICE_FIELDS}
         read[name] = {key: amount for key, amount in amounts.items() if amount is not None}
@@ -88,7 +93,10 @@ def _read_base(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
     value = given.get("base")
     if isinstance(value, Decimal) and 0 <= value <= BASE_MAX and value == round(value, 6):
         return value
-    errors.add("base", f"Write 0 to {BASE_MAX:,} credits, with at most six decimals.")
+    errors.add(
+        "base",
+        _("Write 0 to {most} credits, with at most six decimals.").format(most=number(BASE_MAX)),
+    )
     return Decimal(0)
 
 
@@ -97,7 +105,10 @@ def _read_theta(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
     # If theta were 1, the price would always be 0.
     if isinstance(value, Decimal) and 1 < value <= THETA_MAX and value == round(value, 3):
         return value
-    errors.add("theta", f"Write more than 1 and at most {THETA_MAX}, with three decimals.")
+    errors.add(
+        "theta",
+        _("Write more than 1 and at most {most}, with three decimals.").format(most=THETA_MAX),
+    )
     return Decimal(0)
 
 
@@ -107,7 +118,10 @@ def _read_cap(given: Mapping[str, object], errors: FieldErrors) -> Decimal | Non
         return None
     if isinstance(value, Decimal) and 0 <= value <= SURCHARGE_CAP_MAX and value == round(value, 3):
         return value
-    errors.add("surcharge_cap", f"Write 0 to {SURCHARGE_CAP_MAX}, with at most three decimals.")
+    errors.add(
+        "surcharge_cap",
+        _("Write 0 to {most}, with at most three decimals.").format(most=SURCHARGE_CAP_MAX),
+    )
     return None
 
 
@@ -117,7 +131,12 @@ def _read_step(given: Mapping[str, object], errors: FieldErrors) -> Decimal | No
         return None
     if isinstance(value, Decimal) and STEP_LEAST <= value <= STEP_MAX and value == round(value, 1):
         return value
-    errors.add("surcharge_step", f"Write {STEP_LEAST} to {STEP_MAX}, with at most one decimal.")
+    errors.add(
+        "surcharge_step",
+        _("Write {least} to {most}, with at most one decimal.").format(
+            least=STEP_LEAST, most=STEP_MAX
+        ),
+    )
     return None
 
 

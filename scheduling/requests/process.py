@@ -3,15 +3,18 @@
 import re
 from collections.abc import Mapping
 
+from django.utils.translation import gettext as _
+
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import NOT_TEXTS, text
+from tenants.language import gettext_noop, number
 
 KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIB = 1024
 ARGUMENTS, ARGUMENT_BYTES, TOTAL_BYTES = 256, 32 * KIB, 256 * KIB
-TOTAL_TEXT = f"is longer than {TOTAL_BYTES:,} bytes in total"
+TOTAL_TEXT = gettext_noop("is longer than {most} bytes in total")
 VARIABLES = 256
-COMMAND_HINT = 'Write the program and its arguments: ["python", "train.py"].'
+COMMAND_HINT = gettext_noop('Write the program and its arguments: ["python", "train.py"].')
 
 # Variables that control which code a program loads, or that the executor sets itself.
 DENIED_STARTS = (
@@ -31,14 +34,18 @@ def read_command(given: Mapping[str, object], errors: FieldErrors) -> tuple[str,
     """Read a program and its arguments; they are never passed to a shell."""
     value = given.get("command", [])
     if not isinstance(value, list | tuple):
-        errors.add("command", NOT_TEXTS, COMMAND_HINT)
+        errors.add("command", _(NOT_TEXTS), _(COMMAND_HINT))
         return ()
     if not value:
         if "command" in given:
-            errors.add("command", "is required", COMMAND_HINT, "required")
+            errors.add("command", _("is required"), _(COMMAND_HINT), "required")
         return ()
     if len(value) > ARGUMENTS:
-        errors.add("command", f"has more than {ARGUMENTS} items", code="too_long")
+        errors.add(
+            "command",
+            _("has more than {most} items").format(most=ARGUMENTS),
+            code="too_long",
+        )
         return ()
     read = [
         text(item, f"command[{i}]", errors, most_bytes=ARGUMENT_BYTES)
@@ -46,9 +53,9 @@ def read_command(given: Mapping[str, object], errors: FieldErrors) -> tuple[str,
     ]
     items = tuple(item for item in read if item is not None)
     if read[0] is not None and not read[0].strip():
-        errors.add("command[0]", "has no program", COMMAND_HINT)
+        errors.add("command[0]", _("has no program"), _(COMMAND_HINT))
     if sum(len(item.encode()) for item in items) > TOTAL_BYTES:
-        errors.add("command", TOTAL_TEXT, code="too_long")
+        errors.add("command", _(TOTAL_TEXT).format(most=number(TOTAL_BYTES)), code="too_long")
     return items
 
 
@@ -56,23 +63,27 @@ def read_environment(given: Mapping[str, object], errors: FieldErrors) -> dict[s
     """Read variables for the job's process; refuse variables that change how programs load."""
     value = given.get("environment", {})
     if not isinstance(value, Mapping):
-        errors.add("environment", "must be an object of strings", 'Write {"SEED": "1"}.')
+        errors.add("environment", _("must be an object of strings"), _('Write {"SEED": "1"}.'))
         return {}
     if len(value) > VARIABLES:
-        errors.add("environment", f"has more than {VARIABLES} variables", code="too_long")
+        errors.add(
+            "environment",
+            _("has more than {most} variables").format(most=VARIABLES),
+            code="too_long",
+        )
         return {}
     read: dict[str, str] = {}
     for key, item in value.items():
         place = f"environment.{_shown(key)}"
         if not isinstance(key, str) or not KEY.fullmatch(key):
-            hint = "At most 128 letters, digits and _, not starting with a digit."
-            errors.add(place, "is not a usable name", hint, "bad_text")
+            hint = _("At most 128 letters, digits and _, not starting with a digit.")
+            errors.add(place, _("is not a usable name"), hint, "bad_text")
         elif key.upper() in DENIED or key.upper().startswith(DENIED_STARTS):
-            errors.add(place, "may not be set by a job", "The executor sets it.", "refused")
+            errors.add(place, _("may not be set by a job"), _("The executor sets it."), "refused")
         elif (usable := text(item, place, errors, most_bytes=ARGUMENT_BYTES)) is not None:
             read[key] = usable
     if sum(len(key) + len(item.encode()) for key, item in read.items()) > TOTAL_BYTES:
-        errors.add("environment", TOTAL_TEXT, code="too_long")
+        errors.add("environment", _(TOTAL_TEXT).format(most=number(TOTAL_BYTES)), code="too_long")
     return read
 
 

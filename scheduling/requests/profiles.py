@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, ClassVar
 
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from tenants.input import readers
@@ -18,33 +19,44 @@ from tenants.input.requests import (
     refuse_unknown,
     request_fields,
 )
+from tenants.language import gettext_noop, number
 
 PRIORITY_MAX, TYPES_MAX = 1000, 64
 # No GPU is faster than another by this factor. A larger ratio shows that a unit is wrong.
 RATIO_MAX = 1000
-SPEEDS_HINT = 'Write a speed for each GPU type that it can run on: {"k80": "1", "v100": "4.81"}.'
+SPEEDS_HINT = gettext_noop(
+    'Write a speed for each GPU type that it can run on: {"k80": "1", "v100": "4.81"}.'
+)
 
 
 def _read_speeds(given: Mapping[str, object], errors: FieldErrors) -> dict[str, Decimal]:
     value = given.get("speeds")
     if not isinstance(value, Mapping) or not value:
-        errors.add("speeds", "must be an object with at least one speed", SPEEDS_HINT)
+        errors.add("speeds", _("must be an object with at least one speed"), _(SPEEDS_HINT))
         return {}
     if len(value) > TYPES_MAX:
-        errors.add("speeds", f"has more than {TYPES_MAX} GPU types", code="too_long")
+        errors.add(
+            "speeds",
+            _("has more than {most} GPU types").format(most=TYPES_MAX),
+            code="too_long",
+        )
         return {}
     places = {f"speeds.{ascii(str(kind))[1:-1][:60]}": speed for kind, speed in value.items()}
     read: dict[str, Decimal] = {}
     for (place, text), kind in zip(places.items(), value, strict=False):
         if not isinstance(kind, str) or not readers.SLUG.fullmatch(kind):
-            errors.add(place, "is not the name of a GPU type", SPEEDS_HINT)
+            errors.add(place, _("is not the name of a GPU type"), _(SPEEDS_HINT))
         elif (speed := _speed(text)) is None:
-            errors.add(place, "must be a speed above 0", 'Write a number, such as "4.81".')
+            errors.add(place, _("must be a speed above 0"), _('Write a number, such as "4.81".'))
         else:
             read[kind] = speed
     if read and max(read.values()) > RATIO_MAX * min(read.values()):
-        hint = "Use the same unit for all."
-        errors.add("speeds", f"differ by a factor of more than {RATIO_MAX:,}", hint)
+        hint = _("Use the same unit for all.")
+        errors.add(
+            "speeds",
+            _("differ by a factor of more than {most}").format(most=number(RATIO_MAX)),
+            hint,
+        )
     return read
 
 
@@ -82,7 +94,7 @@ def read_profile_request(name: str, raw: object) -> ProfileRequest:
     errors = FieldErrors()
     given = given_fields(ProfileRequest, raw)
     if not readers.NAME.fullmatch(name):
-        errors.add("name", "is not a usable name", NAME_HINT)
+        errors.add("name", _("is not a usable name"), _(NAME_HINT))
     values = read_fields(ProfileRequest, given, errors)
     refuse_unknown(ProfileRequest, given, errors)
     errors.raise_any(("name", *request_fields(ProfileRequest)))

@@ -6,6 +6,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from evenshare_core.domain.entitlements import Mode
@@ -21,7 +22,9 @@ def _read_by_offer(given: Mapping[str, object], errors: FieldErrors) -> bool:
     value = given.get("by_offer", False)
     if isinstance(value, bool):
         return value
-    errors.add("by_offer", "must be true or false", "true: idle quota is lent only by offers.")
+    errors.add(
+        "by_offer", _("must be true or false"), _("true: idle quota is lent only by offers.")
+    )
     return False
 
 

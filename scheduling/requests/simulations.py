@@ -3,27 +3,32 @@
 from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar
 
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from scheduling.requests.pools import OptionValues
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import SLUG
 from tenants.input.requests import Input, Request
+from tenants.language import gettext_noop
 
 HOURS = (6, 24, 72)
 DAYS = (1, 3, 7)
 
 
 def _one_of(
-    name: str, choices: tuple[int, ...]
+    name: str, choices: tuple[int, ...], complaint: str
 ) -> Callable[[Mapping[str, object], FieldErrors], int]:
-    """Return a reader of the field `name`, whose unit is its name."""
+    """Return a reader of the field `name`; `complaint` has places for the choices."""
 
     def read(given: Mapping[str, object], errors: FieldErrors) -> int:
         value = given.get(name)
         if isinstance(value, int) and value in choices:
             return value
-        errors.add(name, f"Choose {', '.join(map(str, choices[:-1]))} or {choices[-1]} {name}.")
+        errors.add(
+            name,
+            _(complaint).format(names=", ".join(map(str, choices[:-1])), last=choices[-1]),
+        )
         return 0
 
     return read
@@ -43,7 +48,10 @@ class SimulationRequest(Request, frozen=True, kw_only=True):
     hours: Annotated[
         int,
         Meta(description="Number of hours, in pool time."),
-        Input(label="Hours", read=_one_of("hours", HOURS)),
+        Input(
+            label="Hours",
+            read=_one_of("hours", HOURS, gettext_noop("Choose {names} or {last} hours.")),
+        ),
     ]
 
 
@@ -55,7 +63,9 @@ class LeaseComparisonRequest(Request, frozen=True, kw_only=True):
     days: Annotated[
         int,
         Meta(description="Number of days, in pool time."),
-        Input(label="Days", read=_one_of("days", DAYS)),
+        Input(
+            label="Days", read=_one_of("days", DAYS, gettext_noop("Choose {names} or {last} days."))
+        ),
     ]
     restart_s: Annotated[
         int,

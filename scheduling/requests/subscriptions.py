@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from tenants.input.errors import FieldErrors
@@ -40,7 +41,11 @@ def _read_kinds(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, 
         or not 1 <= len(wanted) <= len(KINDS)
         or any(not isinstance(name, str) or name not in KINDS for name in wanted)
     ):
-        errors.add("kinds", "Choose at least one.", f"A list of: {', '.join(KINDS)}.")
+        errors.add(
+            "kinds",
+            _("Choose at least one."),
+            _("A list of: {kinds}.").format(kinds=", ".join(KINDS)),
+        )
         return ()
     return tuple(dict.fromkeys(map(str, wanted)))
 

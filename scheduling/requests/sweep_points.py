@@ -12,8 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
+from django.utils.translation import gettext as _
+
 from scheduling.requests.process import read_environment
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop, number
 
 POINTS_MAX = 1000
 INDEX_MAX = 999_999
@@ -25,11 +28,13 @@ VALUE_LETTERS = 200
 INDEX = "index"
 INDEX_VARIABLE = "EVENSHARE_SWEEP_INDEX"
 
-ARRAY_HINT = "Write 0-9, 0-99:10 or 1,4,7; %3 at the end runs 3 at once."
-MATRIX_HINT = 'List the values of each parameter: {"lr": ["0.1", "0.01"]}.'
-ROW_HINT = 'Write a value for each parameter: {"lr": "0.1", "seed": "7"}, or lr=0.1,seed=7.'
-TOO_MANY = f"makes more than {POINTS_MAX:,} jobs"
-NOT_A_VALUE = f"must be a number or a line of at most {VALUE_LETTERS} characters"
+ARRAY_HINT = gettext_noop("Write 0-9, 0-99:10 or 1,4,7; %3 at the end runs 3 at once.")
+MATRIX_HINT = gettext_noop('List the values of each parameter: {"lr": ["0.1", "0.01"]}.')
+ROW_HINT = gettext_noop(
+    'Write a value for each parameter: {"lr": "0.1", "seed": "7"}, or lr=0.1,seed=7.'
+)
+TOO_MANY = gettext_noop("makes more than {most} jobs")
+NOT_A_VALUE = gettext_noop("must be a number or a line of at most {most} characters")
 _RULES = ("include", "exclude")
 
 _ITEM = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
@@ -59,33 +64,37 @@ def parse_array(text: str, errors: FieldErrors) -> ArraySpec:
         return ArraySpec()
     at_once = int(limit) if percent and _AT_ONCE.fullmatch(limit) else None
     if percent and not at_once:
-        errors.add("array", "has no whole number from 1 after %", ARRAY_HINT)
+        errors.add("array", _("has no whole number from 1 after %"), _(ARRAY_HINT))
         return ArraySpec()
     indices: set[int] = set()
     for item in listed.split(","):
         match = _ITEM.fullmatch(item)
         if match is None:
-            errors.add("array", f"cannot be read at {item[:40]!r}", ARRAY_HINT)
+            errors.add(
+                "array", _("cannot be read at {item!r}").format(item=item[:40]), _(ARRAY_HINT)
+            )
             return ArraySpec()
         first, last, step = match[1], match[2] or match[1], match[3] or "1"
         reason = _bad_range(int(first), int(last), int(step))
         if reason:
-            errors.add("array", f"{reason} in {item!r}", ARRAY_HINT)
+            errors.add(
+                "array", _(reason).format(item=repr(item), most=number(INDEX_MAX)), _(ARRAY_HINT)
+            )
             return ArraySpec()
         # A range is cut, so that a short text cannot fill the memory.
         indices.update(range(int(first), int(last) + 1, int(step))[: POINTS_MAX + 1])
         if len(indices) > POINTS_MAX:
-            errors.add("array", TOO_MANY, code="too_large")
+            errors.add("array", _(TOO_MANY).format(most=number(POINTS_MAX)), code="too_large")
             return ArraySpec()
     return ArraySpec(tuple(sorted(indices)), at_once)
 
 
 def _bad_range(first: int, last: int, step: int) -> str:
     if step < 1:
-        return "has the step 0"
+        return gettext_noop("has the step 0 in {item}")
     if last < first:
-        return "ends before it starts"
-    return f"has an index above {INDEX_MAX:,}" if last > INDEX_MAX else ""
+        return gettext_noop("ends before it starts in {item}")
+    return gettext_noop("has an index above {most} in {item}") if last > INDEX_MAX else ""
 
 
 def read_array_field(given: Mapping[str, object], errors: FieldErrors) -> str:
@@ -94,7 +103,7 @@ def read_array_field(given: Mapping[str, object], errors: FieldErrors) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        errors.add("array", "must be a text", ARRAY_HINT)
+        errors.add("array", _("must be a text"), _(ARRAY_HINT))
         return ""
     parse_array(value, errors)
     return value.replace(" ", "")
@@ -106,10 +115,14 @@ def read_matrix_field(
     """Read the values of each parameter: a list, or a text with commas between its values."""
     value = given.get("matrix", {})
     if not isinstance(value, Mapping):
-        errors.add("matrix", "must be an object of lists", MATRIX_HINT)
+        errors.add("matrix", _("must be an object of lists"), _(MATRIX_HINT))
         return {}
     if len(value) > PARAMETERS_MAX:
-        errors.add("matrix", f"has more than {PARAMETERS_MAX} parameters", code="too_long")
+        errors.add(
+            "matrix",
+            _("has more than {most} parameters").format(most=PARAMETERS_MAX),
+            code="too_long",
+        )
         return {}
     read: dict[str, tuple[str, ...]] = {}
     for key, items in value.items():
@@ -128,8 +141,8 @@ def _is_usable(name: str, field: str, errors: FieldErrors) -> bool:
     read_environment({"environment": {name: ""}}, own)
     if not own and name != INDEX:
         return True
-    reason = "is not a usable name of a parameter"
-    hint = "Use letters, digits and _; index is the job's number."
+    reason = _("is not a usable name of a parameter")
+    hint = _("Use letters, digits and _; index is the job's number.")
     errors.add(f"{field}.{ascii(name)[1:-1][:80]}", reason, hint, "bad_text")
     return False
 
@@ -150,13 +163,17 @@ def read_rows_field(field: str) -> Callable[..., tuple[Mapping[str, str], ...]]:
         rows = given.get(field, ())
         if isinstance(nested, list | tuple) and _is_nested(field, nested):
             if rows:
-                errors.add(field, "is in the matrix too", "Give it once.")
+                errors.add(field, _("is in the matrix too"), _("Give it once."))
             rows = nested
         if not isinstance(rows, list | tuple):
-            errors.add(field, "must be a list of objects", ROW_HINT)
+            errors.add(field, _("must be a list of objects"), _(ROW_HINT))
             return ()
         if len(rows) > ROWS_MAX:
-            errors.add(field, f"has more than {ROWS_MAX} items", code="too_long")
+            errors.add(
+                field,
+                _("has more than {most} items").format(most=ROWS_MAX),
+                code="too_long",
+            )
             return ()
         read = [_row(row, f"{field}[{place}]", errors) for place, row in enumerate(rows)]
         return tuple(row for row in read if row)
@@ -168,10 +185,14 @@ def _row(row: object, field: str, errors: FieldErrors) -> dict[str, str]:
     if isinstance(row, str):
         row = split_row(row)
     if not isinstance(row, Mapping) or not row:
-        errors.add(field, "must be an object of values", ROW_HINT)
+        errors.add(field, _("must be an object of values"), _(ROW_HINT))
         return {}
     if len(row) > PARAMETERS_MAX:
-        errors.add(field, f"has more than {PARAMETERS_MAX} parameters", code="too_long")
+        errors.add(
+            field,
+            _("has more than {most} parameters").format(most=PARAMETERS_MAX),
+            code="too_long",
+        )
         return {}
     read: dict[str, str] = {}
     for key, item in row.items():
@@ -181,7 +202,7 @@ def _row(row: object, field: str, errors: FieldErrors) -> dict[str, str]:
         if _is_line(value):
             read[name] = value
         else:
-            errors.add(f"{field}.{name}", NOT_A_VALUE)
+            errors.add(f"{field}.{name}", _(NOT_A_VALUE).format(most=VALUE_LETTERS))
     return read
 
 
@@ -210,19 +231,19 @@ def _values(name: str, items: object, errors: FieldErrors) -> tuple[str, ...]:
     elif isinstance(items, int | float):
         items = [items]
     if not isinstance(items, list | tuple) or not items:
-        errors.add(f"matrix.{name}", "must be a list of values", MATRIX_HINT)
+        errors.add(f"matrix.{name}", _("must be a list of values"), _(MATRIX_HINT))
         return ()
     if len(items) > POINTS_MAX:
-        errors.add(f"matrix.{name}", TOO_MANY, code="too_large")
+        errors.add(f"matrix.{name}", _(TOO_MANY).format(most=number(POINTS_MAX)), code="too_large")
         return ()
     values = tuple(_value(item) for item in items)
     read = tuple(value for value in values if _is_line(value))
     if len(read) < len(values):
         index = next(place for place, value in enumerate(values) if not _is_line(value))
-        errors.add(f"matrix.{name}[{index}]", NOT_A_VALUE)
+        errors.add(f"matrix.{name}[{index}]", _(NOT_A_VALUE).format(most=VALUE_LETTERS))
         return ()
     if len(set(read)) < len(read):
-        errors.add(f"matrix.{name}", "has a value twice", "Write each value once.")
+        errors.add(f"matrix.{name}", _("has a value twice"), _("Write each value once."))
     return read
 
 
@@ -272,7 +293,11 @@ def sweep_points(
     for values in matrix.values():
         count *= len(values)
         if count > most:
-            reason = f"has more than {most:,} combinations" if exclude else TOO_MANY
+            reason = (
+                _("has more than {most} combinations").format(most=number(most))
+                if exclude
+                else _(TOO_MANY).format(most=number(POINTS_MAX))
+            )
             errors.add("matrix", reason, code="too_large")
             return ()
     _check_rows(matrix, include, exclude, errors)
@@ -280,11 +305,15 @@ def sweep_points(
         return ()
     rows = matrix_rows(matrix, include, exclude)
     if not rows and matrix:
-        errors.add("exclude", "leaves no job", "Remove a rule.")
+        errors.add("exclude", _("leaves no job"), _("Remove a rule."))
     if not rows and not array.indices:
         return ()
     if len(rows) * each > POINTS_MAX:
-        errors.add("matrix" if matrix else "include", TOO_MANY, code="too_large")
+        errors.add(
+            "matrix" if matrix else "include",
+            _(TOO_MANY).format(most=number(POINTS_MAX)),
+            code="too_large",
+        )
         return ()
     if not array.indices:
         return tuple(SweepPoint(place, row) for place, row in enumerate(rows))
@@ -300,10 +329,18 @@ def _check_rows(
     """Check that rules exclude parameters of the matrix, and that all parameters are few."""
     for place, row in enumerate(exclude):
         for name in sorted(row.keys() - matrix.keys()):
-            hint = f"Parameters: {', '.join(matrix)}." if matrix else MATRIX_HINT
-            errors.add(f"exclude[{place}].{name}", "is not in the matrix", hint, "unknown")
+            hint = (
+                _("Parameters: {names}.").format(names=", ".join(matrix))
+                if matrix
+                else _(MATRIX_HINT)
+            )
+            errors.add(f"exclude[{place}].{name}", _("is not in the matrix"), hint, "unknown")
     if len(set(matrix).union(*include)) > PARAMETERS_MAX:
-        errors.add("include", f"makes more than {PARAMETERS_MAX} parameters", code="too_long")
+        errors.add(
+            "include",
+            _("makes more than {most} parameters").format(most=PARAMETERS_MAX),
+            code="too_long",
+        )
 
 
 def matrix_rows(
@@ -339,8 +376,13 @@ def filled_command(
 
     def filled(match: re.Match[str]) -> str:
         if match[1] not in values:
-            hint = f"Parameters: {', '.join(values)}."
-            errors.add("command", f"names the unknown parameter {match[1][:80]}", hint, "unknown")
+            hint = _("Parameters: {names}.").format(names=", ".join(values))
+            errors.add(
+                "command",
+                _("names the unknown parameter {parameter}").format(parameter=match[1][:80]),
+                hint,
+                "unknown",
+            )
         return values.get(match[1], match[0])
 
     return tuple(_PLACEHOLDER.sub(filled, word) for word in command)

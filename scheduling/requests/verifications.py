@@ -3,11 +3,13 @@
 from datetime import datetime
 from typing import Annotated, ClassVar, TypeAlias
 
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldErrors
 from tenants.input.requests import Input, Request, read_request
+from tenants.language import number
 from tenants.requests import SlugName
 
 KINDS = ("rounds", "statement")
@@ -76,19 +78,28 @@ def read_verification(raw: object) -> VerificationRequest:
         for name in names:
             is_there = getattr(request, name) is not None
             if kind == request.kind and not is_there:
-                errors.add(name, f"is required if kind is {kind}", code="required")
+                errors.add(
+                    name, _("is required if kind is {kind}").format(kind=kind), code="required"
+                )
             elif kind != request.kind and is_there:
                 errors.add(
-                    name, f"is only for kind {kind}, but kind is {request.kind}", "Leave it out."
+                    name,
+                    _("is only for kind {kind}, but kind is {given}").format(
+                        kind=kind, given=request.kind
+                    ),
+                    _("Leave it out."),
                 )
     errors.raise_any()
     if request.first is not None and request.last is not None:
         count = request.last - request.first + 1
         if count < 1:
-            errors.add("last", "is before first")
+            errors.add("last", _("is before first"))
         elif request.checked > count:
-            errors.add("checked", f"is more than the {count:,} rounds from first to last")
+            errors.add(
+                "checked",
+                _("is more than the {count} rounds from first to last").format(count=number(count)),
+            )
     if request.since is not None and request.until is not None and request.since >= request.until:
-        errors.add("until", "is not after since")
+        errors.add("until", _("is not after since"))
     errors.raise_any()
     return request

@@ -9,16 +9,18 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from django.db.models import Min
+from django.utils.translation import gettext as _
 
 from scheduling.models import Pool
 from tenants.answers import Answer, Hidden, formatted_as
+from tenants.language import gettext_noop
 from tenants.models import Quota, Tenant, User
 from tenants.scopes import site_reading
 from tenants.selectors.access import Access
 
 MARKS = 16
 # Shown for a tenant that the viewer may not see.
-OTHER_TENANT = "another tenant"
+OTHER_TENANT = gettext_noop("another tenant")
 
 
 def _or_null(text: str) -> str | None:
@@ -109,7 +111,11 @@ def _known(visibility: Visibility, tenants: list[Tenant]) -> dict[int, VisibleTe
             if row.pk not in seen:
                 swatch = free[(number - 1) % len(free)]
                 seen[row.pk] = VisibleTenant(
-                    row.pk, number, f"tenant {number}", f"{number:02d}", swatch
+                    row.pk,
+                    number,
+                    _("tenant {number}").format(number=number),
+                    f"{number:02d}",
+                    swatch,
                 )
     return dict(sorted(seen.items(), key=lambda item: item[1].number))
 

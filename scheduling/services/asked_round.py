@@ -4,6 +4,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
+from django.utils.translation import gettext as _
 
 from evenshare_core.deadlines.declared import dated_steps
 from evenshare_core.domain.cluster import Resources
@@ -33,15 +34,16 @@ from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.jobs.estimates import read_job_types
 from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.selectors.sharing.settings import equal_tenants, price_limit_of
+from tenants.language import gettext_noop
 from tenants.models import User
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 RowT = TypeVar("RowT")
-FAILED = "The next round cannot be decided with this job, so there is no answer."
+FAILED = gettext_noop("The next round cannot be decided with this job, so there is no answer.")
 # The columns that rounds read, as requested; the request names tenant and job type instead.
 _AS_ASKED = {*JobValue.__struct_fields__} & {*JobRequest.__struct_fields__} - {"tenant", "profile"}
-NO_QUOTA = "Its tenant has no quota in the pool now, so the next round has no answer."
+NO_QUOTA = gettext_noop("Its tenant has no quota in the pool now, so the next round has no answer.")
 
 
 class AskedJob(NamedTuple):
@@ -81,7 +83,7 @@ def ask_round(
         limit_micro = price_limit_of(offer.id, tenant_id)
     snapshot = read_snapshot(offer.id, number=number, at=at)
     if tenant_id not in {tenant.id for tenant in snapshot.tenants}:
-        return AskedRound(number, snapshot, text=NO_QUOTA)
+        return AskedRound(number, snapshot, text=_(NO_QUOTA))
     due = deadline_at(request.deadline, now.pool_at) if request.deadline else None
     own_micro = None if request.max_price is None else to_micro(request.max_price)
     job = JobValue(
@@ -111,7 +113,7 @@ def ask_round(
         decision = decide_round(snapshot)
     except Exception:
         log.warning("asked_round.failed", pool=offer.id, exc_info=True)
-        return AskedRound(number, snapshot, job, text=FAILED)
+        return AskedRound(number, snapshot, job, text=_(FAILED))
     return AskedRound(number, snapshot, job, decision)
 
 

@@ -6,6 +6,8 @@ budget never blocks own quota.
 Source: docs/money.md.
 """
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.budgets import BudgetAction
 from scheduling.engine.clock import Clocks
@@ -40,6 +42,8 @@ def budget_error(
     answer = best_answer(tenant, request, offer, at)
     if answer.feasible or answer.reason_code != Reason.BUDGET:
         return None
-    reason = f"would borrow, but the budget until {period.last_day} is used up: {answer.detail}"
-    hint = "Request GPUs within your own quota, or ask for a higher budget."
+    reason = _("would borrow, but the budget until {last_day} is used up: {detail}").format(
+        last_day=period.last_day, detail=answer.detail
+    )
+    hint = _("Request GPUs within your own quota, or ask for a higher budget.")
     return FieldError("gpus", reason, hint, Reason.BUDGET.value)

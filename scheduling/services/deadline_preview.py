@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.domain.instants import from_us
 from evenshare_core.policies import registry
 from scheduling.engine.clock import PoolNow
@@ -57,7 +59,7 @@ def preview_deadline(
     answers = {answer.job: answer for answer in asked.decision.answers}
     if asked.job.id not in answers:
         return DeadlinePreview(
-            asked.number, text="The next round would not answer this deadline yet."
+            asked.number, text=_("The next round would not answer this deadline yet.")
         )
     at = from_us(asked.snapshot.at_us)
     return DeadlinePreview(asked.number, view_of(answers[asked.job.id], number=asked.number, at=at))

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from scheduling.engine.bulk import insert_rows
 from scheduling.models import Job, JobDependency
 from scheduling.requests.job_needs import NEEDS_HINT
 from scheduling.requests.jobs import JobRequest
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop, number
 from tenants.models import Tenant
 
 Condition = JobDependency.Condition
@@ -19,7 +22,10 @@ _MET = {
     Condition.AFTER_OK: (State.SUCCEEDED,),
     Condition.AFTER_ANY: (State.SUCCEEDED, State.FAILED, State.CANCELLED),
 }
-_HOPELESS = {State.FAILED: "has failed", State.CANCELLED: "was cancelled"}
+_HOPELESS = {
+    State.FAILED: gettext_noop("has failed"),
+    State.CANCELLED: gettext_noop("was cancelled"),
+}
 
 
 class Need(NamedTuple):
@@ -58,7 +64,11 @@ def find_needs(tenant: Tenant, requests: Mapping[str, JobRequest], jobs: int) ->
         own = FieldErrors()
         _check(request, needs, own)
         if sum(len(needs.get(one, ())) for one in _ids(request)) * jobs > ROWS_MAX:
-            own.add("after_ok", f"makes more than {ROWS_MAX:,} dependencies", code="too_large")
+            own.add(
+                "after_ok",
+                _("makes more than {most} dependencies").format(most=number(ROWS_MAX)),
+                code="too_large",
+            )
         errors.extend(error.inside(place) for error in own)
     errors.raise_any()
     return needs
@@ -67,20 +77,20 @@ def find_needs(tenant: Tenant, requests: Mapping[str, JobRequest], jobs: int) ->
 def _check(request: JobRequest, needs: Needs, errors: FieldErrors) -> None:
     for index, one in enumerate(request.after_any):
         if one not in needs:
-            errors.add(f"after_any[{index}]", _UNKNOWN, NEEDS_HINT, "unknown")
+            errors.add(f"after_any[{index}]", _(_UNKNOWN), _(NEEDS_HINT), "unknown")
         elif one in request.after_ok:
-            errors.add(f"after_any[{index}]", "is in after_ok too", "Name it once.")
+            errors.add(f"after_any[{index}]", _("is in after_ok too"), _("Name it once."))
     for index, one in enumerate(request.after_ok):
         if one not in needs:
-            errors.add(f"after_ok[{index}]", _UNKNOWN, NEEDS_HINT, "unknown")
+            errors.add(f"after_ok[{index}]", _(_UNKNOWN), _(NEEDS_HINT), "unknown")
             continue
         bad = next((need.state for need in needs[one] if need.state in _HOPELESS), None)
         if bad is not None:
-            hint = "Use after_any to run in any case."
-            errors.add(f"after_ok[{index}]", _HOPELESS[State(bad)], hint, "conflict")
+            hint = _("Use after_any to run in any case.")
+            errors.add(f"after_ok[{index}]", _(_HOPELESS[State(bad)]), hint, "conflict")
 
 
-_UNKNOWN = "is not a job or sweep of this tenant"
+_UNKNOWN = gettext_noop("is not a job or sweep of this tenant")
 
 
 def needs_of(request: JobRequest, needs: Needs) -> dict[int, tuple[Condition, str]]:

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Annotated, NamedTuple
 
 import structlog
+from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from evenshare_core.domain.offers import lower_limit
@@ -38,6 +39,7 @@ from scheduling.services.next_round import NextRound, next_round
 from scheduling.services.sweep_jobs import read_first_job
 from tenants.answers import Answer, Hidden, about
 from tenants.input.errors import InvalidInputError
+from tenants.language import number, plural
 from tenants.models import Tenant, User
 from tenants.scopes import site_scope, tenant_scope
 
@@ -109,7 +111,9 @@ def dry_run_job(
     began_s = timer()
     answer, request, offer = _dry_run(tenant, spec, now)
     if offer is not None and (absent := missing_part(offer.policy, offer.executor)):
-        return replace(answer, detail=f"No round of this pool is decided: {absent}.")
+        return replace(
+            answer, detail=_("No round of this pool is decided: {absent}.").format(absent=absent)
+        )
     if request is None or offer is None or not (looks_ahead or request.deadline):
         return answer
     at = now(offer.id)
@@ -308,8 +312,8 @@ def _priced(
     gpus = question.request.gpus
     own = gpus - borrowed
     if binds is None:
-        gpus_text = "1 own GPU" if own == 1 else f"{own:,} own GPUs"
-        code, detail = "", f"It fits now: {gpus_text} and {borrowed:,} borrowed."
+        fits = _("It fits now: {own} and {borrowed} borrowed.")
+        code, detail = "", fits.format(own=plural(own, "own GPU"), borrowed=number(borrowed))
     else:
         reason = why(binds[0].value, binds[1], now=feasible)
         code, detail = binds[0].value, f"{reason.sentence} {reason.next_step}"

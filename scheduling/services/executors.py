@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from evenshare_core.domain.plurals import plural
+from django.utils.translation import gettext as _
+
 from scheduling.engine.executors.base import (
     ExecutorTraits,
     executor_traits,
@@ -15,22 +16,25 @@ from scheduling.selectors.operate.losses import name_of
 from scheduling.selectors.pools.executors import name_of_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.language import gettext_noop, plural
 from tenants.operator_transaction import operation
 
-NOTHING_FROZEN = "This pool has no missing leases to accept."
+NOTHING_FROZEN = gettext_noop("This pool has no missing leases to accept.")
 TOKENS_MAX = 200  # the maximum number of leases that one audit record names
-OTHERS_BY_NOW = "The set of missing leases has changed ({now} now): check again, then accept."
+OTHERS_BY_NOW = gettext_noop(
+    "The set of missing leases has changed ({now} now): check again, then accept."
+)
 
-ON_HOST = (
+ON_HOST = gettext_noop(
     "This option is a program, a file or a system user. Set it in a shell on the machine:"
     " manage.py set_executor_options {pool} FILE --user NAME."
 )
-LAUNCHED_BY = (
+LAUNCHED_BY = gettext_noop(
     "{leases} launched by the present {option} and would no longer be found: drain the nodes"
     " first. If the cluster stays the same, change it at once in a shell there: manage.py"
     " set_executor_options {pool} FILE --user NAME --same-cluster."
 )
-CHANGED_SINCE = (
+CHANGED_SINCE = gettext_noop(
     "The options were changed meanwhile: compare with the saved options, then save again."
 )
 
@@ -54,9 +58,9 @@ def accept_losses(
         rows = ExecutorHealth.objects.select_for_update()
         row = rows.filter(pool=pool, frozen_since__isnull=False).first()
         if row is None:
-            raise invalid("pool", NOTHING_FROZEN, code=CONFLICT)
+            raise invalid("pool", _(NOTHING_FROZEN), code=CONFLICT)
         if seen is not None and seen != name_of(row):
-            raise invalid("pool", OTHERS_BY_NOW.format(now=len(row.missing)), code=CONFLICT)
+            raise invalid("pool", _(OTHERS_BY_NOW).format(now=len(row.missing)), code=CONFLICT)
         missing = sorted(row.missing)
         is_new = row.accepted != missing
         if is_new:
@@ -116,7 +120,7 @@ def change_executor_options(
         was, becomes = changed(before, {**options, **gone})
         if was:
             if seen is not None and seen != name_of_options(before):
-                raise invalid(FIELD, CHANGED_SINCE, code=CONFLICT)
+                raise invalid(FIELD, _(CHANGED_SINCE), code=CONFLICT)
             pool.executor_options = dict(options)
             pool.save(update_fields=["executor_options"])
             write_audit(
@@ -137,7 +141,7 @@ def _check_host_options(
     present = pool.executor_options
     for name in traits.host_options:
         if (present.get(name) or None) != (options.get(name) or None):
-            errors.add(f"{FIELD}.{name}", ON_HOST.format(pool=pool.name))
+            errors.add(f"{FIELD}.{name}", _(ON_HOST).format(pool=pool.name))
 
 
 def _check_what_runs(
@@ -153,5 +157,5 @@ def _check_what_runs(
     if count:
         leases = plural(count, "lease was", "leases were")
         for one in moved:
-            reason = LAUNCHED_BY.format(leases=leases, option=one, pool=pool.name)
+            reason = _(LAUNCHED_BY).format(leases=leases, option=one, pool=pool.name)
             errors.add(f"{FIELD}.{one}", reason, code=CONFLICT)

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from django.utils.translation import gettext as _
+
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.job_holds import add_hold, remove_hold
 from scheduling.models import Job, Lease
@@ -9,17 +11,20 @@ from scheduling.selectors.jobs.changes import HELD, RELEASED, job_subject
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, invalid
+from tenants.language import gettext_noop
 from tenants.permissions import Action, may_in_tenant, may_on_site
 from tenants.scopes import tenant_scope
 from tenants.selectors.access import Access
 
-RUNS = "It has GPUs: a running job cannot be held. Cancel it, or wait until its lease ends."
-RELEASING = "Its last GPUs are still being released: try again in a moment."
-PROFILES = "A profiling run cannot be held: it ends by itself. Cancel it instead."
-OVER = "It has ended or is being cancelled."
-BY_OPERATOR = "An operator holds it: only an operator can release it."
-BY_ITSELF = "It waits for another job, and is released when that job ends."
-TIMED = "Its submission names its earliest start, so there is no hold to release."
+RUNS = gettext_noop(
+    "It has GPUs: a running job cannot be held. Cancel it, or wait until its lease ends."
+)
+RELEASING = gettext_noop("Its last GPUs are still being released: try again in a moment.")
+PROFILES = gettext_noop("A profiling run cannot be held: it ends by itself. Cancel it instead.")
+OVER = gettext_noop("It has ended or is being cancelled.")
+BY_OPERATOR = gettext_noop("An operator holds it: only an operator can release it.")
+BY_ITSELF = gettext_noop("It waits for another job, and is released when that job ends.")
+TIMED = gettext_noop("Its submission names its earliest start, so there is no hold to release.")
 
 
 class Side(StrEnum):
@@ -60,7 +65,7 @@ def hold_job(*, job: Job, actor: Actor, side: Side) -> bool:
         row = Job.objects.get(pk=job.pk)
         if code.value in row.holds:
             return False
-        raise invalid("state", _why_not_held(row), code=CONFLICT)
+        raise invalid("state", _(_why_not_held(row)), code=CONFLICT)
 
 
 def release_hold(*, job: Job, actor: Actor, side: Side, now: PoolNow) -> bool:
@@ -90,11 +95,11 @@ def _released_by(row: Job, side: Side) -> Job.Hold | None:
     if Job.Hold.IDLE in row.holds:
         return Job.Hold.IDLE
     if Job.Hold.OPERATOR in row.holds:
-        raise invalid("state", BY_OPERATOR, code=CONFLICT)
+        raise invalid("state", _(BY_OPERATOR), code=CONFLICT)
     if row.holds:
-        raise invalid("state", BY_ITSELF, code=CONFLICT)
+        raise invalid("state", _(BY_ITSELF), code=CONFLICT)
     if row.is_held:
-        raise invalid("state", TIMED, code=CONFLICT)
+        raise invalid("state", _(TIMED), code=CONFLICT)
     return None
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from scheduling.engine.clock import Clocks, PoolNow
@@ -24,6 +25,7 @@ from tenants.answers import Answer, about, one_of
 from tenants.audit import Actor
 from tenants.input.errors import FieldErrors, InvalidInputError, invalid
 from tenants.input.requests import Input, Request, read_request
+from tenants.language import gettext_noop
 from tenants.permissions import Action, may_in_tenant, may_on_site, seen_tenants
 from tenants.rate import Rate, take
 from tenants.scopes import tenant_scope, tenants_scope
@@ -71,13 +73,17 @@ class JobAction:
     takes: str = ""
 
 
+def _not_own() -> Done:
+    return Done(ActionOutcome.REFUSED, _("Only its submitter and managers may do this."))
+
+
 def _cancel(acting: Acting) -> Done:
     before = acting.job.is_active and acting.job.cancel_asked_at is None
     job = cancel_job(job=acting.job, now=acting.now, releases_others=False)
     if not before:
-        text = "Stops already." if job.is_active else "Has ended already."
+        text = _("Stops already.") if job.is_active else _("Has ended already.")
         return Done(ActionOutcome.UNCHANGED, text)
-    text = "Stops; it may save its state." if job.is_active else "Cancelled."
+    text = _("Stops; it may save its state.") if job.is_active else _("Cancelled.")
     return Done(ActionOutcome.DONE, text)
 
 
@@ -97,53 +103,60 @@ def _retag(job: Job, change: Callable[[set[str]], set[str]]) -> Done:
         if tags == sorted(locked.tags):
             return Done(ActionOutcome.UNCHANGED, _tags_text(tags))
         if len(tags) > TAGS_MAX:
-            return Done(ActionOutcome.REFUSED, f"It would have more than {TAGS_MAX} tags.")
+            return Done(
+                ActionOutcome.REFUSED,
+                _("It would have more than {most} tags.").format(most=TAGS_MAX),
+            )
         locked.tags = tags
         locked.save(update_fields=["tags"])
     return Done(ActionOutcome.DONE, _tags_text(tags))
 
 
 def _tags_text(tags: Sequence[str]) -> str:
-    return f"Tags: {', '.join(tags)}." if tags else "No tags."
+    return _("Tags: {tags}.").format(tags=", ".join(tags)) if tags else _("No tags.")
 
 
 def _hold(acting: Acting) -> Done:
     side = side_of(acting.access, acting.job)
     if side is None:
-        return NOT_OWN
+        return _not_own()
     was_free = hold_job(job=acting.job, actor=acting.actor, side=side)
-    return Done(ActionOutcome.DONE, "Held.") if was_free else Done(SAME, "Is held already.")
+    return Done(ActionOutcome.DONE, _("Held.")) if was_free else Done(SAME, _("Is held already."))
 
 
 def _release(acting: Acting) -> Done:
     side = side_of(acting.access, acting.job)
     if side is None:
-        return NOT_OWN
+        return _not_own()
     was_held = release_hold(job=acting.job, actor=acting.actor, side=side, now=acting.now)
-    return Done(ActionOutcome.DONE, "Released.") if was_held else Done(SAME, "Is not held.")
+    return Done(ActionOutcome.DONE, _("Released.")) if was_held else Done(SAME, _("Is not held."))
 
 
 def _prioritize(acting: Acting) -> Done:
     if not may_set_priority(acting.access, acting.job) or acting.priority is None:
-        return NOT_OWN
+        return _not_own()
     has_changed = set_priority(
         job=acting.job, actor=acting.actor, access=acting.access, priority=acting.priority
     )
-    return Done(ActionOutcome.DONE if has_changed else SAME, f"Priority {acting.priority}.")
+    return Done(
+        ActionOutcome.DONE if has_changed else SAME,
+        _("Priority {priority}.").format(priority=acting.priority),
+    )
 
 
 # The right to cancel a tenant's jobs includes the right to tag them.
 ACTIONS: Mapping[str, JobAction] = {
-    "cancel": JobAction("Cancel", Action.CANCEL, _cancel),
-    "tag": JobAction("Add tags", Action.CANCEL, _tag, takes="tags"),
-    "untag": JobAction("Remove tags", Action.CANCEL, _untag, takes="tags"),
-    "hold": JobAction("Hold", Action.CANCEL, _hold),
-    "release": JobAction("Release", Action.CANCEL, _release),
-    "priority": JobAction("Set priority", Action.CANCEL, _prioritize, takes="priority"),
+    "cancel": JobAction(gettext_noop("Cancel"), Action.CANCEL, _cancel),
+    "tag": JobAction(gettext_noop("Add tags"), Action.CANCEL, _tag, takes="tags"),
+    "untag": JobAction(gettext_noop("Remove tags"), Action.CANCEL, _untag, takes="tags"),
+    "hold": JobAction(gettext_noop("Hold"), Action.CANCEL, _hold),
+    "release": JobAction(gettext_noop("Release"), Action.CANCEL, _release),
+    "priority": JobAction(
+        gettext_noop("Set priority"), Action.CANCEL, _prioritize, takes="priority"
+    ),
 }
 SAME = ActionOutcome.UNCHANGED
-NOT_OWN = Done(ActionOutcome.REFUSED, "Only its submitter and managers may do this.")
-NOT_FOUND = "No job that you may see."
+NOT_FOUND = gettext_noop("No job that you may see.")
 
 
 class JobActionRequest(Request, frozen=True, kw_only=True):
@@ -206,10 +219,10 @@ def act_on_jobs(*, actor: Actor, access: Access, raw: object, now: Clocks) -> li
     for name in names:
         job = jobs.get(_uuid(name))
         if job is None:
-            rows.append(JobActionRow(name, ActionOutcome.REFUSED, NOT_FOUND))
+            rows.append(JobActionRow(name, ActionOutcome.REFUSED, _(NOT_FOUND)))
             continue
         if not may_in_tenant(access, action.permission, job.tenant_id):
-            done = Done(ActionOutcome.REFUSED, "Your role in its tenant does not allow this.")
+            done = Done(ActionOutcome.REFUSED, _("Your role in its tenant does not allow this."))
         else:
             at = clocks.read(job.pool_id)
             done = _done(action, Acting(job, actor, access, at, tags, request.priority))
@@ -253,7 +266,7 @@ def _tags_of(request: JobActionRequest) -> tuple[str, ...]:
     errors.raise_any()
     takes = ACTIONS[request.action].takes
     if (takes == "tags" and not tags) or (takes == "priority" and request.priority is None):
-        raise invalid(takes, "is required")
+        raise invalid(takes, _("is required"))
     return tags
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from scheduling.engine.executors.base import executor_traits
 from scheduling.requests.job_deadline import check_deadline
@@ -22,8 +23,9 @@ from tenants.input.requests import (
     refuse_unknown,
     request_fields,
 )
+from tenants.language import gettext_noop
 
-NO_TYPE = "is not a GPU type of the pool"
+NO_TYPE = gettext_noop("is not a GPU type of the pool")
 
 
 R = TypeVar("R", bound=JobRequest)
@@ -74,13 +76,15 @@ def named_pool(raw: object) -> str:
 
 def _refuse_pool(given: Mapping[str, object], errors: FieldErrors) -> None:
     if "pool" not in given:
-        errors.add("pool", "is required", "Name a pool in which the tenant has quota.", "required")
+        errors.add(
+            "pool", _("is required"), _("Name a pool in which the tenant has quota."), "required"
+        )
     elif not isinstance(given["pool"], str):
-        errors.add("pool", "must be a string", "Write the name of a pool.")
+        errors.add("pool", _("must be a string"), _("Write the name of a pool."))
     else:
         # Another tenant's pool yields the same error as an unknown one: its name must not leak.
-        hint = "GET /api/v1/pools lists the pools of your tenants."
-        errors.add("pool", "is not a pool of this tenant", hint, "unknown")
+        hint = _("GET /api/v1/pools lists the pools of your tenants.")
+        errors.add("pool", _("is not a pool of this tenant"), hint, "unknown")
 
 
 def _read_for(
@@ -93,10 +97,10 @@ def _read_for(
     session = values.get("session")
     _check_session(session, values, offer, errors)
     if "command" not in given and not is_simulated and not given.get("session"):
-        errors.add("command", "is required", COMMAND_HINT, "required")
+        errors.add("command", _("is required"), _(COMMAND_HINT), "required")
     if "duration_s" in given and not is_simulated:
-        hint = "Jobs of this pool run as long as their program: remove it."
-        errors.add("duration_s", "is only for pools of simulated jobs", hint)
+        hint = _("Jobs of this pool run as long as their program: remove it.")
+        errors.add("duration_s", _("is only for pools of simulated jobs"), hint)
     named = values.get("gpu_types", ())
     asked = named if isinstance(named, tuple) else ()
     _check_types(asked, offer, errors)
@@ -121,27 +125,27 @@ def _check_session(
     if not session:
         for name in OPTIONS:
             if values.get(name):
-                errors.add(name, ONLY_SESSIONS, SESSION_HINT)
+                errors.add(name, _(ONLY_SESSIONS), _(SESSION_HINT))
         return
     if not executor_traits(offer.executor).keeps_files:
-        errors.add("session", "needs a pool that runs programs", "Choose another pool.")
+        errors.add("session", _("needs a pool that runs programs"), _("Choose another pool."))
     elif not settings.SESSIONS_DOMAIN:
-        hint = "An operator turns sessions on by SESSIONS_DOMAIN."
-        errors.add("session", "cannot be opened: this portal has no domain for sessions", hint)
+        hint = _("An operator turns sessions on by SESSIONS_DOMAIN.")
+        errors.add("session", _("cannot be opened: this portal has no domain for sessions"), hint)
     idle_s = values.get("session_idle_s")
     if isinstance(idle_s, int) and idle_s > settings.SESSION_IDLE_MAX_S:
-        hint = f"At most {settings.SESSION_IDLE_MAX_S} seconds."
-        errors.add("session_idle_s", "is longer than this portal allows", hint, "out_of_range")
+        hint = _("At most {most} seconds.").format(most=settings.SESSION_IDLE_MAX_S)
+        errors.add("session_idle_s", _("is longer than this portal allows"), hint, "out_of_range")
 
 
 def _check_types(asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors) -> None:
     for index, name in enumerate(asked):
         if name not in offer.gpus:
             there = ", ".join(sorted(offer.gpus)) or "none"
-            hint = f"The pool has: {there}."
-            errors.add(f"gpu_types[{index}]", NO_TYPE, hint, "unknown")
+            hint = _("The pool has: {there}.").format(there=there)
+            errors.add(f"gpu_types[{index}]", _(NO_TYPE), hint, "unknown")
     if len(set(asked)) < len(asked):
-        errors.add("gpu_types", "names a type twice", "Name each type once.")
+        errors.add("gpu_types", _("names a type twice"), _("Name each type once."))
 
 
 def _profile(
@@ -153,14 +157,16 @@ def _profile(
         return "", asked
     if not isinstance(name, str) or name not in offer.profiles:
         there = ", ".join(sorted(offer.profiles)) or "none; omit it"
-        reason = "is not a job type of this tenant in the pool"
-        errors.add("profile", reason, f"Job types: {there}.", "unknown")
+        reason = _("is not a job type of this tenant in the pool")
+        errors.add("profile", reason, _("Job types: {there}.").format(there=there), "unknown")
         return "", asked
     able = offer.profiles[name]
     for index, gpu_type in enumerate(asked):
         if gpu_type in offer.gpus and gpu_type not in able:
-            hint = f"{name} runs on: {', '.join(sorted(able))}."
-            errors.add(f"gpu_types[{index}]", "cannot run this job type", hint)
+            hint = _("{job_type} runs on: {names}.").format(
+                job_type=name, names=", ".join(sorted(able))
+            )
+            errors.add(f"gpu_types[{index}]", _("cannot run this job type"), hint)
     return name, tuple(one for one in sorted(able) if not asked or one in asked)
 
 
@@ -170,18 +176,25 @@ def _check_size(
     accepted = [offer.gpus.get(name, 0) for name in gpu_types or offer.gpus]
     largest = max(accepted, default=0)
     if gpus > largest:
-        what = "accepted type" if gpu_types else "type"
-        reason = f"is more than the pool has of any {what}"
-        errors.add("gpus", reason, f"Request at most {largest}.", "too_large")
+        of_accepted = _("is more than the pool has of any accepted type")
+        reason = of_accepted if gpu_types else _("is more than the pool has of any type")
+        errors.add(
+            "gpus", reason, _("Request at most {largest}.").format(largest=largest), "too_large"
+        )
         return
     # If one accepted type has no limit, the job is not refused, because it can wait for that type.
     names = [name for name in gpu_types or offer.gpus if offer.gpus.get(name, 0) >= gpus]
     limits = [offer.at_most.get(name) for name in names]
     allowed = max((limit for limit in limits if limit is not None), default=0)
     if None not in limits and gpus > allowed:
-        advice = (
-            f"Request at most {allowed}, or ask" if allowed else "Choose another GPU type, or ask"
+        fewer = _(
+            "Request at most {largest}, or ask an operator for more quota or a higher borrowing"
+            " limit."
+        ).format(largest=allowed)
+        other = _(
+            "Choose another GPU type, or ask an operator for more quota or a higher borrowing"
+            " limit."
         )
-        hint = f"{advice} an operator for more quota or a higher borrowing limit."
-        reason = "is more than the tenant's quota and borrowing limit allow"
+        hint = fewer if allowed else other
+        reason = _("is more than the tenant's quota and borrowing limit allow")
         errors.add("gpus", reason, hint, "quota_limit")

@@ -5,11 +5,12 @@ from datetime import datetime
 from random import Random
 from typing import Annotated
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from msgspec.structs import replace
 
 from evenshare_core.domain.decision import Decision, Grant
 from evenshare_core.domain.instants import from_us
-from evenshare_core.domain.plurals import plural
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.policies.job_reasons import reason_of
 from evenshare_core.simulation.present import Start, Work
@@ -22,12 +23,13 @@ from evenshare_core.simulation.starts import (
 from evenshare_core.units import HOUR_US, SECOND_US
 from scheduling.models import Pool
 from scheduling.selectors.jobs.reasons import why
-from scheduling.selectors.jobs.start_estimates import NO_ESTIMATE
+from scheduling.selectors.jobs.start_estimates import no_estimate_text
 from scheduling.selectors.jobs.work_left import work_done
 from scheduling.services.asked_round import AskedRound
 from scheduling.services.execute_forecast import latest_correction
 from scheduling.services.start_history import read_history
 from tenants.answers import Answer, Hidden, about
+from tenants.language import number, plural
 from tenants.scopes import site_scope
 
 HORIZON_US = 24 * HOUR_US
@@ -92,9 +94,8 @@ def next_round(asked: AskedRound, *, budget_s: float, timer: Callable[[], float]
     eta = _look_ahead(asked, job.id, budget_s, timer)
     code = reason.reason.value if reason else ""
     rendered = why(code, reason.numbers if reason else None)
-    waits = (
-        f"Round {asked.number:,} would not start it yet. {rendered.sentence} {rendered.next_step}"
-    )
+    not_yet = _("Round {number} would not start it yet.").format(number=number(asked.number))
+    waits = f"{not_yet} {rendered.sentence} {rendered.next_step}"
     band = EtaBand(
         None if eta.p50_us is None else from_us(eta.p50_us),
         None if eta.p90_us is None else from_us(eta.p90_us),
@@ -139,26 +140,41 @@ def _started(asked: AskedRound, decision: Decision, grant: Grant) -> NextRound:
     )
 
 
-def _text(number: int, grant: Grant, row: PreemptedForIt) -> str:
-    gpus = [f"{plural(grant.own, 'own GPU')}"] if grant.own else []
-    gpus += [f"{grant.borrowed:,} borrowed"] if grant.borrowed else []
-    text = f"Round {number:,} would start it, on {' and '.join(gpus)}."
-    parts = []
+def _text(round_: int, grant: Grant, row: PreemptedForIt) -> str:
+    own = plural(grant.own, "own GPU") if grant.own else ""
+    borrowed = _("{count} borrowed").format(count=number(grant.borrowed)) if grant.borrowed else ""
+    starts = _("Round {number} would start it, on {gpus}.").format(
+        number=number(round_), gpus=_both(own, borrowed)
+    )
+    preempts = moves = ""
     if row.leases:
-        whose = []
-        if row.other_tenants:
-            whose.append(plural(row.other_tenants, "other tenant"))
-        if row.own_leases:
-            whose.append(f"your own ({plural(row.own_leases, 'lease')})")
-        parts.append(f"preempt {plural(row.leases, 'lease')} of {' and '.join(whose)}")
-    if row.moved:
-        parts.append(f"move {plural(row.moved, 'lease')} to other nodes")
-    if parts:
-        text += (
-            f" It would {' and '.join(parts)} for it; the job starts after these have stopped,"
-            f" within {row.notice_s:,} s."
+        others = _other_tenants(row.other_tenants) if row.other_tenants else ""
+        mine = _("your own ({leases})").format(leases=plural(row.own_leases, "lease"))
+        preempts = _("preempt {leases} of {owners}").format(
+            leases=plural(row.leases, "lease"), owners=_both(others, mine if row.own_leases else "")
         )
-    return text
+    if row.moved:
+        moves = _("move {leases} to other nodes").format(leases=plural(row.moved, "lease"))
+    if not (preempts or moves):
+        return starts
+    text = _(
+        "It would {actions} for it; the job starts after these have stopped, within {seconds} s."
+    )
+    shown = text.format(actions=_both(preempts, moves), seconds=number(row.notice_s))
+    return f"{starts} {shown}"
+
+
+def _both(first: str, second: str) -> str:
+    """Join two texts; one of them may be empty."""
+    if not (first and second):
+        return first or second
+    return _("{first} and {second}").format(first=first, second=second)
+
+
+def _other_tenants(count: int) -> str:
+    return ngettext("{count} other tenant", "{count} other tenants", count).format(
+        count=number(count)
+    )
 
 
 def _look_ahead(
@@ -190,14 +206,15 @@ def _look_ahead(
 
 def _eta_text(eta: EstimatedStart, at_us: int) -> str:
     if eta.p50_us is None:
-        because = NO_ESTIMATE.get(eta.reason.value, "") if eta.reason else ""
-        return f"No reliable start estimate. {because}".strip()
-    text = f"Expected to start within {_minutes(eta.p50_us - at_us)} (p50)"
+        because = no_estimate_text(eta.reason.value) if eta.reason else ""
+        return f"{_('No reliable start estimate.')} {because}".strip()
+    p50 = _minutes(eta.p50_us - at_us)
     if eta.p90_us is None:
-        return f"{text}; no reliable p90."
-    return f"{text}, {_minutes(eta.p90_us - at_us)} (p90), of pool time."
+        return _("Expected to start within {p50} (p50); no reliable p90.").format(p50=p50)
+    text = _("Expected to start within {p50} (p50), {p90} (p90), of pool time.")
+    return text.format(p50=p50, p90=_minutes(eta.p90_us - at_us))
 
 
 def _minutes(us: int) -> str:
     minutes = -(-us // (60 * SECOND_US))
-    return f"{minutes:,} min" if minutes < 120 else f"{-(-minutes // 60):,} h"
+    return f"{number(minutes)} min" if minutes < 120 else f"{number(-(-minutes // 60))} h"

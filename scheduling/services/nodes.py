@@ -5,6 +5,7 @@ from datetime import datetime
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.utils.translation import gettext as _
 from msgspec import UNSET
 
 from scheduling.models import GpuType, LeaseSlot, MaintenanceWindow, Node, Pool, PriceSetting
@@ -40,7 +41,7 @@ def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> bool:
         InvalidInputError: on `node`; or on `reason` if it is empty.
     """
     if not reason.strip():
-        raise invalid("reason", NO_REASON, code="required")
+        raise invalid("reason", _(NO_REASON), code="required")
     return _state_set(actor, pool, name, state=Node.State.DRAINED, reason=reason)
 
 
@@ -83,7 +84,7 @@ def add_node(*, actor: Actor, pool: Pool, request: NodeRequest) -> Node:
     name, gpu_type, gpus = request.name, request.gpu_type, request.gpus
     resources = {"cpus": request.cpus, "memory_mb": request.memory_mb}
     with operation(actor):
-        kind, _ = GpuType.objects.get_or_create(name=gpu_type)
+        kind = GpuType.objects.get_or_create(name=gpu_type)[0]
         PriceSetting.objects.get_or_create(pool=pool, gpu_type=kind)
         try:
             with transaction.atomic():
@@ -91,7 +92,7 @@ def add_node(*, actor: Actor, pool: Pool, request: NodeRequest) -> Node:
                     pool=pool, name=name, gpu_type=kind, gpus=gpus, **resources
                 )
         except IntegrityError:
-            raise invalid("name", "The pool has a node of this name.") from None
+            raise invalid("name", _("The pool has a node of this name.")) from None
         after = {"gpu_type": gpu_type, "gpus": gpus} | _said(resources)
         write_audit(actor, "node.added", node.audit_subject, after=after)
     return node
@@ -114,7 +115,7 @@ def change_nodes(
     }
     errors = FieldErrors()
     if not wanted:
-        errors.add("cpus", NO_RESOURCES, code="required")
+        errors.add("cpus", _(NO_RESOURCES), code="required")
     changed = 0
     with operation(actor):
         nodes = _locked_nodes(pool, names, errors)
@@ -145,10 +146,12 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
         node = _locked(pool, name)
         if node.state == Node.State.UP:
             # A round that is being decided could still grant leases there.
-            raise invalid("node", "Drain it first: it may still get new leases.", code=CONFLICT)
+            raise invalid("node", _("Drain it first: it may still get new leases."), code=CONFLICT)
         used = LeaseSlot.objects.filter(Q(holding=True) | Q(planned=True), node=node).count()
         if used:
-            message = f"Leases hold {used} of its GPUs: wait until they have ended."
+            message = _("Leases hold {used} of its GPUs: wait until they have ended.").format(
+                used=used
+            )
             raise invalid("node", message, code=CONFLICT)
         before = {"gpu_type": node.gpu_type.name, "gpus": node.gpus, "state": node.state}
         before |= _said({"cpus": node.cpus, "memory_mb": node.memory_mb})
@@ -171,7 +174,7 @@ def read_window_request(raw: object, pool: Pool) -> WindowRequest:
     if isinstance(named, tuple) and named:
         with site_scope():
             if Node.objects.filter(pool=pool, name__in=named).count() < len(set(named)):
-                errors.add("nodes", NO_SUCH_NODES)
+                errors.add("nodes", _(NO_SUCH_NODES))
     refuse_unknown(WindowRequest, given, errors)
     errors.raise_any(tuple(request_fields(WindowRequest)))
     return make_request(WindowRequest, values)
@@ -190,15 +193,17 @@ def add_window(
         errors = FieldErrors()
         nodes = _locked_nodes(pool, request.nodes, errors)
         if ends_at <= now:
-            errors.add("ends_at", "The end is in the past.")
+            errors.add("ends_at", _("The end is in the past."))
         elif ends_at <= starts_at:
-            errors.add("ends_at", ENDS_FIRST)
+            errors.add("ends_at", _(ENDS_FIRST))
         errors.raise_any()
         there = MaintenanceWindow.objects.filter(
             node__in=nodes, starts_at__lt=ends_at, ends_at__gt=starts_at
         ).select_related("node")
         if there:
-            message = f"{there[0].node.name} has maintenance until {there[0].ends_at:%m-%d %H:%M}."
+            message = _("{node} has maintenance until {ends_at:%m-%d %H:%M}.").format(
+                node=there[0].node.name, ends_at=there[0].ends_at
+            )
             raise invalid("nodes", message)
         windows = MaintenanceWindow.objects.bulk_create(
             MaintenanceWindow(
@@ -231,7 +236,7 @@ def end_window(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> No
         rows = MaintenanceWindow.objects.select_for_update(of=("self",)).select_related("node")
         window = rows.filter(pk=window_id, pool=pool, ends_at__gt=now).first()
         if window is None:
-            raise invalid("window", "This maintenance is over, or was cancelled.")
+            raise invalid("window", _("This maintenance is over, or was cancelled."))
         before = {
             "node": window.node.name,
             "starts_at": window.starts_at.isoformat(),
@@ -252,7 +257,7 @@ def _locked_nodes(pool: Pool, names: Collection[str], errors: FieldErrors) -> li
     rows = Node.objects.select_for_update(no_key=True, of=("self",)).select_related("pool")
     nodes = list(rows.filter(pool=pool, name__in=names).order_by("id"))
     if not nodes or len(nodes) < len(set(names)):
-        errors.add("nodes", NO_SUCH_NODES)
+        errors.add("nodes", _(NO_SUCH_NODES))
     return nodes
 
 
@@ -262,5 +267,5 @@ def _locked(pool: Pool, name: str) -> Node:
     )
     node = rows.filter(pool=pool, name=name).first()
     if node is None:
-        raise invalid("node", "The pool has no such node.", code=CONFLICT)
+        raise invalid("node", _("The pool has no such node."), code=CONFLICT)
     return node

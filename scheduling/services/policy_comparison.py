@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 import structlog
+from django.utils.translation import gettext as _
 
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.snapshot import Snapshot
@@ -82,7 +83,9 @@ def outcomes_of(
     outcomes: list[PolicyOutcome] = []
     for name in _own_first(policies, snapshot.policy):
         if outcomes and time.perf_counter() - began > budget_s:
-            error = f"Skipped: the other policies took {budget_s:.0f} s."
+            error = _("Skipped: the other policies took {seconds} s.").format(
+                seconds=f"{budget_s:.0f}"
+            )
             outcomes.append(PolicyOutcome(name, error=error))
         else:
             outcomes.append(_outcome_of(snapshot, name))

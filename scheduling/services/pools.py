@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+from django.utils.translation import gettext as _
 from msgspec import UNSET
 
 from evenshare_core.policies import registry
@@ -23,6 +24,7 @@ from scheduling.services.executors import change_executor_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, invalid
 from tenants.input.requests import read_request
+from tenants.language import gettext_noop, number
 from tenants.operator_transaction import operation
 
 # The book of pools in real time, whose clocks keep scale 1.
@@ -54,7 +56,7 @@ def change_pool(
         errors = FieldErrors()
         check_lengths(lengths, lengths_of(pool), errors)
         if visibility not in Pool.Visibility.values:
-            errors.add("visibility", "Choose a visibility.")
+            errors.add("visibility", _("Choose a visibility."))
         chosen = complete_options(policy, options, errors)
         errors.raise_any()
         after = {"policy": policy, "options": chosen, "visibility": visibility, **lengths}
@@ -79,9 +81,12 @@ def complete_options(
         chosen = registry.usable_options(policy, dict(options))
         read: dict[str, Any] = msgspec.to_builtins(chosen)
     except registry.UnknownPolicyError:
-        errors.add("policy", f"Choose one of the policies: {registry.missing_text(policy)}.")
+        errors.add(
+            "policy",
+            _("Choose one of the policies: {why}.").format(why=registry.missing_text(policy)),
+        )
     except OptionError as error:
-        field, _, problem = str(error).partition(": ")
+        field, problem = str(error).split(": ", 1)
         errors.add(f"options.{field}", problem)
     else:
         return read
@@ -92,6 +97,17 @@ def lengths_of(pool: Pool) -> dict[str, int]:
     return {name: getattr(pool, name) for name in LENGTHS}
 
 
+# What to write for a bound of lease lengths, and for the lease length that it bounds.
+_SHORTEST = (
+    gettext_noop("Write at most the lease length, {seconds}, or 0 for no bound."),
+    gettext_noop("Write at least the shortest lease length, {seconds}, or change that too."),
+)
+_LONGEST = (
+    gettext_noop("Write at least the lease length, {seconds}, or 0 for no bound."),
+    gettext_noop("Write at most the longest lease length, {seconds}, or change that too."),
+)
+
+
 def check_lengths(
     lengths: Mapping[str, int | None], present: Mapping[str, int], errors: FieldErrors
 ) -> None:
@@ -99,23 +115,26 @@ def check_lengths(
     for name, (least, most) in LENGTHS.items():
         value = lengths.get(name)
         if value is None or not least <= value <= most:
-            errors.add(name, f"Write {least:,} to {most:,} seconds.")
+            errors.add(
+                name,
+                _("Write {least} to {most} seconds.").format(
+                    least=number(least), most=number(most)
+                ),
+            )
     lease_s, least_s, most_s = (
         lengths.get(name) or 0 for name in ("lease_s", "least_lease_s", "most_lease_s")
     )
     bounds = (
-        ("least_lease_s", least_s, "at most", "at least", "shortest", least_s > lease_s),
-        ("most_lease_s", most_s, "at least", "at most", "longest", 0 < most_s < lease_s),
+        ("least_lease_s", least_s, *_SHORTEST, least_s > lease_s),
+        ("most_lease_s", most_s, *_LONGEST, 0 < most_s < lease_s),
     )
-    for name, value, bound, other, which, is_wrong in bounds:
+    for name, value, own, other, is_wrong in bounds:
         if not lease_s or not is_wrong:
             continue
         if value == present.get(name) and lease_s != present.get("lease_s"):
-            problem = f"Write {other} the {which} lease length, {value:,}, or change that too."
-            errors.add("lease_s", problem)
+            errors.add("lease_s", _(other).format(seconds=number(value)))
         else:
-            problem = f"Write {bound} the lease length, {lease_s:,}, or 0 for no bound."
-            errors.add(name, problem)
+            errors.add(name, _(own).format(seconds=number(lease_s)))
 
 
 def set_pool_clock(
@@ -134,9 +153,11 @@ def set_pool_clock(
     with operation(actor):
         pool = Pool.objects.get(pk=pool_id)
         if scale is not None and not 1 <= scale <= SCALE_MAX:
-            raise invalid("scale", f"Write 1 to {SCALE_MAX:,}.")
+            raise invalid("scale", _("Write 1 to {most}.").format(most=number(SCALE_MAX)))
         if scale not in (None, 1) and pool.book == REAL_BOOK:
-            text = f"The book {REAL_BOOK} charges real time: the clock of this pool keeps scale 1."
+            text = _(
+                "The book {book} charges real time: the clock of this pool keeps scale 1."
+            ).format(book=REAL_BOOK)
             raise invalid("scale", text)
         clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
         before = {"scale": clock.scale, "paused": clock.paused}
@@ -163,10 +184,10 @@ def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> bool:
         pool = Pool.objects.get(pk=pool_id)
         gpu_type = GpuType.objects.filter(name=request.gpu_type, node__pool_id=pool_id).first()
         if gpu_type is None:
-            raise invalid("gpu_type", NO_SUCH_TYPE)
-        setting, _ = PriceSetting.objects.select_for_update().get_or_create(
+            raise invalid("gpu_type", _(NO_SUCH_TYPE))
+        setting = PriceSetting.objects.select_for_update().get_or_create(
             pool_id=pool_id, gpu_type=gpu_type
-        )
+        )[0]
         before = price_terms(setting)
         setting.base, setting.theta = request.base, request.theta
         if request.surcharge_cap is not None:
@@ -224,7 +245,7 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeReque
         for gpu_type, terms in request.prices.items():
             place, now = f"prices.{gpu_type}", settings.prices.get(gpu_type)
             if now is None:
-                errors.add(place, NO_SUCH_TYPE)
+                errors.add(place, _(NO_SUCH_TYPE))
                 continue
             wrong = _errors_of(_patch_price, actor=actor, pool=pool, now=now, terms=terms)
             errors.extend(one.inside(place) for one in wrong)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from django.utils.translation import gettext as _
+
 from scheduling.models import Job
 from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.selectors.jobs.changes import PRIORITY, job_subject
@@ -9,14 +11,15 @@ from scheduling.services.holds import may_order
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.language import gettext_noop
 from tenants.models import Membership, Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
 from tenants.selectors.access import Access
 
-BOUNDED = f"must be from -{PRIORITY_MAX} to {{most}}"
-MANAGERS = "Only managers of the tenant give priorities above 0."
-ENDED = "It has ended."
+BOUNDED = gettext_noop("must be from {least} to {most}")
+MANAGERS = gettext_noop("Only managers of the tenant give priorities above 0.")
+ENDED = gettext_noop("It has ended.")
 
 
 def may_boost(access: Access, tenant_id: int) -> bool:
@@ -37,12 +40,16 @@ def set_priority(*, job: Job, actor: Actor, access: Access, priority: int) -> bo
     """
     most = PRIORITY_MAX if may_boost(access, job.tenant_id) else 0
     if not -PRIORITY_MAX <= priority <= most:
-        raise invalid("priority", BOUNDED.format(most=most), "" if most else MANAGERS)
+        raise invalid(
+            "priority",
+            _(BOUNDED).format(least=-PRIORITY_MAX, most=most),
+            "" if most else _(MANAGERS),
+        )
     with tenant_scope(job.tenant_id):
         rows = Job.objects.select_for_update(no_key=True, of=("self",)).select_related("pool")
         row = rows.get(pk=job.pk)
         if not row.is_active:
-            raise invalid("state", ENDED, code=CONFLICT)
+            raise invalid("state", _(ENDED), code=CONFLICT)
         before = row.priority
         if before == priority:
             return False
@@ -71,5 +78,7 @@ def check_priorities(tenant: Tenant, user: User | None, asked: Mapping[str, int]
     errors = FieldErrors()
     for place in boosted:
         name = f"{place}.priority" if place else "priority"
-        errors.add(name, BOUNDED.format(most=0), MANAGERS, "out_of_range")
+        errors.add(
+            name, _(BOUNDED).format(least=-PRIORITY_MAX, most=0), _(MANAGERS), "out_of_range"
+        )
     errors.raise_any()

@@ -4,6 +4,7 @@ from fractions import Fraction
 from typing import Any
 
 from django.db.models import Max
+from django.utils.translation import gettext as _
 
 from evenshare_core.domain.measured_speeds import compare, used_speedups
 from evenshare_core.domain.profiles import speedups_normal
@@ -48,7 +49,11 @@ def put_profile(
         row = rows.filter(name=name).first()
         _check(pool, row, request)
         if row is None and rows.count() >= PROFILES_MAX:
-            raise invalid("name", f"would be the tenant's {PROFILES_MAX + 1}st", "Drop one first.")
+            raise invalid(
+                "name",
+                _("would be the tenant's {count}st").format(count=PROFILES_MAX + 1),
+                _("Drop one first."),
+            )
         before = {} if row is None else _state(row)
         row = row or Profile(pool=pool, tenant=tenant, name=name)
         row.declared, row.priority = _normal(request), request.priority
@@ -78,14 +83,19 @@ def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:
     errors = FieldErrors()
     there = pool_types(pool.pk)
     for kind in sorted(set(request.speeds) - set(there)):
-        hint = f"The pool has: {', '.join(there) or 'none'}."
-        errors.add(f"speeds.{kind}", NO_TYPE, hint, "unknown")
+        hint = _("The pool has: {there}.").format(there=", ".join(there) or _("none"))
+        errors.add(f"speeds.{kind}", _(NO_TYPE), hint, "unknown")
     for kind in sorted(set(row.speedups if row else ()) - set(request.speeds)):
         # If a job accepted only types on which it cannot run, every round would fail.
         jobs = row.jobs.filter(state__in=Job.ACTIVE_STATES, gpu_types__contains=[kind]).count()  # type: ignore[union-attr]  # then there is a row
         if jobs:
-            hint = "Cancel them, wait until they end, or declare another job type."
-            errors.add(f"speeds.{kind}", f"is missing, but jobs accept it: {jobs}", hint, "in_use")
+            hint = _("Cancel them, wait until they end, or declare another job type.")
+            errors.add(
+                f"speeds.{kind}",
+                _("is missing, but jobs accept it: {jobs}").format(jobs=jobs),
+                hint,
+                "in_use",
+            )
     errors.raise_any(order=("speeds",))
 
 

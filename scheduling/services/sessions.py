@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core import signing
+from django.utils.translation import gettext as _
 
 from scheduling.engine.executors.session_files import (
     SessionReport,
@@ -25,6 +26,7 @@ from scheduling.engine.executors.session_files import (
 from scheduling.models import Job, Lease, LeaseSlot, SessionCode
 from tenants.answers import Answer, about, one_of
 from tenants.input.errors import invalid
+from tenants.language import gettext_noop
 from tenants.models import User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope
@@ -33,7 +35,7 @@ from tenants.selectors.access import Access, access_of
 CODE_S = 60
 # A token is good for this long; then its holder opens the session again.
 TOKEN_S = 12 * 3600
-OFF = "This portal has no domain for sessions. An operator sets SESSIONS_DOMAIN."
+OFF = gettext_noop("This portal has no domain for sessions. An operator sets SESSIONS_DOMAIN.")
 _SALT = "evenshare.session"
 _LABEL = re.compile(r"[0-9a-f]{32}")
 
@@ -102,9 +104,11 @@ def open_session(*, job: Job, user: User, now: datetime) -> SessionLink:
     with tenant_scope(job.tenant_id):
         state = session_state(job)
         if state is None:
-            raise invalid("session", "is not interactive", "Submit it with session: notebook.")
+            raise invalid(
+                "session", _("is not interactive"), _("Submit it with session: notebook.")
+            )
         if not settings.SESSIONS_DOMAIN:
-            raise invalid("session", OFF)
+            raise invalid("session", _(OFF))
         if not state.is_ready:
             return SessionLink(None, state)
         code = secrets.token_urlsafe(32)

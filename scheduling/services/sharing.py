@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
+from django.utils.translation import gettext as _
 
 from evenshare_core.domain.entitlements import Mode
 from scheduling.engine.clock import wall_now
@@ -19,6 +20,7 @@ from scheduling.services.wake import wake_pool_after_commit
 from tenants.audit import Actor, changed, write_audit
 from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import invalid
+from tenants.language import number
 from tenants.models import IdleOffer, PriceLimit, Quota, SharingSetting, Tenant
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
@@ -216,24 +218,36 @@ def _quota_in_force(pool_id: int, tenant: Tenant, gpu_type: str, now: datetime) 
     quotas = quotas_in_force(pool_id, now).filter(tenant=tenant).select_related("gpu_type")
     by_type = {row.gpu_type.name: row for row in quotas}
     if gpu_type not in by_type:
-        hint = f"GPU types with quota: {', '.join(sorted(by_type)) or 'none'}."
-        raise invalid("gpu_type", "is a type without quota in the pool now", hint)
+        hint = _("GPU types with quota: {names}.").format(
+            names=", ".join(sorted(by_type)) or _("none")
+        )
+        raise invalid("gpu_type", _("is a type without quota in the pool now"), hint)
     return by_type[gpu_type]
 
 
 def _check_offer(quota: Quota, request: OfferRequest, now: datetime) -> None:
     if request.until is not None and request.until <= now:
-        raise invalid("until", "is past", f"It is {now:%Y-%m-%dT%H:%M:%SZ} of pool time.")
+        raise invalid(
+            "until", _("is past"), _("It is {now:%Y-%m-%dT%H:%M:%SZ} of pool time.").format(now=now)
+        )
     mine = {"pool": quota.pool_id, "tenant": quota.tenant_id}
     settings = SharingSetting.objects.filter(**mine, gpu_type=quota.gpu_type)
     if not settings.filter(by_offer=True).exists():
-        hint = "First set idle quota of this type to be lent only by offers."
-        raise invalid("gpu_type", "is lent without offers, so an offer has no effect", hint)
+        hint = _("First set idle quota of this type to be lent only by offers.")
+        raise invalid("gpu_type", _("is lent without offers, so an offer has no effect"), hint)
     if request.gpus > quota.gpus:
-        raise invalid("gpus", "is more than the quota", f"The quota is {quota.gpus:,}.")
+        raise invalid(
+            "gpus",
+            _("is more than the quota"),
+            _("The quota is {gpus}.").format(gpus=number(quota.gpus)),
+        )
     standing = IdleOffer.objects.filter(**mine, revoked_at=None)
     if standing.filter(Q(until=None) | Q(until__gt=now)).count() >= OFFERS_MAX:
-        raise invalid("gpus", f"would exceed {OFFERS_MAX} open offers", "Revoke one first.")
+        raise invalid(
+            "gpus",
+            _("would exceed {most} open offers").format(most=OFFERS_MAX),
+            _("Revoke one first."),
+        )
 
 
 def _settings(row: SharingSetting) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from uuid import uuid4
 import structlog
 from celery import current_app
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, Simulation
@@ -19,6 +20,7 @@ from scheduling.requests.simulations import HOURS, LeaseComparisonRequest, Simul
 from scheduling.services.pools import complete_options
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
+from tenants.language import number
 from tenants.operator_transaction import operation
 from tenants.scopes import site_scope
 
@@ -82,9 +84,9 @@ def _locked(pool_id: int) -> Pool:
     pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
     open_now = Simulation.objects.filter(pool=pool, state__in=Simulation.OPEN_STATES).count()
     if open_now >= OPEN_MOST:
-        message = (
-            f"{open_now} simulations of {pool.name} are queued or running. Cancel one, or wait."
-        )
+        message = _(
+            "{open_now} simulations of {pool} are queued or running. Cancel one, or wait."
+        ).format(open_now=open_now, pool=pool.name)
         raise invalid("", message)
     return pool
 
@@ -100,19 +102,16 @@ def _create(actor: Actor, pool: Pool, **fields: Any) -> Simulation:
 
 def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
     if not jobs:
-        message = f"No job of {pool.name} is queued or running."
+        message = _("No job of {pool} is queued or running.").format(pool=pool.name)
         raise invalid("", message)
     if work_of(pool, jobs, hours) > WORK_MOST:
         fits = [one for one in HOURS if work_of(pool, jobs, one) <= WORK_MOST]
         rounds = rounds_of(pool, hours)
-        message = (
-            f"{jobs:,} open jobs over {hours} h are {rounds:,} rounds: too many for one"
-            " simulation. "
-        )
-        message += (
-            f"Choose at most {fits[-1]} h." if fits else ("Try again when fewer jobs are open.")
-        )
-        raise invalid("hours", message)
+        message = _(
+            "{jobs} open jobs over {hours} h are {rounds} rounds: too many for one simulation."
+        ).format(jobs=number(jobs), hours=hours, rounds=number(rounds))
+        fewer = _("Choose at most {hours} h.").format(hours=fits[-1]) if fits else ""
+        raise invalid("hours", f"{message} {fewer or _('Try again when fewer jobs are open.')}")
 
 
 def rounds_of(pool: Pool, hours: int) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import JSONField
+from django.utils.translation import gettext as _
 
 from evenshare_core.deadlines.declared import step_texts
 from evenshare_core.domain.estimates import EstimateSource
@@ -95,7 +96,7 @@ def submit_jobs(
             `tenants.idempotency`: as for `submit_job`.
     """
     if not 1 <= len(specs) <= BULK_MAX:
-        raise invalid("jobs", f"must have from 1 to {BULK_MAX} items")
+        raise invalid("jobs", _("must have from 1 to {most} items").format(most=BULK_MAX))
     take_rate(tenant, BULK)
     asked = KeyedRequest.of(tenant, user, "jobs/bulk", key, specs)
     placed = {f"jobs[{index}]": spec for index, spec in enumerate(specs)}
@@ -251,7 +252,7 @@ def _profiles(tenant: Tenant, read: Sequence[Accepted]) -> dict[tuple[int, str],
         profile, gpu_types = one.request.profile, set(one.request.gpu_types)
         row = held.get((one.offer.id, profile))
         if profile and (row is None or not gpu_types <= set(row.speedups)):
-            raise invalid("profile", "was changed meanwhile", "Submit again.")
+            raise invalid("profile", _("was changed meanwhile"), _("Submit again."))
     return held
 
 

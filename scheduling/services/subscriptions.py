@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db.models.functions import Now
 from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext as _
 
 from scheduling.models import Channel, Message, MessageKind, Pool, Subscription
 from scheduling.outbox.bodies import CONFIRM, OFF, secret_of, subscription_of
@@ -22,6 +23,7 @@ from scheduling.requests.subscriptions import MINE, SubscriptionRequest
 from scheduling.selectors.messages.views import shown_address
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
+from tenants.language import gettext_noop
 from tenants.models import Tenant, User
 from tenants.rate import Rate, take
 from tenants.scopes import site_scope
@@ -32,7 +34,7 @@ PER_PERSON = 20
 BY_HAND = Rate(per_s=1 / 30, full=10)
 # Mails to one address that ask its reader for consent, over all people who subscribe it.
 ASKED = Rate(per_s=3 / 86_400, full=3)
-TOO_MANY = "Too many messages by hand. Try again later."
+TOO_MANY = gettext_noop("Too many messages by hand. Try again later.")
 States = Subscription.State
 
 
@@ -65,7 +67,10 @@ def subscribe(
         is_new = row is None
         if row is None:
             if Subscription.objects.filter(person=actor.user).count() >= PER_PERSON:
-                raise invalid("address", f"would exceed {PER_PERSON} subscriptions")
+                raise invalid(
+                    "address",
+                    _("would exceed {most} subscriptions").format(most=PER_PERSON),
+                )
             row = Subscription(**key)
             if _needs_consent(actor.user, row):
                 row.state = States.UNCONFIRMED
@@ -175,7 +180,7 @@ def _tenant_id(user: User, slug: str) -> int:
     with site_scope():
         member = access_of(user).membership_named(slug)
     if member is None:
-        raise invalid("tenant", "is not a tenant of yours")
+        raise invalid("tenant", _("is not a tenant of yours"))
     return member.tenant_id
 
 
@@ -189,20 +194,20 @@ def _checked_address(user: User, request: SubscriptionRequest) -> str:
     address = request.address or (user.email if is_mail else "")
     if is_mail:
         if not settings.EMAIL_HOST:
-            errors.add("channel", NO_MAIL)
+            errors.add("channel", _(NO_MAIL))
         try:
             validate_email(address)
         except ValidationError:
-            errors.add("address", "Enter a mail address.")
+            errors.add("address", _("Enter a mail address."))
     else:
         try:
             read_target(address, target_rules())
         except TargetRefusedError as error:
             errors.add("address", str(error))
         if request.digest_hour is not None:
-            errors.add("digest_hour", "is only for mail")
+            errors.add("digest_hour", _("is only for mail"))
     if request.zone not in available_timezones():
-        errors.add("zone", "is not a time zone")
+        errors.add("zone", _("is not a time zone"))
     errors.raise_any(("channel", "address", "digest_hour", "zone"))
     return address
 
@@ -218,7 +223,7 @@ def _pool(tenant: Tenant, name: str) -> Pool | None:
         return None
     pool = Pool.objects.filter(name=name, quotas__tenant=tenant).distinct().first()
     if pool is None:
-        raise invalid("pool", "is not a pool of the tenant")
+        raise invalid("pool", _("is not a pool of the tenant"))
     return pool
 
 

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from scheduling.requests.process import KIB, read_command, read_environment
@@ -19,12 +20,13 @@ from scheduling.requests.sweeps import SweepRequest
 from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services.job_requests import read_completed
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
 
 NAME_MAX = 63
 # All jobs of a sweep are stored in one transaction, so their texts must fit into memory.
 SWEEP_MIB = 8
-TOO_LARGE = f"makes jobs whose commands and environments exceed {SWEEP_MIB} MiB in total"
-SMALLER_HINT = "Pass long values in a file, or submit several sweeps."
+TOO_LARGE = gettext_noop("makes jobs whose commands and environments exceed {size} MiB in total")
+SMALLER_HINT = gettext_noop("Pass long values in a file, or submit several sweeps.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,15 @@ def jobs_of_sweep(request: SweepRequest) -> tuple[int | None, list[SweepJob]]:
     errors = FieldErrors()
     array = parse_array(request.array, errors)
     if array.at_once and request.at_once not in (None, array.at_once):
-        errors.add("at_once", "differs from the array's %", "Give one of the two.")
+        errors.add("at_once", _("differs from the array's %"), _("Give one of the two."))
     points = sweep_points(
         array, request.matrix, errors, include=request.include, exclude=request.exclude
     )
     if not points and not errors:
-        errors.add("array", "or a matrix is required", ARRAY_HINT, "required")
+        errors.add("array", _("or a matrix is required"), _(ARRAY_HINT), "required")
     for name in sorted(request.environment.keys() & set(request.matrix).union(*request.include)):
         field = "matrix" if name in request.matrix else "include"
-        errors.add(f"{field}.{name}", "is in the environment too", "Give it once.")
+        errors.add(f"{field}.{name}", _("is in the environment too"), _("Give it once."))
     errors.raise_any()
     named_by_index = bool(array.indices) and not (request.matrix or request.include)
     children, total_bytes = [], 0
@@ -83,7 +85,7 @@ def jobs_of_sweep(request: SweepRequest) -> tuple[int | None, list[SweepJob]]:
         total_bytes += _bytes_of(own)
         if total_bytes > SWEEP_MIB * KIB**2:
             field = "matrix" if request.matrix else "array"
-            errors.add(field, TOO_LARGE, SMALLER_HINT, "too_large")
+            errors.add(field, _(TOO_LARGE).format(size=SWEEP_MIB), _(SMALLER_HINT), "too_large")
         children.append(SweepJob(place, _parameters(request, point), own))
         if errors:
             break  # the other jobs have the same errors, or are too many
@@ -97,8 +99,8 @@ def _request_of_job(
     name = f"{request.name}-{number}"
     if len(name) > NAME_MAX:
         spare = NAME_MAX - len(f"-{number}")
-        hint = f"At most {spare} characters: its jobs add a number."
-        errors.add("name", "is too long for a sweep", hint, "too_long")
+        hint = _("At most {spare} characters: its jobs add a number.").format(spare=spare)
+        errors.add("name", _("is too long for a sweep"), hint, "too_long")
     command = filled_command(request.command, point, errors)
     environment = {**request.environment, **point.parameters}
     if command:

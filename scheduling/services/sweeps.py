@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from scheduling.engine.bulk import run
@@ -127,7 +128,7 @@ def _failed_jobs(sweep: Sweep) -> list[dict[str, str]]:
     failed = Job.objects.filter(sweep=sweep, state=Job.State.FAILED)
     parameters = [row or {} for row in failed.values_list("parameters", flat=True)]
     if not parameters:
-        raise invalid("", "No job of this sweep has failed", code=CONFLICT)
+        raise invalid("", _("No job of this sweep has failed"), code=CONFLICT)
     return parameters
 
 

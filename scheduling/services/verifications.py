@@ -2,6 +2,8 @@
 
 from uuid import uuid4
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.chain.records import read_record
 from scheduling.models import Verification
 from scheduling.requests.verifications import VerificationRequest
@@ -9,6 +11,7 @@ from scheduling.selectors.pools.lines import PoolFacts
 from tenants import transparency
 from tenants.idempotency import KeyedRequest, Made, begin_reply
 from tenants.input.errors import invalid
+from tenants.language import number
 from tenants.models import Tenant, User
 from tenants.scopes import site_scope, tenant_scope
 from tenants.transparency.log import root
@@ -77,4 +80,7 @@ def _guard_head(pool: str, request: VerificationRequest) -> None:
         )
     [newest] = transparency.entries(log, request.size - 1, 1)
     if request.last is not None and request.last > read_record(newest.record).round:
-        raise invalid("last", f"is not among the {request.size:,} rounds of the head")
+        raise invalid(
+            "last",
+            _("is not among the {size} rounds of the head").format(size=number(request.size)),
+        )

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from scheduling.engine.clock import read_clock
 from scheduling.engine.executors.base import lease_token
@@ -13,16 +14,17 @@ from scheduling.selectors.tenants.dashboard import node_names
 from scheduling.services.nodes import drain_node
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, invalid
+from tenants.language import gettext_noop
 from tenants.operator_transaction import operation
 
-NO_SUCH_LEASE = "This pool has no such lease: check the list of its overdue leases."
-ENDED = "It has already ended ({reason})."
-HOLDS_NOTHING = "It waits for its GPUs and holds none: cancel the job instead."
-IS_TO_RUN = (
+NO_SUCH_LEASE = gettext_noop("This pool has no such lease: check the list of its overdue leases.")
+ENDED = gettext_noop("It has already ended ({reason}).")
+HOLDS_NOTHING = gettext_noop("It waits for its GPUs and holds none: cancel the job instead.")
+IS_TO_RUN = gettext_noop(
     "It was not asked to end: cancel the job, or drain its nodes and wait for its expiry. If it"
     " has not ended {notice} s later, end it here."
 )
-NOT_YET = "Its engine may end it until {until} UTC, pool time: wait until then."
+NOT_YET = gettext_noop("Its engine may end it until {until} UTC, pool time: wait until then.")
 
 
 def end_lease(
@@ -41,7 +43,7 @@ def end_lease(
         leases = Lease.objects.filter(pool=pool, job__uid=job, number=number)
         lease = leases.select_related("job").first()
         if lease is None:
-            raise invalid("lease", NO_SUCH_LEASE)
+            raise invalid("lease", _(NO_SUCH_LEASE))
         ExecutorHealth.objects.get_or_create(pool=pool)
         row = ExecutorHealth.objects.select_for_update().get(pool=pool)
         token = lease_token(lease.job_id, number, settings.INSTALLATION)
@@ -74,14 +76,14 @@ def end_lease(
 
 def _check_overdue(pool: Pool, lease: Lease) -> None:
     if lease.state == Lease.State.ENDED:
-        raise invalid("lease", ENDED.format(reason=lease.end_reason), code=CONFLICT)
+        raise invalid("lease", _(ENDED).format(reason=lease.end_reason), code=CONFLICT)
     if lease.state == Lease.State.WAITING:
-        raise invalid("lease", HOLDS_NOTHING, code=CONFLICT)
+        raise invalid("lease", _(HOLDS_NOTHING), code=CONFLICT)
     stops = Intent.objects.filter(lease=lease, kind=Intent.Kind.STOP)
     stop = stops.select_related("pool").order_by("-id").first()
     if lease.state != Lease.State.STOPPING or stop is None:
-        raise invalid("lease", IS_TO_RUN.format(notice=pool.grace_s), code=CONFLICT)
+        raise invalid("lease", _(IS_TO_RUN).format(notice=pool.grace_s), code=CONFLICT)
     now = read_clock(pool.pk)
     until = overdue_from(stop, now.scale)
     if now.pool_at < until:
-        raise invalid("lease", NOT_YET.format(until=f"{until:%Y-%m-%d %H:%M:%S}"), code=CONFLICT)
+        raise invalid("lease", _(NOT_YET).format(until=f"{until:%Y-%m-%d %H:%M:%S}"), code=CONFLICT)

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldErrors
+from tenants.language import gettext_noop
+from tenants.language import number as numeral
 
 SLUG = re.compile(r"[-a-zA-Z0-9_]{1,63}")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -16,11 +20,11 @@ CREDITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 
 PLAIN_CONTROLS = frozenset("\t\n")
 REASON_MAX = 200  # the limit of the audit log
-NAME_HINT = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
-NOT_TEXTS = "must be a list of strings"
-NOT_AMOUNT = "must be an amount from 0 to 999,999,999,999.999999"
-ENDS_FIRST = "Its end must be after its start."
-INSTANT_HINT = "Write RFC 3339 with its offset: 2026-12-01T00:00:00Z."
+NAME_HINT = gettext_noop("1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends.")
+NOT_TEXTS = gettext_noop("must be a list of strings")
+NOT_AMOUNT = gettext_noop("must be an amount from 0 to 999,999,999,999.999999")
+ENDS_FIRST = gettext_noop("Its end must be after its start.")
+INSTANT_HINT = gettext_noop("Write RFC 3339 with its offset: 2026-12-01T00:00:00Z.")
 
 
 def whole(
@@ -35,15 +39,24 @@ def whole(
     """Read a whole number within [least, most]; return None if it is missing or invalid."""
     if name not in given:
         if required:
-            errors.add(name, "is required", f"Write a whole number from {least} on.", "required")
+            errors.add(
+                name,
+                _("is required"),
+                _("Write a whole number from {least} on.").format(least=least),
+                "required",
+            )
         return None
     value = given[name]
     # bool is an int in Python, but `true` is not a number of GPUs.
     if not isinstance(value, int) or isinstance(value, bool):
-        errors.add(name, "must be a whole number", "Write it without quotes and decimals.")
+        errors.add(name, _("must be a whole number"), _("Write it without quotes and decimals."))
         return None
     if not least <= value <= most:
-        errors.add(name, f"must be from {least} to {most}", code="out_of_range")
+        errors.add(
+            name,
+            _("must be from {least} to {most}").format(least=least, most=most),
+            code="out_of_range",
+        )
         return None
     return value
 
@@ -51,23 +64,33 @@ def whole(
 def text(value: object, name: str, errors: FieldErrors, *, most_bytes: int) -> str | None:
     """Read a text that every program and Postgres accept; return None if it is invalid."""
     if not isinstance(value, str):
-        errors.add(name, "must be a text", "Write it in quotes.")
+        errors.add(name, _("must be a text"), _("Write it in quotes."))
         return None
     if len(value) > most_bytes:  # Checked before any step whose time depends on the length.
-        errors.add(name, f"is longer than {most_bytes:,} bytes", code="too_long")
+        errors.add(
+            name,
+            _("is longer than {most} bytes").format(most=numeral(most_bytes)),
+            code="too_long",
+        )
         return None
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        errors.add(name, "has an unpaired surrogate", "Write it in valid Unicode.", "bad_text")
+        errors.add(
+            name, _("has an unpaired surrogate"), _("Write it in valid Unicode."), "bad_text"
+        )
         return None
     if size > most_bytes:
-        errors.add(name, f"is longer than {most_bytes:,} bytes", code="too_long")
+        errors.add(
+            name,
+            _("is longer than {most} bytes").format(most=numeral(most_bytes)),
+            code="too_long",
+        )
         return None
     for sign in value:
         if sign not in PLAIN_CONTROLS and unicodedata.category(sign) == "Cc":
-            reason = f"has the control character U+{ord(sign):04X}"
-            errors.add(name, reason, "Only tab and newline are allowed.", "bad_text")
+            reason = _("has the control character U+{code:04X}").format(code=ord(sign))
+            errors.add(name, reason, _("Only tab and newline are allowed."), "bad_text")
             return None
     return value
 
@@ -78,10 +101,10 @@ def texts(
     """Read a list of short names; return an empty one if it is missing or invalid."""
     value = given.get(name, [])
     if not isinstance(value, list | tuple):
-        errors.add(name, NOT_TEXTS, 'Write ["a", "b"].')
+        errors.add(name, _(NOT_TEXTS), _('Write ["a", "b"].'))
         return ()
     if len(value) > most:
-        errors.add(name, f"has more than {most} items", code="too_long")
+        errors.add(name, _("has more than {most} items").format(most=most), code="too_long")
         return ()
     read = [text(item, f"{name}[{i}]", errors, most_bytes=64) for i, item in enumerate(value)]
     return tuple(item for item in read if item is not None)
@@ -94,7 +117,7 @@ def name(given: Mapping[str, object], errors: FieldErrors) -> str:
     value = given["name"]
     if isinstance(value, str) and NAME.fullmatch(value):
         return value
-    errors.add("name", "is not a usable name", NAME_HINT, "bad_text")
+    errors.add("name", _("is not a usable name"), _(NAME_HINT), "bad_text")
     return ""
 
 
@@ -110,8 +133,8 @@ def credits(given: Mapping[str, object], name: str, errors: FieldErrors) -> Deci
         value = format(value, "f")
     if isinstance(value, str) and CREDITS.fullmatch(value):
         return Decimal(value)
-    hint = 'Write credits per GPU-hour as a text, such as "0.25", with at most six decimals.'
-    errors.add(name, NOT_AMOUNT, hint)
+    hint = _('Write credits per GPU-hour as a text, such as "0.25", with at most six decimals.')
+    errors.add(name, _(NOT_AMOUNT), hint)
     return None
 
 
@@ -120,7 +143,7 @@ def slug(given: Mapping[str, object], name: str, errors: FieldErrors, place: str
     value = given.get(name)
     if isinstance(value, str) and SLUG.fullmatch(value):
         return value
-    errors.add(place + name, "must be a name", "1 to 63 letters, digits, - and _.")
+    errors.add(place + name, _("must be a name"), _("1 to 63 letters, digits, - and _."))
     return ""
 
 
@@ -128,7 +151,7 @@ def line(given: Mapping[str, object], name: str, errors: FieldErrors, *, most_by
     """Read an optional line of text; return an empty text if it is missing or invalid."""
     value = text(given.get(name, ""), name, errors, most_bytes=most_bytes)
     if value and not value.isprintable():
-        errors.add(name, "must be one line of printable characters")
+        errors.add(name, _("must be one line of printable characters"))
         return ""
     return (value or "").strip()
 
@@ -161,5 +184,5 @@ def instant(
             return at.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    errors.add(place + name, "must be an instant", INSTANT_HINT)
+    errors.add(place + name, _("must be an instant"), _(INSTANT_HINT))
     return None

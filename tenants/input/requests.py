@@ -14,11 +14,13 @@ from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
+from django.utils.translation import gettext as _
 from msgspec import inspect
 
 from evenshare_core.units import COUNT_MAX
 from tenants.input import readers
 from tenants.input.errors import FieldErrors, invalid
+from tenants.language import number, translated
 
 TEXT_MAX, TEXTS_MAX = 800, 1000
 
@@ -90,8 +92,8 @@ class RequestField:
 
     @property
     def hint(self) -> str:
-        """Return the text below its label in a form."""
-        return self.input.hint or self.description
+        """Return the text below its label in a form, in the language of the page."""
+        return translated(self.input.hint or self.description)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +200,7 @@ def given_fields(request: type[Request], raw: object) -> dict[str, object]:
         InvalidInputError: the request is not an object.
     """
     if not isinstance(raw, Mapping):
-        raise invalid("", "must be an object", "Send fields by name.")
+        raise invalid("", _("must be an object"), _("Send fields by name."))
     skipped = request.NULL_IS_ABSENT
     return {str(name): value for name, value in raw.items() if not (skipped and value is None)}
 
@@ -232,8 +234,10 @@ def refuse_unknown(
     """Add an error for each unknown field; unknown fields are refused, never dropped."""
     names = request_fields(request)
     for extra in sorted(given.keys() - names.keys()):
-        reason = f"is not a field of {request.NOUN}"
-        errors.add(extra[:80], reason, f"Fields: {', '.join(names)}.", "unknown")
+        reason = _("is not a field of {noun}").format(noun=_(request.NOUN))
+        errors.add(
+            extra[:80], reason, _("Fields: {names}.").format(names=", ".join(names)), "unknown"
+        )
 
 
 def make_request(request: type[R], values: Mapping[str, object]) -> R:
@@ -252,9 +256,10 @@ def _read(field: RequestField, given: Mapping[str, object], errors: FieldErrors)
     value = _by_shape(field, given, own)
     if own and field.input.complaint:
         code = "required" if field.name not in given else "bad_text" if field.pattern else "invalid"
-        errors.add(field.name, field.input.complaint, field.input.advice, code)
+        advice = translated(field.input.advice)
+        errors.add(field.name, _(field.input.complaint), advice, code)
         return None
-    errors.extend(replace(one, hint=one.hint or field.input.advice) for one in own)
+    errors.extend(replace(one, hint=one.hint or translated(field.input.advice)) for one in own)
     return value
 
 
@@ -267,7 +272,7 @@ def _by_shape(field: RequestField, given: Mapping[str, object], errors: FieldErr
         )
     if name not in given:
         if field.is_required:
-            errors.add(name, "is required", code="required")
+            errors.add(name, _("is required"), code="required")
         return None
     if field.input.choices:
         return _choice(field, given[name], errors)
@@ -278,7 +283,7 @@ def _by_shape(field: RequestField, given: Mapping[str, object], errors: FieldErr
         before = len(errors.errors)
         read = readers.texts(given, name, errors, most=most)
         if len(read) < least and len(errors.errors) == before:
-            errors.add(name, f"has fewer than {least} items")
+            errors.add(name, _("has fewer than {least} items").format(least=least))
         return read
     return _READERS.get(field.shape, _as_given)(given, name, errors)
 
@@ -296,7 +301,11 @@ _READERS: Mapping[Shape, Callable[[Mapping[str, object], str, FieldErrors], obje
 def _choice(field: RequestField, value: object, errors: FieldErrors) -> object:
     if isinstance(value, str) and value in field.input.choices:
         return value
-    errors.add(field.name, "is not a valid choice", f"One of {', '.join(field.input.choices)}.")
+    errors.add(
+        field.name,
+        _("is not a valid choice"),
+        _("One of {choices}.").format(choices=", ".join(field.input.choices)),
+    )
     return None
 
 
@@ -305,14 +314,18 @@ def _text(field: RequestField, given: Mapping[str, object], errors: FieldErrors)
     if field.pattern:
         if isinstance(value, str) and re.fullmatch(field.pattern, value):
             return value
-        errors.add(field.name, "has the wrong form", field.description)
+        errors.add(field.name, _("has the wrong form"), translated(field.description))
         return None
     most = TEXT_MAX if field.most is None else field.most
     if isinstance(value, str) and len(value) > most:
-        errors.add(field.name, f"is longer than {most:,} characters", code="too_long")
+        errors.add(
+            field.name,
+            _("is longer than {most} characters").format(most=number(most)),
+            code="too_long",
+        )
         return None
     before = len(errors.errors)
     read = readers.line(given, field.name, errors, most_bytes=4 * most)
     if len(read) < (field.least or 0) and len(errors.errors) == before:
-        errors.add(field.name, f"is shorter than {field.least} characters")
+        errors.add(field.name, _("is shorter than {least} characters").format(least=field.least))
     return read if len(errors.errors) == before else None

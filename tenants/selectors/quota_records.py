@@ -8,7 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from django.apps import apps
+from django.utils.translation import gettext as _
 
+from tenants.language import number
 from tenants.models import AuditRecord, Tenant
 from tenants.periods import Dilution, Key, Period, QuotaTerms
 
@@ -83,16 +85,25 @@ def dilutions_to_plain(dilutions: Iterable[Dilution]) -> list[dict[str, Any]]:
 def dilution_text(row: Mapping[str, Any]) -> str:
     """Return the warning for a dilution in the form of `dilutions_to_plain`."""
     begins = row["from"][:16].replace("T", " ")
-    text = (
-        f"{row['gpu_type']}: quotas sum to {row['quotas']:,} GPUs, the pool has"
-        f" {row['capacity']:,} from {begins} on."
+    text = _(
+        "{gpu_type}: quotas sum to {quotas} GPUs, the pool has {capacity} from {begins} on."
+    ).format(
+        gpu_type=row["gpu_type"],
+        quotas=number(row["quotas"]),
+        capacity=number(row["capacity"]),
+        begins=begins,
     )
     losers = [
         # Old records have only slugs.
-        f"{one.get('name') or one['tenant']} {one['after']:,} instead of {one['before']:,}"
+        _("{tenant} {after} instead of {before}").format(
+            tenant=one.get("name") or one["tenant"],
+            after=number(one["after"]),
+            before=number(one["before"]),
+        )
         for one in row["tenants"]
     ]
-    return f"{text} Each quota shrinks in proportion: {', '.join(losers)}." if losers else text
+    shrinks = _("Each quota shrinks in proportion: {losers}.").format(losers=", ".join(losers))
+    return f"{text} {shrinks}" if losers else text
 
 
 def name_periods(records: Sequence[AuditRecord]) -> None:

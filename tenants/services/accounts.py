@@ -9,15 +9,17 @@ from django.contrib.sessions.models import Session
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext as _
 
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
+from tenants.language import gettext_noop, number
 from tenants.models import ApiToken, User
 from tenants.operator_transaction import operation
 from tenants.scopes import site_scope
 
 PASSWORD_MAX = 1024
-CHANGED_MEANWHILE = "The password was changed meanwhile: sign in with the new one."
+CHANGED_MEANWHILE = gettext_noop("The password was changed meanwhile: sign in with the new one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +41,21 @@ def check_new_password(person: User, request: NewPassword) -> None:
     """
     errors = FieldErrors()
     if len(request.new_password) > PASSWORD_MAX:
-        errors.add("new_password", f"Write at most {PASSWORD_MAX:,} characters.")
+        errors.add(
+            "new_password",
+            _("Write at most {most} characters.").format(most=number(PASSWORD_MAX)),
+        )
     elif "\x00" in request.new_password:
-        errors.add("new_password", "It has a character that log-in forms reject.")
+        errors.add("new_password", _("It has a character that log-in forms reject."))
     else:
         try:
             validate_password(request.new_password, person)
         except ValidationError as refused:
             errors.add("new_password", " ".join(refused.messages))
     if request.new_password != request.new_password_again:
-        errors.add("new_password_again", "The two passwords differ: enter the new password twice.")
+        errors.add(
+            "new_password_again", _("The two passwords differ: enter the new password twice.")
+        )
     errors.raise_any()
 
 
@@ -71,13 +78,13 @@ def change_password(*, actor: Actor, verified: User, request: NewPassword) -> Us
     """
     check_new_password(verified, request)
     if check_password(request.new_password, verified.password):
-        raise invalid("new_password", "This is the current password: choose another.")
+        raise invalid("new_password", _("This is the current password: choose another."))
     # Hashing is slow by design, so it runs before the transaction.
     hashed = make_password(request.new_password)
     with site_scope():
         rows = User.objects.filter(pk=verified.pk, password=verified.password, is_active=True)
         if not rows.update(password=hashed):
-            raise invalid("old_password", CHANGED_MEANWHILE)
+            raise invalid("old_password", _(CHANGED_MEANWHILE))
         dropped = _drop_tokens(verified) if request.drop_tokens else 0
         after = {"tokens_dropped": dropped}
         subject = f"person {verified.get_username()}"
@@ -100,7 +107,7 @@ def deactivate_person(*, actor: Actor, username: str) -> None:
         person = _lock_person(actor, username)
         if person.pk == actor.user.pk:
             raise invalid(
-                "username", "You cannot deactivate your own account: ask another operator."
+                "username", _("You cannot deactivate your own account: ask another operator.")
             )
         if not person.is_active:
             return
@@ -146,7 +153,7 @@ def _lock_person(actor: Actor, username: str) -> User:
         raise PermissionDenied
     person = next((row for row in locked.values() if row.get_username() == username), None)
     if person is None:
-        raise invalid("username", "There is no person with this login name.")
+        raise invalid("username", _("There is no person with this login name."))
     return person
 
 

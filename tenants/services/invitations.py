@@ -8,9 +8,11 @@ import structlog
 from django.contrib.auth.hashers import make_password
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.utils.translation import gettext as _
 
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import invalid
+from tenants.language import gettext_noop
 from tenants.models import Invitation, Membership, Tenant, User
 from tenants.operator_transaction import manages_members, member_change
 from tenants.rate import Rate, RateError, take
@@ -27,7 +29,7 @@ PER_TENANT = 50
 # Answers show which login names exist, so names are limited: by manager, and by link.
 NAMES_OF_MANAGER = Rate(per_s=1 / 300, full=50)
 NAMES_OF_LINK = Rate(per_s=1 / 300, full=10)
-TOO_MANY_NAMES = "Too many login names were tried: wait {minutes} minutes."
+TOO_MANY_NAMES = gettext_noop("Too many login names were tried: wait {minutes} minutes.")
 log = structlog.get_logger(__name__)
 
 
@@ -58,15 +60,18 @@ def invite(
         check_role(request.role)
         user = _known(request.username)
         if user is not None and Membership.objects.filter(tenant=tenant, user=user).exists():
-            raise invalid("username", "This person is already a member.")
+            raise invalid("username", _("This person is already a member."))
         if open_invitations(tenant.pk, now).count() >= PER_TENANT:
-            raise invalid("note", f"{PER_TENANT} invitations are open: revoke one first.")
+            raise invalid(
+                "note",
+                _("{most} invitations are open: revoke one first.").format(most=PER_TENANT),
+            )
         after = {"member": request.username, "role": request.role}
         if user is not None or not request.username:
             return _invited(actor, tenant, user, request, now)
         # The record stays: it is in this transaction, which the refusal does not undo.
         write_audit(actor, "member.unknown", f"tenant {tenant.slug}", after=after)
-    raise invalid("username", NOBODY)
+    raise invalid("username", _(NOBODY))
 
 
 def revoke_invitation(*, actor: Actor, tenant: Tenant, uid: UUID, now: datetime) -> bool:
@@ -131,17 +136,17 @@ def accept_as_newcomer(
         is_taken = login_name_is_taken(user.username)
     if is_taken:
         log.info("invitation.name_taken", invitation=str(link.uid), made_by=link.made_by_id)
-        raise invalid("username", LOGIN_NAME_TAKEN)
+        raise invalid("username", _(LOGIN_NAME_TAKEN))
     user.password = make_password(password.new_password)
     with site_scope():
         invitation = _lock_open(secret, now)
         if login_name_is_taken(user.username):  # meanwhile
-            raise invalid("username", LOGIN_NAME_TAKEN)
+            raise invalid("username", _(LOGIN_NAME_TAKEN))
         try:
             with transaction.atomic():
                 user.save()
         except IntegrityError:
-            raise invalid("username", LOGIN_NAME_TAKEN) from None
+            raise invalid("username", _(LOGIN_NAME_TAKEN)) from None
         actor = Actor(user, request_id)
         after = {"username": user.username, "site_role": user.site_role}
         write_audit(actor, "person.created", f"person {user.username}", after=after)
@@ -185,7 +190,7 @@ def _count_name(key: str, rate: Rate) -> None:
         take(key, rate)
     except RateError as error:
         minutes = -(-error.retry_after_s // 60)
-        raise invalid("username", TOO_MANY_NAMES.format(minutes=minutes)) from None
+        raise invalid("username", _(TOO_MANY_NAMES).format(minutes=minutes)) from None
 
 
 def _lock_open(key: str | UUID, now: datetime) -> Invitation:
@@ -210,7 +215,9 @@ def _open_invitation(named: Q, now: datetime) -> Invitation:
 def _join(actor: Actor, invitation: Invitation, now: datetime) -> Membership:
     tenant, role = invitation.tenant, invitation.role
     if Membership.objects.filter(tenant=tenant, user=actor.user).exists():
-        raise invalid("username", f"You are already a member of {tenant.name}.")
+        raise invalid(
+            "username", _("You are already a member of {tenant}.").format(tenant=tenant.name)
+        )
     membership = Membership.objects.create(tenant=tenant, user=actor.user, role=role)
     invitation.used_at, invitation.used_by = now, actor.user
     invitation.save(update_fields=["used_at", "used_by"])

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+from django.utils.translation import gettext as _
+
 from tenants.input.errors import FieldErrors
 from tenants.models import SavedFilter, User
 from tenants.scopes import tenant_scope
@@ -17,21 +19,23 @@ def save_filter(*, user: User, tenant_id: int, name: str, query: str) -> SavedFi
     """
     name, errors = name.strip(), FieldErrors()
     if not 0 < len(name) <= NAME_MAX or not name.isprintable():
-        errors.add("name", f"must be one line of 1 to {NAME_MAX} characters")
+        errors.add("name", _("must be one line of 1 to {most} characters").format(most=NAME_MAX))
     if not 0 < len(query) <= QUERY_MAX or not query.isprintable():
-        errors.add("query", f"must have 1 to {QUERY_MAX} characters")
+        errors.add("query", _("must have 1 to {most} characters").format(most=QUERY_MAX))
     errors.raise_any()
     with tenant_scope(tenant_id):
         # The lock makes the count exact.
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
         kept = SavedFilter.objects.filter(user=user, tenant_id=tenant_id)
         if kept.exclude(name=name).count() >= FILTERS_MAX:
-            errors.add("name", f"You have {FILTERS_MAX} filters here. Delete one first.")
+            errors.add(
+                "name",
+                _("You have {most} filters here. Delete one first.").format(most=FILTERS_MAX),
+            )
             errors.raise_any()
-        saved, _ = kept.update_or_create(
+        return kept.update_or_create(
             user=user, tenant_id=tenant_id, name=name, defaults={"query": query}
-        )
-    return saved
+        )[0]
 
 
 def delete_filter(*, user: User, tenant_id: int, name: str) -> bool:

@@ -4,9 +4,11 @@ import secrets
 from collections.abc import Iterable
 
 from django.db import IntegrityError, transaction
+from django.utils.translation import gettext as _
 
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
+from tenants.language import gettext_noop
 from tenants.models import Budget, Membership, Tenant, User
 from tenants.operator_transaction import member_change, operation
 from tenants.requests import (
@@ -19,7 +21,7 @@ from tenants.requests import (
 )
 
 SWATCHES = 16
-LOGIN_NAME_TAKEN = "This login name is taken."
+LOGIN_NAME_TAKEN = gettext_noop("This login name is taken.")
 # 120 random bits: unguessable, but short enough to type.
 PASSWORD_BYTES = 15
 
@@ -34,7 +36,7 @@ def open_tenant(*, actor: Actor, request: TenantRequest, books: Iterable[str]) -
     after = {"slug": request.slug, "name": request.name, "initials": request.initials}
     with operation(actor):
         if Tenant.objects.filter(slug=request.slug).exists():
-            raise invalid("slug", "This tenant name is taken.")
+            raise invalid("slug", _("This tenant name is taken."))
         tenant = Tenant.objects.create(**after, swatch=Tenant.objects.count() % SWATCHES)
         Budget.objects.bulk_create(Budget(tenant=tenant, book=book) for book in sorted(set(books)))
         write_audit(actor, "tenant.created", f"tenant {request.slug}", after=after)
@@ -52,12 +54,12 @@ def add_member(*, actor: Actor, tenant: Tenant, request: MembershipRequest) -> M
         check_role(request.role)
         user = User.objects.filter(username=request.username, is_active=True).first()
         if user is None:
-            raise invalid("username", NOBODY)
+            raise invalid("username", _(NOBODY))
         try:
             with transaction.atomic():
                 membership = Membership.objects.create(user=user, tenant=tenant, role=request.role)
         except IntegrityError:
-            message = "This person is already a member: change the role in the list."
+            message = _("This person is already a member: change the role in the list.")
             raise invalid("username", message) from None
         after = {"member": request.username, "role": request.role}
         write_audit(actor, "member.added", f"tenant {tenant.slug}", after=after)
@@ -117,9 +119,9 @@ def create_user(*, actor: Actor, request: PersonRequest) -> tuple[User, str]:
     with operation(actor):
         errors = FieldErrors()
         if login_name_is_taken(request.username):
-            errors.add("username", LOGIN_NAME_TAKEN)
+            errors.add("username", _(LOGIN_NAME_TAKEN))
         if request.site_role not in User.SiteRole.values:
-            errors.add("site_role", SITE_ROLE_COMPLAINT)
+            errors.add("site_role", _(SITE_ROLE_COMPLAINT))
         errors.raise_any()
         password = secrets.token_urlsafe(PASSWORD_BYTES)
         user = User(
@@ -147,13 +149,13 @@ def check_role(role: str) -> None:
         InvalidInputError: on `role`.
     """
     if role not in Membership.Role.values:
-        raise invalid("role", ROLE_COMPLAINT)
+        raise invalid("role", _(ROLE_COMPLAINT))
 
 
 def _membership(tenant: Tenant, username: str) -> Membership:
     membership = Membership.objects.filter(tenant=tenant, user__username=username).first()
     if membership is None:
-        raise invalid("username", "This person is not a member.")
+        raise invalid("username", _("This person is not a member."))
     return membership
 
 
@@ -162,5 +164,5 @@ def _check_other_manager(tenant: Tenant, membership: Membership, field: str) -> 
         tenant=tenant, role=Membership.Role.MANAGER, user__is_active=True
     )
     if not managers.exclude(pk=membership.pk).exists():
-        message = "The last manager cannot be removed: add another manager first."
+        message = _("The last manager cannot be removed: add another manager first.")
         raise invalid(field, message)

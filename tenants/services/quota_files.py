@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from django.utils.translation import gettext as _
+
 from tenants.audit import Actor
 from tenants.input.errors import CONFLICT, FieldError, InvalidInputError, invalid
+from tenants.language import gettext_noop
 from tenants.models import Quota, Tenant
 from tenants.operator_transaction import operation
 from tenants.periods import Key, Period
@@ -115,12 +118,21 @@ def _check_names(
     tenants: Mapping[str, int],
 ) -> None:
     errors = [
-        FieldError(field, f"there is no {what} {name!a} here", line=line.line)
+        FieldError(
+            field,
+            _(text).format(name=name),
+            line=line.line,
+        )
         for line in lines
-        for field, what, name, known in (
-            ("tenant", "tenant", line.name.tenant, tenants),
-            ("pool", "pool", line.name.pool, pools),
-            ("gpu_type", "GPU type", line.name.gpu_type, types),
+        for field, text, name, known in (
+            ("tenant", gettext_noop("there is no tenant {name!a} here"), line.name.tenant, tenants),
+            ("pool", gettext_noop("there is no pool {name!a} here"), line.name.pool, pools),
+            (
+                "gpu_type",
+                gettext_noop("there is no GPU type {name!a} here"),
+                line.name.gpu_type,
+                types,
+            ),
         )
         if name not in known
     ]
@@ -204,7 +216,9 @@ def _save(
         )
     except InvalidInputError as error:
         # A quota that is created at the same time is not locked; the database's constraint decides.
-        message = f"the quotas of {pool.name} are being changed by another user: try again"
+        message = _("the quotas of {pool} are being changed by another user: try again").format(
+            pool=pool.name
+        )
         raise invalid("", message, code=CONFLICT, line=0) from error
 
 

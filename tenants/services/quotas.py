@@ -8,12 +8,14 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.utils.translation import gettext as _
 
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import COUNT_MAX
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.input.readers import ENDS_FIRST
+from tenants.language import gettext_noop, number, plural
 from tenants.models import AuditRecord, Budget, Quota
 from tenants.operator_transaction import operation
 from tenants.periods import Key, OverlapError, Period, QuotaTerms, find_dilutions, set_periods
@@ -24,7 +26,7 @@ from tenants.selectors.quota_records import (
 )
 
 SAVED, UNDONE = "quota.saved", "quota.undone"
-PAST = "This is in the past: past quotas cannot be changed."
+PAST = gettext_noop("This is in the past: past quotas cannot be changed.")
 GPUS_MAX = COUNT_MAX
 
 
@@ -79,7 +81,7 @@ def plan_quotas(
         InvalidInputError: by field, as `quotas[2].until` of the third edit, or on `since`.
     """
     if since < now:
-        raise invalid("since", PAST)
+        raise invalid("since", _(PAST))
     present = quota_periods(pool_id, now)
     errors = FieldErrors()
     before: dict[Key, tuple[Period, ...]] = {}
@@ -101,25 +103,34 @@ def plan_quotas(
 
 
 def _overlap_text(period: Period) -> str:
-    begins = f"{period.since:%Y-%m-%d %H:%M}"
-    gpus = "1 GPU" if period.terms.gpus == 1 else f"{period.terms.gpus} GPUs"
-    return f"A period with {gpus} begins {begins}: end this one by then."
+    text = _("A period with {gpus} begins {begins}: end this one by then.")
+    return text.format(
+        gpus=plural(period.terms.gpus, "GPU"), begins=f"{period.since:%Y-%m-%d %H:%M}"
+    )
 
 
 def _edit_errors(edit: QuotaEdit, since: datetime) -> FieldErrors:
     errors = FieldErrors()
     if edit.until is not None and edit.until <= since:
-        errors.add("until", ENDS_FIRST)
+        errors.add("until", _(ENDS_FIRST))
     terms = edit.terms
     if terms is None:
         return errors
     if not 0 <= terms.gpus <= GPUS_MAX:
-        errors.add("gpus", f"Write 0 to {GPUS_MAX:,}, or leave it empty for no quota.")
+        errors.add(
+            "gpus",
+            _("Write 0 to {most}, or leave it empty for no quota.").format(most=number(GPUS_MAX)),
+        )
     if terms.mode not in [mode.value for mode in Mode]:
-        errors.add("mode", "Choose one of the modes.")
+        errors.add("mode", _("Choose one of the modes."))
     for name, limit in (("borrow_limit", terms.borrow_limit), ("lend_limit", terms.lend_limit)):
         if limit is not None and not 0 <= limit <= GPUS_MAX:
-            errors.add(name, f"Write 0 to {GPUS_MAX:,}, or leave it empty for no limit.")
+            errors.add(
+                name,
+                _("Write 0 to {most}, or leave it empty for no limit.").format(
+                    most=number(GPUS_MAX)
+                ),
+            )
     return errors
 
 
@@ -151,7 +162,7 @@ def save_quotas(
     """
     with operation(actor):
         if basis_of(pool_id, now) != basis:
-            message = "Another user changed these quotas meanwhile: check them again."
+            message = _("Another user changed these quotas meanwhile: check them again.")
             raise invalid("basis", message, code=CONFLICT)
         plan = plan_quotas(pool_id, edits, since=since, now=now)
         if not plan.after:
@@ -200,7 +211,7 @@ def write_plan(
             for key in plan.keys:
                 _write_periods(plan.pool, key, plan.before[key], plan.after[key])
     except IntegrityError as error:
-        message = "Another user changed these quotas: check them again."
+        message = _("Another user changed these quotas: check them again.")
         raise invalid("basis", message, code=CONFLICT) from error
     return write_audit(
         actor,
@@ -229,7 +240,7 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
         rows = AuditRecord.objects.filter(pk=record_id, action=SAVED)
         record = rows.first()
         if record is None or record.after["next_round"] != next_round:
-            message = "A round has already used it: change the quota again instead."
+            message = _("A round has already used it: change the quota again instead.")
             raise invalid("record", message)
         planned_at = datetime.fromisoformat(record.after["planned_at"])
         before = periods_from_plain(record.before["periods"])
@@ -237,7 +248,7 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
         for key in sorted(set(before) | set(after)):
             expected = after.get(key, ())
             if _still(pool_id, key, planned_at, expected) != set(expected):
-                raise invalid("record", "Another user changed it since: nothing was undone.")
+                raise invalid("record", _("Another user changed it since: nothing was undone."))
             _write_periods(pool_id, key, expected, before.get(key, ()))
         return write_audit(
             actor,

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 from uuid import UUID
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from tenants.audit import Actor, last_record, write_audit
@@ -40,7 +41,11 @@ def _read_scopes(given: Mapping[str, object], errors: FieldErrors) -> tuple[Scop
         or not 1 <= len(wanted) <= len(known)
         or any(name not in known for name in wanted)
     ):
-        errors.add("scopes", "Choose at least one.", f"A list of: {', '.join(known)}.")
+        errors.add(
+            "scopes",
+            _("Choose at least one."),
+            _("A list of: {known}.").format(known=", ".join(known)),
+        )
         return ()
     return tuple(map(Scope, wanted))
 

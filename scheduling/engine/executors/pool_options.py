@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from django.utils.translation import gettext as _
 from msgspec import NODEFAULT, structs
 
 from tenants.input.errors import FieldErrors
+from tenants.language import number
 
 FIELD = "executor_options"
 BYTES_MAX = 16_384
@@ -29,13 +31,17 @@ def check_options(
     """Add the errors in a pool's options to `errors`, as `executor_options.NAME`."""
     before = len(list(errors))
     if len(msgspec.json.encode(values)) > BYTES_MAX:
-        errors.add(FIELD, f"is longer than {BYTES_MAX:,} bytes")
+        errors.add(FIELD, _("is longer than {most} bytes").format(most=number(BYTES_MAX)))
         return
     known = {field.encode_name: field for field in structs.fields(kind)}
-    there_are = f"There are {', '.join(known)}." if known else "This executor has no options."
+    there_are = (
+        _("There are {known}.").format(known=", ".join(known))
+        if known
+        else _("This executor has no options.")
+    )
     for name in values:
         if name not in known:
-            errors.add(f"{FIELD}.{ascii(name)[1:-1][:60]}", "is not an option", there_are)
+            errors.add(f"{FIELD}.{ascii(name)[1:-1][:60]}", _("is not an option"), there_are)
     for name, field in known.items():
         if name in values:
             try:
@@ -43,7 +49,7 @@ def check_options(
             except msgspec.ValidationError as error:
                 errors.add(f"{FIELD}.{name}", _sentence(error), _default_text(field))
         elif field.required:
-            errors.add(f"{FIELD}.{name}", "is required")
+            errors.add(f"{FIELD}.{name}", _("is required"))
     if len(list(errors)) == before:
         _check_whole(kind, values, errors)
 

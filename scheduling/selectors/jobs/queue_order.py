@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import from_us, to_us
@@ -20,15 +21,21 @@ from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import POLICIES
 from scheduling.models import Job, Round, RoundSealing
 from scheduling.selectors.rounds.stored import ReplayError, round_values
+from tenants.language import gettext_noop
+from tenants.language import number as numeral
 from tenants.scopes import site_reading
 
-NO_QUEUE = "This policy has no queue: it divides the GPUs again in each round."
-UNREADABLE = "The last round cannot be read, so there are no positions until the next round."
-FIRST = "No round has been decided yet."
-NOT_YET = "The order of the last round is not known yet."
+NO_QUEUE = gettext_noop("This policy has no queue: it divides the GPUs again in each round.")
+UNREADABLE = gettext_noop(
+    "The last round cannot be read, so there are no positions until the next round."
+)
+FIRST = gettext_noop("No round has been decided yet.")
+NOT_YET = gettext_noop("The order of the last round is not known yet.")
 # At most this many jobs have positions and are read for a page. Other jobs follow by arrival.
 FIRST_JOBS = 1000
-BEHIND = f"Only the first {FIRST_JOBS:,} jobs have positions; later jobs are listed by arrival."
+BEHIND = gettext_noop(
+    "Only the first {count} jobs have positions; later jobs are listed by arrival."
+)
 # The number of rounds per pool whose first jobs are kept, for pages that continue an earlier order.
 KEPT_QUEUES = 4
 
@@ -123,7 +130,7 @@ def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
     tenants = {job: tenant for job, tenant, _ in rows}
     placed = sorted((job for job in keys if job in places), key=keys.__getitem__)
     number, is_ordered = last.number if last else None, order is not None
-    return QueueOrder(number, text, is_ordered, keys, _positions(placed, tenants), pool_id)
+    return QueueOrder(number, _(text), is_ordered, keys, _positions(placed, tenants), pool_id)
 
 
 def _long_order(pool_id: int, last: Round | None, as_of: int | None) -> QueueOrder:
@@ -148,9 +155,9 @@ def _long_order(pool_id: int, last: Round | None, as_of: int | None) -> QueueOrd
     tenants = dict(rows.values_list("id", "tenant_id"))
     placed = sorted(tenants, key=places.__getitem__)
     keys = {job: QueueKey(0, places[job], job) for job in placed}
-    is_ordered = first is not None
+    is_ordered, text = first is not None, _(text)
     if is_ordered:
-        text = f"{text} {BEHIND}"
+        text = f"{text} {_(BEHIND).format(count=numeral(FIRST_JOBS))}"
     return QueueOrder(
         number, text, is_ordered, keys, _positions(placed, tenants), pool_id, is_long=True
     )

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.domain.instants import from_us
-from evenshare_core.domain.plurals import plural
 from evenshare_core.domain.reason_texts import ENDINGS, RULES, WORDINGS, ReasonWording
 from evenshare_core.money.fixed_point import to_text
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
 from tenants.answers import formatted_as
+from tenants.language import number, plural, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,12 @@ class ReasonText:
 
 def ending_text(reason: str) -> str:
     """Return why a lease ended; for a reason that no longer exists, its code."""
-    return ENDINGS.get(reason, reason.replace("_", " "))
+    return _(ENDINGS[reason]) if reason in ENDINGS else reason.replace("_", " ")
 
 
 def rule_text(rule: str) -> str:
     """Return the name of a rule; for a rule that no longer exists, its code."""
-    return RULES[rule][0] if rule in RULES else rule.replace("_", " ")
+    return _(RULES[rule][0]) if rule in RULES else rule.replace("_", " ")
 
 
 def preemption_text(rule: str, who: str) -> str:
@@ -38,13 +40,14 @@ def preemption_text(rule: str, who: str) -> str:
 
     `who` is the tenant that got its GPUs; empty if the viewer may not see that tenant.
     """
-    sentence = RULES[rule][1] if rule in RULES else "for a job of {who}"
-    return f"{sentence.format(who=who or 'another tenant')} ({rule_text(rule)})"
+    sentence = _(RULES[rule][1]) if rule in RULES else _("for a job of {who}")
+    return f"{sentence.format(who=who or _('another tenant'))} ({rule_text(rule)})"
 
 
 def given_up_text(losses: int) -> str:
     """Return the text for a job that failed because its process was lost too often."""
-    return f"It failed: its process was lost {losses} times in a row soon after its start."
+    text = _("It failed: its process was lost {losses} times in a row soon after its start.")
+    return text.format(losses=losses)
 
 
 class _ShownNumber(str):
@@ -75,29 +78,32 @@ def written(
 ) -> ReasonText:
     """Return the text of the reason `code` in this wording, with its numbers if they are known."""
     sentences = (wording.now if now and wording.now else wording.sentence, *wording.others)
-    text = wording.plain or wording.sentence
+    name, next_step = _(wording.text), translated(wording.next_step)
+    text = _(wording.plain or wording.sentence)
     if not numbers:
-        return ReasonText(code, wording.text, text, wording.next_step)
+        return ReasonText(code, name, text, next_step)
     known = {name: value for name, value in _read(numbers).items() if value is not None}
     shown = {name: _ShownNumber(_show(value)) for name, value in known.items()}
     if wording.early and numbers.get("preempted"):
         sentences = (wording.early,)
     for one in sentences:
         try:
-            text = one.format_map(shown)
+            text = _(one).format_map(shown)
         except KeyError:
             continue
         break
     others = numbers.get("other_types")
     if others:
-        text = f"On {numbers['gpu_type']}: {text} It could not start on {any_of(others)} either."
-    return ReasonText(code, wording.text, text, wording.next_step)
+        text = _("On {gpu_type}: {reason} It could not start on {others} either.").format(
+            gpu_type=numbers["gpu_type"], reason=text, others=any_of(others)
+        )
+    return ReasonText(code, name, text, next_step)
 
 
 def any_of(names: Sequence[str]) -> str:
     """Join names as a choice: "k80, p100 or v100"."""
     *most, last = names
-    return f"{', '.join(most)} or {last}" if most else last
+    return _("{names} or {last}").format(names=", ".join(most), last=last) if most else last
 
 
 def wait_kind(code: str) -> str:
@@ -142,13 +148,14 @@ Numbers = Annotated[Mapping[str, Any], formatted_as(visible_numbers)]
 
 def resources_text(cpus: int, memory_mb: int) -> str:
     """Return CPUs and memory as text, "8 CPUs and 65,536 MB of memory"; empty if both are 0."""
-    parts = [plural(cpus, "CPU")] if cpus else []
-    if memory_mb:
-        parts.append(f"{memory_mb:,} MB of memory")
-    return " and ".join(parts)
+    cpu_text = plural(cpus, "CPU") if cpus else ""
+    memory = _("{memory} MB of memory").format(memory=number(memory_mb)) if memory_mb else ""
+    if not (cpu_text and memory):
+        return cpu_text or memory
+    return _("{cpus} and {memory}").format(cpus=cpu_text, memory=memory)
 
 
 def _show(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int | Decimal) else str(value)
+        return number(value, 2)
+    return number(value) if isinstance(value, int | Decimal) else str(value)

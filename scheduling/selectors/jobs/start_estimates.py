@@ -7,37 +7,44 @@ from typing import Annotated, Any
 
 import msgspec
 from django.db.models import OuterRef, Subquery
+from django.utils.translation import gettext as _
 
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.simulation.starts import NoEstimate
 from scheduling.models import Job, Pool, StartEstimate, StartForecast
 from tenants.answers import Answer, Hidden, one_of
+from tenants.language import gettext_noop, marked
 from tenants.scopes import site_reading
 from tenants.sql import fetch_rows
 
 # Texts for the reasons for which there is no estimate.
 NO_ESTIMATE: Mapping[str, str] = {
-    NoEstimate.NEVER_FITS.value: "It needs more GPUs than the pool can schedule at present.",
-    NoEstimate.BACKING_OFF.value: "Its process was lost; it is unknown whether the next one will"
-    " last.",
-    NoEstimate.TOO_LITTLE_KNOWN.value: (
+    NoEstimate.NEVER_FITS.value: gettext_noop(
+        "It needs more GPUs than the pool can schedule at present."
+    ),
+    NoEstimate.BACKING_OFF.value: gettext_noop(
+        "Its process was lost; it is unknown whether the next one will last."
+    ),
+    NoEstimate.TOO_LITTLE_KNOWN.value: gettext_noop(
         "Too few jobs of this pool have ended to estimate run times."
     ),
-    NoEstimate.TOO_MUCH_WORK.value: (
+    NoEstimate.TOO_MUCH_WORK.value: gettext_noop(
         "The queue is too long to be simulated in the available time."
     ),
-    NoEstimate.PRICE_ABOVE_MAX.value: (
+    NoEstimate.PRICE_ABOVE_MAX.value: gettext_noop(
         "A borrowed GPU-hour costs more than its own or its tenant's maximum price."
     ),
-    NoEstimate.REFUTED.value: (
+    NoEstimate.REFUTED.value: gettext_noop(
         "The last estimate was wrong: the job should have started by now. The next estimate"
         " follows a new round."
     ),
-    NoEstimate.BEYOND.value: "It did not start in half or more of the simulated runs.",
+    NoEstimate.BEYOND.value: gettext_noop(
+        "It did not start in half or more of the simulated runs."
+    ),
 }
 # Shown for REFUTED if the price rose above what the job or its tenant pays.
-REFUTED_BY_PRICE = (
+REFUTED_BY_PRICE = gettext_noop(
     "The last estimate was wrong: a GPU-hour costs more than the job's value or maximum price."
 )
 _OUTBID = (Reason.PRICE_ABOVE_VALUE, Reason.PRICE_ABOVE_MAX)
@@ -119,22 +126,34 @@ def _view(row: StartEstimate, now: datetime) -> StartView:
     )
 
 
+def no_estimate_text(reason: str) -> str:
+    """Return why a job has no estimate; an unknown reason stays unchanged."""
+    return _(NO_ESTIMATE[reason]) if reason in NO_ESTIMATE else reason
+
+
 def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
     if reason == NoEstimate.REFUTED and job.reason_code in _OUTBID:
-        return REFUTED_BY_PRICE
+        return _(REFUTED_BY_PRICE)
     prices = facts.get("prices", {})  # from the snapshot; older forecasts have no prices
     accepted = {
         name: to_credits(prices[name]) for name in job.gpu_types or prices if name in prices
     }
     if reason != NoEstimate.PRICE_ABOVE_MAX or job.max_price is None or not accepted:
-        return NO_ESTIMATE.get(reason, reason)
+        return no_estimate_text(reason)
     price, name = min((price, name) for name, price in accepted.items())
     if price <= job.max_price:  # Otherwise the maximum price of the job's tenant is lower.
-        return NO_ESTIMATE[reason]
-    of_type = f" of {name}" if len(prices) > 1 else ""
-    return (
-        f"A borrowed GPU-hour{of_type} costs {price} credits, above its maximum of"
-        f" {job.max_price}. It waits until the price falls or own quota is free."
+        return no_estimate_text(reason)
+    of_any = _(
+        "A borrowed GPU-hour costs {price} credits, above its maximum of {max_price}. It waits"
+        " until the price falls or own quota is free."
+    )
+    of_type = _(
+        "A borrowed GPU-hour of {gpu_type} costs {price} credits, above its maximum of"
+        " {max_price}. It waits until the price falls or own quota is free."
+    )
+    shown = of_type if len(prices) > 1 else of_any
+    return shown.format(
+        gpu_type=name, price=marked(str(price)), max_price=marked(str(job.max_price))
     )
 
 

@@ -8,6 +8,7 @@ that share. Verdicts, counts and totals remain.
 from typing import Annotated, Any
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from evenshare_core.fairness.certificate import (
     Basis,
@@ -23,6 +24,7 @@ from scheduling.models import Profile, Round
 from scheduling.selectors.speeds.measurements import Speed
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.answers import Answer, Hidden, answer_of
+from tenants.language import gettext_noop
 
 # The numbers of these properties describe the whole pool, or identify no tenant.
 POOLED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD, Property.PARETO})
@@ -30,7 +32,7 @@ POOLED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD, Prop
 PAIRED = frozenset({Property.ENVY_FREE, Property.EQUAL_THROUGHPUT})
 # The value of a job is private to its tenant, whatever the pool's visibility.
 PRIVATE = frozenset({Property.INDIVIDUAL_RATIONALITY})
-FAILED = "the measurement failed; operators can see the cause"
+FAILED = gettext_noop("the measurement failed; operators can see the cause")
 
 
 _AsText = msgspec.Meta(extra_json_schema={"type": "string"})
@@ -143,10 +145,11 @@ def view_certificate(round_: Round, visibility: Visibility) -> CertificateView |
         certificate = read(round_.certificate)
     except msgspec.ValidationError:
         version = round_.certificate.get("version", 0)
-        return CertificateView(version, f"it is of another version, {version}")
+        text = _("it is of another version, {version}")
+        return CertificateView(version, text.format(version=version))
     failure = certificate.failure
     if failure and not visibility.all_jobs:
-        failure = FAILED
+        failure = _(FAILED)
     names = _job_type_names(certificate, visibility)
     rows = _rows(certificate, names, visibility)
     overclaims = tuple(

@@ -12,13 +12,16 @@ from evenshare_core.simulation.price_outlook import NoPriceBand
 from scheduling.models import PriceForecast
 from scheduling.selectors.jobs.start_estimates import NO_ESTIMATE
 from tenants.answers import Answer, about
+from tenants.language import gettext_noop, translated
 
 # Texts for the reasons for which there is no forecast.
 NO_FORECAST: Mapping[str, str] = {
     **{reason.value: NO_ESTIMATE[reason.value] for reason in NoPriceBand},
-    "missed": "More than half of the past prices were outside of the forecast range.",
-    "passed": "The last forecast has expired; the next one follows while the pool's clock runs.",
-    "none": "No forecast yet; the first one follows the pool's first rounds.",
+    "missed": gettext_noop("More than half of the past prices were outside of the forecast range."),
+    "passed": gettext_noop(
+        "The last forecast has expired; the next one follows while the pool's clock runs."
+    ),
+    "none": gettext_noop("No forecast yet; the first one follows the pool's first rounds."),
 }
 # Four of five prices should be between p10 and p90. A lower hit rate than this, over at least this
 # many prices, is no coincidence.
@@ -51,7 +54,7 @@ class PriceForecastRow(Answer, frozen=True):
     @property
     def why(self) -> str:
         """Why there is no forecast; "" if there is one."""
-        return NO_FORECAST.get(self.reason, self.reason)
+        return translated(NO_FORECAST.get(self.reason, self.reason))
 
     @property
     def hit_rate(self) -> float | None:

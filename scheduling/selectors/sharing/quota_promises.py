@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from django.utils.translation import gettext as _
+
 from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
 from evenshare_core.policies.registry import POLICIES, quota_promise
@@ -69,7 +71,7 @@ def promise_with(
     scale: int,
     lease_s: int,
 ) -> QuotaPromise | None:
-    """Return the promise of a pool with these settings, or None if they are invalid.
+    """Return the promise of a pool with these settings as text, or None if they are invalid.
 
     `round_s` is wall time, `grace_s` and the longest term `lease_s` are pool time; `scale`: pool
     seconds per wall second.
@@ -78,6 +80,11 @@ def promise_with(
         return None
     lengths = PoolLengths(round_s * scale * SECOND_US, grace_s * SECOND_US, lease_s * SECOND_US)
     try:
-        return quota_promise(policy, dict(options), lengths)
+        promise = quota_promise(policy, dict(options), lengths)
     except OptionError:
         return None
+    return promise._replace(
+        text=_(promise.text),
+        parts=tuple(part._replace(text=_(part.text)) for part in promise.parts),
+        conditions=tuple(map(_, promise.conditions)),
+    )

@@ -10,6 +10,8 @@ from uuid import UUID
 
 from django.db.models import Max, Sum
 from django.db.models.functions import Greatest
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.instants import from_us, to_us
@@ -22,6 +24,7 @@ from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.quota_promises import pool_promise
 from scheduling.selectors.sharing.settings import SharingRule, posted_prices, sharing_rules
 from tenants.answers import Answer, Hidden, answer_of, answered_as
+from tenants.language import marked, number
 from tenants.models import IdleOffer
 from tenants.scopes import site_reading
 from tenants.selectors.quotas import quotas_in_force
@@ -145,22 +148,30 @@ class OfferRow(Answer, frozen=True):
 
 
 def _offer_text(offer: IdleOffer, state: OfferState, price: Decimal) -> str:
-    gpus = f"{offer.gpus:,} idle GPU{'' if offer.gpus == 1 else 's'}"
     match state:
         case OfferState.REVOKED:
-            return f"Revoked {offer.revoked_at:%Y-%m-%d %H:%M:%S}, pool time."
+            text = _("Revoked {revoked_at}, pool time.")
+            return text.format(revoked_at=f"{offer.revoked_at:%Y-%m-%d %H:%M:%S}")
         case OfferState.RAN_OUT:
-            return f"Ended {offer.until:%Y-%m-%d %H:%M:%S}, pool time."
+            return _("Ended {until}, pool time.").format(until=f"{offer.until:%Y-%m-%d %H:%M:%S}")
         case OfferState.NOT_USED:
-            return "No effect: idle quota of this type is lent without offers."
+            return _("No effect: idle quota of this type is lent without offers.")
         case OfferState.BELOW_FLOOR:
-            return (
-                f"Lends nothing: its floor is {offer.floor_price:.6f} credits, and the"
-                f" posted price is {price:.6f}."
+            text = _(
+                "Lends nothing: its floor is {floor} credits, and the posted price is {price}."
             )
-    return (
-        f"Lends up to {gpus}: the posted price is {price:.6f} credits, and its floor"
-        f" is {offer.floor_price:.6f}."
+        case OfferState.LENDS:
+            text = ngettext(
+                "Lends up to {gpus} idle GPU: the posted price is {price} credits, and its floor"
+                " is {floor}.",
+                "Lends up to {gpus} idle GPUs: the posted price is {price} credits, and its floor"
+                " is {floor}.",
+                offer.gpus,
+            )
+    return text.format(
+        gpus=number(offer.gpus),
+        floor=marked(f"{offer.floor_price:.6f}"),
+        price=marked(f"{price:.6f}"),
     )
 
 
@@ -243,17 +254,38 @@ class PromisedReturn(Answer, frozen=True):
 
 def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime) -> str:
     if rule is BackRule.NONE_LENT:
-        return "Nothing was borrowed, so all GPUs are available now."
-    gpus = "1 GPU is" if borrowed == 1 else f"{borrowed:,} GPUs are"
-    now = f"{gpus} borrowed now and return"
-    if not borrowed:
-        now = "None is borrowed yet; GPUs lent by a round in progress return"
-    begin = f"No more is lent from the next round on. {now} by {by:%Y-%m-%d %H:%M:%S}, pool time"
+        return _("Nothing was borrowed, so all GPUs are available now.")
     if rule is BackRule.LEASE_ENDS:
-        return f"{begin}, when the last of these leases is over."
-    return (
-        f"{begin} for your jobs within quota, by the pool's guarantee; other GPUs by"
-        f" {unasked_by:%Y-%m-%d %H:%M:%S}, when the last of these leases is over."
+        text = ngettext(
+            "No more is lent from the next round on. {gpus} GPU is borrowed now and returns by"
+            " {by}, pool time, when the last of these leases is over.",
+            "No more is lent from the next round on. {gpus} GPUs are borrowed now and return by"
+            " {by}, pool time, when the last of these leases is over.",
+            borrowed,
+        )
+        none = _(
+            "No more is lent from the next round on. None is borrowed yet; GPUs lent by a round in"
+            " progress return by {by}, pool time, when the last of these leases is over."
+        )
+    else:
+        text = ngettext(
+            "No more is lent from the next round on. {gpus} GPU is borrowed now and returns by"
+            " {by}, pool time for your jobs within quota, by the pool's guarantee; other GPUs by"
+            " {unasked_by}, when the last of these leases is over.",
+            "No more is lent from the next round on. {gpus} GPUs are borrowed now and return by"
+            " {by}, pool time for your jobs within quota, by the pool's guarantee; other GPUs by"
+            " {unasked_by}, when the last of these leases is over.",
+            borrowed,
+        )
+        none = _(
+            "No more is lent from the next round on. None is borrowed yet; GPUs lent by a round in"
+            " progress return by {by}, pool time for your jobs within quota, by the pool's"
+            " guarantee; other GPUs by {unasked_by}, when the last of these leases is over."
+        )
+    return (text if borrowed else none).format(
+        gpus=number(borrowed),
+        by=f"{by:%Y-%m-%d %H:%M:%S}",
+        unasked_by=f"{unasked_by:%Y-%m-%d %H:%M:%S}",
     )
 
 
