@@ -24,11 +24,6 @@ HOUR_S = 60 * MINUTE_S
 DAY_S = 24 * HOUR_S
 
 
-def marked(shown: str) -> str:
-    """Return a number that is formatted as in English, with the marks of the language."""
-    return shown.translate(_SWAPPED) if get_language() in WITH_COMMA else shown
-
-
 def thousands(value: Number | None, places: int | None = None, signed: bool = False) -> str:
     """Format a number: 4211 -> "4,211". `places` fixes the decimals; `signed` adds a plus."""
     if value is None:

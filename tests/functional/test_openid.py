@@ -296,7 +296,7 @@ class TestToken:
         session.save()
         answer = client.post("/account/tokens/", self.FORM)
         assert answer.status_code == 422
-        assert "Sign in again first." in answer.content.decode()
+        assert "log in with Example University again first" in answer.content.decode()
         path = provider.answer(client, "17", begin="/login/openid/?next=/account/tokens/")
         assert client.get(path).headers["Location"] == "/account/tokens/"
         assert client.post("/account/tokens/", self.FORM).status_code == 200

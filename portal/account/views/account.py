@@ -137,7 +137,7 @@ def account(request: HttpRequest) -> HttpResponseBase:
         "provider": provider_name(),
         "is_connected": is_connected(user),
         "offered": request.session.get(OFFERED, {}).get("username", ""),
-        "fields": password_fields(PASSWORDS, errors),
+        "fields": password_fields(PASSWORDS, errors) if user.has_usable_password() else [],
     }
     return render(request, "account/account.html", context, status=422 if errors else 200)
 

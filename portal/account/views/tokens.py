@@ -14,7 +14,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal.account.views.passwords import check_present, verified_person
+from portal.account.openid import provider_name
+from portal.account.views.passwords import check_present, signed_in_recently, verified_person
 from portal.charts.figures import thousands
 from portal.common.access import signed_in
 from portal.common.forms import Field, whole
@@ -90,13 +91,9 @@ def token_list(request: HttpRequest) -> HttpResponseBase:
         "root": request.build_absolute_uri("/").rstrip("/"),
         "is_refused": bool(errors),
         "fields": _fields(draft, errors),
-        "password": Field(
-            "old_password",
-            _("Current password"),
-            kind="current-password",
-            hint=_("Required, because a token may outlive this session."),
-            error=errors.get("old_password", ""),
-        ),
+        "password": _password_field(errors) if user.has_usable_password() else None,
+        "provider": provider_name(),
+        "is_recent": signed_in_recently(request),
         "scopes": [
             (scope.value, _(text), scope.value in draft.scopes)
             for scope, text in SCOPE_TEXTS.items()
@@ -166,6 +163,16 @@ def _made(request: HttpRequest, user: User, draft: TokenDraft) -> tuple[ApiToken
         raise invalid("scopes", str(error)) from None
     except TooManyTokensError as error:
         raise invalid("name", str(error)) from None
+
+
+def _password_field(errors: dict[str, str]) -> Field:
+    return Field(
+        "old_password",
+        _("Current password"),
+        kind="current-password",
+        hint=_("Required, because a token may outlive this session."),
+        error=errors.get("old_password", ""),
+    )
 
 
 def _fields(draft: TokenDraft, errors: dict[str, str]) -> list[Field]:
