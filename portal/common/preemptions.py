@@ -37,7 +37,7 @@ def numbers_note(rule: str, numbers: Mapping[str, Any]) -> Note | None:
 def _line(name: str, value: Any) -> LineItem:
     """Return a number with its label, formatted by the unit in its name."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return LineItem(_label(name), _("none") if value is None else str(value))
+        return LineItem(_label(name), pgettext("number", "none") if value is None else str(value))
     if name.endswith("_gpu_us"):
         hours = gpu_hours(value / SECOND_US)
         return LineItem(f"{_label(name.removesuffix('_gpu_us'))}, GPU-h", hours)

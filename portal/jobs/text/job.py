@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, ngettext
+from django.utils.translation import gettext_noop, ngettext, pgettext
 
 from billing.selectors.prices import PriceRow
 from evenshare_core.domain.reasons import Reason
@@ -46,8 +46,6 @@ STATE_BADGES: dict[str, StateBadge] = {
     State.FAILED: StateBadge("bad", gettext_noop("Failed")),
     State.CANCELLED: StateBadge("ended", gettext_noop("Cancelled")),
 }
-IN_QUARANTINE = StateBadge("waiting", gettext_noop("In quarantine"))
-HELD = StateBadge("waiting", gettext_noop("Held"))
 
 
 def job_context(
@@ -103,9 +101,10 @@ def price_url(story: JobStory, held: LeaseView) -> str:
 def state_badge(phase: str, *, is_quarantined: bool, is_held: bool = False) -> StateBadge:
     """Return the badge of a phase; waiting jobs that are not in a queue have their own badges."""
     badge = STATE_BADGES[phase]
+    text = _(badge.text)
     if phase == State.PENDING and (is_quarantined or is_held):
-        badge = IN_QUARANTINE if is_quarantined else HELD
-    return badge._replace(text=_(badge.text))
+        text = _("In quarantine") if is_quarantined else pgettext("job", "Held")
+    return badge._replace(text=text)
 
 
 def held_reason(job: Job) -> ReasonText | None:

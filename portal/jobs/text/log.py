@@ -10,7 +10,7 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, pgettext
+from django.utils.translation import pgettext
 
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_credits, to_micro
@@ -23,7 +23,7 @@ from portal.jobs.text.leases import moves_of
 from portal.jobs.text.log_events import WRITERS, Kind, LoggedEvent, LogLine, length_text
 from portal.jobs.text.losses import NO_LOSS, WorkLoss
 from scheduling.models import LeaseEvent
-from scheduling.selectors.jobs.changes import HELD, PRIORITY, RELEASED, JobChange
+from scheduling.selectors.jobs.changes import HELD, PRIORITY, JobChange
 from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import rule_text
 from scheduling.selectors.jobs.tenant_jobs import JobStory
@@ -104,20 +104,18 @@ def _pool_time(line: LogLine) -> datetime:
 
 def _changed(change: JobChange, clocks: Clocks) -> LogLine:
     who = change.person or pgettext("by", "an operator")
-    bold, icon = _CHANGES[change.action]
+    bold, icon = pgettext("job", "Held"), "waiting"
+    if change.action != HELD:
+        bold, icon = _("Released"), "submitted"
     text = _("by {person}.").format(person=who)
     if change.action == PRIORITY:
+        bold = _("Priority")
         text = _("from {before} to {after}, by {person}.").format(
             before=change.before["priority"], after=change.after["priority"], person=who
         )
-    return LogLine(clocks.pool_instant(change.at), icon, _(bold), text, None)
+    return LogLine(clocks.pool_instant(change.at), icon, bold, text, None)
 
 
-_CHANGES = {
-    HELD: (gettext_noop("Held"), "waiting"),
-    RELEASED: (gettext_noop("Released"), "submitted"),
-    PRIORITY: (gettext_noop("Priority"), "submitted"),
-}
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 

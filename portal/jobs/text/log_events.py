@@ -258,7 +258,8 @@ def _afterwards(logged: LoggedEvent) -> str:
         again = _("It was queued again at once and restarted {time} later.").format(time=waited)
         return f" {again}{text}"
     if job is not None and job.is_active:
-        return f" {_('It was queued again at once.')}{text}"
+        again = _("It was queued again at once.")
+        return f" {again}{text}"
     return text
 
 

@@ -48,8 +48,10 @@ def queues_text(queues: Mapping[str, QueueOrder]) -> str:
     """Return a sentence on the order of a list of queued jobs; `queues` are by name of the pool."""
     without = [name for name, order in sorted(queues.items()) if not order.is_ordered]
     if len(queues) < 2:
-        why = "".join(queues[name].text for name in without)
-        return f"{_('By arrival, without positions.')} {why}" if without else _(IN_ORDER)
+        if not without:
+            return _(IN_ORDER)
+        why = queues[without[0]].text
+        return _("By arrival, without positions. {reason}").format(reason=why)
     if not without:
         return _(IN_ORDERS)
     if len(without) == len(queues):
