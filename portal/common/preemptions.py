@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.units import SECOND_US
@@ -17,8 +20,10 @@ _INSTANT_US = 10**15
 
 def notice_text(view: PreemptionRow) -> str:
     """Return "Preempted with 30 s notice" or "Moved with 30 s notice"."""
-    verb = "Moved" if view.moved else "Preempted"
-    return f"{verb} with {duration(view.notice_s)} notice"
+    notice = duration(view.notice_s)
+    if view.moved:
+        return _("Moved with {time} notice").format(time=notice)
+    return _("Preempted with {time} notice").format(time=notice)
 
 
 def numbers_note(rule: str, numbers: Mapping[str, Any]) -> Note | None:
@@ -26,13 +31,13 @@ def numbers_note(rule: str, numbers: Mapping[str, Any]) -> Note | None:
     if not numbers:
         return None
     lines = tuple(_line(name, value) for name, value in sorted(numbers.items()))
-    return Note(f"Numbers compared by the rule {rule_text(rule)}", lines)
+    return Note(_("Numbers compared by the rule {rule}").format(rule=rule_text(rule)), lines)
 
 
 def _line(name: str, value: Any) -> LineItem:
     """Return a number with its label, formatted by the unit in its name."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return LineItem(_label(name), "none" if value is None else str(value))
+        return LineItem(_label(name), pgettext("number", "none") if value is None else str(value))
     if name.endswith("_gpu_us"):
         hours = gpu_hours(value / SECOND_US)
         return LineItem(f"{_label(name.removesuffix('_gpu_us'))}, GPU-h", hours)
@@ -42,7 +47,8 @@ def _line(name: str, value: Any) -> LineItem:
         return LineItem(_label(name.removesuffix("_us")), shown)
     if name.endswith("_micro"):
         shown = credits_text(to_credits(int(value)), 4)
-        return LineItem(f"{_label(name.removesuffix('_micro'))}, credits", shown)
+        label = _("{number}, credits").format(number=_label(name.removesuffix("_micro")))
+        return LineItem(label, shown)
     return LineItem(_label(name), thousands(value, 0 if isinstance(value, int) else 2))
 
 
@@ -51,4 +57,17 @@ def _length(value: float) -> str:
 
 
 def _label(name: str) -> str:
-    return name.replace("_", " ")
+    """Return the label of a number; for a number that no longer exists, its name."""
+    labels = {
+        "attained": pgettext("number", "attained"),
+        "deserved": pgettext("number", "deserved"),
+        "free": pgettext("number", "free"),
+        "held": pgettext("number", "held"),
+        "needed": pgettext("number", "needed"),
+        "quota": pgettext("number", "quota"),
+        "received": pgettext("number", "received"),
+        "remaining": pgettext("number", "remaining"),
+        "starts": pgettext("number", "starts"),
+        "threshold": pgettext("number", "threshold"),
+    }
+    return labels.get(name, name.replace("_", " "))

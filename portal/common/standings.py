@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from portal.charts.notes import Instant
 from portal.common.clocks import Clocks
 from scheduling.selectors.deadlines.answers import DeadlineStanding, DeadlineStory
@@ -13,6 +16,14 @@ STANDING_BADGES = {
     DeadlineStanding.MISSED: "bad",
     DeadlineStanding.MET: "ok",
     DeadlineStanding.ENDED: "ended",
+}
+STANDINGS = {
+    DeadlineStanding.UNANSWERED: gettext_noop("unanswered"),
+    DeadlineStanding.PLANNED: gettext_noop("planned"),
+    DeadlineStanding.REFUSED: gettext_noop("refused"),
+    DeadlineStanding.MISSED: gettext_noop("missed"),
+    DeadlineStanding.MET: gettext_noop("met"),
+    DeadlineStanding.ENDED: gettext_noop("ended"),
 }
 
 
@@ -32,7 +43,7 @@ def standing_badge(story: DeadlineStory, times: Clocks) -> StandingBadge:
     ends = story.last.ends if is_planned and story.last is not None else None
     return StandingBadge(
         STANDING_BADGES[story.standing],
-        story.standing.value,
+        _(STANDINGS[story.standing]),
         times.instant(story.by),
         times.instant(ends),
     )

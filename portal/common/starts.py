@@ -5,19 +5,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from portal.charts.figures import MINUTE_S, coarse, duration, percent, plural, thousands
 from portal.charts.notes import Instant, LineItem, Link, Note
 from portal.common.clocks import Clocks
 from scheduling.selectors.jobs.start_estimates import StartView
 
-ASSUMED = (
+ASSUMED = gettext_noop(
     "The pool's policy was simulated several times on the present queue. Run times were drawn"
     " from ended jobs, submissions from the past day. Nodes, quotas and credit do not change,"
     " and no job is cancelled. p50 and p90: the times by which 50 % and 90 % of the runs had"
     " started the job, corrected by the errors of past estimates."
 )
 
-GROUPS = {"short": "p50 within a lease length", "long": "p50 later"}
+# The labels of corrections, by the length of the estimates.
+GROUPS = {
+    "short": gettext_noop("p50 within a lease length, corrected by {estimates}"),
+    "long": gettext_noop("p50 later, corrected by {estimates}"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,49 +62,64 @@ def expected_text(start: StartView, now: datetime) -> str:
     p50_s = (start.p50 - now).total_seconds()
     if start.p90 is None:
         left_s = (start.until - now).total_seconds()
-        return f"Expected to start {_about(p50_s)} (p50), maybe {_not_within(left_s)} (p90)"
+        return _("Expected to start {p50} (p50), maybe {p90} (p90)").format(
+            p50=_about(p50_s), p90=_not_within(left_s)
+        )
     p90_s = (start.p90 - now).total_seconds()
     if p90_s <= 0:
         return ""  # the estimate was wrong
     if p50_s > 0 and p90_s < MINUTE_S:
-        return "Expected to start within a minute (p50 and p90)"
-    return f"Expected to start {_about(p50_s)} (p50), {_within(p90_s)} (p90)"
+        return _("Expected to start within a minute (p50 and p90)")
+    return _("Expected to start {p50} (p50), {p90} (p90)").format(
+        p50=_about(p50_s), p90=_within(p90_s)
+    )
 
 
 def _about(seconds: float) -> str:
     if seconds <= 0:
-        return "any time now"
-    return f"in about {coarse(seconds)}" if seconds >= MINUTE_S else _within(seconds)
+        return _("any time now")
+    if seconds < MINUTE_S:
+        return _within(seconds)
+    return _("in about {time}").format(time=coarse(seconds))
 
 
 def _within(seconds: float) -> str:
-    return f"within {coarse(seconds)}" if seconds >= MINUTE_S else "within a minute"
+    if seconds < MINUTE_S:
+        return _("within a minute")
+    return _("within {time}").format(time=coarse(seconds))
 
 
 def _not_within(seconds: float) -> str:
     """Return a text for a p90 beyond the simulated time, of which `seconds` are left."""
     if seconds <= 0:
-        return "after the simulated time"
-    return f"not within {duration(seconds)}" if seconds >= MINUTE_S else "not within a minute"
+        return _("after the simulated time")
+    if seconds < MINUTE_S:
+        return _("not within a minute")
+    return _("not within {time}").format(time=duration(seconds))
 
 
 def assumptions_note(start: StartView, calibration_url: str) -> Note:
     """Return the assumptions of the estimate, with a link to its past accuracy."""
     facts = start.facts
     lines = [
-        LineItem("simulated runs", thousands(facts.get("runs", 0))),
-        LineItem("queued and running jobs", f"{facts.get('queued')} and {facts.get('running')}"),
-        LineItem("of these, with their own estimate", thousands(facts.get("with_estimate"))),
-        LineItem("ended jobs used for durations", thousands(facts.get("ended"))),
-        LineItem("simulated submissions per run", thousands(facts.get("arrivals"))),
-        LineItem("rate of submissions from the past", duration(facts.get("past_s"))),
+        LineItem(_("simulated runs"), thousands(facts.get("runs", 0))),
+        LineItem(
+            _("queued and running jobs"),
+            _("{queued} and {running}").format(
+                queued=thousands(facts.get("queued")), running=thousands(facts.get("running"))
+            ),
+        ),
+        LineItem(_("of these, with their own estimate"), thousands(facts.get("with_estimate"))),
+        LineItem(_("ended jobs used for durations"), thousands(facts.get("ended"))),
+        LineItem(_("simulated submissions per run"), thousands(facts.get("arrivals"))),
+        LineItem(_("rate of submissions from the past"), duration(facts.get("past_s"))),
     ]
     lines.extend(LineItem(*row) for row in correction_rows(facts))
     return Note(
-        f"As of round {thousands(start.round)}",
+        _("As of round {number}").format(number=thousands(start.round)),
         tuple(lines),
-        text=ASSUMED,
-        links=(Link("Accuracy of past estimates", calibration_url),),
+        text=_(ASSUMED),
+        links=(Link(_("Accuracy of past estimates"), calibration_url),),
     )
 
 
@@ -112,4 +134,5 @@ def correction_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if factors and factors["past"]:
             p50, p90 = percent(factors["p50"]), percent(factors["p90"])
             past = plural(factors["past"], "past estimate")
-            yield f"{label}, corrected by {past}", f"p50 to {p50}, p90 to {p90} of its wait"
+            factors_text = _("p50 to {p50}, p90 to {p90} of its wait").format(p50=p50, p90=p90)
+            yield _(label).format(estimates=past), factors_text

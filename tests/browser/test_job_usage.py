@@ -74,7 +74,7 @@ class TestJobUsage:
         page.goto(f"/jobs/{job.uid}/")
         for key in KEYS:
             drawn(page, key)
-        page.locator("#usage h2", has_text="its GPUs at").wait_for()
+        page.locator("#usage h2", has_text="GPUs at").wait_for()
         assert serious(page) == []
         # The job has the first two of the node's four GPUs.
         assert "Mean of its 2 GPUs" in page.inner_text("#usage-gpu figcaption")

@@ -109,7 +109,7 @@ class TestSampledJob:
         assert figures["starts_at"] == lease["started_at"]
         assert (body["reported"], body["gpus_idle_since"]) == (True, None)
         text = page(place, job)
-        assert "Uses 1.50 cores and 900 MiB of memory on average, its GPUs at 50 %" in text
+        assert "Uses on average: 1.50 cores, 900 MiB of memory, GPUs at 50 %" in text
         for key in ("gpu", "gpu-memory", "cpu", "memory"):
             assert f'id="usage-{key}-data"' in text
             assert f'id="usage-{key}-rows"' in text
@@ -209,7 +209,7 @@ class TestUsageFragment:
         ended(Lease.objects.get(job=job), place.cluster.at)
         Job.objects.filter(pk=job.pk).update(state=Job.State.SUCCEEDED, ended_at=place.cluster.at)
         last = place.owner.get(asked[1]).content.decode()
-        assert "Used 1.50 cores" in last
+        assert "Used on average: 1.50 cores" in last
         assert "hx-get" not in last
 
 
@@ -219,7 +219,7 @@ class TestRequeuedJob:
         wrote(tmp_path, job, said(busy(20)))
         ended(Lease.objects.get(job=job), place.cluster.at)
         Job.objects.filter(pk=job.pk).update(state=Job.State.PENDING, leases_held=0)
-        assert "<h2>Used 1.50 cores" in page(place, job)
+        assert "<h2>Used on average: 1.50 cores" in page(place, job)
 
 
 class TestUnstartedLeases:

@@ -249,11 +249,11 @@ class TestJobPage:
         ("terms", "said"),
         [
             ({"own": 3, "borrowed": 1, "price": 0},
-             "3 of its 4 GPUs within quota, 1 borrowed at a price of <b>0</b>, free of charge"),
+             "3 of its 4 GPUs within quota, 1 borrowed. The price of this term is <b>0</b>:"),
             ({"own": 0, "borrowed": 4, "price": 0},
-             "All its 4 GPUs are borrowed at a price of <b>0</b>, free of charge"),
+             "All its 4 GPUs are borrowed. The price of this term is <b>0</b>:"),
             ({"own": 0, "borrowed": 4, "price": "0.5"},
-             "All its 4 GPUs are borrowed at <b>0.5000</b> credits a GPU-hour."),
+             "All its 4 GPUs are borrowed. A borrowed GPU-hour costs <b>0.5000</b> credits."),
             ({"own": 4, "borrowed": 0, "price": 0}, "All 4 GPUs within quota, free of charge."),
         ],
     )  # fmt: skip
@@ -269,7 +269,7 @@ class TestJobPage:
         Job.objects.filter(pk=job.pk).update(gpus=1)
         for terms, said in (
             ({"own": 1, "borrowed": 0}, "Its GPU is within quota, free of charge."),
-            ({"own": 0, "borrowed": 1}, "Its GPU is borrowed at"),
+            ({"own": 0, "borrowed": 1}, "Its GPU is borrowed."),
         ):
             job.leases.update(gpus=1, **terms)
             page = " ".join(text_of(busy, job).split())

@@ -92,8 +92,8 @@ class TestJobPage:
         winner, who = Job.objects.get(name="secret-of-beta"), MADE_WAY[setting]
         page = there.page("neighbour", f"/jobs/{winner.uid}/")
         assert (
-            f"Made way for it: 4 v100 GPUs of {who}, whose job was preempted with 30 s notice; it"
-            " exited immediately. By the rule guarantee"
+            f"Made way for it: 4 v100 GPUs of {who}, whose job was preempted with 30 s notice. It"
+            " exited immediately. Rule: guarantee"
         ) in sentences(page)
         assert loser().name not in page
         assert setting == "full" or ">alpha<" not in page
@@ -108,7 +108,7 @@ class TestJobPage:
         there.see("own")
         winner = Job.objects.get(name="secret-of-beta")
         page = sentences(there.page("operator", f"/jobs/{winner.uid}/"))
-        assert f"; the job was {loser().name}." in page
+        assert f"Its job: {loser().name}." in page
         assert "Made way for it" not in there.page("operator", f"/jobs/{loser().uid}/")
 
     def test_running_job_shows_possible_preemption(self, there: Stage) -> None:

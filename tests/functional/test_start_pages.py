@@ -106,7 +106,7 @@ class TestJobPage:
         assert f"Position {order.positions[job.pk].pool} of 4 in the pool" in shown
         assert f"Position {order.positions[job.pk].tenant} among the queued jobs of north" in shown
         assert "Expected to start in about 2 h (p50), within 6 h (p90)" in shown
-        assert "as of round 2" in shown
+        assert "As of round 2" in shown
         assert "simulated runs 19" in shown
         assert "125 % of its wait" in shown
         assert "no job is cancelled" in shown

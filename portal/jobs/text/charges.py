@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from billing.selectors.usage import TermCharge
 from portal.charts.figures import apportion, credits_text, plural, thousands
@@ -12,7 +14,6 @@ from portal.charts.notes import Instant, Link, Note, credit_note
 from portal.common.clocks import Clocks
 
 PLACES = 4  # decimals of GPU-hours and charges
-LATE = "paid by the operator: rounds were late"
 TERMS_LINKED = 24  # maximum number of terms of a row with a link to their price
 
 
@@ -60,11 +61,11 @@ def charge_rows(
 def charged_title(rows: Sequence[ChargeRow]) -> str:
     """Return the sum of a job's charges as a heading."""
     if not rows:
-        return "Nothing charged yet"
+        return _("Nothing charged yet")
     charged = sum((row.charge for row in rows), Decimal(0))
     if not charged:
-        return "Nothing charged so far"
-    return f"Charged so far: {credits_text(charged, PLACES)} credits"
+        return _("Nothing charged so far")
+    return _("Charged so far: {credits} credits").format(credits=credits_text(charged, PLACES))
 
 
 def _folds(last: TermCharge, charge: TermCharge) -> bool:
@@ -79,17 +80,14 @@ def _charge_row(
     group: list[TermCharge], names: dict[int | None, str], clocks: Clocks, pool: str
 ) -> ChargeRow:
     first, last = group[0], group[-1]
-    number = f"term {first.term}"
-    if first is not last:
-        number = f"terms {first.term}\N{EN DASH}{last.term}"
     prices = sorted({charge.price for charge in group})
-    price = "own quota"
+    price = _("own quota")
     if first.borrowed_gpus:
         # All decimals: with fewer, the product would differ from the charge.
         ends = (credits_text(prices[0], 6), credits_text(prices[-1], 6))
         price = "\N{EN DASH}".join(dict.fromkeys(ends))
     return ChargeRow(
-        terms=f"Lease {first.lease_number}, {number}",
+        terms=_terms_text(first, last),
         starts=clocks.instant(first.starts_at),
         ends=clocks.instant(last.ends_at),
         own_gpu_h=sum((charge.own_gpu_h for charge in group), Decimal(0)),
@@ -105,38 +103,56 @@ def _charge_row(
     )
 
 
+def _terms_text(first: TermCharge, last: TermCharge) -> str:
+    if first is last:
+        return _("Lease {number}, term {term}").format(
+            number=thousands(first.lease_number), term=thousands(first.term)
+        )
+    return _("Lease {number}, terms {first}\N{EN DASH}{last}").format(
+        number=thousands(first.lease_number),
+        first=thousands(first.term),
+        last=thousands(last.term),
+    )
+
+
 def _price_note(group: list[TermCharge], pool: str) -> Note:
     """Return links to the posted prices of the terms; if many, only of the last ones."""
     known = [charge for charge in group if charge.round is not None]
     links = [
         Link(
-            f"Term {charge.term}: {credits_text(charge.price, 6)}, as posted for round"
-            f" {thousands(charge.round or 0)}",
+            _("Term {term}: {price}, as posted for round {round}").format(
+                term=thousands(charge.term),
+                price=credits_text(charge.price, 6),
+                round=thousands(charge.round or 0),
+            ),
             reverse("posted-price", args=[pool, charge.gpu_type, charge.round]),
         )
         for charge in known[-TERMS_LINKED:]
     ]
     left_out = len(group) - len(links)
-    text = f"Also {plural(left_out, 'earlier term')}." if left_out else ""
-    return Note("Each term pays the price posted for its round", text=text, links=tuple(links))
+    text = _("Also {terms}.").format(terms=plural(left_out, "earlier term")) if left_out else ""
+    title = _("Each term pays the price posted for its round")
+    return Note(title, text=text, links=tuple(links))
 
 
 def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note | None:
     """Return the lenders' parts of the charge, by the idle quota that they lent."""
+    late = _("paid by the operator: rounds were late")
     earned: dict[str, Decimal] = {}
     for charge in group:
         for share in charge.lenders:
-            name = names.get(share.tenant_id, "other tenants")
+            name = names.get(share.tenant_id, _("other tenants"))
             earned[name] = earned.get(name, Decimal(0)) + share.amount
         if charge.borne:
-            earned[LATE] = earned.get(LATE, Decimal(0)) - charge.borne
+            earned[late] = earned.get(late, Decimal(0)) - charge.borne
     if not earned:
         return None
     rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
     # All decimals: the column's amounts are rounded to add up, and could differ from these.
     return credit_note(
-        "Earners, by idle quota lent",
+        _("Earners, by idle quota lent"),
         rows,
         places=6,
-        text=f"Exact value; the column is rounded to {PLACES} decimals.",
+        total=pgettext("of credits", "net"),
+        text=_("Exact value; the column is rounded to {count} decimals.").format(count=PLACES),
     )

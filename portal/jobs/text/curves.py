@@ -5,14 +5,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
-from portal.charts.explore.curves import AXES, STEP, curve_chart
+from portal.charts.explore.curves import AXES, STEP, TIME, curve_chart
 from portal.charts.figures import plural
 from scheduling.models import Job
 from scheduling.services.job_metrics import JobMetrics, job_metrics, reports_metrics
 
 POINTS, CHARTS = 200, 24
 POLL_S = 10
+FILE = "-metric-"  # inside the names of files
 
 
 def axis_named(text: str) -> str:
@@ -29,15 +31,15 @@ def curves_context(job: Job, axis: str) -> dict[str, Any]:
     query = urlencode({"x": axis, "seen": digest})
     return {
         "curves": metrics,
-        "curves_title": plural(len(metrics.metrics), "metric") if metrics.metrics else "Metrics",
+        "curves_title": plural(len(metrics.metrics), "metric") if metrics.metrics else _("Metrics"),
         "curves_axis": axis,
-        "curves_axes": AXES,
+        "curves_axes": {STEP: _("Over steps"), TIME: _("Over time")},
         "curves_charts": [
             chart
             for place, curve in enumerate(metrics.metrics[:CHARTS])
             if (
                 chart := curve_chart(
-                    curve, axis=axis, key=f"curve-{place}", file=f"{job.uid}-metric-{place}"
+                    curve, axis=axis, key="curve-" + str(place), file=f"{job.uid}{FILE}{place}"
                 )
             )
         ],
@@ -51,15 +53,17 @@ def curves_context(job: Job, axis: str) -> dict[str, Any]:
 def _notes(metrics: JobMetrics) -> list[str]:
     notes = []
     if metrics.refused:
-        notes.append(f"Not shown: {metrics.refused}.")
+        notes.append(_("Not shown: {reason}.").format(reason=metrics.refused))
     if metrics.is_thinned:
-        notes.append("Points are left out; the first and the last of each curve are kept.")
+        notes.append(_("Points are left out; the first and the last of each curve are kept."))
     more = len(metrics.metrics) - CHARTS
     if more > 0:
-        notes.append(f"{plural(more, 'more metric')} in the CSV.")
+        notes.append(_("{metrics} in the CSV.").format(metrics=plural(more, "more metric")))
     if metrics.left_out:
         notes.append(
-            f"{plural(metrics.left_out, 'metric')} left out: too many, or their names have other"
-            " characters than letters, digits and _ . / @ -."
+            _(
+                "{metrics} left out: too many, or their names have other characters than letters,"
+                " digits and _ . / @ -."
+            ).format(metrics=plural(metrics.left_out, "metric"))
         )
     return notes

@@ -4,6 +4,9 @@ import re
 from decimal import Decimal
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from evenshare_core.domain.instants import from_us
 from evenshare_core.units import REWARD_MICRO
 from portal.charts.figures import duration
@@ -13,8 +16,8 @@ from scheduling.selectors.deadlines.instants import deadline_steps_of
 from scheduling.selectors.jobs.requests import worded_fields
 
 TITLES = {
-    Job.JobClass.STRICT_SLO: "Strict deadline",
-    Job.JobClass.SOFT_SLO: "Soft deadline",
+    Job.JobClass.STRICT_SLO: gettext_noop("Strict deadline"),
+    Job.JobClass.SOFT_SLO: gettext_noop("Soft deadline"),
 }
 
 
@@ -41,8 +44,10 @@ def stop_criterion_text(job: Job) -> str:
 
 def _title(job: Job, clocks: Clocks) -> str:
     """Return the job class, and the pool time that is left."""
-    title = TITLES[Job.JobClass(job.job_class)]
+    title = _(TITLES[Job.JobClass(job.job_class)])
     if job.deadline_at is None or not job.is_active:
         return title
     left_s = (job.deadline_at - clocks.now.pool_at).total_seconds()
-    return f"{title}: {duration(left_s)} left" if left_s > 0 else f"{title}: it is over"
+    if left_s <= 0:
+        return _("{title}: it is over").format(title=title)
+    return _("{title}: {time} left").format(title=title, time=duration(left_s))

@@ -4,25 +4,28 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from evenshare_core.domain.reason_texts import ENDINGS
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from evenshare_core.domain.reasons import EndReason
 from portal.charts.notes import Instant
 from portal.common.clocks import Clocks
-from portal.jobs.text.job import where
+from portal.jobs.text.leases import where
 from portal.jobs.text.output import Output
 from scheduling.models import Job
+from scheduling.selectors.jobs.reasons import ending_text
 from scheduling.selectors.jobs.tenant_jobs import JobStory
 
 LINES = 20
 # Exit codes of a shell and of this portal's shim, see docs/executors.md.
 CODES = {
-    126: "the command could not be executed",
-    127: "the command was not found",
+    126: gettext_noop("the command could not be executed"),
+    127: gettext_noop("the command was not found"),
 }
 SIGNALS = {
-    signal.SIGKILL: "often by the system, for lack of memory",
-    signal.SIGSEGV: "an invalid access to memory",
-    signal.SIGTERM: "a request to stop",
+    signal.SIGKILL: gettext_noop("often by the system, for lack of memory"),
+    signal.SIGSEGV: gettext_noop("an invalid access to memory"),
+    signal.SIGTERM: gettext_noop("a request to stop"),
 }
 
 
@@ -68,7 +71,7 @@ def failure_context(
         is_cut=is_cut,
         code="" if job.exit_code is None else str(job.exit_code),
         meaning=exit_meaning(job.exit_code),
-        reason="" if reason == EndReason.FAILED else ENDINGS.get(reason, ""),
+        reason="" if reason in {"", EndReason.FAILED} else ending_text(reason),
         place=where(hold) if hold.places else "",
         at=clock.instant(job.ended_at),
         is_all=is_last and not is_cut and len(output.leases) == 1 and not job.progress,
@@ -88,6 +91,8 @@ def exit_meaning(code: int | None) -> str:
     try:
         sent = signal.Signals(number)
     except ValueError:
-        return CODES.get(code, "")
-    hint = SIGNALS.get(sent, "")
-    return f"ended by {sent.name}" + (f", {hint}" if hint else "")
+        return _(CODES[code]) if code in CODES else ""
+    if sent not in SIGNALS:
+        return _("ended by {signal}").format(signal=sent.name)
+    hint = _(SIGNALS[sent])
+    return _("ended by {signal}, {hint}").format(signal=sent.name, hint=hint)

@@ -4,8 +4,10 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
+from django.utils.translation import gettext as _
+
 from portal.charts.figures import duration, plural, thousands
-from portal.jobs.text.job import preempted
+from portal.jobs.text.leases import preempted
 from portal.jobs.text.output import output_lines
 from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.local_files import read_log
@@ -28,7 +30,6 @@ class WorkLoss(NamedTuple):
 
 
 NO_LOSS = WorkLoss("", None)
-SIMULATED = "A simulated job loses no work"
 
 
 class _Resumed(NamedTuple):
@@ -47,7 +48,7 @@ def work_losses(story: JobStory) -> dict[int, WorkLoss]:
     job = story.job
     cut = {hold.lease.pk for hold in preempted(story)}
     if executor_traits(job.pool.executor).simulates:
-        return dict.fromkeys(cut, WorkLoss(SIMULATED, 0.0))
+        return dict.fromkeys(cut, WorkLoss(_("A simulated job loses no work"), 0.0))
     started = [hold for hold in story.holds if hold.lease.started_at is not None]
     pairs = [pair for pair in pairwise(started) if pair[0].lease.pk in cut][-LOOKED_UP:]
     # A lease between two preemptions belongs to both; read its output once.
@@ -62,19 +63,23 @@ def work_losses(story: JobStory) -> dict[int, WorkLoss]:
 
 
 def _lost(job: Job, hold: LeaseView, began: _Resumed | None, after: _Resumed) -> WorkLoss:
-    of = f" of {thousands(after.total)}" if after.total else ""
-    text = f"Resumed at step {thousands(after.step)}{of}"
+    text = _("Resumed at step {step}").format(step=thousands(after.step))
+    if after.total:
+        text = _("Resumed at step {step} of {total}").format(
+            step=thousands(after.step), total=thousands(after.total)
+        )
     last = _last_step(job, hold)
     if last is None or hold.lease.ended_at is None or hold.lease.started_at is None:
         return WorkLoss(text, None)
     again = last - after.step
     if again <= 0:
-        return WorkLoss(f"{text}: no work was lost", 0.0)
+        return WorkLoss(_("{resumed}: no work was lost").format(resumed=text), 0.0)
     done = last - (began.step if began else 0)
     held_s = (hold.lease.ended_at - hold.lease.started_at).total_seconds()
     lost_s = held_s * again / done if done > 0 else held_s
-    lost = f"about {duration(round(lost_s))} of work lost, {plural(again, 'step')} repeated"
-    return WorkLoss(f"{text}: {lost}", lost_s)
+    cost = _("{resumed}: about {time} of work lost, {steps} repeated")
+    values = {"time": duration(round(lost_s)), "steps": plural(again, "step")}
+    return WorkLoss(cost.format(resumed=text, **values), lost_s)
 
 
 def _resumed(job: Job, hold: LeaseView) -> _Resumed | None:

@@ -1,16 +1,24 @@
 """Data of templates/jobs/_metric.html: a job's stopping metric, and its expected end."""
 
+import re
 from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
 
 from evenshare_core.domain.estimates import EstimateSource
 from portal.charts.explore.metrics import metric_chart
 from portal.charts.figures import percent, plural, thousands
 from portal.jobs.text.deadline import stop_criterion_text
 from scheduling.models import Job
-from scheduling.selectors.jobs.stop_forecasts import MetricView, read_metric
+from scheduling.selectors.jobs.stop_forecasts import MetricView, StopView, read_metric
 
 # Curves with less weight are not named.
 LEAST_WEIGHT_MILLI = 100
+# Why a forecast with enough evaluations is the maximum of iterations, as its note says.
+REACHED = gettext_noop("the cap was reached")
+UNFIT = gettext_noop("no curve could be fitted to its evaluations")
+_NUMBERS = re.compile(r"\d+")
 
 
 def metric_context(job: Job) -> dict[str, Any]:
@@ -25,7 +33,7 @@ def metric_context(job: Job) -> dict[str, Any]:
         "metric_sentence": sentence,
         "metric_curves": _curves(view),
         "metric_chart": metric_chart(
-            view, title=sentence, criterion_text=criterion_text, file=f"metric-{job.uid}"
+            view, title=sentence, criterion_text=criterion_text, file="metric-" + str(job.uid)
         )
         if view.points
         else None,
@@ -36,24 +44,49 @@ def stop_sentence(view: MetricView, criterion_text: str, *, is_active: bool) -> 
     """Return when a job stopped or is expected to stop, and the basis of the estimate."""
     cap = plural(view.criterion.cap, "iteration")
     if not view.points:
-        return f"No evaluation of {view.metric} was reported"
+        return _("No evaluation of {metric} was reported").format(metric=view.metric)
     met = next((one for one in view.points if view.criterion.is_met(one.metric)), None)
     if met is not None:
-        return f"Reached {criterion_text} after {plural(met.iteration, 'iteration')}"
+        return _("Reached {criterion} after {iterations}").format(
+            criterion=criterion_text, iterations=plural(met.iteration, "iteration")
+        )
     if not is_active:
         last = view.points[-1]
-        end = plural(last.iteration, "iteration")
-        return f"Ended without {criterion_text}: {last.metric:g} after {end}"
+        return _("Ended without {criterion}: {value} after {iterations}").format(
+            criterion=criterion_text,
+            value=f"{last.metric:g}",
+            iterations=plural(last.iteration, "iteration"),
+        )
     stop = view.forecast
     if stop is None:
-        return f"Counted with all of its {cap} until its {view.metric} is evaluated"
+        return _("Counted with all of its {cap} until its {metric} is evaluated").format(
+            cap=cap, metric=view.metric
+        )
     if stop.source is EstimateSource.CAP:
-        return f"Counted with all of its {cap}: {stop.note.removeprefix('the cap: ')}"
-    return (
-        f"Expected to reach {criterion_text} after {plural(stop.iterations, 'iteration')}"
-        f" (10 % to 90 %: {thousands(stop.low)} to {thousands(stop.high)}),"
-        f" from {plural(stop.evaluations, 'evaluation')}"
+        return _capped_sentence(stop, cap)
+    return _(
+        "Expected to reach {criterion} after {iterations} (10 % to 90 %: {low} to {high}),"
+        " from {evaluations}"
+    ).format(
+        criterion=criterion_text,
+        iterations=plural(stop.iterations, "iteration"),
+        low=thousands(stop.low),
+        high=thousands(stop.high),
+        evaluations=plural(stop.evaluations, "evaluation"),
     )
+
+
+def _capped_sentence(stop: StopView, cap: str) -> str:
+    numbers = _NUMBERS.findall(stop.note)
+    if len(numbers) != 2:
+        reason = _(stop.note.partition(": ")[2] or stop.note)
+        return _("Counted with all of its {cap}: {reason}").format(cap=cap, reason=reason)
+    count, needed = map(int, numbers)
+    return ngettext(
+        "Counted with all of its {cap}: {count} evaluation is too few, {needed} are needed",
+        "Counted with all of its {cap}: {count} evaluations are too few, {needed} are needed",
+        count,
+    ).format(cap=cap, count=count, needed=needed)
 
 
 def _curves(view: MetricView) -> str:

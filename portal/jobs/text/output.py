@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from portal.charts.figures import thousands
 from portal.charts.notes import LineItem
@@ -158,7 +159,8 @@ def _short(line: str) -> str:
     more = len(line) - LINE_CHARACTERS
     if more <= 0:
         return inert(line)
-    return f"{inert(line[:LINE_CHARACTERS])} [{thousands(more)} more characters of this line]"
+    cut = _("[{count} more characters of this line]").format(count=thousands(more))
+    return f"{inert(line[:LINE_CHARACTERS])} {cut}"
 
 
 def output_digest(job: Job, output: Output) -> str:

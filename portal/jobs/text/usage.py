@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from evenshare_core.domain.reason_texts import GPU_STATES
 from portal.charts.explore.job_usage import size_text, usage_charts
@@ -42,7 +43,9 @@ def usage_context(job: Job, leases: Sequence[Lease], clock: Clocks) -> dict[str,
     if started:
         context |= {
             "usage_title": usage_sentence(usage, is_active=job.is_active),
-            "usage_charts": usage_charts(usage, gpus=started[-1].gpus, file=f"usage-{job.uid}"),
+            "usage_charts": usage_charts(
+                usage, gpus=started[-1].gpus, file="usage-" + str(job.uid)
+            ),
             "usage_notes": usage_notes(usage),
             "usage_idle": clock.instant(usage.idle_since),
             "usage_idle_text": _idle_text(job, usage),
@@ -55,8 +58,8 @@ def _idle_text(job: Job, usage: JobUsage) -> str:
     after_s = job.pool.idle_return_s
     if usage.idle_since is None or not after_s:
         return ""
-    return (
-        f" After {duration(after_s)} of pool time, its lease is not renewed, and the job is held."
+    return _("After {time} of pool time, its lease is not renewed, and the job is held.").format(
+        time=duration(after_s)
     )
 
 
@@ -68,14 +71,20 @@ def usage_digest(job: Job, usage: JobUsage) -> str:
 def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
     """Return the average usage as one line."""
     if not usage.points:
-        return "Resource usage: no samples yet" if is_active else "Resource usage: no samples"
+        nothing_yet = _("Resource usage: no samples yet")
+        return nothing_yet if is_active else _("Resource usage: no samples")
     cores = mean_of(usage.points, "cores")
     memory = mean_of(usage.points, "memory_bytes")
     busy = mean_of(usage.points, "busy")
-    held = "" if memory is None else f" and {size_text(memory)} of memory"
-    gpus = "" if busy is None else f", its GPUs at {percent(busy / 1000)}"
-    verb = "Uses" if usage.leases[-1].ended_at is None else "Used"
-    return f"{verb} {thousands(cores, 2)} cores{held} on average{gpus}"
+    parts = [_("{count} cores").format(count=thousands(cores, 2))]
+    if memory is not None:
+        parts.append(_("{size} of memory").format(size=size_text(memory)))
+    if busy is not None:
+        parts.append(_("GPUs at {percent}").format(percent=percent(busy / 1000)))
+    used = ", ".join(parts)
+    if usage.leases[-1].ended_at is None:
+        return _("Uses on average: {resources}").format(resources=used)
+    return _("Used on average: {resources}").format(resources=used)
 
 
 def usage_notes(usage: JobUsage) -> list[str]:
@@ -84,21 +93,34 @@ def usage_notes(usage: JobUsage) -> list[str]:
     newest = usage.leases[-1] if usage.leases else None
     has_gpus = newest is not None and newest.gpu_type != CPU
     if newest is not None and newest.nodes and has_gpus and newest.gpu_state is not GpuState.OK:
-        notes.append(f"GPU use is not reported: {GPU_STATES[newest.gpu_state]}.")
+        reason = _(GPU_STATES[newest.gpu_state])
+        notes.append(_("GPU use is not reported: {reason}.").format(reason=reason))
     if newest is not None and 0 < newest.gpus_known < newest.gpus:
         notes.append(
-            f"GPU figures of lease {thousands(newest.number)} cover"
-            f" {thousands(newest.gpus_known)} of its {thousands(newest.gpus)} GPUs."
+            _("GPU figures of lease {lease} cover {known} of its {count} GPUs.").format(
+                lease=thousands(newest.number),
+                known=thousands(newest.gpus_known),
+                count=thousands(newest.gpus),
+            )
         )
     if newest is not None and 0 < newest.nodes < newest.of_nodes:
         notes.append(
-            f"Samples cover {thousands(newest.nodes)} of the {thousands(newest.of_nodes)} nodes"
-            f" of lease {thousands(newest.number)}."
+            _("Samples cover {known} of the {count} nodes of lease {lease}.").format(
+                lease=thousands(newest.number),
+                known=thousands(newest.nodes),
+                count=thousands(newest.of_nodes),
+            )
         )
     refused = [line for lease in usage.leases for line in lease.refused]
     if refused:
-        more = f" and {plural(len(refused) - 1, 'more file')}" if len(refused) > 1 else ""
-        notes.append(f"Unusable samples: {refused[-1]}{more}.")
+        notes.append(_refused_text(refused))
     if usage.cut:
-        notes.append("Earlier leases are not shown.")
+        notes.append(_("Earlier leases are not shown."))
     return notes
+
+
+def _refused_text(refused: Sequence[str]) -> str:
+    if len(refused) == 1:
+        return _("Unusable samples: {file}.").format(file=refused[-1])
+    more = plural(len(refused) - 1, "more file")
+    return _("Unusable samples: {file} and {more}.").format(file=refused[-1], more=more)
