@@ -58,7 +58,9 @@ def _period(asked: QueryDict, length: timedelta, errors: dict[str, str]) -> Stat
     """Read `by`; a range that is too long for it is an error."""
     by = asked.get("by", StatementPeriod.DAY.value)
     if by not in tuple(StatementPeriod):
-        errors["by"] = _("Choose {periods}.").format(periods=", ".join(StatementPeriod))
+        errors["by"] = _("Choose {periods}.").format(
+            periods=", ".join(map(_, PERIOD_NAMES.values()))
+        )
         by = StatementPeriod.DAY.value
     period = StatementPeriod(by)
     if not errors and length.days > PERIODS_MOST * DAYS_IN[period]:

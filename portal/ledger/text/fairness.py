@@ -10,6 +10,7 @@ from django.utils.translation import gettext_noop
 from billing.selectors.revenue import AlphaItem, FairnessStep, RevenueHistory, alpha_item
 from evenshare_core.money.fixed_point import sum_to_credits
 from portal.charts.explore.chart import PageChart, distinct_names
+from portal.charts.explore.columns import column
 from portal.charts.explore.looks import LENT, OWN, tenant_line
 from portal.charts.explore.revenue import FULL_TEXT, INCOME_TEXT, AlphaCourse, alpha_chart
 from portal.charts.figures import ratio
@@ -46,6 +47,7 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
     courses = [
         AlphaCourse(
             _("income only"),
+            column(gettext_noop("alpha of income only")),
             "income",
             OWN,
             [_number(period.alpha.get(tenant)) for period in periods],
@@ -54,7 +56,8 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
     ]
     if history.whole.utility:
         full = [_number(period.full_alpha.get(tenant)) for period in periods]
-        courses.append(AlphaCourse(_("with utilities"), "full", LENT, full))
+        head = column(gettext_noop("alpha of with utilities"))
+        courses.append(AlphaCourse(_("with utilities"), head, "full", LENT, full))
     alpha = _number(history.whole.alpha.get(tenant))
     value = _("not defined") if alpha is None else ratio(alpha)
 
@@ -106,6 +109,7 @@ def _courses(
     return [
         AlphaCourse(
             name,
+            column(gettext_noop("alpha of {tenant}"), tenant=name),
             f"tenant-{tenant}",
             tenant_line(badge),
             [

@@ -18,7 +18,7 @@ from evenshare_core.money.rows import LateStartRow
 from portal.charts.figures import apportion, credits_text, thousands
 from portal.charts.notes import LineItem, Note, Stat, credit_note
 from portal.common.clocks import Clocks
-from portal.ledger.text.statement import KINDS, OPERATOR, OPERATOR_LATE, OPERATOR_START
+from portal.ledger.text.statement import OPERATOR, OPERATOR_LATE, OPERATOR_START
 from scheduling.selectors.visibility import Visibility
 
 ZERO = Decimal(0)
@@ -171,7 +171,7 @@ def _row(
 ) -> dict[str, Any]:
     sides = visible_entries(row, visibilities.get(row.pool), tenant)
     if row.code != Transfer.Code.USAGE:
-        what = _(KINDS[row.code])
+        what = str(Transfer.Code(row.code).label)
     elif row.borrower_id == tenant:
         what = _("borrowed")
     else:

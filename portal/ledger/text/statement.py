@@ -27,14 +27,6 @@ ITSELF = gettext_noop("itself, on its own idle quota")
 OPERATOR = gettext_noop("operator, for unallocated quota")
 OPERATOR_LATE = gettext_noop("operator, for time without rounds")
 OPERATOR_START = gettext_noop("operator, for a late start")
-# Why credits moved, by code.
-KINDS: dict[str, str] = {
-    Transfer.Code.USAGE: gettext_noop("borrowed GPU-time of an hour"),
-    Transfer.Code.ALLOWANCE: gettext_noop("credits given by the operator"),
-    Transfer.Code.TRANSFER: gettext_noop("credits given to another tenant"),
-    Transfer.Code.CORRECTION: gettext_noop("correction of an earlier transfer"),
-    Transfer.Code.LATE_START: gettext_noop("credit for a late start"),
-}
 
 
 class VisibleNames:
@@ -68,7 +60,7 @@ def counterparty_rows(
         if total.code == LATE:
             name: str | None = _(OPERATOR_LATE)
         elif total.code != Transfer.Code.USAGE:
-            name = _(KINDS[total.code])
+            name = str(Transfer.Code(total.code).label)
         else:
             name = names.of(total.tenant_id)
         if name is None:
@@ -149,7 +141,7 @@ def file_columns(names: VisibleNames, tenant_id: int) -> Columns:
 
     def what(line: StatementLine) -> str:
         if line.code != Transfer.Code.USAGE:
-            return KINDS[line.code]
+            return str(Transfer.Code(line.code).label)
         return "borrowed" if line.borrower_id == tenant_id else "lent"
 
     def counterparty(line: StatementLine) -> str:

@@ -50,7 +50,6 @@ from portal.ledger.text.ledger import (
     lines_behind,
     visible_entries,
 )
-from portal.ledger.text.statement import KINDS
 from portal.ledger.views.place import asked_pool, asks_period, may_open, no_place, place
 from portal.site.request_id import request_id_of
 from scheduling.selectors.pools.lines import (
@@ -172,7 +171,6 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "tenant": tenant,
         "row": row,
         "transfer": stored,
-        "kind": _(KINDS[stored.code]),
         "body": hash_groups(stored.body_sha256),
         "effective": times.instant(stored.effective_at),
         "since": times.instant(row.hour),

@@ -26,7 +26,9 @@ T1 = T0 + timedelta(hours=1)
 
 
 def alphas() -> PageChart:
-    course = AlphaCourse("north", "tenant-1", line_look(0), (1.2, None), (Decimal("0.5"),) * 2)
+    course = AlphaCourse(
+        "north", "alpha of north", "tenant-1", line_look(0), (1.2, None), (Decimal("0.5"),) * 2
+    )
     return alpha_chart((T0, T1), (course,), key="k", title="t", file="f")
 
 
