@@ -87,11 +87,10 @@ def _end_lease(request: HttpRequest, pool: Pool) -> str:
         raise invalid("lease", _(NO_SUCH_LEASE))
     job, number = named
     wanted = typed_request(EndLeaseRequest, request.POST)
-    actor = actor_of(request)
-    if end_lease(actor=actor, pool=pool, job=job, number=number, request=wanted):
+    is_new = end_lease(actor=actor_of(request), pool=pool, job=job, number=number, request=wanted)
+    if is_new:
         return _("The next round of {pool} ends this lease.").format(pool=pool.name)
-    known = _("Already requested. The next round of {pool} ends this lease.")
-    return Unchanged(known.format(pool=pool.name))
+    return Unchanged(_("Already requested. Nothing was changed."))
 
 
 ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {
