@@ -11,6 +11,8 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, pgettext
 
 from portal.charts.page import NavItem, RoundLine, Viewer
 from portal.common import access, clocks
@@ -21,6 +23,15 @@ from scheduling.selectors.pools.lines import PoolFacts
 from tenants.models import Membership, User
 from tenants.permissions import Action, may_in_tenant, may_on_site
 from tenants.selectors.access import Access
+
+ROLES = {
+    Membership.Role.VIEWER: gettext_noop("viewer"),
+    Membership.Role.MEMBER: gettext_noop("member"),
+    Membership.Role.MANAGER: gettext_noop("manager"),
+    User.SiteRole.OPERATOR: gettext_noop("operator"),
+    User.SiteRole.FINANCE: gettext_noop("finance"),
+    User.SiteRole.AUDITOR: gettext_noop("auditor"),
+}
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
@@ -55,17 +66,17 @@ def nav(request: HttpRequest) -> list[NavItem]:
     pool, asked = access.pool_of_page(request), pool_query(request)
     if slug and _may_open(who, note, slug):
         jobs = _own_jobs(who, slug, asked if note.chose_pool else "")
-        items.append(NavItem("overview", "Overview", reverse("dashboard", args=[slug]) + asked))
-        items.append(NavItem("jobs", "Jobs", reverse("job-list", args=[slug]) + jobs))
+        items.append(NavItem("overview", _("Overview"), reverse("dashboard", args=[slug]) + asked))
+        items.append(NavItem("jobs", _("Jobs"), reverse("job-list", args=[slug]) + jobs))
     if pool is not None:
-        items.append(NavItem("pool", "Pool", reverse("pool", args=[pool.name])))
-        items.append(NavItem("rounds", "Rounds", reverse("round-list", args=[pool.name])))
+        items.append(NavItem("pool", _("Pool"), reverse("pool", args=[pool.name])))
+        items.append(NavItem("rounds", _("Rounds"), reverse("round-list", args=[pool.name])))
     if who.home is not None or may_on_site(who.site_role, Action.SEE_MONEY):
-        items.append(NavItem("ledger", "Ledger", reverse("ledger") + asked))
+        items.append(NavItem("ledger", _("Ledger"), reverse("ledger") + asked))
     if slug and _may_open(who, note, slug):
-        items.append(NavItem("members", "Members", reverse("members", args=[slug])))
+        items.append(NavItem("members", _("Members"), reverse("members", args=[slug])))
     if may_on_site(who.site_role, Action.SEE_SITE):
-        items.append(NavItem("operator", "Operator", reverse("operate")))
+        items.append(NavItem("operator", _("Operator"), reverse("operate")))
     return items
 
 
@@ -110,10 +121,10 @@ def viewer(request: HttpRequest) -> Viewer | None:
     if note.tenant is not None:
         membership = who.membership_of(note.tenant.pk) or membership
     if who.is_unassigned:
-        return Viewer(who.name, "no tenant", "")
+        return Viewer(who.name, pgettext("of an account", "no tenant"), "")
     if membership is None:
-        return Viewer(who.name, User.SiteRole(who.site_role).label, "")
-    role = Membership.Role(membership.role).label
+        return Viewer(who.name, _(ROLES[User.SiteRole(who.site_role)]), "")
+    role = _(ROLES[Membership.Role(membership.role)])
     return Viewer(who.name, role, membership.name, _tenants(who))
 
 
