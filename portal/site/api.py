@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from django.urls.converters import StringConverter
+from django.utils.translation import override
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
@@ -61,7 +62,8 @@ def described() -> dict[str, Any]:
 
 
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document of all URLs below /api/v1/."""
+    """Return the OpenAPI document of all URLs below /api/v1/, in English."""
     generator = SchemaGenerator()  # type: ignore[no-untyped-call]  # untyped library
-    made: dict[str, Any] = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # as above
+    with override("en"):
+        made: dict[str, Any] = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # as above
     return add_examples(made)

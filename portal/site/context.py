@@ -66,17 +66,17 @@ def nav(request: HttpRequest) -> list[NavItem]:
     pool, asked = access.pool_of_page(request), pool_query(request)
     if slug and _may_open(who, note, slug):
         jobs = _own_jobs(who, slug, asked if note.chose_pool else "")
-        items.append(NavItem("overview", "Overview", reverse("dashboard", args=[slug]) + asked))
-        items.append(NavItem("jobs", "Jobs", reverse("job-list", args=[slug]) + jobs))
+        items.append(NavItem("overview", _("Overview"), reverse("dashboard", args=[slug]) + asked))
+        items.append(NavItem("jobs", _("Jobs"), reverse("job-list", args=[slug]) + jobs))
     if pool is not None:
-        items.append(NavItem("pool", "Pool", reverse("pool", args=[pool.name])))
-        items.append(NavItem("rounds", "Rounds", reverse("round-list", args=[pool.name])))
+        items.append(NavItem("pool", _("Pool"), reverse("pool", args=[pool.name])))
+        items.append(NavItem("rounds", _("Rounds"), reverse("round-list", args=[pool.name])))
     if who.home is not None or may_on_site(who.site_role, Action.SEE_MONEY):
-        items.append(NavItem("ledger", "Ledger", reverse("ledger") + asked))
+        items.append(NavItem("ledger", _("Ledger"), reverse("ledger") + asked))
     if slug and _may_open(who, note, slug):
-        items.append(NavItem("members", "Members", reverse("members", args=[slug])))
+        items.append(NavItem("members", _("Members"), reverse("members", args=[slug])))
     if may_on_site(who.site_role, Action.SEE_SITE):
-        items.append(NavItem("operator", "Operator", reverse("operate")))
+        items.append(NavItem("operator", _("Operator"), reverse("operate")))
     return items
 
 

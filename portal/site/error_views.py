@@ -1,15 +1,18 @@
 """Error pages. They make no query, and show the request id that the log has."""
 
+from django.conf import settings
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template import loader
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.defaults import page_not_found
 
+from portal.charts.figures import thousands
 from portal.site.errors import early_problem
 from portal.site.lanes import RETRY_AFTER_S, RequestRefusedError
 from portal.site.request_id import request_id_of
-from tenants.api.problems import PROBLEMS
+from tenants.api.problems import PROBLEMS, TOO_LARGE
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -71,5 +74,11 @@ def _page(request: HttpRequest, template: str, status: int, code: str = "") -> H
         return problem
     context = {"request_id": request_id_of(request), "status": status}
     if code:
-        context["text"] = PROBLEMS[code][1]
+        context["text"] = _advice(code)
     return HttpResponse(loader.get_template(template).render(context), status=status)
+
+
+def _advice(code: str) -> str:
+    if code == "too_large":
+        return _(TOO_LARGE).format(count=thousands(settings.DATA_UPLOAD_MAX_MEMORY_SIZE))
+    return _(PROBLEMS[code][1])

@@ -10,6 +10,8 @@ from django.utils.cache import patch_vary_headers
 
 # Answers for programs are in English, and so is what they store.
 PROGRAMS = ("/api/", "/metrics", "/healthz", "/readyz")
+# The pages about the API.
+DOCS = "/api/v1/docs"
 
 
 class PageLanguage:
@@ -21,7 +23,7 @@ class PageLanguage:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if request.path_info.startswith(PROGRAMS):
+        if is_for_programs(request.path_info):
             return self._get_response(request)
         language = language_of(request)
         with translation.override(language):
@@ -29,6 +31,11 @@ class PageLanguage:
         response.headers["Content-Language"] = language
         patch_vary_headers(response, ("Accept-Language", "Cookie"))
         return response
+
+
+def is_for_programs(path: str) -> bool:
+    """Return whether a path answers programs."""
+    return path.startswith(PROGRAMS) and path != DOCS and not path.startswith(f"{DOCS}/")
 
 
 def language_of(request: HttpRequest) -> str:

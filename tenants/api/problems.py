@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
+from django.utils.translation import gettext_noop
 from rest_framework.exceptions import APIException
 
 from tenants.input.errors import ERRORS_MAX, FieldError
 from tenants.lockout import LOCKED_TEXT
 
-_TOO_LARGE = (
-    f"The body is too large: at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
-    " Nothing was changed; send less at once."
+TOO_LARGE = gettext_noop(
+    "The body is too large: at most {count} bytes are read. Nothing was changed; send less at once."
 )
-# Reason code, for programs and translations -> status, default detail with advice.
+# Reason code, for programs and translations -> status, default detail with advice. Pages show some.
 PROBLEMS: Mapping[str, tuple[int, str]] = {
     "invalid": (400, "The request is malformed: an invalid host, or a NUL in its URL."),
     "is_sweep": (400, "It makes a sweep: POST it to /api/v1/sweeps."),
@@ -26,7 +26,10 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     **dict.fromkeys(("not_sealed", "damaged", "not_kept"), (404, "")),
     "method_not_allowed": (405, ""),
     "not_acceptable": (406, ""),
-    "too_slow": (408, "The body did not arrive in time. Nothing was changed; send it again."),
+    "too_slow": (
+        408,
+        gettext_noop("The body did not arrive in time. Nothing was changed; send it again."),
+    ),
     "idempotency_in_flight": (
         409,
         "The first request with this Idempotency-Key is still being served.",
@@ -36,7 +39,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
         412,
         "It was changed after you read it: read it again, or use the ETag of this answer.",
     ),
-    "too_large": (413, _TOO_LARGE),
+    "too_large": (413, TOO_LARGE.format(count=f"{settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,}")),
     "unsupported_media_type": (415, ""),
     "idempotency_mismatch": (422, "This Idempotency-Key belongs to another request."),
     "if_match_required": (
@@ -49,9 +52,12 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "internal": (500, "Internal error; it was logged."),
     "busy": (
         503,
-        "Too many requests of this kind are waiting. Nothing was changed; try again in a moment.",
+        gettext_noop(
+            "Too many requests of this kind are waiting. Nothing was changed; try again in a"
+            " moment."
+        ),
     ),
-    "database_unavailable": (503, "The database does not answer; try again."),
+    "database_unavailable": (503, gettext_noop("The database does not answer; try again.")),
     "log_unavailable": (
         503,
         "The log cannot be proven at the moment; operators see the cause in /readyz.",

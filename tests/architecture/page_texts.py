@@ -21,28 +21,28 @@ MARKS = re.compile(r"{{.*?}}|{%.*?%}", re.DOTALL)
 ATTRIBUTE = re.compile(r'\s(?:title|aria-label|placeholder|alt|data-label)="([^"]*)"')
 # A tag with its arguments; the texts of these tags are translated, or are names.
 TAG_CALL = re.compile(r"{% (\w+)(.*?)%}", re.DOTALL)
-NO_TEXTS = _set("translate url static load extends command when icon if elif block")
+NO_TEXTS = _set("translate url static load extends command when note icon if elif block")
 TAG_TEXT = re.compile(r'(?<![\w"=|:(])(?:(\w+)=)?"([^"]*)"')
 NAMES = _set("class css id href name prefix query kind table live_url")
 FILTER_TEXT = re.compile(r'\|(?:default|default_if_none|yesno|join|add):"([^"]*)"')
 
 LETTERS = re.compile(r"[A-Za-z]{2,}")
 MARKUP = re.compile(r"<[^>]*>?|[\w-]+=\"[^\"]*\"?|&#?\w+;")
-# Units, abbreviations, names of headers and of classes.
+# Units, abbreviations, names of products, headers and classes.
 CODE = re.compile(
     r"\b(?:Evenshare|Slurm|GPU-h|rho|min|ms|[A-Z][A-Z0-9_]+s?|[A-Z]\w*(?:-[A-Z]\w*)+|(?:[A-Z][a-z]+){2,})\b"
 )
-URL = re.compile(r"^[/?&#]|=$|^[\w.-]+/[\w.-]+;|; \w+=|<\w+:\w+>")
+URL = re.compile(r"^[/?&#]|=$|^[\w.-]+/[\w.-]+;|; \w+=|<\w+:\w+>|^evenshare [a-z]+ ")
 
 TRANSLATIONS = _set(
     "gettext gettext_lazy gettext_noop ngettext ngettext_lazy pgettext pgettext_lazy"
 )
 TRANSLATING = TRANSLATIONS | {"_", "plural"}
-# Functions whose texts are names.
+# Functions whose texts are names, or are for programs and records.
 NAMING = _set(
     "reverse redirect getattr setattr hasattr cast TypeVar NewType compile get_logger get_template"
     " startswith endswith removeprefix removesuffix split partition replace strftime strptime"
-    " require_http_methods render_to_string import_module"
+    " require_http_methods render_to_string import_module JsonResponse record_refusal"
 )
 NAMED = _set("content_type headers file key kind samesite template_name")
 # Errors of programmers, which no page shows.
@@ -177,7 +177,7 @@ def glued_translations(path: Path) -> Iterator[int]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call) and _name(node.func) in names:
             glued = (ast.JoinedStr, ast.BinOp, ast.IfExp)
-            if any(isinstance(argument, glued) for argument in node.args):
+            if any(isinstance(argument, glued) for argument in node.args[:2]):
                 yield node.lineno
 
 

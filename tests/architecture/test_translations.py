@@ -12,8 +12,9 @@ from .page_texts import early_translations, glued_translations, loose_strings, l
 from .sources import APPS, ROOT, name_of, python_files
 
 # Areas with all texts in their catalogues. The others follow.
-DONE = ("account", "front")
-SHOWING = ("text", "views", "forms")
+DONE = ("account", "front", "site")
+# The first parts of names of modules with texts of pages.
+SHOWING = ("text", "views", "forms", "context", "error_views")
 
 
 def showing(area: str) -> list[Path]:

@@ -45,6 +45,13 @@ class TestLanguage:
         assert "Content-Language" not in answer.headers
         assert answer.json()["detail"] == client.get("/api/v1/jobs").json()["detail"]
 
+    def test_of_pages_about_the_api_is_the_browsers(self, client: Client) -> None:
+        page = text_of(client.get("/api/v1/docs", headers=GERMAN))
+        assert "Die REST-API hat" in page
+        assert "Cancel a job" in page
+        resource = text_of(client.get("/api/v1/docs/jobs", headers=GERMAN))
+        assert "Ablehnungen:" in resource
+
     def test_reaches_scripts(self, client: Client) -> None:
         found = re.search(
             r'<script id="script-texts"[^>]*>(.*?)</script>',
