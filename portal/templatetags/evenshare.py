@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from django import template
 from django.template.context import Context
-from django.template.loader import get_template
+from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_noop
@@ -140,7 +140,7 @@ def note(context: Context, text: object, about: Note | None, key: str = "") -> S
     `{% note "61" use_note as used %}` keeps it for a translated sentence with `{{ used }}`.
     """
     values = {"text": text, "about": about, "id": _note_id(context, text, about, key)}
-    return get_template("components/note.html").render(values)
+    return render_to_string("components/note.html", values)
 
 
 def _note_id(context: Context, text: object, about: Note | None, key: str) -> str:

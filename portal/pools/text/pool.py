@@ -224,11 +224,11 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
                 number=thousands(last.number),
             )
         )
-    hole = _("{count} \N{MULTIPLICATION SIGN} {size} on one node")
+    part = _("{count} \N{MULTIPLICATION SIGN} {size} on one node")
     return count_note(
         _("GPUs that are free"),
         [
-            (hole.format(count=count, size=size), count * size)
+            (part.format(count=count, size=size), count * size)
             for size, count in sorted(holes.items())
         ],
         total=_("idle"),
@@ -404,16 +404,16 @@ def strip_title(rounds: tuple[RoundSummary, ...], unit: str) -> str:
         )
     elif is_only:
         text = ngettext(
-            "{gpus} went unused in the only round so far",
-            "{gpus} went unused in the only round so far",
+            "{gpus} was unused in the only round so far",
+            "{gpus} were unused in the only round so far",
             high,
         )
     elif low == high:
         text = ngettext(
-            "{gpus} went unused in each of the last {count} rounds",
-            "{gpus} went unused in each of the last {count} rounds",
+            "{gpus} was unused in each of the last {count} rounds",
+            "{gpus} were unused in each of the last {count} rounds",
             high,
         )
     else:
-        text = _("Between {low} and {gpus} went unused in each of the last {count} rounds")
+        text = _("Between {low} and {gpus} were unused in each of the last {count} rounds")
     return text.format(low=thousands(low), gpus=plural(high, unit), count=thousands(len(rounds)))
