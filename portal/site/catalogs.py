@@ -22,6 +22,7 @@ from babel.messages.pofile import read_po, write_po
 from django.utils.translation.template import templatize
 
 from portal.site.settings import BASE_DIR, LOCALE_PATHS, TRANSLATED
+from portal.site.stored_reasons import stored_reasons
 from portal.site.templates import without_layout
 
 # Functions whose constant arguments are texts.
@@ -56,6 +57,8 @@ def messages(area: Path) -> Iterator[PageText]:
         yield from _extracted(path, path.read_bytes())
     for path in templates(area.name):
         yield from _extracted(path, template_source(path).encode())
+    if area.name == "rounds":
+        yield from (PageText("", reason) for reason in stored_reasons())
     if area.name == "charts":
         for folder in map(Path, LOCALE_PATHS):
             yield from _nouns(folder.parent)
