@@ -13,7 +13,6 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from django.utils.translation.template import templatize
 
 from portal.site.core_texts import core_texts, request_texts
 from portal.site.settings import BASE_DIR, LOCALE_PATHS, TRANSLATED
+from portal.site.stored_reasons import stored_reasons
 from portal.site.templates import without_layout
 
 # Functions whose constant arguments are texts.
@@ -59,13 +59,19 @@ def messages(area: Path) -> Iterator[PageText]:
         yield from _extracted(path, path.read_bytes())
     for path in templates(area.name):
         yield from _extracted(path, template_source(path).encode())
-    constants = request_texts(".".join(area.relative_to(BASE_DIR).parts))
-    for text in chain(constants, core_texts() if area.name == "scheduling" else ()):
-        if text:
-            yield PageText("", text)
+    yield from (PageText("", text) for text in _constants(area) if text)
     if area.name == "charts":
         for folder in map(Path, LOCALE_PATHS):
             yield from _nouns(folder.parent)
+
+
+def _constants(area: Path) -> Iterator[str]:
+    """Yield the constants outside of Django that pages of an area show: of requests and the core."""
+    yield from request_texts(".".join(area.relative_to(BASE_DIR).parts))
+    if area.name == "scheduling":
+        yield from core_texts()
+    if area.name == "rounds":
+        yield from stored_reasons()
 
 
 def _nouns(area: Path) -> Iterator[PageText]:

@@ -42,7 +42,9 @@ def texts(node: ast.AST) -> Iterator[tuple[str, int]]:
             continue
         if isinstance(child, ast.Call) and getattr(child.func, "id", "") == "about":
             continue
-        if isinstance(child, ast.JoinedStr):
+        if isinstance(child, ast.Call) and getattr(child.func, "id", "") == "ngettext":
+            yield from texts(ast.List(child.args[1:]))  # the forms of a text differ in their count
+        elif isinstance(child, ast.JoinedStr):
             parts = (
                 part.value if isinstance(part, ast.Constant) else "{}" for part in child.values
             )

@@ -96,20 +96,6 @@ UNVERIFIED = gettext_noop("It could not be verified.")
 UNIT = gettext_noop("Throughput is counted in GPUs of the slowest type.")
 
 
-# By whether the certificate is the same when it is measured again; None: it was not.
-AGAIN = {
-    True: gettext_noop(
-        "Measured independently of the policy when the round was decided, and again when you"
-        " opened this page: the same."
-    ),
-    False: gettext_noop(
-        "Measured independently of the policy when the round was decided. Measured again when you"
-        " opened this page, it DIFFERS: check the code."
-    ),
-    None: gettext_noop("Measured independently of the policy when the round was decided."),
-}
-
-
 def round_certificate(view: RoundView, seen: CertificateView | None) -> CertificatePanel:
     checked = view.decision.checked if view.decision else None
     promises: list[Promise] = []
@@ -158,7 +144,21 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
     if seen.failure:
         text = _("This round could not be certified: {reason}.")
         return text.format(reason=seen.failure)
-    return _(AGAIN[view.decision.again])
+    return _measured_again(view.decision.again)
+
+
+def _measured_again(is_same: bool | None) -> str:
+    """Return that the certificate is the same when it is measured again, None if it was not."""
+    if is_same:
+        return _(
+            "Measured independently of the policy when the round was decided, and again when you"
+            " opened this page: the same."
+        )
+    text = _("Measured independently of the policy when the round was decided.")
+    if is_same is None:
+        return text
+    differs = _("Measured again when you opened this page, it DIFFERS: check the code.")
+    return f"{text} {differs}"
 
 
 def _follows(following: Following) -> Promise:
