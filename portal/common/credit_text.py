@@ -73,20 +73,24 @@ class BudgetText:
         return f"{thousands(self.percent)} %"
 
 
+def action_text(action: BudgetAction) -> str:
+    """Return what happens when a budget is used up."""
+    return _(ACTIONS[action]).format(percent=STOPS_AT[action])
+
+
 def budget_text(use: PeriodUse) -> BudgetText:
     kind, state, bound = STATES[use.state]
-    stop_percent = STOPS_AT[use.action]
     return BudgetText(
         period=_(PERIODS[use.kind]),
         first=f"{use.begins:%Y-%m-%d}",
         last=f"{last_day(use.ends):%Y-%m-%d}",
-        action=_(ACTIONS[use.action]).format(percent=stop_percent),
+        action=action_text(use.action),
         amount=sum_to_credits(use.amount_micro),
         spent=sum_to_credits(use.spent_micro),
         committed=sum_to_credits(use.committed_micro),
         left=sum_to_credits(use.left_micro),
         stops_at=sum_to_credits(use.stop_micro),
-        stop_percent=stop_percent,
+        stop_percent=STOPS_AT[use.action],
         percent=use.used_micro * ALL_PERCENT // use.amount_micro,
         kind=kind,
         state=_(state).format(percent=bound),

@@ -66,7 +66,7 @@ def messages(area: Path) -> Iterator[PageText]:
 
 
 def _constants(area: Path) -> Iterator[str]:
-    """Yield the constants outside of Django that pages of an area show: of requests and the core."""
+    """Yield the constants of requests and of the core that pages of an area show."""
     yield from request_texts(".".join(area.relative_to(BASE_DIR).parts))
     if area.name == "scheduling":
         yield from core_texts()

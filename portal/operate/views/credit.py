@@ -26,6 +26,7 @@ from portal.common.credit_text import (
     ACTIONS,
     PERIODS,
     account_context,
+    action_text,
     run_out_text,
 )
 from portal.common.forms import day_typed, request_inputs, text, typed_request
@@ -174,7 +175,7 @@ def _terms_context(
 def _choices() -> dict[str, tuple[tuple[str, str], ...]]:
     return {
         "budget_period": tuple((kind.value, _(said)) for kind, said in PERIODS.items()),
-        "budget_action": tuple((action.value, _(said)) for action, said in ACTIONS.items()),
+        "budget_action": tuple((action.value, action_text(action)) for action in ACTIONS),
     }
 
 
