@@ -20,6 +20,8 @@ ACTION_TEXTS = {
     "person.created": gettext_noop("created"),
     "person.deactivated": gettext_noop("deactivated"),
     "person.reactivated": gettext_noop("reactivated"),
+    "person.connected": gettext_noop("connected a sign-in"),
+    "person.disconnected": gettext_noop("disconnected a sign-in"),
     "person.password_changed": gettext_noop("changed the password"),
     "token.created": gettext_noop("created an API token"),
     "token.revoked": gettext_noop("revoked an API token"),
