@@ -7,9 +7,9 @@ from decimal import Decimal, InvalidOperation
 from typing import TypeVar
 
 from django.http import QueryDict
+from django.utils.translation import gettext as _
 
 from tenants.input.requests import Request, RequestField, Shape, read_request, request_fields
-from tenants.language import translated
 
 MOST_DIGITS = 18
 R = TypeVar("R", bound=Request)
@@ -139,11 +139,11 @@ def request_inputs(
     return [
         Field(
             name,
-            translated(fields[name].input.label),
+            _(fields[name].input.label),
             text(typed, name) or (defaults or {}).get(name, ""),
             _kind(fields[name], chosen),
-            translated(fields[name].input.hint),
-            translated(fields[name].input.unit),
+            _(fields[name].input.hint),
+            _(fields[name].input.unit),
             errors.get(name, ""),
             chosen.get(name, ()),
             required=fields[name].is_required,
