@@ -4,8 +4,10 @@ REST, the command and tasks have no page, so they get English.
 """
 
 from decimal import Decimal
+from typing import cast
 
-from django.utils.translation import get_language, gettext, ngettext
+from django.utils import translation
+from django.utils.translation import get_language, ngettext
 
 # Languages with a comma before decimals; a point separates thousands.
 WITH_COMMA = frozenset({"de"})
@@ -27,11 +29,11 @@ def plural(count: int, word: str, many: str | None = None) -> str:
     return f"{number(count)} {ngettext(word, many or f'{word}s', count)}"
 
 
-def translated(text: str) -> str:
-    """Return a constant of the core in the language of the page; an empty text stays empty."""
-    return gettext(text) if text else ""
-
-
 def gettext_noop(text: str) -> str:
     """Mark a constant as a text of the catalogue. Unlike Django's, this needs no settings."""
     return text
+
+
+def gettext_lazy(text: str) -> str:
+    """Mark the label of a choice: it is translated where it is shown."""
+    return cast("str", translation.gettext_lazy(text))

@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 
 from evenshare_core.units import HOUR_US
 from scheduling.models import GpuType, Job, Lease, Pool
+from tenants.language import gettext_lazy as _
 from tenants.models import Tenant, User
 
 # The limit of numeric(20,6). The comparison also refuses NaN, because Postgres sorts it above all
@@ -113,11 +114,11 @@ class Transfer(models.Model):
     class Code(models.TextChoices):
         """Why credits moved."""
 
-        USAGE = "usage", "borrowed GPU-time of an hour"
-        ALLOWANCE = "allowance", "credits given by the operator"
-        TRANSFER = "transfer", "credits given to another tenant"
-        CORRECTION = "correction", "correction of an earlier transfer"
-        LATE_START = "late_start", "credit for a late start"
+        USAGE = "usage", _("borrowed GPU-time of an hour")
+        ALLOWANCE = "allowance", _("credits given by the operator")
+        TRANSFER = "transfer", _("credits given to another tenant")
+        CORRECTION = "correction", _("correction of an earlier transfer")
+        LATE_START = "late_start", _("credit for a late start")
 
     id = models.UUIDField(primary_key=True, editable=False)
     book = models.ForeignKey(Book, on_delete=models.PROTECT, related_name="transfers")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.db import connection
+from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from billing.models import Transfer
@@ -234,7 +235,7 @@ def visible_lines(
     """Return lines as a viewer may see them: with borrower and job only if the pool shows them."""
     rows = []
     for line in lines:
-        shown = replace(line, borrower=name_of(line.borrower_id) or OTHER_TENANT)
+        shown = replace(line, borrower=name_of(line.borrower_id) or _(OTHER_TENANT))
         if not visibility.jobs_of(line.borrower_id):
             shown = replace(shown, job=None, job_name="")
         rows.append(shown)

@@ -7,11 +7,10 @@ from decimal import Decimal, InvalidOperation
 from typing import TypeVar
 
 from django.http import QueryDict
-from django.utils.translation import gettext
+from django.utils.translation import gettext as _
 
 from portal.charts.zones import MONTHS
 from tenants.input.requests import Request, RequestField, Shape, read_request, request_fields
-from tenants.language import translated
 
 MOST_DIGITS = 18
 R = TypeVar("R", bound=Request)
@@ -83,7 +82,7 @@ def instant_text(at: datetime | None) -> str:
 def day_text(at: datetime) -> str:
     """Return "21 Nov" for a column heading, with the time unless it is midnight."""
     at = at.astimezone(UTC)
-    day = f"{at.day} {gettext(MONTHS).split()[at.month - 1]}"
+    day = f"{at.day} {_(MONTHS).split()[at.month - 1]}"
     return day if not (at.hour or at.minute or at.second) else f"{day} {at:%H:%M}"
 
 
@@ -141,11 +140,11 @@ def request_inputs(
     return [
         Field(
             name,
-            translated(fields[name].input.label),
+            _(fields[name].input.label),
             text(typed, name) or (defaults or {}).get(name, ""),
             _kind(fields[name], chosen),
-            translated(fields[name].input.hint),
-            translated(fields[name].input.unit),
+            _(fields[name].input.hint),
+            _(fields[name].input.unit),
             errors.get(name, ""),
             chosen.get(name, ()),
             required=fields[name].is_required,

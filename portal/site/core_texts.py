@@ -103,5 +103,5 @@ def _modules(name: str) -> Iterator[ModuleType]:
     except ModuleNotFoundError:
         return
     yield package
-    for found in walk_packages(getattr(package, "__path__", ()), f"{name}."):
-        yield import_module(found.name)
+    for module in walk_packages(getattr(package, "__path__", ()), f"{name}."):
+        yield import_module(module.name)

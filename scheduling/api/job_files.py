@@ -15,7 +15,6 @@ from scheduling.engine.executors.job_files import WINDOW_BYTES
 from scheduling.models import Job
 from scheduling.services.job_files import JobFiles, job_files, read_job_file
 from tenants.api.problems import Problem, not_there
-from tenants.language import gettext_noop
 from tenants.tokens import Scope
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))")
@@ -58,7 +57,7 @@ class JobFileFetch(SchedulingView):
         return answer
 
 
-TOO_LARGE = gettext_noop(413)
+TOO_LARGE = 413
 
 
 def file_answer(job: Job, path: str, request: HttpRequest | Request) -> HttpResponse | None:

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Case, F, Q, Value, When
 
 from evenshare_core.policies.registry import DEFAULT
+from tenants.language import gettext_lazy as _
 
 
 class GpuType(models.Model):
@@ -35,9 +36,9 @@ class Pool(models.Model):
     class Visibility(models.TextChoices):
         """The form in which a tenant sees other tenants in rounds."""
 
-        FULL = "full", "tenants by name"
-        PSEUDONYMS = "pseudonyms", "tenants by pseudonym"
-        OWN = "own", "own rows and the hash"
+        FULL = "full", _("tenants by name")
+        PSEUDONYMS = "pseudonyms", _("tenants by pseudonym")
+        OWN = "own", _("own rows and the hash")
 
     name = models.SlugField(max_length=63, unique=True)
     policy = models.SlugField(max_length=31, default=DEFAULT)

@@ -207,7 +207,7 @@ def _look_ahead(
 def _eta_text(eta: EstimatedStart, at_us: int) -> str:
     if eta.p50_us is None:
         because = no_estimate_text(eta.reason.value) if eta.reason else ""
-        return f"{_('No reliable start estimate.')} {because}".strip()
+        return " ".join(filter(None, (_("No reliable start estimate."), because)))
     p50 = _minutes(eta.p50_us - at_us)
     if eta.p90_us is None:
         return _("Expected to start within {p50} (p50); no reliable p90.").format(p50=p50)

@@ -97,7 +97,7 @@ def lengths_of(pool: Pool) -> dict[str, int]:
     return {name: getattr(pool, name) for name in LENGTHS}
 
 
-# What to write for a bound of lease lengths, and for the lease length that it bounds.
+# Texts for a wrong bound of lease lengths, and for the lease length that it bounds.
 _SHORTEST = (
     gettext_noop("Write at most the lease length, {seconds}, or 0 for no bound."),
     gettext_noop("Write at least the shortest lease length, {seconds}, or change that too."),

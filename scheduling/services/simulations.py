@@ -110,8 +110,9 @@ def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
         message = _(
             "{jobs} open jobs over {hours} h are {rounds} rounds: too many for one simulation."
         ).format(jobs=number(jobs), hours=hours, rounds=number(rounds))
-        fewer = _("Choose at most {hours} h.").format(hours=fits[-1]) if fits else ""
-        raise invalid("hours", f"{message} {fewer or _('Try again when fewer jobs are open.')}")
+        later = _("Try again when fewer jobs are open.")
+        advice = _("Choose at most {hours} h.").format(hours=fits[-1]) if fits else later
+        raise invalid("hours", f"{message} {advice}")
 
 
 def rounds_of(pool: Pool, hours: int) -> int:

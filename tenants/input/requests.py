@@ -20,7 +20,7 @@ from msgspec import inspect
 from evenshare_core.units import COUNT_MAX
 from tenants.input import readers
 from tenants.input.errors import FieldErrors, invalid
-from tenants.language import number, translated
+from tenants.language import number
 
 TEXT_MAX, TEXTS_MAX = 800, 1000
 
@@ -93,7 +93,7 @@ class RequestField:
     @property
     def hint(self) -> str:
         """Return the text below its label in a form, in the language of the page."""
-        return translated(self.input.hint or self.description)
+        return _(self.input.hint or self.description)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,10 +256,10 @@ def _read(field: RequestField, given: Mapping[str, object], errors: FieldErrors)
     value = _by_shape(field, given, own)
     if own and field.input.complaint:
         code = "required" if field.name not in given else "bad_text" if field.pattern else "invalid"
-        advice = translated(field.input.advice)
+        advice = _(field.input.advice)
         errors.add(field.name, _(field.input.complaint), advice, code)
         return None
-    errors.extend(replace(one, hint=one.hint or translated(field.input.advice)) for one in own)
+    errors.extend(replace(one, hint=one.hint or _(field.input.advice)) for one in own)
     return value
 
 
@@ -314,7 +314,7 @@ def _text(field: RequestField, given: Mapping[str, object], errors: FieldErrors)
     if field.pattern:
         if isinstance(value, str) and re.fullmatch(field.pattern, value):
             return value
-        errors.add(field.name, _("has the wrong form"), translated(field.description))
+        errors.add(field.name, _("has the wrong form"), _(field.description))
         return None
     most = TEXT_MAX if field.most is None else field.most
     if isinstance(value, str) and len(value) > most:

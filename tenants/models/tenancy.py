@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
+from tenants.language import gettext_lazy as _
 
 
 class User(AbstractUser):
@@ -21,10 +22,10 @@ class User(AbstractUser):
     class SiteRole(models.TextChoices):
         """Roles of people who run the cluster."""
 
-        NONE = "", "none"
-        OPERATOR = "operator", "operator"
-        FINANCE = "finance", "finance"
-        AUDITOR = "auditor", "auditor"
+        NONE = "", _("none")
+        OPERATOR = "operator", _("operator")
+        FINANCE = "finance", _("finance")
+        AUDITOR = "auditor", _("auditor")
 
     site_role = models.CharField(
         max_length=16, choices=SiteRole.choices, default=SiteRole.NONE, blank=True
@@ -84,9 +85,9 @@ class Membership(models.Model):
     class Role(models.TextChoices):
         """The role of a member in the tenant."""
 
-        VIEWER = "viewer", "viewer"
-        MEMBER = "member", "member"
-        MANAGER = "manager", "manager"
+        VIEWER = "viewer", _("viewer")
+        MEMBER = "member", _("member")
+        MANAGER = "manager", _("manager")
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")

@@ -12,7 +12,7 @@ from evenshare_core.domain.reason_texts import ENDINGS, RULES, WORDINGS, ReasonW
 from evenshare_core.money.fixed_point import to_text
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
 from tenants.answers import formatted_as
-from tenants.language import number, plural, translated
+from tenants.language import number, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def written(
 ) -> ReasonText:
     """Return the text of the reason `code` in this wording, with its numbers if they are known."""
     sentences = (wording.now if now and wording.now else wording.sentence, *wording.others)
-    name, next_step = _(wording.text), translated(wording.next_step)
+    name, next_step = _(wording.text), _(wording.next_step)
     text = _(wording.plain or wording.sentence)
     if not numbers:
         return ReasonText(code, name, text, next_step)

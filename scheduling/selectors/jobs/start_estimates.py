@@ -143,18 +143,14 @@ def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
     price, name = min((price, name) for name, price in accepted.items())
     if price <= job.max_price:  # Otherwise the maximum price of the job's tenant is lower.
         return no_estimate_text(reason)
-    of_any = _(
-        "A borrowed GPU-hour costs {price} credits, above its maximum of {max_price}. It waits"
-        " until the price falls or own quota is free."
-    )
+    of_any = _("A borrowed GPU-hour costs {price} credits, above its maximum of {max_price}.")
     of_type = _(
-        "A borrowed GPU-hour of {gpu_type} costs {price} credits, above its maximum of"
-        " {max_price}. It waits until the price falls or own quota is free."
+        "A borrowed GPU-hour of {gpu_type} costs {price} credits, above its maximum of {max_price}."
     )
-    shown = of_type if len(prices) > 1 else of_any
-    return shown.format(
+    costs = (of_type if len(prices) > 1 else of_any).format(
         gpu_type=name, price=marked(str(price)), max_price=marked(str(job.max_price))
     )
+    return " ".join((costs, _("It waits until the price falls or own quota is free.")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ from decimal import Decimal
 from typing import Annotated
 
 from django.db.models import F, Sum
+from django.utils.translation import gettext as _
 
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.simulation.price_outlook import NoPriceBand
 from scheduling.models import PriceForecast
 from scheduling.selectors.jobs.start_estimates import NO_ESTIMATE
 from tenants.answers import Answer, about
-from tenants.language import gettext_noop, translated
+from tenants.language import gettext_noop
 
 # Texts for the reasons for which there is no forecast.
 NO_FORECAST: Mapping[str, str] = {
@@ -54,7 +55,7 @@ class PriceForecastRow(Answer, frozen=True):
     @property
     def why(self) -> str:
         """Why there is no forecast; "" if there is one."""
-        return translated(NO_FORECAST.get(self.reason, self.reason))
+        return _(NO_FORECAST.get(self.reason, self.reason))
 
     @property
     def hit_rate(self) -> float | None:

@@ -256,37 +256,38 @@ def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime
     if rule is BackRule.NONE_LENT:
         return _("Nothing was borrowed, so all GPUs are available now.")
     if rule is BackRule.LEASE_ENDS:
-        text = ngettext(
-            "No more is lent from the next round on. {gpus} GPU is borrowed now and returns by"
-            " {by}, pool time, when the last of these leases is over.",
-            "No more is lent from the next round on. {gpus} GPUs are borrowed now and return by"
-            " {by}, pool time, when the last of these leases is over.",
+        back = ngettext(
+            "{gpus} GPU is borrowed now and returns by {by}, pool time, when the last of these"
+            " leases is over.",
+            "{gpus} GPUs are borrowed now and return by {by}, pool time, when the last of these"
+            " leases is over.",
             borrowed,
         )
         none = _(
-            "No more is lent from the next round on. None is borrowed yet; GPUs lent by a round in"
-            " progress return by {by}, pool time, when the last of these leases is over."
+            "None is borrowed yet; GPUs lent by a round in progress return by {by}, pool time, when"
+            " the last of these leases is over."
         )
     else:
-        text = ngettext(
-            "No more is lent from the next round on. {gpus} GPU is borrowed now and returns by"
-            " {by}, pool time for your jobs within quota, by the pool's guarantee; other GPUs by"
-            " {unasked_by}, when the last of these leases is over.",
-            "No more is lent from the next round on. {gpus} GPUs are borrowed now and return by"
-            " {by}, pool time for your jobs within quota, by the pool's guarantee; other GPUs by"
-            " {unasked_by}, when the last of these leases is over.",
+        back = ngettext(
+            "{gpus} GPU is borrowed now and returns by {by}, pool time for your jobs within quota,"
+            " by the pool's guarantee; other GPUs by {unasked_by}, when the last of these leases"
+            " is over.",
+            "{gpus} GPUs are borrowed now and return by {by}, pool time for your jobs within"
+            " quota, by the pool's guarantee; other GPUs by {unasked_by}, when the last of these"
+            " leases is over.",
             borrowed,
         )
         none = _(
-            "No more is lent from the next round on. None is borrowed yet; GPUs lent by a round in"
-            " progress return by {by}, pool time for your jobs within quota, by the pool's"
-            " guarantee; other GPUs by {unasked_by}, when the last of these leases is over."
+            "None is borrowed yet; GPUs lent by a round in progress return by {by}, pool time for"
+            " your jobs within quota, by the pool's guarantee; other GPUs by {unasked_by}, when"
+            " the last of these leases is over."
         )
-    return (text if borrowed else none).format(
+    shown = (back if borrowed else none).format(
         gpus=number(borrowed),
         by=f"{by:%Y-%m-%d %H:%M:%S}",
         unasked_by=f"{unasked_by:%Y-%m-%d %H:%M:%S}",
     )
+    return " ".join((_("No more is lent from the next round on."), shown))
 
 
 def promised_return(
