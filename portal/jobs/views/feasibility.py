@@ -128,9 +128,12 @@ def _sweep_text(spec: Mapping[str, object], offer: PoolOffer) -> str:
     count, at_once = count_jobs(spec, offer)
     jobs = plural(count, "job")
     if at_once is None:
-        return _("It makes {jobs}. The answer is for the first one.").format(jobs=jobs)
-    text = _("It makes {jobs}, at most {limit} at once. The answer is for the first one.")
-    return text.format(jobs=jobs, limit=thousands(at_once))
+        makes = _("It makes {jobs}.").format(jobs=jobs)
+    else:
+        makes = _("It makes {jobs}, at most {limit} at once.")
+        makes = makes.format(jobs=jobs, limit=thousands(at_once))
+    first = _("The answer is for the first one.")
+    return f"{makes} {first}"
 
 
 def _unfinished(form: JobForm) -> Feasibility:
