@@ -133,7 +133,7 @@ def toast_kind(level: str) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def note(context: Context, text: object, about: Note | None, key: str = "") -> SafeString:
+def note(context: Context, text: object, about: Note | None, key: str = "") -> str:
     """`{% note "61" use_note %}`: a number that opens to its line items; plain if the note is None.
 
     The id comes from the content (or `key`), so that it is constant in a refreshed region.

@@ -33,6 +33,7 @@ def metric_chart(view: MetricView, *, title: str, criterion_text: str, file: str
     stop = view.forecast
     is_fitted = stop is not None and stop.source is EstimateSource.FITTED
     end = max(view.points[-1].iteration, stop.high if stop is not None and is_fitted else 0)
+    reach = column(gettext_noop("target, {criterion}"), criterion=criterion_text)
     series = [
         Series(
             view.metric,
@@ -44,14 +45,7 @@ def metric_chart(view: MetricView, *, title: str, criterion_text: str, file: str
             places=PLACES,
             dots=True,
         ),
-        Series(
-            _("target"),
-            column(gettext_noop("target, {criterion}"), criterion=criterion_text),
-            [0, end],
-            [target, target],
-            QUOTA,
-            places=PLACES,
-        ),
+        Series(_("target"), reach, [0, end], [target, target], QUOTA, places=PLACES),
     ]
     spans: tuple[Span, ...] = ()
     if stop is not None and is_fitted:
