@@ -25,7 +25,7 @@ KINDS = {
     "clock.": gettext_noop("clocks"),
     "price.": gettext_noop("prices"),
     "node.": gettext_noop("nodes"),
-    "maintenance.": gettext_noop("maintenance"),
+    "maintenance.": gettext_noop("maintenance windows"),
     "job.": gettext_noop("jobs"),
     "simulation.": gettext_noop("simulations"),
 }
