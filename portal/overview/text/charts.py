@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from evenshare_core.fairness.rho import standing
@@ -68,7 +67,7 @@ def figures(board: Board) -> list[PageChart]:
                 [*older, *days],
                 board.now,
                 key=f"chart-rho-{gpu_type}",
-                title=f"{gpu_type}: {rho}" if several else capfirst(rho),
+                title=f"{gpu_type}: {rho}" if several else rho,
                 file=f"rho-{board.name}-{gpu_type}",
             ),
         ]
@@ -91,10 +90,10 @@ def _rho_title(days: Sequence[ClaimHistoryPoint]) -> str:
     """Return the last rho, and its range over the last day."""
     known = [day.rho for day in days if day.rho is not None]
     if not known:
-        return _("no rho yet")
+        return _("No rho yet")
     low, high = min(known), max(known)
     if standing(low) == standing(high) == "at":
-        return _("at fair share all day")
+        return _("At fair share all day")
     places = telling_places([low, high, 1.0])
     last = ratio(known[-1], places)
     if low == high:
