@@ -41,7 +41,7 @@ def gang_sentence(row: CertificateItemView) -> str:
 
 
 def whole_text(leases: int) -> str:
-    """Return that all leases are whole."""
+    """Return how many leases have all GPUs of their jobs."""
     text = ngettext("All {count} lease is whole.", "All {count} leases are whole.", leases)
     return text.format(count=thousands(leases))
 
