@@ -140,7 +140,7 @@ def note(context: Context, text: object, about: Note | None, key: str = "") -> S
     `{% note "61" use_note as used %}` keeps it for a translated sentence with `{{ used }}`.
     """
     values = {"text": text, "about": about, "id": _note_id(context, text, about, key)}
-    return get_template("components/note.html").render(values)
+    return SafeString(get_template("components/note.html").render(values))
 
 
 def _note_id(context: Context, text: object, about: Note | None, key: str) -> str:
