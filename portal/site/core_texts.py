@@ -4,14 +4,16 @@ The core has no Django. Pages translate its texts where they show them, with the
 key. These functions list the texts from the objects that have them, so none can be missing.
 """
 
+import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from inspect import getmembers, isclass
+from inspect import getmembers, getsource, isclass
 from pkgutil import walk_packages
 from types import ModuleType
 
-from evenshare_core.domain import reason_texts
+from evenshare_core.deadlines import declared
+from evenshare_core.domain import reason_texts, utilities
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import Option, OptionError, describe_options
 from evenshare_core.policies.policy import Policy
@@ -20,6 +22,7 @@ from tenants.input.requests import Request, RequestField, request_fields
 
 # Fields of `ReasonWording` that are codes, not texts.
 CODES = {"kind"}
+ERRORS = {"UtilityError", "StepError"}
 SYMBOL = 2  # the length of a unit's symbol at most
 
 
@@ -30,6 +33,9 @@ def core_texts() -> Iterator[str]:
             yield from _of_table(table)
     for _, policy in sorted(registry.POLICIES.items()):
         yield from _of_policy(policy)
+    yield utilities.FORMS_HINT
+    for module in (utilities, declared):
+        yield from _of_errors(module)
 
 
 def _of_table(table: object) -> Iterator[str]:
@@ -46,6 +52,14 @@ def _of_table(table: object) -> Iterator[str]:
         for field in fields(table):
             if field.name not in CODES:
                 yield from _of_table(getattr(table, field.name))
+
+
+def _of_errors(module: ModuleType) -> Iterator[str]:
+    """Yield the constant texts of errors that a module of the core raises for a form."""
+    for node in ast.walk(ast.parse(getsource(module))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ERRORS:
+            texts = (arg.value for arg in node.args if isinstance(arg, ast.Constant))
+            yield from (text for text in texts if isinstance(text, str) and " " in text)
 
 
 def _of_policy(policy: Policy) -> Iterator[str]:

@@ -15,12 +15,14 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from tenants.language import gettext_noop
+
 Address = IPv4Address | IPv6Address
 URL_MAX, NAME_MAX = 500, 253
-_NO_HOST = "The address has an invalid host or port."
+_NO_HOST = gettext_noop("The address has an invalid host or port.")
 # The same text for an inner address and for none, which hides the names of inner hosts.
-_NOT_PUBLIC = "The host name has no public address."
-_INNER = "The host has an inner address, which is not allowed."
+_NOT_PUBLIC = gettext_noop("The host name has no public address.")
+_INNER = gettext_noop("The host has an inner address, which is not allowed.")
 _PORTS: Final = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*\.?")
 
@@ -137,23 +139,25 @@ def read_target(url: str, rules: TargetRules) -> Target:
         TargetRefusedError: the address is malformed, or its scheme or IP address is not allowed.
     """
     if not 1 <= len(url) <= URL_MAX or not url.isascii() or not url.isprintable() or " " in url:
-        raise TargetRefusedError("Enter an address such as https://example.org/hook.")
+        raise TargetRefusedError(gettext_noop("Enter an address such as https://example.org/hook."))
     if "\\" in url:
-        raise TargetRefusedError("The address has a backslash.")
+        raise TargetRefusedError(gettext_noop("The address has a backslash."))
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port
     except ValueError:
         raise TargetRefusedError(_NO_HOST) from None
     if parts.scheme not in _PORTS:
-        raise TargetRefusedError("The address must start with https://.")
+        raise TargetRefusedError(gettext_noop("The address must start with https://."))
     if "@" in parts.netloc:
-        raise TargetRefusedError("The address must not have a user name or a password.")
+        raise TargetRefusedError(
+            gettext_noop("The address must not have a user name or a password.")
+        )
     if port == 0:
         raise TargetRefusedError(_NO_HOST)
     _check_host(host, rules)
     if parts.scheme == "http" and not (rules.http or _is_inner(host, rules)):
-        raise TargetRefusedError("The address must start with https://.")
+        raise TargetRefusedError(gettext_noop("The address must start with https://."))
     return Target(parts.scheme, host, port or _PORTS[parts.scheme], _path_of(parts))
 
 
@@ -213,7 +217,7 @@ def _check_host(host: str, rules: TargetRules) -> None:
             raise TargetRefusedError(_NO_HOST) from None
         is_here = name == "localhost" or name.endswith(".localhost")
         if is_here and name not in rules.inner_names:
-            raise TargetRefusedError("The host is this machine.") from None
+            raise TargetRefusedError(gettext_noop("The host is this machine.")) from None
         return
     if is_denied(address, rules):
         raise TargetRefusedError(_INNER)

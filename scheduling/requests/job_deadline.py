@@ -175,7 +175,7 @@ def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[
         return tuple(":".join(row) for row in step_texts(read_steps(rows)))
     except StepError as error:
         place = "" if error.place is None else f"[{error.place}]"
-        errors.add(f"deadline_steps{place}", str(error), _(STEPS_HINT))
+        errors.add(f"deadline_steps{place}", _(str(error)), _(STEPS_HINT))
         return ()
 
 

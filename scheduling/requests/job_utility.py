@@ -29,5 +29,5 @@ def read_utility_field(given: Mapping[str, object], errors: FieldErrors) -> dict
         return utility_data(read_utility(0, value))
     except UtilityError as error:
         place = f"utility.{error.field}" if error.field else "utility"
-        errors.add(place, error.reason, error.hint)
+        errors.add(place, _(error.reason), _(error.hint))
     return {}

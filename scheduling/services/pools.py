@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from msgspec import UNSET
 
 from evenshare_core.policies import registry
-from evenshare_core.policies.options import OptionError
+from evenshare_core.policies.options import Option, OptionError, describe_options
 from scheduling.engine.clock import PoolNow, set_clock
 from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
 from scheduling.requests.pools import (
@@ -87,10 +87,28 @@ def complete_options(
         )
     except OptionError as error:
         field, problem = str(error).split(": ", 1)
+        for option in describe_options(registry.policy(policy).options_type):
+            if option.name == field and option.advice == problem:
+                problem = _advice(option)
         errors.add(f"options.{field}", problem)
     else:
         return read
     return {}
+
+
+def _advice(option: Option) -> str:
+    """Return `option.advice` in the language of the page."""
+    if option.kind == "switch":
+        return _("Write true or false.")
+    if option.kind == "choice":
+        return _("Write one of {choices}.").format(choices=", ".join(option.choices))
+    is_whole = option.kind == "integer"
+    if option.least is None or option.most is None:
+        return _("Write a whole number.") if is_whole else _("Write a number.")
+    text = _("Write a whole number from {least} to {most}.")
+    if not is_whole:
+        text = _("Write a number from {least} to {most}.")
+    return text.format(least=number(option.least), most=number(option.most))
 
 
 def lengths_of(pool: Pool) -> dict[str, int]:

@@ -203,7 +203,7 @@ def _checked_address(user: User, request: SubscriptionRequest) -> str:
         try:
             read_target(address, target_rules())
         except TargetRefusedError as error:
-            errors.add("address", str(error))
+            errors.add("address", _(str(error)))
         if request.digest_hour is not None:
             errors.add("digest_hour", _("is only for mail"))
     if request.zone not in available_timezones():

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from django.utils.translation import gettext as _
+
 # An error caused by the present state, not by the sent value (409 over REST).
 CONFLICT = "conflict"
 ERRORS_MAX = 100
@@ -29,7 +31,7 @@ class FieldError:
 
     def __str__(self) -> str:
         if self.line is not None:
-            where = f"line {self.line}" if self.line else "the file"
+            where = _("line {line}").format(line=self.line) if self.line else _("the file")
             return f"{where}{', ' + self.field if self.field else ''}: {self.reason}"
         if not self.field:
             return self.reason
