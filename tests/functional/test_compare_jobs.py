@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.conf import LazySettings
 
 from portal.common.compare_links import COMPARED_MAX, compare_url
 from scheduling.models import Job, Pool
@@ -105,6 +106,15 @@ class TestComparedJobs:
         )
         (row,) = table(place, jobs)
         assert row["loss, highest"] == "1.0"
+
+    def test_file_is_english_in_each_language(
+        self, place: Town, tmp_path: Path, settings: LazySettings
+    ) -> None:
+        settings.LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+        asked = {"job": uids(runs(place, tmp_path, "0.1"))}
+        german = {"Accept-Language": "de"}
+        assert "loss, Minimum" in place.owner.get("/compare/", asked, headers=german).text
+        assert "loss, lowest" in place.owner.get("/compare.csv", asked, headers=german).text
 
     def test_table_has_no_formulas(self, place: Town, tmp_path: Path) -> None:
         jobs = runs(place, tmp_path, "=1+1", "@2")
