@@ -18,21 +18,23 @@ def _set(names: str) -> frozenset[str]:
 BLOCK = re.compile(r"{% blocktrans.*?endblocktranslate %}", re.DOTALL)
 QUOTED = re.compile(r"<(code|pre|kbd)\b.*?</\1>", re.DOTALL)
 MARKS = re.compile(r"{{.*?}}|{%.*?%}", re.DOTALL)
-ATTRIBUTE = re.compile(r'\s(?:title|aria-label|placeholder|alt|data-label)="([^"]*)"')
+ATTRIBUTE = re.compile(r'\s(title|aria-label|placeholder|alt|data-[\w-]+)="([^"]*)"')
 # A tag with its arguments; the texts of these tags are translated, or are names.
 TAG_CALL = re.compile(r"{% (\w+)(.*?)%}", re.DOTALL)
 NO_TEXTS = _set("translate url static load extends command when note icon if elif block")
 TAG_TEXT = re.compile(r'(?<![\w"=|:(])(?:(\w+)=)?"([^"]*)"')
-NAMES = _set("class css id href name prefix query kind table live_url")
+NAMES = _set("class css href live_url")
 FILTER_TEXT = re.compile(r'\|(?:default|default_if_none|yesno|join|add):"([^"]*)"')
 
 LETTERS = re.compile(r"[A-Za-z]{2,}")
 MARKUP = re.compile(r"<[^>]*>?|[\w-]+=\"[^\"]*\"?|&#?\w+;")
 # Units, abbreviations, names of products, headers and classes.
 CODE = re.compile(
-    r"\b(?:Evenshare|Slurm|GPU-h|rho|min|ms|[A-Z][A-Z0-9_]+s?|[A-Z]\w*(?:-[A-Z]\w*)+|(?:[A-Z][a-z]+){2,})\b"
+    r"\b(?:Evenshare|Slurm|GPU-h|rho|min|ns|ms|[KMG]iB|[A-Z][A-Z0-9_]+s?|[A-Z]\w*(?:-[A-Z]\w*)+|(?:[A-Z][a-z]+){2,})\b"
 )
-URL = re.compile(r"^[/?&#]|=$|^[\w.-]+/[\w.-]+;|; \w+=|<\w+:\w+>|^evenshare [a-z]+ ")
+URL = re.compile(
+    r"^[/?&#]|=$|^[\w.-]+/[\w.-]+;|; \w+=|<\w+:\w+>|^(?:evenshare [a-z]+|curl|-[A-Z]) "
+)
 
 TRANSLATIONS = _set(
     "gettext gettext_lazy gettext_noop ngettext ngettext_lazy pgettext pgettext_lazy"
@@ -42,7 +44,8 @@ TRANSLATING = TRANSLATIONS | {"_", "plural"}
 NAMING = _set(
     "reverse redirect getattr setattr hasattr cast TypeVar NewType compile get_logger get_template"
     " startswith endswith removeprefix removesuffix split partition replace strftime strptime"
-    " require_http_methods render_to_string import_module JsonResponse record_refusal"
+    " require_http_methods render_to_string import_module HttpResponse JsonResponse"
+    " record_refusal last_record"
 )
 NAMED = _set("content_type headers file key kind samesite template_name")
 # Errors of programmers, which no page shows.
@@ -50,6 +53,8 @@ INNER_ERRORS = _set(
     "TypeError ValueError KeyError LookupError RuntimeError AssertionError NotImplementedError"
     " AttributeError ImproperlyConfigured Http404"
 )
+# Parts of the syntax without texts: annotations, decorators, keys, formats of values.
+NO_SHOWN = _set("annotation returns decorator_list keys format_spec cls")
 # The places of texts, which may be single words in lower case.
 PLACES = {"StateBadge": (1,), "LineItem": (0,), "Link": (0,), "Note": (0,), "Stat": (0, 2)}
 WORDED = _set("text title label button headline deck unit")
@@ -65,7 +70,9 @@ def loose_texts(path: Path) -> Iterator[str]:
         if _is_text(text, is_shown=True):
             yield text
     bare = MARKS.sub("", source)
-    yield from (text for text in ATTRIBUTE.findall(bare) if LETTERS.search(CODE.sub("", text)))
+    for name, text in ATTRIBUTE.findall(bare):
+        if _is_text(text, is_shown=not name.startswith("data-") or name == "data-label"):
+            yield text
     for part in re.split("\0", TAG.sub("\0", VALUE.sub("", QUOTED.sub("", source)))):
         if LETTERS.search(CODE.sub("", part)):
             yield " ".join(part.split())
@@ -133,16 +140,15 @@ def _shown(node: ast.AST) -> Iterator[ast.AST]:
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
     """Yield child nodes without annotations, decorators, keys and formats of values."""
-    skipped = {"annotation", "returns", "decorator_list", "keys", "slice", "format_spec", "cls"}
+    is_get = isinstance(node, ast.Call) and _name(node.func) == "get"
     for field, value in ast.iter_fields(node):
-        if field not in skipped:
-            yield from (
-                child
-                for child in (value if isinstance(value, list) else [value])
-                if isinstance(child, ast.AST)
-            )
-    if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
-        yield node.slice
+        values = value if isinstance(value, list) else [value]
+        if field == "slice":
+            values = [] if isinstance(value, ast.Constant) else values
+        elif field == "args" and is_get:
+            values = values[1:]
+        if field not in NO_SHOWN:
+            yield from (child for child in values if isinstance(child, ast.AST))
 
 
 def _is_inner(node: ast.AST) -> bool:
@@ -162,7 +168,7 @@ def _is_inner(node: ast.AST) -> bool:
 
 
 def early_translations(path: Path) -> Iterator[int]:
-    """Yield the lines that translate at the import, in whichever language is active then."""
+    """Yield the lines that translate once, at the import, instead of at each request."""
     names = _imported(path)
     for node in _at_import(tree(path)):
         if isinstance(node, ast.Call):

@@ -74,7 +74,7 @@ class TestModules:
             '"""Fine."""\n'
             'X = gettext_noop("Ab cd"), ngettext("Ab cd", "Ab ce", 1), pgettext("a b", "Ab cd")\n'
             'f(reverse("Ab cd"), f"{1:%Y %m} GPU-h", "Retry-After", x == "GET", "A_B", "word")\n'
-            'f(kind="Ab cd", y=f"late-{x}", z=x["Ab cd"], u="/Ab cd", v="text/csv; x=y")\n'
+            'f(kind="Ab cd", y=f"late-{x}", z=x["Ab cd"], u="/Ab cd", v=x.get("Ab cd"))\n'
             'def f(x: "Ab cd") -> "Ab cd":\n    log.info("a b")\n    raise TypeError("a b")\n'
         )
         assert not list(loose_strings(module))
