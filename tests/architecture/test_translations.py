@@ -23,7 +23,8 @@ LETTERS = re.compile(r"[A-Za-z]{2,}")
 UNIT = re.compile(r"\b(?:GPU-h|GPUs?|UTC|rho|min)\b")
 # A URL, or the start of a key or of a file name.
 URL = re.compile(r"^[/?&#]|[=-]$")
-TRANSLATING = {"_", "gettext", "gettext_noop", "ngettext", "pgettext", "plural", "reverse"}
+GETTEXT = {"_", "gettext", "gettext_noop", "ngettext", "pgettext"}
+TRANSLATING = GETTEXT | {"plural", "reverse"}
 
 
 def loose_texts(path: Path) -> Iterator[str]:
@@ -54,14 +55,19 @@ def loose_strings(path: Path) -> Iterator[str]:
                 yield text
 
 
-def _shown(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree without docstrings and without arguments of translations."""
+def _shown(node: ast.AST, in_f_string: bool = False) -> Iterator[ast.AST]:
+    """Yield the nodes of a tree without docstrings and without arguments of translations.
+
+    Babel does not read the calls of gettext in f-strings, so these texts are in no catalogue.
+    """
+    in_f_string = in_f_string or isinstance(node, ast.JoinedStr)
     for child in ast.iter_child_nodes(node):
         is_docstring = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
-        is_translated = isinstance(child, ast.Call) and getattr(child.func, "id", "") in TRANSLATING
+        function = getattr(child.func, "id", "") if isinstance(child, ast.Call) else ""
+        is_translated = function in TRANSLATING and not (in_f_string and function in GETTEXT)
         if not is_docstring and not is_translated:
             yield child
-            yield from _shown(child)
+            yield from _shown(child, in_f_string)
 
 
 class TestDetection:
@@ -79,6 +85,11 @@ class TestDetection:
             '"""Fine."""\nx = [_("Fine"), "Loose", f"{1} loose", f"{1} GPU-h", reverse("A b")]\n'
         )
         assert list(loose_strings(module)) == ["Loose", "loose"]
+
+    def test_sees_translations_in_f_strings(self, tmp_path: Path) -> None:
+        module = tmp_path / "module.py"
+        module.write_text("""x = f"{_('Loose')} {_(fine)} {plural(2, 'Fine')}"\n""")
+        assert list(loose_strings(module)) == ["Loose"]
 
 
 @pytest.mark.parametrize("area", DONE)
