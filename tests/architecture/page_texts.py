@@ -47,7 +47,7 @@ NAMING = _set(
     " require_http_methods render_to_string import_module HttpResponse JsonResponse"
     " record_refusal last_record"
 )
-NAMED = _set("content_type headers file key kind samesite template_name")
+NAMED = _set("content_type headers file header key kind samesite template_name")
 # Errors of programmers, which no page shows.
 INNER_ERRORS = _set(
     "TypeError ValueError KeyError LookupError RuntimeError AssertionError NotImplementedError"

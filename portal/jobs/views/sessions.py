@@ -83,7 +83,7 @@ def authorize(request: HttpRequest) -> HttpResponseBase:
     if session_job(host) is None:
         raise Http404
     if not _is_of_origin(request, host):
-        return HttpResponse("Other sites may not use this session.\n", status=403)
+        return HttpResponse(_("Other sites may not use this session."), status=403)
     target = find_target(host=host, token=request.COOKIES.get(COOKIE, ""))
     if target is None:
         return _closed(request, host)
@@ -124,4 +124,4 @@ def _closed(request: HttpRequest, host: str) -> HttpResponse:
     if _opens_page(request):
         page = reverse("job", args=[session_job(host)])
         return HttpResponseRedirect(f"{settings.SITE_URL}{page}")
-    return HttpResponse("Open the session from its job's page.\n", status=401)
+    return HttpResponse(_("Open the session from its job's page."), status=401)

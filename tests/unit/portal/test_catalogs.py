@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -59,16 +58,6 @@ class TestCatalogues:
                 if entry.id:
                     known.setdefault(text, set()).add(entry.string)
         assert not {text: found for text, found in known.items() if len(found) > 1}
-
-
-class TestCatalogues:
-    @pytest.mark.parametrize("language", TRANSLATED)
-    def test_agree_because_django_joins_them(self, language: str) -> None:
-        every: dict[object, set[object]] = defaultdict(set)
-        for folder in map(Path, LOCALE_PATHS):
-            for entry in read_po(io.BytesIO(stored(folder, language).read_bytes())):
-                every[entry.context, entry.id].add(entry.string)
-        assert not {text: said for text, said in every.items() if len(said) > 1 and text[1]}
 
 
 class TestUpdate:
