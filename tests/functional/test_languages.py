@@ -63,6 +63,11 @@ class TestLanguage:
 
 
 class TestChoice:
+    def test_names_each_language_in_itself(self, client: Client) -> None:
+        assert re.search(
+            r'value="en" lang="en">\s*English', text_of(client.get("/login/", headers=GERMAN))
+        )
+
     def test_of_visitor_is_kept_by_the_browser(self, client: Client) -> None:
         answer = client.post("/language/", {"language": "de", "next": "/login/?a=1"})
         assert answer.headers["Location"] == "/login/?a=1"
