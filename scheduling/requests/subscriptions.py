@@ -8,30 +8,31 @@ from msgspec import Meta
 
 from tenants.input.errors import FieldErrors
 from tenants.input.requests import Input, Request
+from tenants.language import gettext_noop
 
 # The kinds of events that a person can choose, with the text of the form.
 KINDS = {
-    "job_started": "A job starts for the first time",
-    "job_ended": "A job finishes or is cancelled",
-    "job_failed": "A job fails",
-    "job_preempted": "A job is preempted, or loses its node",
-    "job_not_renewed": "A job's lease is not renewed, so it waits again",
-    "job_idle": "A job's GPUs are idle, or are returned and the job is held",
-    "start_promised": "A start is promised, or a promise is broken",
-    "deadline_moved": "The answer to a job's deadline changes",
-    "budget_reached": "80 % or 100 % of the budget is used",
-    "offer_revoked": "An offer of idle quota is revoked",
+    "job_started": gettext_noop("A job starts for the first time"),
+    "job_ended": gettext_noop("A job finishes or is cancelled"),
+    "job_failed": gettext_noop("A job fails"),
+    "job_preempted": gettext_noop("A job is preempted, or loses its node"),
+    "job_not_renewed": gettext_noop("A job's lease is not renewed, so it waits again"),
+    "job_idle": gettext_noop("A job's GPUs are idle, or are returned and the job is held"),
+    "start_promised": gettext_noop("A start is promised, or a promise is broken"),
+    "deadline_moved": gettext_noop("The answer to a job's deadline changes"),
+    "budget_reached": gettext_noop("80 % or 100 % of the budget is used"),
+    "offer_revoked": gettext_noop("An offer of idle quota is revoked"),
 }
 KINDS_USUAL = ("job_ended", "job_failed", "job_idle")
 CHANNELS = {
-    "mail": "Mail",
-    "webhook": "Webhook",
-    "slack": "Slack or Mattermost",
+    "mail": gettext_noop("Mail"),
+    "webhook": gettext_noop("Webhook"),
+    "slack": gettext_noop("Slack or Mattermost"),
     "ntfy": "ntfy",
 }
 HourOfDay = Annotated[int, Meta(ge=0, le=23)]
 MINE, ALL = "mine", "all"
-JOBS = {MINE: "My jobs", ALL: "All jobs of the tenant"}
+JOBS = {MINE: gettext_noop("My jobs"), ALL: gettext_noop("All jobs of the tenant")}
 
 
 def _read_kinds(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, ...]:
