@@ -62,7 +62,7 @@ PUBLISHED = {
     for place in (
         *("scheduling/api/jobs.py", "scheduling/selectors/jobs/preemptions.py"),
         *("scheduling/selectors/rounds/rows.py", "scheduling/selectors/rounds/one_round.py"),
-        *("portal/jobs/text/log.py", "portal/rounds/text/rows.py"),
+        *("portal/jobs/text/log_events.py", "portal/rounds/text/rows.py"),
     )
 }
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 
 from billing.selectors.usage import job_charges
 from billing.tasks import meter
@@ -19,6 +20,7 @@ from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Intent, Job, Lease, Pool, PoolClock, VirtualWork
 from scheduling.selectors.jobs import tenant_jobs as read
 from scheduling.selectors.jobs.reasons import why
+from tests.functional.page_text import sentences
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
 from tests.stages import staged
@@ -263,6 +265,14 @@ class TestJobPage:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         job.leases.update(**terms)
         assert said in " ".join(text_of(busy, job).split())
+
+    def test_is_in_the_language_of_its_reader(self, busy: Town, settings: LazySettings) -> None:
+        settings.LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        answer = busy.owner.get(f"/jobs/{job.uid}/", headers={"Accept-Language": "de"})
+        shown = sentences(answer.content.decode())
+        assert re.search(r"bis \d\d:\d\d ?, sofern er nicht verdrängt wird", shown)
+        assert "Alle 4 GPUs im Kontingent, kostenlos." in shown
 
     def test_uses_singular_for_one_gpu(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from portal.charts.explore.curves import AXES, STEP, TIME, curve_chart
 from portal.charts.figures import plural
@@ -33,7 +34,7 @@ def curves_context(job: Job, axis: str) -> dict[str, Any]:
         "curves": metrics,
         "curves_title": plural(len(metrics.metrics), "metric") if metrics.metrics else _("Metrics"),
         "curves_axis": axis,
-        "curves_axes": {STEP: _("Over steps"), TIME: _("Over time")},
+        "curves_axes": {STEP: pgettext("axis", "Over steps"), TIME: pgettext("axis", "Over time")},
         "curves_charts": [
             chart
             for place, curve in enumerate(metrics.metrics[:CHARTS])
