@@ -7,6 +7,7 @@ import io
 import re
 
 import pytest
+from django.conf import LazySettings
 
 from portal.common import files
 from scheduling.models import GpuType
@@ -57,3 +58,13 @@ def test_file_above_line_limit_is_rejected(
     assert answer.status_code == 422
     said = answer.content.decode()
     assert said.startswith(f"from: More than {number - 1:,} lines: choose ")
+
+
+def test_texts_are_english_in_every_language(settled: Stage, settings: LazySettings) -> None:
+    settings.LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+    operator = settled.client("operator")
+    for address in FILES:
+        path = path_of(settled, address)
+        german = operator.get(path, headers={"Accept-Language": "de"})
+        assert german.headers["Content-Language"] == "de"
+        assert german.content == operator.get(path).content, address

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from django.utils import translation
 
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
@@ -67,3 +68,16 @@ class TestFigure:
         line = Series("n", "n", [T0], [1], look, kind=kind)
         with pytest.raises(ValueError, match="color"):
             drawn(PageChart("k", "t", "x", (line,), (0.0, 1.0), "GPUs", "f"))
+
+
+class TestLanguage:
+    def test_headings_and_marks_are_of_the_page_and_those_of_csv_english(self) -> None:
+        with translation.override("de"):
+            chart = alphas()
+            assert chart.heads[2] == "verdient, Credits"
+            assert [value for _, value in chart.rows[-1][1]] == ["1,2000", "0,5"]
+            figure = chart.figure
+        (trace,) = figure["data"]
+        assert figure["layout"]["separators"] == ",."
+        assert (trace["customdata"][0], trace["meta"]["also"]) == (["0.5"], ["earned, credits"])
+        assert "verdient, Credits" in trace["hovertemplate"]
