@@ -137,7 +137,8 @@ def _stuck(row: operate.StuckIntents) -> Alert:
         row.attempts,
     ).format(count=thousands(row.attempts))
     if row.error:
-        text = f"{text} {_('The last error: {error}').format(error=row.error)}"
+        last = _("The last error: {error}").format(error=row.error)
+        text = f"{text} {last}"
     return Alert(
         f"stuck-{row.pool}",
         "bad",
