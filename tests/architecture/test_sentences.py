@@ -13,6 +13,7 @@ import pytest
 from evenshare_core.domain import reason_texts as catalogue
 from evenshare_core.domain.deadlines import DeadlineLimit, PlanCause
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
+from portal.operate.text.audit import ACTION_TEXTS
 from scheduling.engine.executors.local_usage import GpuState
 from tenants.api.problems import PROBLEMS
 from tests.architecture.sources import APPS, CORE, ROOT, name_of, python_files, tree
@@ -110,6 +111,16 @@ class TestCatalogue:
             if node.args and isinstance(node.args[0], ast.Constant)
         }
         assert raised <= set(PROBLEMS)
+
+    def test_has_text_for_each_audited_action(self) -> None:
+        written = {
+            node.args[1].value
+            for path in python_files(*PARTS[0])
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "write_audit"
+            if isinstance(node.args[1], ast.Constant)
+        }
+        assert written <= set(ACTION_TEXTS)
 
     def test_matches_api_document(self) -> None:
         table = (ROOT / "docs/api.md").read_text().split("| status | `reason_code` |")[1]

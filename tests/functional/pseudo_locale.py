@@ -60,7 +60,8 @@ class _Shown(HTMLParser):
         ("br", "hr", "img", "input", "link", "meta", "path", "rect", "circle", "use", "line", "wbr")
     )
     QUOTED = frozenset(("code", "pre", "kbd", "samp", "script", "style", "textarea"))
-    NAMES = ("title", "aria-label", "placeholder", "alt", "aria-description")
+    # A placeholder is an example of a value.
+    NAMES = ("title", "aria-label", "alt", "aria-description")
 
     def __init__(self) -> None:
         super().__init__()

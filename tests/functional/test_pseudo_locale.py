@@ -10,8 +10,12 @@ import pytest
 from django.conf import LazySettings
 from django.test import Client
 
-from scheduling.models import GpuType, Job, Node, Pool
-from tenants.models import Tenant, User
+from billing.models import Book
+from evenshare_core.policies.options import describe_options
+from evenshare_core.policies.registry import POLICIES
+from scheduling.engine.executors.base import EXECUTORS
+from scheduling.models import GpuType, Job, Node, Pool, Profile, Subscription, Sweep
+from tenants.models import ApiToken, Invitation, Tenant, User
 from tests.functional.access_table import TABLE
 from tests.functional.addresses import fill, is_api, template_of
 from tests.functional.crawl import asked, looks
@@ -25,10 +29,14 @@ NAMES = (
     *((Tenant, field) for field in ("name", "slug", "initials")),
     *((User, field) for field in ("username", "first_name")),
     *((Pool, field) for field in ("name", "policy")),
-    *((model, "name") for model in (Job, Node, GpuType)),
+    *((model, "name") for model in (ApiToken, GpuType, Job, Node, Profile, Sweep)),
+    *((Book, "slug"), (Invitation, "note"), (Subscription, "address")),
 )
-# Terms and units that no language translates.
-TERMS = r"\b(?:API|CLI|CPUs?|CSV|Evenshare|GPUs?|JSON|MIG|REST|Slurm|UTC|YAML|min|rho)\b"
+# The names of languages, formulas, terms, units, and what Django translates itself.
+TERMS = (
+    r"\b(?:API|CLI|CPUs?|CSV|Evenshare|GPUs?|JSON|MIG|REST|Slurm|UTC|YAML|min|rho|theta|ntfy"
+    r"|English|Deutsch|bytes|January)\b"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +52,13 @@ def names() -> re.Pattern[str]:
         for model, field in NAMES
         for value in model._default_manager.values_list(field, flat=True)
     }
+    choices = {
+        choice
+        for policy in POLICIES.values()
+        for option in describe_options(policy.options_type)
+        for choice in option.choices
+    }
+    rows |= {row.capitalize() for row in rows} | {*POLICIES, *EXECUTORS, *choices}
     longest_first = sorted(filter(None, rows), key=len, reverse=True)
     return re.compile("|".join([*map(re.escape, longest_first), TERMS]))
 

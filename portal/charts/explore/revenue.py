@@ -16,13 +16,12 @@ LEAST = 1.0  # minimum height of the axis
 EXACT = Band(0.98, 1.02, "var(--ok-wash)")
 INCOME_TEXT = gettext_noop(
     "alpha: a tenant's part of the income from lending over its part of the quota, in settled"
-    " hours. Green: alpha of about 1, so income in proportion to quota. Gap: no tenant earned"
-    " anything."
+    " hours. Gap: no tenant earned anything."
 )
+GREEN_TEXT = gettext_noop("Green: alpha of about 1, so income in proportion to quota.")
 FULL_TEXT = gettext_noop(
     "alpha with utilities: a tenant's part of the pool's value of completed jobs plus income minus"
-    " cost, over its part of the quota. Green: alpha of about 1, so income in proportion to quota."
-    " Gap: no job with a declared value completed."
+    " cost, over its part of the quota. Gap: no job with a declared value completed."
 )
 
 
@@ -77,7 +76,7 @@ def alpha_chart(
     return PageChart(
         key=key,
         title=title,
-        text=_(text),
+        text=f"{_(text)} {_(GREEN_TEXT)}",
         series=series,
         y=y,
         unit="alpha",

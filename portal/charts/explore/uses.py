@@ -239,6 +239,11 @@ def pool_rho_chart(
     )
     known = [value for one in visible for value in one.rho if value is not None]
     y = axis_range(known, least=LEAST_RHO, around=1.0)
+    meaning = _(
+        "rho = GPU-time received ÷ fair share, since the pool started. Green: at fair share,"
+        " within 2 %."
+    )
+    all_types = _("All GPU types together.")
     names = [
         Label(_cut(badge.name), one.rho[-1], f"var(--{badge.css}-str)")
         for one, badge in zip(visible, looks, strict=True)
@@ -247,15 +252,7 @@ def pool_rho_chart(
     return PageChart(
         key="chart-rho",
         title=_rho_title(visible, hides=len(visible) < len(history.tenants)),
-        text=_(
-            "All GPU types together. rho = GPU-time received ÷ fair share, since the pool started."
-            " Green: at fair share, within 2 %."
-        )
-        if of_all
-        else _(
-            "rho = GPU-time received ÷ fair share, since the pool started. Green: at fair share,"
-            " within 2 %."
-        ),
+        text=f"{all_types} {meaning}" if of_all else meaning,
         series=series,
         y=y,
         unit="rho",

@@ -98,12 +98,14 @@ def wait_chart(waits: Sequence[Wait], names: Sequence[str], *, key: str, file: s
     if len(names) > 1:
         columns.append([wait.after for wait in waits])
     highest = max([value for column in columns for value in column if value is not None] + [1.0])
+    texts = (
+        _("By tenant, from submission to the first lease."),
+        _("Solid: as now; hatched: instead."),
+    )
     return PageChart(
         key=key,
         title=_("Average wait, hours"),
-        text=_("By tenant, from submission to the first lease. Solid: as now; hatched: instead.")
-        if len(names) > 1
-        else _("By tenant, from submission to the first lease."),
+        text=" ".join(texts[: len(names)]),
         series=tuple(
             Series(
                 name,

@@ -26,7 +26,7 @@ from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
 from portal.charts.page import LinkChoice
 from portal.charts.roundstrip import RoundBar, round_strip, unused_text
 from portal.charts.svg import Markup
-from portal.charts.tenants import HIDDEN, TenantBadge
+from portal.charts.tenants import HIDDEN, TenantBadge, hidden_badge
 from portal.common.tenant_badges import badge_of, map_badges
 from scheduling.models import Node
 from scheduling.selectors.jobs.reasons import ReasonText, why
@@ -278,7 +278,7 @@ def price_note(price: PriceNow) -> Note:
         _("Price of one {gpu_type} GPU-hour").format(gpu_type=price.gpu_type),
         (LineItem(_("posted after the last round"), credits_text(price.price, 6)),),
         text=text.format(
-            used=thousands(price.used), gpus=plural(price.capacity, "GPU"), formula=PRICE_FORMULA
+            used=thousands(price.used), gpus=plural(price.capacity, "GPU"), formula=_(PRICE_FORMULA)
         ),
     )
 
@@ -307,7 +307,7 @@ def _part(type_: TypeUse, badges: Badges, pool: str) -> TypeSection:
 
 def _row(claim: ClaimUse, badges: Badges, pool: str) -> TenantUseRow:
     if claim.tenant is None:
-        return TenantUseRow(HIDDEN, claim)
+        return TenantUseRow(hidden_badge(), claim)
     slug = claim.tenant.slug
     href = reverse("dashboard", args=[slug]) if slug else ""
     # Without quota in the pool, the tenant has no overview of the pool.
@@ -326,7 +326,9 @@ def _node(node: NodeUse, badges: Badges) -> MapNode:
 
 
 def _held_back(row: HeldBackGpus, badges: Badges) -> MapHeldBack:
-    badge = HIDDEN if row.tenant is None else badges.get(row.tenant.id) or badge_of(row.tenant)
+    badge = (
+        hidden_badge() if row.tenant is None else badges.get(row.tenant.id) or badge_of(row.tenant)
+    )
     if row.tenant is None:
         text = _("{gpus} held back for a job of another tenant, until {time}, pool time")
     elif row.name:
@@ -351,7 +353,7 @@ def _state(node: NodeUse) -> str:
 
 
 def _lease(hold: HeldGpus, badges: Badges) -> MapLease:
-    badge = HIDDEN if hold.tenant is None else badges.get(hold.tenant.id, HIDDEN)
+    badge = (badges.get(hold.tenant.id) if hold.tenant else None) or hidden_badge()
     parts = [hold.tenant.name if hold.tenant else _("other tenants")]
     if hold.name:
         parts.append(hold.name)

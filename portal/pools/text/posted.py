@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from billing.selectors.prices import PriceRow
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro, surcharge_target_micro
@@ -27,6 +29,7 @@ def posted_context(point: PriceRow, before: Sequence[PriceRow], times: Clocks) -
             surcharge_target_micro(*of_use, queued=point.queued or 0, cap_milli=cap_milli)
         )
     surcharge = point.surcharge or Decimal(0)
+    formula = PRICE_FORMULA if point.surcharge is None else PRICE_WITH_SURCHARGE
     return {
         "price": point,
         "before": before[0] if before else None,
@@ -36,5 +39,5 @@ def posted_context(point: PriceRow, before: Sequence[PriceRow], times: Clocks) -
         "target": target,
         "step": None if point.surcharge_step is None else point.base * point.surcharge_step,
         "again": to_credits(of_use_micro) + surcharge,
-        "formula": PRICE_FORMULA if point.surcharge is None else PRICE_WITH_SURCHARGE,
+        "formula": _(formula),
     }
