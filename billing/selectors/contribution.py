@@ -12,6 +12,7 @@ from decimal import Decimal
 from operator import attrgetter
 from typing import Annotated, Any
 
+from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
 from billing.selectors.accounts import ZERO, gpu_hours
@@ -19,7 +20,7 @@ from billing.selectors.income import given_time
 from billing.selectors.late import LATE_SHARES
 from billing.selectors.statements import StatementPeriod
 from tenants.answers import Answer, Hidden, about, formatted_as
-from tenants.language import gettext_noop, translated
+from tenants.language import gettext_noop
 from tenants.scopes import site_reading
 from tenants.sql import fetch_rows
 
@@ -167,7 +168,7 @@ def named_sums(
     rows: Iterable[IncomeSumRow], name_of: Callable[[Any], str | None]
 ) -> list[IncomeSumRow]:
     """Return sums with their names; sums without a name are merged into the last row."""
-    named, others = [], replace(NOTHING, name=translated(OTHERS))
+    named, others = [], replace(NOTHING, name=_(OTHERS))
     for row in rows:
         name = name_of(row.key)
         if name is not None:

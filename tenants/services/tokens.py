@@ -15,6 +15,7 @@ from msgspec import Meta
 from tenants.audit import Actor, last_record, write_audit
 from tenants.input.errors import FieldErrors
 from tenants.input.requests import Input, Request
+from tenants.language import gettext_noop
 from tenants.models import ApiToken
 from tenants.refusals import record_refusal
 from tenants.scopes import site_scope
@@ -29,7 +30,7 @@ from tenants.tokens import (
     token_exists,
 )
 
-NAME_MAX = 63
+NAME_MAX = 63  # also in the complaint below
 REVOKED = "token.revoked"
 
 
@@ -63,7 +64,7 @@ class TokenRequest(Request, frozen=True, kw_only=True):
             max_length=NAME_MAX,
             description="Name that shows where the token is used.",
         ),
-        Input(complaint=f"Give it a name of 1 to {NAME_MAX} printable characters."),
+        Input(complaint=gettext_noop("Give it a name of 1 to 63 printable characters.")),
     ] = "token"
     scopes: Annotated[
         tuple[Scope, ...],

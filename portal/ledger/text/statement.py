@@ -150,7 +150,7 @@ def file_columns(names: VisibleNames, tenant_id: int) -> Columns:
         # A term may have several lenders; the statement's table lists each.
         if line.borrower_id == tenant_id:
             return "lenders"
-        return names.of(line.borrower_id) or OTHER_TENANT
+        return names.of(line.borrower_id) or _(OTHER_TENANT)
 
     return {
         "effective_at": "line.effective_at",

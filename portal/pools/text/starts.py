@@ -8,7 +8,7 @@ from portal.charts.explore.coverage import coverage_chart
 from portal.charts.figures import percent, plural
 from portal.common.clocks import Clocks
 from portal.common.starts import correction_rows
-from scheduling.selectors.jobs.start_estimates import NO_ESTIMATE, Calibration
+from scheduling.selectors.jobs.start_estimates import Calibration, no_estimate_text
 
 FEW = 20
 
@@ -44,4 +44,4 @@ def headline(past: Calibration) -> str:
 
 
 def _reasons(counts: dict[str, int]) -> list[tuple[int, str]]:
-    return [(count, NO_ESTIMATE.get(reason, reason)) for reason, count in counts.items()]
+    return [(count, no_estimate_text(reason)) for reason, count in counts.items()]
