@@ -48,7 +48,7 @@ def temporary_database(*, durable: bool = False, kept: Path | None = None) -> It
         if not is_filled:
             with services.postgres.connect() as connection:
                 create_database(connection, plugin.SHARED)
-            prepare.migrate()
+        prepare.migrate()
         yield is_filled
     finally:
         if kept is None:

@@ -349,20 +349,29 @@ class JobRequest(Request, frozen=True, kw_only=True):
             max_length=15,
             description="notebook or shell: an interactive job, which its submitter opens.",
         ),
-        Input(choices=KINDS),
+        Input(
+            label="Interactive session",
+            hint="You open it from the job's page. Its command may stay empty.",
+            choices=KINDS,
+        ),
     ] = ""
     session_idle_s: Annotated[
         Annotated[int, Meta(ge=IDLE_MIN_S, le=DURATION_MAX_S)] | None,
         Meta(description="Seconds without use after which its lease is not renewed."),
-        Input(option="--session-idle"),
+        Input(label="Idle time of the session", unit="s", option="--session-idle"),
     ] = None
     session_s: Annotated[
         Annotated[int, Meta(ge=LIMIT_MIN_S, le=DURATION_MAX_S)] | None,
         Meta(description="Time limit of an interactive job, in seconds of all its leases."),
-        Input(option="--session-for"),
+        Input(label="Time limit of the session", unit="s", option="--session-for"),
     ] = None
     session_shared: Annotated[
         bool,
         Meta(description="true: members of its tenant may open its session too."),
-        Input(option="", read=read_shared),
+        Input(
+            label="Open to members",
+            hint="Members of the tenant may open it too, and then act as you.",
+            option="",
+            read=read_shared,
+        ),
     ] = False

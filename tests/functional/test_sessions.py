@@ -18,7 +18,9 @@ from scheduling.engine.executors.session_files import parse_session, upstream
 from scheduling.models import Job, Lease, LeaseSlot, Node, Pool
 from scheduling.services import sessions
 from scheduling.services.sessions import SessionState, find_target, open_session
+from tenants.models import User
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
+from tests.functional.visitors import signed_in
 
 DOMAIN = "sessions.test"
 
@@ -94,6 +96,29 @@ class TestRequest:
         Pool.objects.update(executor="virtual")
         (error,) = stage.post("jobs", session_spec(stage)).json()["errors"]
         assert error["field"] == "session"
+
+
+class TestForm:
+    NEW = "/t/aa/jobs/new/"
+
+    def test_submits_a_shell_without_a_command(self, stage: ApiStage, settings: Any) -> None:
+        client = signed_in(User.objects.get(username="ada"))
+        assert 'id="f-session"' in client.get(self.NEW).content.decode()
+        typed = {"pool": stage.pool, "gpus": "1", "session": "shell", "session_s": "7200"}
+        sent = {**typed, "side": "form", "act": "submit", "key": "one"}
+        assert client.post(self.NEW, sent).status_code == 302
+        job = Job.objects.get()
+        assert (job.session, job.session_s, job.command[-1]) == ("shell", 7200, "evenshare.session")
+        settings.SESSIONS_DOMAIN = ""
+        assert 'id="f-session"' not in client.get(self.NEW).content.decode()
+        # A copy of the job still shows what it has.
+        page = client.get(f"{self.NEW}?from={job.uid}").content.decode()
+        assert 'id="f-session"' in page
+
+    def test_has_no_session_in_simulated_pools(self, stage: ApiStage) -> None:
+        Pool.objects.update(executor="virtual")
+        client = signed_in(User.objects.get(username="ada"))
+        assert 'id="f-session"' not in client.get(self.NEW).content.decode()
 
 
 class TestOpening:

@@ -31,6 +31,8 @@ LABELED = tuple(name for name in TYPED if _REQUEST[name].input.label)
 # Fields without an input; the form carries their values unchanged.
 HIDDEN = tuple(name for name in TYPED if name not in LABELED)
 CHOSEN = "gpu_types"  # input by check boxes
+# The group of sessions, which a site may not have.
+SESSION = "session"
 # Always visible; placed by templates/jobs/_submit_form.html.
 _PLACED = ("pool", "gpus", "command", "profile", "gpu_types", "name")
 # Behind a summary that shows what is set: (id, summary, inputs). Other fields are in the last one.
@@ -49,6 +51,11 @@ _GROUPS = (
         gettext_noop("Environment, CPUs and memory"),
         ("environment", "cpus", "memory_mb"),
     ),
+    (
+        SESSION,
+        gettext_noop("Shell or notebook"),
+        ("session", "session_s", "session_idle_s", "session_shared"),
+    ),
     ("many", gettext_noop("Sweep"), ("array", "matrix", "include", "exclude", "at_once")),
     ("order", gettext_noop("Order"), ("held", "priority", "not_before", "after_ok", "after_any")),
     ("notes", gettext_noop("Tags and comment"), ("tags",)),
@@ -60,7 +67,12 @@ _CHOICES = {
         DeadlineClass.BEST_EFFORT.value: gettext_noop("best effort: no deadline"),
         DeadlineClass.STRICT.value: gettext_noop("strict: no value after its deadline"),
         DeadlineClass.SOFT.value: gettext_noop("soft: fewer points after its deadline"),
-    }
+    },
+    "session": {
+        "": gettext_noop("none: the job runs its command"),
+        "shell": gettext_noop("a terminal"),
+        "notebook": gettext_noop("a notebook"),
+    },
 }
 _KINDS = {
     Shape.FLAG: "check",
@@ -175,8 +187,13 @@ def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:
     return tuple({**texts, **strange}.items())
 
 
-def field_groups(fields: Mapping[str, SubmitField], *, opened: Sequence[str]) -> list[FieldGroup]:
-    """Return the groups of inputs, open if in `opened` or if an input has a value or an error."""
+def field_groups(
+    fields: Mapping[str, SubmitField], *, opened: Sequence[str], has_sessions: bool
+) -> list[FieldGroup]:
+    """Return the groups of inputs, open if in `opened` or if an input has a value or an error.
+
+    Without sessions, their group is shown only if it is open.
+    """
     groups = []
     last = _GROUPS[-1][0]
     named = {*_PLACED, *(name for *_group, names in _GROUPS for name in names)}
@@ -184,7 +201,8 @@ def field_groups(fields: Mapping[str, SubmitField], *, opened: Sequence[str]) ->
     for key, summary, names in _GROUPS:
         inputs = tuple(fields[name] for name in names) + (rest if key == last else ())
         is_open = key in opened or any(field.value or field.errors for field in inputs)
-        groups.append(FieldGroup(key, _(summary), inputs, is_open))
+        if is_open or has_sessions or key != SESSION:
+            groups.append(FieldGroup(key, _(summary), inputs, is_open))
     return groups
 
 

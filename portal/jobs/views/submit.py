@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 from uuid import UUID, uuid4
 
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -298,7 +299,11 @@ def _context(
         "default_s": DURATION_S,
         "form": form,
         "fields": fields,
-        "groups": field_groups(fields, opened=_opened(offer)),
+        "groups": field_groups(
+            fields,
+            opened=_opened(offer),
+            has_sessions=bool(settings.SESSIONS_DOMAIN) and not is_simulated,
+        ),
         "hidden": [(name, form.draft[name]) for name in HIDDEN],
         "error_fields": form.errors.items(),
         "answer": answer,
