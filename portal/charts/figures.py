@@ -37,6 +37,11 @@ def thousands(value: Number | None, places: int | None = None, signed: bool = Fa
     return "+" + shown if signed and not is_zero else shown
 
 
+def uncapitalized(text: str) -> str:
+    """Return a heading as a part of a sentence; nouns of German keep their capitals."""
+    return text[:1].lower() + text[1:]
+
+
 def credits_text(value: Decimal | int | str | None, places: int = 2, signed: bool = False) -> str:
     """Format credits with fixed decimals, rounded half to even.
 

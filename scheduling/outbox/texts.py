@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
+from evenshare_core.domain.deadlines import DeadlineState
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.reason_texts import ENDINGS
 from scheduling.models.messages import MessageKind
-from tenants.language import plural
+from tenants.language import gettext_noop, plural
 
 Data = Mapping[str, Any]
 
@@ -147,7 +148,16 @@ def _ending(data: Data) -> str:
     return _(ENDINGS[reason]) if reason in ENDINGS else reason
 
 
+# The states of a deadline.
+_STATES = {
+    DeadlineState.PLANNED.value: gettext_noop("planned"),
+    DeadlineState.REFUSED.value: gettext_noop("refused"),
+    DeadlineState.MISSED.value: gettext_noop("missed"),
+}
+
+
 def _answer(state: str, by_at: str | None) -> str:
+    state = _(_STATES.get(state, state))
     if not by_at:
         return state
     by = f"{datetime.fromisoformat(by_at).astimezone(UTC):%Y-%m-%d %H:%M} UTC"

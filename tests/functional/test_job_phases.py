@@ -57,9 +57,9 @@ class TestStartingJob:
     def test_heading_counts_it_separately(self, place: Town) -> None:
         said = {
             "": "1 job runs, 1 is starting and 1 is queued.",
-            "state=starting": "1 starting job.",
-            "state=running": "1 running job.",
-            "state=holding": "2 running or starting jobs.",
+            "state=starting": "1 job: starting.",
+            "state=running": "1 job: running.",
+            "state=holding": "2 jobs: running or starting.",
         }
         shown = {
             query: headline(place.owner.get(f"{LIST}?{query}").content.decode()) for query in said

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from portal.charts.figures import plural, thousands
+from portal.charts.figures import plural, thousands, uncapitalized
 from portal.jobs.text.job import STATE_BADGES, state_badge
 from scheduling.requests.job_filters import BY_VALUE, ME, NEWEST, OLDEST
 from scheduling.selectors.jobs import tenant_jobs as read
@@ -91,7 +91,7 @@ def _filters(wanted: read.JobFilter) -> list[str]:
     query = wanted.query
     code = "" if query.exit_code is None else str(query.exit_code)
     texts = [
-        (wanted.state, state_label(wanted.state).lower()),
+        (wanted.state, state_label(wanted.state)),
         (query.text, _("with “{text}” in the name").format(text=query.text)),
         (query.tags, _("tagged {tags}").format(tags=", ".join(query.tags))),
         (code, _("with exit code {code}").format(code=code)),
@@ -108,7 +108,7 @@ def _submitter(name: str) -> str:
 
 
 def state_label(state: str) -> str:
-    """Return the word for a state of the filter."""
+    """Return the word for a state of the filter, as inside a sentence."""
     if state in STATE_BADGES:
-        return state_badge(state, is_quarantined=False).text
-    return _("Running or starting")
+        return uncapitalized(state_badge(state, is_quarantined=False).text)
+    return _("running or starting")

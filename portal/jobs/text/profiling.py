@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from django.utils.translation import gettext as _
 
-from portal.charts.figures import plural
+from portal.charts.figures import plural, uncapitalized
 from portal.jobs.text.job import state_badge
 from scheduling.models import Job
 
@@ -12,7 +12,7 @@ from scheduling.models import Job
 def run_rows(runs: Sequence[Job], phases: Mapping[int, str]) -> list[tuple[Job, str]]:
     """Return a job type's profiling runs, each with its phase."""
     badges = [state_badge(phases[run.pk], is_quarantined=False) for run in runs]
-    return [(run, badge.text.lower()) for run, badge in zip(runs, badges, strict=True)]
+    return [(run, uncapitalized(badge.text)) for run, badge in zip(runs, badges, strict=True)]
 
 
 def profiling_text(runs: Sequence[Job]) -> str:

@@ -6,7 +6,7 @@ from uuid import UUID
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.utils.translation import override
+from django.utils.translation import override, pgettext
 from django.views.decorators.http import require_safe
 
 from billing.selectors.usage import job_costs
@@ -61,8 +61,8 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
                 if name not in names
             ],
             "axes": [
-                (STEP, _("Over steps"), compare_url(shown, x=STEP)),
-                (TIME, _("Over time"), compare_url(shown, x=TIME)),
+                (STEP, pgettext("axis", "Over steps"), compare_url(shown, x=STEP)),
+                (TIME, pgettext("axis", "Over time"), compare_url(shown, x=TIME)),
             ],
             "axis": axis,
             "missing": len(uids) - len(compared.jobs),

@@ -29,7 +29,7 @@ NAMES = ("gpus", "mode", "borrow", "lend", "until")
 LABELS = {
     "gpus": gettext_noop("GPUs"),
     "mode": gettext_noop("Mode"),
-    "borrow": gettext_noop("Borrow limit"),
+    "borrow": gettext_noop("Borrowing limit"),
     "lend": gettext_noop("Lend limit"),
     "until": gettext_noop("End of the period"),
 }

@@ -1,6 +1,7 @@
 """Names of tenants in a certificate's sentences, as far as the viewer may see them."""
 
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from portal.charts.figures import plural
 from scheduling.selectors.rounds.certificates import CertificateItemView
@@ -9,12 +10,12 @@ from scheduling.selectors.visibility import VisibleTenant
 
 def name_of(seen: VisibleTenant | None) -> str:
     """Return a tenant's name, or a substitute if it is hidden."""
-    return seen.name if seen else _("a tenant")
+    return seen.name if seen else pgettext("name", "a tenant")
 
 
 def other_name(seen: VisibleTenant | None) -> str:
     """Return the name of the tenant that `name_of` is compared with."""
-    return seen.name if seen else _("another tenant")
+    return seen.name if seen else pgettext("name", "another tenant")
 
 
 def names_of(row: CertificateItemView) -> str:

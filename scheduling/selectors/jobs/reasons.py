@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.reason_texts import ENDINGS, RULES, WORDINGS, ReasonWording
@@ -41,7 +42,7 @@ def preemption_text(rule: str, who: str) -> str:
     `who` is the tenant that got its GPUs; empty if the viewer may not see that tenant.
     """
     sentence = _(RULES[rule][1]) if rule in RULES else _("for a job of {who}")
-    return f"{sentence.format(who=who or _('another tenant'))} ({rule_text(rule)})"
+    return f"{sentence.format(who=who or pgettext('of', 'another tenant'))} ({rule_text(rule)})"
 
 
 def given_up_text(losses: int) -> str:
