@@ -111,7 +111,7 @@ class TestComparedJobs:
         self, place: Town, tmp_path: Path, settings: LazySettings
     ) -> None:
         settings.LANGUAGES = [("en", "English"), ("de", "Deutsch")]
-        asked = {"job": uids(runs(place, tmp_path, "0.1"))}
+        asked = {"job": [str(uid) for uid in uids(runs(place, tmp_path, "0.1"))]}
         german = {"Accept-Language": "de"}
         assert "loss, Minimum" in place.owner.get("/compare/", asked, headers=german).text
         assert "loss, lowest" in place.owner.get("/compare.csv", asked, headers=german).text

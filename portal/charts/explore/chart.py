@@ -18,8 +18,9 @@ from django.utils.translation import gettext_noop, pgettext
 
 from portal.charts.explore.columns import Column, english, localized
 from portal.charts.explore.looks import Look
-from portal.charts.figures import DAY_S, HOUR_S, NONE, credits_text, marked, thousands
+from portal.charts.figures import DAY_S, HOUR_S, NONE, credits_text, thousands
 from portal.charts.svg import Markup
+from tenants.language import marked
 
 Key = datetime | float | str
 Value = Decimal | int | float | None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from portal.charts.figures import marked
+from tenants.language import marked
 
 _DECIMAL = re.compile(r"-?\d+\.\d+")
 
