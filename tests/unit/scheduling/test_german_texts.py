@@ -72,8 +72,11 @@ class TestMail:
         settings.EMAIL_HOST = "mail.example"
         settings.LANGUAGES = [(one, one) for one in offered]
         data = {
-            **{"job": {"id": str(uuid4()), "name": "train"}, "pool": "a", "tenant": "north"},
-            **{"gpus": 1, "gpu_type": "v100"},
+            "job": {"id": str(uuid4()), "name": "train"},
+            "pool": "a",
+            "tenant": "north",
+            "gpus": 1,
+            "gpu_type": "v100",
         }
         message = Outgoing(uuid4(), MessageKind.JOB_STARTED.value, NOW, data)
         parcel = Parcel(uuid4(), Channel.MAIL.value, "a@example.com", [message], language)
