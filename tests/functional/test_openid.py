@@ -16,7 +16,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from portal.account.openid_client import _client
+from portal.account.views.provider_client import _client
 from tenants.models import AuditRecord, User
 from tests.functional.visitors import signed_in
 from tests.openid_provider import Provider, running_provider

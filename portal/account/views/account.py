@@ -20,8 +20,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal.account.openid import OFFERED, is_connected, provider_name
 from portal.account.views.passwords import check_present, verified_person
+from portal.account.views.provider import OFFERED, is_connected, provider_name
 from portal.common.access import access, demo_only, signed_in
 from portal.common.forms import Field
 from portal.demo.people import DEMO_PEOPLE

@@ -24,8 +24,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from portal.account.openid import OFFERED, ProviderError, provider_name
 from portal.account.views.passwords import SIGNED_IN_AT
+from portal.account.views.provider import OFFERED, ProviderError, provider_name
 from portal.common.access import signed_in
 from portal.site.request_id import request_id_of
 from tenants.audit import Actor
@@ -56,7 +56,7 @@ def _with_provider(view: View) -> View:
 @require_GET
 def begin(request: HttpRequest) -> HttpResponse:
     """Send the browser to the provider."""
-    from portal.account.openid_client import redirect_to_provider  # noqa: PLC0415 - takes 25 MB
+    from portal.account.views.provider_client import redirect_to_provider  # noqa: PLC0415 - takes 25 MB
 
     request.session[NEXT] = request.GET.get("next", "")
     try:
@@ -77,7 +77,7 @@ def callback(request: HttpRequest) -> HttpResponse:
     A person who is signed in already confirms the connection on the page of the account: a link of
     another site could have brought the browser here.
     """
-    from portal.account.openid_client import proven_identity  # noqa: PLC0415 - as above
+    from portal.account.views.provider_client import proven_identity  # noqa: PLC0415 - as above
 
     try:
         proven = proven_identity(request)

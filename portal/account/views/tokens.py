@@ -14,8 +14,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal.account.openid import provider_name
 from portal.account.views.passwords import check_present, signed_in_recently, verified_person
+from portal.account.views.provider import provider_name
 from portal.charts.figures import thousands
 from portal.common.access import signed_in
 from portal.common.forms import Field, whole

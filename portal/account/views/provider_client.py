@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from joserfc.errors import JoseError
 
-from portal.account.openid import ProviderError
+from portal.account.views.provider import ProviderError
 from tenants.services.identities import ProvenIdentity
 
 TIMEOUT_S = 10
