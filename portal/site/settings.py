@@ -203,6 +203,12 @@ OIDC_NAME = text("OIDC_NAME", "OpenID Connect")
 OIDC_USERNAME_CLAIM = text("OIDC_USERNAME_CLAIM", "preferred_username")
 # Connect an identity with the account that has its name, at the first sign-in.
 OIDC_LINKS_NAMES = flag("OIDC_LINKS_NAMES")
+OIDC_SCOPES = "openid profile email"
+# Signatures of ID tokens that need the provider's private key.
+OIDC_ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
+)
 
 # Interactive jobs: each has an origin of its own below this domain (with a port, if it is not 443).
 SESSIONS_DOMAIN = session_domain("SESSIONS_DOMAIN", text("SESSIONS_DOMAIN", "off"), ALLOWED_HOSTS)

@@ -23,10 +23,6 @@ from tenants.services.identities import ProvenIdentity
 TIMEOUT_S = 10
 # The time from the login page to the provider's answer.
 ATTEMPT_S = 900
-ALGORITHMS = (
-    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
-)
 SUBJECT = re.compile(r"[ -~]{1,255}")
 # All that requests, Authlib and joserfc raise for an answer that is missing or malformed.
 FAULTS = (OSError, ValueError, TypeError, LookupError, RuntimeError, AuthlibBaseError, JoseError)
@@ -100,7 +96,7 @@ def _provider() -> Any:
         raise ValueError("the metadata names another issuer")
     offered = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
     metadata["id_token_signing_alg_values_supported"] = [
-        algorithm for algorithm in offered if algorithm in ALGORITHMS
+        algorithm for algorithm in offered if algorithm in settings.OIDC_ALGORITHMS
     ]
     return client
 
@@ -113,7 +109,7 @@ def _client(issuer: str, client_id: str, client_secret: str) -> Any:
         client_id=client_id,
         client_secret=client_secret,
         client_kwargs={
-            "scope": "openid profile email",
+            "scope": settings.OIDC_SCOPES,
             "code_challenge_method": "S256",
             "default_timeout": TIMEOUT_S,
         },

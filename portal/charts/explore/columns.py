@@ -11,19 +11,19 @@ _DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnHead:
     """A heading, with its unit."""
 
     shown: str
     english: str
 
 
-def column(text: str, **values: str) -> Column:
+def column(text: str, **values: str) -> ColumnHead:
     """Return the heading of a text of the catalogue, with its values."""
-    return Column(_(text).format(**values), text.format(**values))
+    return ColumnHead(_(text).format(**values), text.format(**values))
 
 
-def english(head: Column | str) -> str:
+def english(head: ColumnHead | str) -> str:
     """Return the heading in CSV."""
     return head if isinstance(head, str) else head.english
 
