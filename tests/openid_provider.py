@@ -1,7 +1,7 @@
 """An OpenID Connect provider for tests, and a browser that signs in there.
 
-Its answers can be spoiled: `metadata` is added to the discovery document, `spoil` makes another ID
-token from the provider's, and `userinfo` replaces the answer of that endpoint.
+Its answers can be spoiled: `metadata` is added to the discovery document, and `spoil` makes another
+ID token from the provider's. `userinfo` replaces the answer of that endpoint.
 """
 
 from __future__ import annotations

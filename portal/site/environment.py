@@ -110,7 +110,7 @@ def session_domain(name: str, value: str, hosts: Iterable[str]) -> str:
 
 
 def issuer(name: str, value: str, *, production: bool) -> str:
-    """Return the issuer of an OpenID Connect provider as it is; empty for "none"."""
+    """Return the unchanged issuer of an OpenID Connect provider; empty for "none"."""
     if value == "none":
         return ""
     parts = urlsplit(value)

@@ -18,7 +18,7 @@ NAME_MAX = 150
 
 @dataclass(frozen=True, slots=True)
 class ProvenIdentity:
-    """What the provider has signed: an unchanging identity, and names that may change.
+    """An identity that the provider has signed, with names that may change.
 
     `identity` is the issuer and its subject, with a space between.
     """
@@ -117,7 +117,7 @@ def disconnect(*, actor: Actor) -> None:
     """Remove the identity of the actor's account, which must have a password.
 
     Raises:
-        InvalidInputError: nobody could sign in to the account any more.
+        InvalidInputError: the account would have no way to sign in any more.
     """
     with site_scope():
         user = User.objects.select_for_update().get(pk=actor.user.pk)

@@ -11,7 +11,7 @@ from portal.site.catalogs import templates
 from .page_texts import early_translations, glued_translations, loose_strings, loose_texts
 from .sources import APPS, ROOT, name_of, python_files
 
-# Areas of pages. That of charts has too many codes of SVG; a crawl of the pages finds its texts.
+# Areas of pages. Charts have too many codes of SVG; a crawl of the pages finds their texts.
 AREAS = (
     *("account", "common", "front", "jobs", "ledger", "operate", "overview", "pools"),
     *("rounds", "site"),

@@ -1,4 +1,4 @@
-"""Sign-in at an OpenID Connect provider, connection of accounts, and answers that prove nobody."""
+"""Sign-in at an OpenID Connect provider, connection of accounts, and answers that prove no identity."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class TestSignIn:
 
 
 def assert_refused(provider: Provider, subject: str) -> None:
-    """Assert that an answer of the provider signs nobody in, and that the page says so."""
+    """Assert that an answer of the provider is refused, and that the page states this."""
     client = Client()
     answer = client.get(provider.answer(client, subject), follow=True)
     assert "The sign-in with Example University failed." in answer.content.decode()

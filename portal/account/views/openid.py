@@ -72,10 +72,10 @@ def begin(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_GET
 def callback(request: HttpRequest) -> HttpResponse:
-    """Sign in the person whom the provider proves.
+    """Sign in the person with the identity that the provider proves.
 
-    A person who is signed in already confirms the connection on the page of the account: a link of
-    another site could have brought the browser here.
+    A person who is signed in already confirms the connection on the page of the account, because a
+    link of another site could lead here.
     """
     from portal.account.views.provider_client import proven_identity  # noqa: PLC0415 - as above
 

@@ -12,7 +12,7 @@ from tenants.services.accounts import PASSWORD_MAX
 
 # The session's value with the time of the last sign-in at the OpenID Connect provider.
 SIGNED_IN_AT = "openid_at"
-# How long that sign-in counts as a password.
+# That sign-in counts as a password for this time.
 RECENT_S = 900
 
 

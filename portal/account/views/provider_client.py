@@ -46,10 +46,10 @@ def redirect_to_provider(request: HttpRequest) -> HttpResponseRedirect:
 
 
 def proven_identity(request: HttpRequest) -> ProvenIdentity:
-    """Return whom the provider's redirect back to this portal proves.
+    """Return the identity that the provider's redirect back to this portal proves.
 
     Raises:
-        ProviderError: it proves nobody, for example because the state is another browser's.
+        ProviderError: it proves no identity, for example with the state of another browser.
     """
     try:
         claims = _claims(request)

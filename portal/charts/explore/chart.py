@@ -16,7 +16,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, pgettext
 
-from portal.charts.explore.columns import ColumnHead, english, localized
+from portal.charts.explore.columns import ChartColumn, english, localized
 from portal.charts.explore.looks import Look
 from portal.charts.figures import DAY_S, HOUR_S, NONE, credits_text, thousands
 from portal.charts.svg import Markup
@@ -48,7 +48,7 @@ class Series:
     """
 
     name: str
-    column: ColumnHead | str
+    column: ChartColumn | str
     keys: Sequence[Key]
     values: Sequence[Value]
     look: Look
@@ -114,7 +114,7 @@ class PageChart:
     y: tuple[float, float]
     unit: str
     file: str
-    key_column: ColumnHead | str = AT
+    key_column: ChartColumn | str = AT
     labels: tuple[Label, ...] = ()
     bands: tuple[Band, ...] = ()
     rules: tuple[Rule, ...] = ()

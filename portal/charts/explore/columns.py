@@ -11,19 +11,19 @@ _DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnHead:
+class ChartColumn:
     """A heading, with its unit."""
 
     shown: str
     english: str
 
 
-def column(text: str, **values: str) -> ColumnHead:
+def column(text: str, **values: str) -> ChartColumn:
     """Return the heading of a text of the catalogue, with its values."""
-    return ColumnHead(_(text).format(**values), text.format(**values))
+    return ChartColumn(_(text).format(**values), text.format(**values))
 
 
-def english(head: ColumnHead | str) -> str:
+def english(head: ChartColumn | str) -> str:
     """Return the heading in CSV."""
     return head if isinstance(head, str) else head.english
 

@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, pgettext
 
 from portal.charts.explore.chart import Label, PageChart, Series, apart, axis_range, value_text
-from portal.charts.explore.columns import ColumnHead, column
+from portal.charts.explore.columns import ChartColumn, column
 from portal.charts.explore.looks import Look, line_look
 from portal.charts.figures import plural, thousands
 from scheduling.services.job_metrics import CurvePoint, MetricCurve
@@ -101,7 +101,7 @@ def _chart(
         y=y,
         unit=runs[0].curve.name,
         file=texts.file,
-        key_column=ColumnHead(pgettext("chart", "step"), "step")
+        key_column=ChartColumn(pgettext("chart", "step"), "step")
         if axis == STEP
         else column(gettext_noop("{unit} since the first point"), unit=unit),
         labels=apart(labels, y),

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_noop
 from evenshare_core.domain.instants import from_us
 from evenshare_core.units import SECOND_US
 from portal.charts.explore.chart import Label, PageChart, Rule, Series, apart, axis_range
-from portal.charts.explore.columns import ColumnHead
+from portal.charts.explore.columns import ChartColumn
 from portal.charts.explore.looks import QUOTA, Look
 from portal.charts.figures import percent, thousands
 from scheduling.services.usage import JobUsage
@@ -156,7 +156,7 @@ def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -
     keys, places = _steps(usage.points)
 
     def series(name: str, values: list[float | None], look: Look) -> Series:
-        column = ColumnHead(f"{_(name)}, {_(course.unit)}", f"{name}, {course.unit}")
+        column = ChartColumn(f"{_(name)}, {_(course.unit)}", f"{name}, {course.unit}")
         return Series(_(name), column, keys, values, look, places=course.places)
 
     means = _closed(places, course.mean)

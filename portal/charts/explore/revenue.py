@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from portal.charts.explore.chart import Band, Label, PageChart, Series, apart, axis_range
-from portal.charts.explore.columns import ColumnHead
+from portal.charts.explore.columns import ChartColumn
 from portal.charts.explore.looks import Look
 
 LEAST = 1.0  # minimum height of the axis
@@ -30,7 +30,7 @@ class AlphaCourse:
     """alpha per step, None if undefined, and the credits earned (empty if unknown)."""
 
     name: str
-    column: ColumnHead | str
+    column: ChartColumn | str
     key: str
     look: Look
     alpha: Sequence[float | None]

@@ -18,7 +18,7 @@ from portal.charts.explore.chart import (
     distinct_names,
     through,
 )
-from portal.charts.explore.columns import ColumnHead, column
+from portal.charts.explore.columns import ChartColumn, column
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look, tenant_area, tenant_line
 from portal.charts.figures import plural, ratio, thousands
 from portal.charts.tenants import OTHERS, TenantBadge, hidden_badge
@@ -174,7 +174,7 @@ def _quota_title(courses: Sequence[TenantCourse], gpu_type: str) -> str:
     return _("Trades move {gpus} of quota now").format(gpus=_gpus_text(moved, gpu_type))
 
 
-def _use_head(tenant: str, gpu_type: str) -> ColumnHead:
+def _use_head(tenant: str, gpu_type: str) -> ChartColumn:
     if gpu_type:
         text = gettext_noop("{type} GPUs in use by {tenant}")
         return column(text, type=gpu_type, tenant=tenant)

@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, pgettext
 
 from portal.charts.explore.chart import Label, PageChart, Series, apart, distinct_names
-from portal.charts.explore.columns import ColumnHead, column
+from portal.charts.explore.columns import ChartColumn, column
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look
 
 
@@ -72,8 +72,8 @@ def course_chart(
     )
 
 
-def _head(unit: str, name: str) -> ColumnHead:
-    return ColumnHead(f"{_(unit)}, {name}", f"{unit}, {name}")
+def _head(unit: str, name: str) -> ChartColumn:
+    return ChartColumn(f"{_(unit)}, {name}", f"{unit}, {name}")
 
 
 def _look(place: int) -> Look:
@@ -121,6 +121,6 @@ def wait_chart(waits: Sequence[Wait], names: Sequence[str], *, key: str, file: s
         y=(0.0, highest * 1.1),
         unit=_("hours"),
         file=file,
-        key_column=ColumnHead(pgettext("chart", "tenant"), "tenant"),
+        key_column=ChartColumn(pgettext("chart", "tenant"), "tenant"),
         sideways=True,
     )
