@@ -30,7 +30,9 @@ def accented(text: str) -> str:
     """Return a text with accents and 40 % more letters, and with the same values and markup."""
     parts = KEPT.split(text)
     parts[::2] = [part.translate(ACCENTED) for part in parts[::2]]
-    return "".join(parts) + "\N{MIDDLE DOT}" * round(LONGER * sum(map(len, parts[::2])))
+    more = range(1, 1 + round(LONGER * sum(map(len, parts[::2]))))
+    # Lines can break between these dots, as between words.
+    return "".join(parts) + "".join("\N{MIDDLE DOT}" if place % 6 else " " for place in more)
 
 
 def write_catalogues(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Sign-in at an OpenID Connect provider, connection of accounts, and answers that prove no identity."""
+"""Sign-in at an OpenID Connect provider, connected accounts, and answers that prove no identity."""
 
 from __future__ import annotations
 

@@ -95,5 +95,5 @@ class TestPages:
 
 def test_accents_keep_values_and_markup() -> None:
     assert accented("<b>Held</b> {free:was|were} %(a)s &amp; {b}") == (
-        "<b>Ĥéļđ</b> {free:ŵåš|ŵéŕé} %(a)s &amp; {b}·······"
+        "<b>Ĥéļđ</b> {free:ŵåš|ŵéŕé} %(a)s &amp; {b}····· ·"
     )

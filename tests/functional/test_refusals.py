@@ -15,9 +15,9 @@ from tenants.models import ApiToken, AuditRecord, User
 from tenants.operator_transaction import operation
 from tenants.refusals import MOST, record_refusal
 from tenants.tokens import Scope, create_token
+from tests.functional import page_text
 from tests.functional.access_table import KEPT, TABLE, Route
 from tests.functional.addresses import UNSAFE, bearer, fill, is_api, send, template_of
-from tests.functional.page_text import words
 from tests.functional.visitors import Town, town, visitor
 
 OF_THE_SITE = ("operate/", "api/v1/operate/")
@@ -115,7 +115,7 @@ class TestRecord:
         assert record.after == {"username": "ada", "site_role": "operator"}
         assert record.request_id
         shown = there.operator.get("/operate/audit/?action=access.").content.decode()
-        assert "was refused: POST /operate/people/" in words(shown)
+        assert "was refused: POST /operate/people/" in page_text.words(shown)
         assert PASSWORD not in shown
 
     def test_contains_requested_tenant_role(self, there: Town) -> None:

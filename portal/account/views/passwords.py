@@ -12,7 +12,7 @@ from tenants.services.accounts import PASSWORD_MAX
 
 # The session's value with the time of the last sign-in at the OpenID Connect provider.
 SIGNED_IN_AT = "openid_at"
-# That sign-in counts as a password for this time.
+# Seconds for which that sign-in counts as a password.
 RECENT_S = 900
 
 

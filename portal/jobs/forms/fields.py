@@ -31,8 +31,8 @@ LABELED = tuple(name for name in TYPED if _REQUEST[name].input.label)
 # Fields without an input; the form carries their values unchanged.
 HIDDEN = tuple(name for name in TYPED if name not in LABELED)
 CHOSEN = "gpu_types"  # input by check boxes
-# The group of sessions, which a site may not have.
-SESSION = "session"
+# Fields of sessions, which a site may not have.
+_SESSION = ("session", "session_s", "session_idle_s", "session_shared")
 # Always visible; placed by templates/jobs/_submit_form.html.
 _PLACED = ("pool", "gpus", "command", "profile", "gpu_types", "name")
 # Behind a summary that shows what is set: (id, summary, inputs). Other fields are in the last one.
@@ -51,11 +51,7 @@ _GROUPS = (
         gettext_noop("Environment, CPUs and memory"),
         ("environment", "cpus", "memory_mb"),
     ),
-    (
-        SESSION,
-        gettext_noop("Shell or notebook"),
-        ("session", "session_s", "session_idle_s", "session_shared"),
-    ),
+    ("session", gettext_noop("Shell or notebook"), _SESSION),
     ("many", gettext_noop("Sweep"), ("array", "matrix", "include", "exclude", "at_once")),
     ("order", gettext_noop("Order"), ("held", "priority", "not_before", "after_ok", "after_any")),
     ("notes", gettext_noop("Tags and comment"), ("tags",)),
@@ -148,12 +144,15 @@ def _set_text(field: SubmitField) -> str:
 
 
 def submit_fields(
-    draft: Draft, errors: Mapping[str, Sequence[str]], *, is_simulated: bool
+    draft: Draft, errors: Mapping[str, Sequence[str]], *, is_simulated: bool, has_sessions: bool
 ) -> dict[str, SubmitField]:
-    """Return the form's inputs by name."""
+    """Return the form's inputs by name; those of sessions if there are any, or a value is set."""
     hints = {"command": _("Optional: jobs of this pool are simulated.")}
     shown = {}
+    shows_session = has_sessions or any(draft[name] or errors.get(name) for name in _SESSION)
     for name in LABELED:
+        if name in _SESSION and not shows_session:
+            continue
         field, hint = _REQUEST[name], _(_REQUEST[name].hint)
         shown[name] = SubmitField(
             name=name,
@@ -187,21 +186,17 @@ def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:
     return tuple({**texts, **strange}.items())
 
 
-def field_groups(
-    fields: Mapping[str, SubmitField], *, opened: Sequence[str], has_sessions: bool
-) -> list[FieldGroup]:
-    """Return the groups of inputs, open if in `opened` or if an input has a value or an error.
-
-    Without sessions, their group is shown only if it is open.
-    """
+def field_groups(fields: Mapping[str, SubmitField], *, opened: Sequence[str]) -> list[FieldGroup]:
+    """Return the groups of inputs, open if in `opened` or if an input has a value or an error."""
     groups = []
     last = _GROUPS[-1][0]
     named = {*_PLACED, *(name for *_group, names in _GROUPS for name in names)}
     rest = tuple(field for name, field in fields.items() if name not in named)
     for key, summary, names in _GROUPS:
-        inputs = tuple(fields[name] for name in names) + (rest if key == last else ())
+        inputs = tuple(fields[name] for name in names if name in fields)
+        inputs += rest if key == last else ()
         is_open = key in opened or any(field.value or field.errors for field in inputs)
-        if is_open or has_sessions or key != SESSION:
+        if inputs:
             groups.append(FieldGroup(key, _(summary), inputs, is_open))
     return groups
 

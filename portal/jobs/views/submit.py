@@ -284,7 +284,12 @@ def _context(
     from_form = form.side == FORM
     offer = target.offer
     is_simulated = offer is not None and executor_traits(offer.executor).simulates
-    fields = submit_fields(form.draft, form.errors, is_simulated=is_simulated)
+    fields = submit_fields(
+        form.draft,
+        form.errors,
+        is_simulated=is_simulated,
+        has_sessions=bool(settings.SESSIONS_DOMAIN) and not is_simulated,
+    )
     return {
         "tenant": target.tenant,
         "nav_key": "jobs",
@@ -299,13 +304,9 @@ def _context(
         "default_s": DURATION_S,
         "form": form,
         "fields": fields,
-        "groups": field_groups(
-            fields,
-            opened=_opened(offer),
-            has_sessions=bool(settings.SESSIONS_DOMAIN) and not is_simulated,
-        ),
+        "groups": field_groups(fields, opened=_opened(offer)),
         "hidden": [(name, form.draft[name]) for name in HIDDEN],
-        "error_fields": form.errors.items(),
+        "error_fields": [(name, form.errors[name]) for name in fields],
         "answer": answer,
         "from_form": from_form,
         "new_pool": from_form and form.changed == "pool",
