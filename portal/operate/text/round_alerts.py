@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -66,7 +67,7 @@ def _damaged(row: RoundFindings) -> Alert:
             " round before.",
             row.count,
         ).format(count=thousands(row.count), pool=row.pool),
-        f"{_capital(row.text)}. {advice}",
+        f"{capfirst(row.text)}. {advice}",
         reverse("round", args=[row.pool, row.number]),
     )
 
@@ -127,13 +128,9 @@ def _sealed_damaged(row: RoundFindings) -> Alert:
             "{count} rounds of {pool} were damaged when sealed.",
             row.count,
         ).format(count=thousands(row.count), pool=row.pool),
-        f"{_capital(row.text)}. {effect}",
+        f"{capfirst(row.text)}. {effect}",
         reverse("round", args=[row.pool, row.number]),
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _late(pools: Sequence[PoolFacts]) -> list[Alert]:

@@ -5,23 +5,14 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from portal.charts.figures import plural, thousands
 from portal.common.clocks import Clocks
-from portal.common.standings import standing_badge
+from portal.common.standings import STANDINGS, standing_badge
 from scheduling.models import Job
-from scheduling.selectors.deadlines.answers import DeadlineStanding, DeadlineStory
+from scheduling.selectors.deadlines.answers import DeadlineStory
 
 Dated: TypeAlias = tuple[Job, DeadlineStory]
-STANDINGS = {
-    DeadlineStanding.UNANSWERED: gettext_noop("unanswered"),
-    DeadlineStanding.PLANNED: gettext_noop("planned"),
-    DeadlineStanding.REFUSED: gettext_noop("refused"),
-    DeadlineStanding.MISSED: gettext_noop("missed"),
-    DeadlineStanding.MET: gettext_noop("met"),
-    DeadlineStanding.ENDED: gettext_noop("ended"),
-}
 
 
 def dated_context(jobs: Sequence[Dated], clocks: Clocks, *, more: bool) -> dict[str, Any]:

@@ -255,34 +255,22 @@ class PromisedReturn(Answer, frozen=True):
 def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime) -> str:
     if rule is BackRule.NONE_LENT:
         return _("Nothing was borrowed, so all GPUs are available now.")
-    if rule is BackRule.LEASE_ENDS:
-        back = ngettext(
-            "{gpus} GPU is borrowed now and returns by {by}, pool time, when the last of these"
-            " leases is over.",
-            "{gpus} GPUs are borrowed now and return by {by}, pool time, when the last of these"
-            " leases is over.",
+    first = _(
+        "No GPU is borrowed yet. GPUs that a round in progress lends return by {by}, pool time."
+    )
+    if borrowed:
+        first = ngettext(
+            "{gpus} GPU is borrowed now and returns by {by}, pool time.",
+            "{gpus} GPUs are borrowed now and return by {by}, pool time.",
             borrowed,
         )
-        none = _(
-            "None is borrowed yet; GPUs lent by a round in progress return by {by}, pool time, when"
-            " the last of these leases is over."
+    when = _("Then the last of these leases is over.")
+    if rule is not BackRule.LEASE_ENDS:
+        when = _(
+            "This holds for your jobs within quota, by the pool's guarantee. Other GPUs return by"
+            " {unasked_by}, when the last of these leases is over."
         )
-    else:
-        back = ngettext(
-            "{gpus} GPU is borrowed now and returns by {by}, pool time for your jobs within quota,"
-            " by the pool's guarantee; other GPUs by {unasked_by}, when the last of these leases"
-            " is over.",
-            "{gpus} GPUs are borrowed now and return by {by}, pool time for your jobs within"
-            " quota, by the pool's guarantee; other GPUs by {unasked_by}, when the last of these"
-            " leases is over.",
-            borrowed,
-        )
-        none = _(
-            "None is borrowed yet; GPUs lent by a round in progress return by {by}, pool time for"
-            " your jobs within quota, by the pool's guarantee; other GPUs by {unasked_by}, when"
-            " the last of these leases is over."
-        )
-    shown = (back if borrowed else none).format(
+    shown = f"{first} {when}".format(
         gpus=number(borrowed),
         by=f"{by:%Y-%m-%d %H:%M:%S}",
         unasked_by=f"{unasked_by:%Y-%m-%d %H:%M:%S}",
