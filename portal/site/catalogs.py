@@ -22,9 +22,8 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 from django.utils.translation.template import templatize
 
-from portal.site.core_texts import core_texts, request_texts
+from portal.site.core_texts import core_texts, request_texts, stored_reasons
 from portal.site.settings import BASE_DIR, LOCALE_PATHS, TRANSLATED
-from portal.site.stored_reasons import stored_reasons
 from portal.site.templates import without_layout
 
 # Functions whose constant arguments are texts.

@@ -14,6 +14,9 @@ from types import ModuleType
 
 from evenshare_core.deadlines import declared
 from evenshare_core.domain import reason_texts, utilities
+from evenshare_core.domain.reasons import SupersededReason
+from evenshare_core.fairness import declared as declared_speeds
+from evenshare_core.fairness import measure
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import Option, OptionError, describe_options
 from evenshare_core.policies.policy import Policy
@@ -24,6 +27,8 @@ from tenants.input.requests import Request, RequestField, request_fields
 CODES = {"kind"}
 ERRORS = {"UtilityError", "StepError"}
 SYMBOL = 2  # the length of a unit's symbol at most
+# Variables of the modules that measure a round's properties: why one was not measured.
+VARIABLES = {"why", "untried"}
 
 
 def core_texts() -> Iterator[str]:
@@ -119,3 +124,20 @@ def _modules(name: str) -> Iterator[ModuleType]:
     yield package
     for module in walk_packages(getattr(package, "__path__", ()), f"{name}."):
         yield import_module(module.name)
+
+
+def stored_reasons() -> Iterator[str]:
+    """Yield why parts of a decision were not applied, and why properties were not measured."""
+    yield from map(str, SupersededReason)
+    for module in (measure, declared_speeds):
+        yield from _assigned(module)
+
+
+def _assigned(module: ModuleType) -> Iterator[str]:
+    """Yield the constants that a module assigns to the variables; texts with numbers are none."""
+    for node in ast.walk(ast.parse(getsource(module))):
+        is_reason = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in VARIABLES
+        if is_reason and not any(isinstance(part, ast.JoinedStr) for part in ast.walk(node)):
+            yield from (
+                str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant)
+            )

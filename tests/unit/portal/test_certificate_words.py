@@ -8,7 +8,7 @@ from evenshare_core.domain.reasons import SupersededReason
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.rounds.text.certificate import _sentence
 from portal.rounds.text.share_lines import envy_sentence
-from portal.site.stored_reasons import stored_reasons
+from portal.site.core_texts import stored_reasons
 from scheduling.selectors.rounds.certificates import CertificateItemView
 from scheduling.selectors.visibility import VisibleTenant
 
