@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, pgettext
+from django.utils.translation import pgettext
 
 from portal.charts.page import NavItem, RoundLine, Viewer
 from portal.common import access, clocks
@@ -23,15 +23,6 @@ from scheduling.selectors.pools.lines import PoolFacts
 from tenants.models import Membership, User
 from tenants.permissions import Action, may_in_tenant, may_on_site
 from tenants.selectors.access import Access
-
-ROLES = {
-    Membership.Role.VIEWER: gettext_noop("viewer"),
-    Membership.Role.MEMBER: gettext_noop("member"),
-    Membership.Role.MANAGER: gettext_noop("manager"),
-    User.SiteRole.OPERATOR: gettext_noop("operator"),
-    User.SiteRole.FINANCE: gettext_noop("finance"),
-    User.SiteRole.AUDITOR: gettext_noop("auditor"),
-}
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
@@ -123,8 +114,8 @@ def viewer(request: HttpRequest) -> Viewer | None:
     if who.is_unassigned:
         return Viewer(who.name, pgettext("of an account", "no tenant"), "")
     if membership is None:
-        return Viewer(who.name, _(ROLES[User.SiteRole(who.site_role)]), "")
-    role = _(ROLES[Membership.Role(membership.role)])
+        return Viewer(who.name, str(User.SiteRole(who.site_role).label), "")
+    role = str(Membership.Role(membership.role).label)
     return Viewer(who.name, role, membership.name, _tenants(who))
 
 

@@ -130,7 +130,7 @@ def account(request: HttpRequest) -> HttpResponseBase:
     who = access(request)
     context = {
         "person": user,
-        "memberships": [(one, _(Membership.Role(one.role).label)) for one in who.memberships],
+        "memberships": [(one, Membership.Role(one.role).label) for one in who.memberships],
         "tokens": tokens,
         "invitations": invitations,
         "is_refused": bool(errors),

@@ -75,7 +75,7 @@ def setting_fields(
 ) -> list[SettingField]:
     """Return the fields of lengths and visibility."""
     asked = {name: field.input for name, field in request_fields(PoolChangeRequest).items()}
-    choices = tuple((choice.value, _(choice.label)) for choice in Pool.Visibility)
+    choices = tuple((choice.value, str(choice.label)) for choice in Pool.Visibility)
     fields = []
     for name in (*LENGTHS, "visibility"):
         stored, hint = str(getattr(pool, name)), _(asked[name].hint)

@@ -66,7 +66,7 @@ def _switched(request: HttpRequest, do: str) -> HttpResponse:
 def _site_roles() -> tuple[tuple[str, str], ...]:
     none = User.SiteRole.NONE
     return tuple(
-        (role.value, _("none: only member of tenants") if role == none else _(role.label))
+        (role.value, _("none: only member of tenants") if role == none else str(role.label))
         for role in User.SiteRole
     )
 

@@ -76,7 +76,7 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
             return redirect("operate-tenant", slug)
     with site_scope():
         members = member_rows(tenant)
-    roles = tuple((role.value, _(role.label)) for role in Role)
+    roles = tuple((role.value, str(role.label)) for role in Role)
     adding = request.POST.get("do") == "add"
     typed = request.POST if adding else {}
     context = {

@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -28,11 +27,6 @@ from tenants.services.invitations import invite, join_path, revoke_invitation
 from tenants.services.people import remove_member, set_member_role
 
 Role = Membership.Role
-ROLES = {
-    Role.VIEWER: gettext_noop("viewer"),
-    Role.MEMBER: gettext_noop("member"),
-    Role.MANAGER: gettext_noop("manager"),
-}
 
 
 @signed_in
@@ -60,13 +54,13 @@ def members(request: HttpRequest, slug: str) -> HttpResponseBase:
     with site_scope():
         rows = member_rows(tenant)
         invitations = invitation_rows(tenant, timezone.now()) if may else []
-    roles = tuple((role.value, _(name)) for role, name in ROLES.items())
+    roles = tuple((role.value, str(role.label)) for role in Role)
     inviting = text(request.POST, "do") == "invite" and not link
     context = {
         "tenant": tenant,
         "nav_key": "members",
         "members": rows,
-        "invitations": [(row, _(ROLES[Role(row.role)])) for row in invitations],
+        "invitations": [(row, Role(row.role).label) for row in invitations],
         "may_manage": may,
         "own_name": _actor(request).user.get_username(),
         "roles": roles,
@@ -111,7 +105,7 @@ def _set_role(request: HttpRequest, tenant: Tenant) -> str:
     wanted = typed_request(MembershipRequest, request.POST)
     set_member_role(actor=_actor(request), tenant=tenant, request=wanted)
     said = _("{username} now has the role {role}.")
-    role = _(ROLES[Role(wanted.role)])
+    role = Role(wanted.role).label
     messages.success(request, said.format(username=wanted.username, role=role))
     return ""
 
