@@ -11,6 +11,7 @@ from django.conf import LazySettings
 from django.test import Client
 
 from billing.models import Book
+from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.policies.options import describe_options
 from evenshare_core.policies.registry import POLICIES
 from scheduling.engine.executors.base import EXECUTORS
@@ -36,8 +37,8 @@ NAMES = (
 TERMS = (
     r"\b(?:[0-9a-f]{8,}|Mara|Otto|Rosa|API|CLI|CPUs?|CSV|Evenshare|GPUs?|JSON|MIG|REST|Slurm|UTC|YAML|min|rho|theta|ntfy"
     r"|English|Deutsch|bytes|January|highs|glop)\b"
-    # A stored error, and the stage's odd name, cut by the page.
-    r"|ValueError: the deadline is not after the submission|7\|add:7"
+    # A stored error.
+    r"|ValueError: the deadline is not after the submission"
 )
 
 
@@ -60,7 +61,7 @@ def names() -> re.Pattern[str]:
         for option in describe_options(policy.options_type)
         for choice in option.choices
     }
-    rows |= {row.capitalize() for row in rows} | {*POLICIES, *EXECUTORS, *choices}
+    rows |= {row.capitalize() for row in rows} | {*POLICIES, *EXECUTORS, *choices, *DeadlineClass}
     longest_first = sorted(filter(None, rows), key=len, reverse=True)
     return re.compile("|".join([*map(re.escape, longest_first), TERMS]))
 

@@ -121,7 +121,11 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 
 def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
     job = story.job
-    origins = {"trace": _("from the demo's trace"), "web": _("from this portal")}
+    origins = {
+        "api": _("through the API"),
+        "trace": _("from the demo's trace"),
+        "web": _("from this portal"),
+    }
     text = origins.get(job.source) or _("from {source}").format(source=job.source)
     if person := job.submitted_by.get_full_name() if job.submitted_by else "":
         text = _("by {person} {origin}").format(person=person, origin=text)
