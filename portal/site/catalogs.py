@@ -30,6 +30,7 @@ from portal.site.templates import without_layout
 KEYWORDS = dict.fromkeys(
     ("_", "gettext", "gettext_lazy", "gettext_noop", "ngettext", "ngettext_lazy", "pgettext")
 )
+HAS_TEXTS = re.compile(rb"gettext|\b_\(")
 PLURAL_FILTER = re.compile(r'\|plural:"([^"]+)"')
 HEADER = """msgid ""
 msgstr ""
@@ -76,7 +77,8 @@ def _constants(area: Path) -> Iterator[str]:
 def _nouns(area: Path) -> Iterator[PageText]:
     """Yield the nouns of counts: constant arguments of `portal.charts.figures.plural`."""
     for path in sorted(area.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        source = path.read_bytes()
+        for node in ast.walk(ast.parse(source)) if b"plural(" in source else ():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "plural":
                 forms = [str(arg.value) for arg in node.args[1:] if isinstance(arg, ast.Constant)]
                 if forms:
@@ -105,6 +107,8 @@ def template_source(path: Path) -> str:
 
 def _extracted(path: Path, source: bytes) -> Iterator[PageText]:
     file = path.relative_to(BASE_DIR).as_posix()
+    if not HAS_TEXTS.search(source):
+        return  # Most modules have no texts, and Babel needs milliseconds for one.
     for call in extract_python(io.BytesIO(source), KEYWORDS, (), {}):
         function = str(call[1])
         arguments: Any = call[2]

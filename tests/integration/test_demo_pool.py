@@ -6,7 +6,7 @@ test_supervisor.py and test_local_executor_tree.py.
 
 from __future__ import annotations
 
-import gzip
+import contextlib
 import os
 import re
 import signal
@@ -88,7 +88,7 @@ def whys(demo: RunningTree) -> str:
 def counted(demo: RunningTree) -> tuple[float, int]:
     """Return the number of answered requests and of web processes, from one scrape."""
     demo.front_page()
-    text = gzip.decompress(demo.fetch("/metrics").read()).decode()
+    text = demo.page("/metrics")
     rows = re.findall(r"^evenshare_http_requests_total\{.*\} (\S+)$", text, re.MULTILINE)
     return sum(map(float, rows)), len(
         re.findall("^evenshare_web_resident_bytes", text, re.MULTILINE)
@@ -102,7 +102,7 @@ class TestFreshTree:
         assert demo.front_page() in (200, 302), demo.text()
 
     def test_serves_static_files_hashed_compressed_and_immutable(self, demo: RunningTree) -> None:
-        page = gzip.decompress(demo.fetch("/").read()).decode()
+        page = demo.page("/")
         named = re.findall(r'(?:href|src)="(/static/[^"]+)"', page)
         assert len(named) > 4
         for path in named:
@@ -112,7 +112,7 @@ class TestFreshTree:
             if not path.endswith(".woff2"):
                 assert answer.headers["Content-Encoding"] == "gzip", path
         (sheet,) = [path for path in named if path.endswith(".css")]
-        css = gzip.decompress(demo.fetch(sheet).read()).decode()
+        css = demo.page(sheet)
         # Fonts are preloaded only if the style sheet uses them.
         fonts = {f"/static/{font}" for font in re.findall(r'url\("?([^")]+\.woff2)', css)}
         assert {path for path in named if path.endswith(".woff2")} <= fonts
@@ -198,6 +198,19 @@ class TestRunningTree:
         wait_for_rounds(demo, 2)
         held = one(demo, "SELECT count(*) FROM scheduling_leaseslot WHERE holding")
         assert held <= one(demo, "SELECT sum(gpus) FROM scheduling_node")
+
+    def test_stopped_beat_turns_readiness_and_pages_red(self, demo: RunningTree) -> None:
+        """The supervisor restarts beat after a minute; rounds are late long before."""
+        beat = demo.find("portal.site.celery beat")
+        os.kill(beat, signal.SIGSTOP)
+        try:
+            eventually(lambda: demo.fetch("/readyz").status == 503, every_s=0.5)
+            eventually(lambda: 'data-state="late"' in demo.page("/pools/philly/line/"))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(beat, signal.SIGCONT)
+        eventually(lambda: demo.fetch("/readyz").status == 200, every_s=0.5)
+        eventually(lambda: 'data-state="live"' in demo.page("/pools/philly/line/"))
 
     def test_recovers_from_kill_of_broker(self, demo: RunningTree) -> None:
         demo.kill("valkey-server")

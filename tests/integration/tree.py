@@ -1,6 +1,7 @@
 """Run a real `manage.py up` in a temporary data folder, for tests that stop, kill and start it."""
 
 import contextlib
+import gzip
 import http.client
 import itertools
 import os
@@ -114,6 +115,10 @@ class RunningTree:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
         return connection.getresponse()
+
+    def page(self, path: str) -> str:
+        """Return the text of a long answer, which is compressed."""
+        return gzip.decompress(self.fetch(path).read()).decode()
 
     def processes(self) -> dict[int, str]:
         """Return every living process that was started with this data folder."""
