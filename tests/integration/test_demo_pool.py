@@ -201,8 +201,8 @@ class TestRunningTree:
 
     def test_stopped_beat_turns_readiness_and_pages_red(self, demo: RunningTree) -> None:
         """The supervisor restarts beat after a minute; rounds are late long before."""
-        beat = demo.find("portal.site.celery beat")
-        os.kill(beat, signal.SIGSTOP)
+        eventually(lambda: demo.fetch("/readyz").status == 200, every_s=0.5)
+        beat = demo.kill("portal.site.celery beat", signal.SIGSTOP)
         try:
             eventually(lambda: demo.fetch("/readyz").status == 503, every_s=0.5)
             eventually(lambda: 'data-state="late"' in demo.page("/pools/philly/line/"))

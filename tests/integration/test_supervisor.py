@@ -3,7 +3,6 @@
 test_demo_pool.py tests the faults of a running tree, test_local_executor_tree.py its end.
 """
 
-import os
 import signal
 import socket
 import subprocess
@@ -47,8 +46,7 @@ class TestHangingWorker:
             for name in pulse.PATIENCE_S:
                 eventually((tree.data / "run" / f"pulse-{name}").exists)
             others = {name: tree.find(name) for name in ("--queues rounds", "celery beat")}
-            stopped = tree.find("--queues default")
-            os.kill(stopped, signal.SIGSTOP)
+            stopped = tree.kill("--queues default", signal.SIGSTOP)
             eventually(lambda: tree.find("--queues default") not in (0, stopped))
             assert "worker-default restarts: no heartbeat for" in tree.text()
             assert {name: tree.find(name) for name in others} == others

@@ -128,13 +128,13 @@ class RunningTree:
         """Return the first process whose command line has these words, or 0."""
         return next((pid for pid, line in self.processes().items() if words in line), 0)
 
-    def kill(self, words: str) -> int:
-        """Kill the process whose command line has these words, once it exists; return its id.
+    def kill(self, words: str, sent: signal.Signals = signal.SIGKILL) -> int:
+        """Signal the process whose command line has these words, once it exists; return its id.
 
         It never signals id 0, which would end the tests themselves.
         """
         pid = eventually(lambda: self.find(words))
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, sent)
         return pid
 
     def interrupt(self) -> int:
