@@ -17,6 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import oidc_provider_mock
 import requests
+from django.conf import LazySettings
 from django.test import Client
 
 Claims = dict[str, Any]
@@ -47,6 +48,15 @@ class Provider:
         said = requests.post(url, data=form, allow_redirects=False, timeout=10)
         parts = urlsplit(said.headers["Location"])
         return f"{parts.path}?{parts.query}"
+
+
+def trust(settings: LazySettings, issuer: str, site: str) -> None:
+    """Let the portal at `site` accept people of this provider, until the test ends."""
+    settings.OIDC_ISSUER = issuer
+    settings.OIDC_CLIENT_ID = "evenshare"
+    settings.OIDC_CLIENT_SECRET = "a secret of the client"
+    settings.OIDC_NAME = "Example University"
+    settings.SITE_URL = site
 
 
 class _Quiet(WSGIRequestHandler):

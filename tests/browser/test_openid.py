@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from django.conf import LazySettings
 
-from portal.account.views.provider_client import _client
 from tenants.models import User
 from tests.browser.complaints import complaints_of
-from tests.openid_provider import running_provider
+from tests.openid_provider import running_provider, trust
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -18,11 +17,8 @@ if TYPE_CHECKING:
 def test_a_person_signs_in(site: str, browser: Browser, settings: LazySettings) -> None:
     with running_provider() as provider:
         # To a browser, `localhost` is another site than 127.0.0.1.
-        settings.OIDC_ISSUER = provider.issuer.replace("127.0.0.1", "localhost")
-        settings.OIDC_CLIENT_ID = "evenshare"
-        settings.OIDC_CLIENT_SECRET = "a secret of the client"
-        settings.OIDC_NAME, settings.SITE_URL = "Example University", site
-        _client.cache_clear()
+        issuer = provider.issuer.replace("127.0.0.1", "localhost")
+        trust(settings, issuer, site)
         provider.add("17", preferred_username="ines", given_name="Ines", family_name="Ito")
         page = browser.new_page()
         # The provider's pages name a stylesheet of another host.
@@ -34,6 +30,6 @@ def test_a_person_signs_in(site: str, browser: Browser, settings: LazySettings) 
         page.get_by_role("button", name="Authorize").click()
         page.wait_for_url(f"{site}/account/")
         assert page.get_by_text("Ines Ito").first.is_visible()
-        assert User.objects.get().identity == f"{settings.OIDC_ISSUER} 17"
+        assert User.objects.get().identity == f"{issuer} 17"
         assert complaints == []
         page.close()

@@ -19,7 +19,7 @@ from joserfc.jws import JWSRegistry
 from portal.account.views.provider_client import _client
 from tenants.models import AuditRecord, User
 from tests.functional.visitors import signed_in
-from tests.openid_provider import Provider, running_provider
+from tests.openid_provider import Provider, running_provider, trust
 
 pytestmark = pytest.mark.django_db
 CLIENT = "evenshare"
@@ -33,11 +33,7 @@ def running() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(running: Provider, settings: LazySettings) -> Provider:
-    settings.OIDC_ISSUER = running.issuer
-    settings.OIDC_CLIENT_ID = CLIENT
-    settings.OIDC_CLIENT_SECRET = "a secret of the client"
-    settings.OIDC_NAME = "Example University"
-    settings.SITE_URL = "http://testserver"
+    trust(settings, running.issuer, "http://testserver")
     _client.cache_clear()
     running.metadata, running.spoil, running.userinfo = {}, None, None
     running.add("17", preferred_username="ines", given_name="Ines", family_name="Ito")
