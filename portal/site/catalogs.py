@@ -78,7 +78,9 @@ def _nouns(area: Path) -> Iterator[PageText]:
     """Yield the nouns of counts: constant arguments of `portal.charts.figures.plural`."""
     for path in sorted(area.rglob("*.py")):
         source = path.read_bytes()
-        for node in ast.walk(ast.parse(source)) if b"plural(" in source else ():
+        if b"plural(" not in source:
+            continue
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "plural":
                 forms = [str(arg.value) for arg in node.args[1:] if isinstance(arg, ast.Constant)]
                 if forms:

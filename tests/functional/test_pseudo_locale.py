@@ -11,11 +11,11 @@ from django.conf import LazySettings
 from django.test import Client
 
 from billing.models import Book
-from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.policies.options import describe_options
 from evenshare_core.policies.registry import POLICIES
 from scheduling.engine.executors.base import EXECUTORS
 from scheduling.models import GpuType, Job, Node, Pool, Profile, Subscription, Sweep
+from scheduling.requests.job_deadline import CLASSES
 from tenants.models import ApiToken, Invitation, Tenant, User
 from tests.functional.access_table import TABLE
 from tests.functional.addresses import fill, is_api, template_of
@@ -66,7 +66,7 @@ def names() -> re.Pattern[str]:
         for option in describe_options(policy.options_type)
         for choice in option.choices
     }
-    rows |= {row.capitalize() for row in rows} | {*POLICIES, *EXECUTORS, *choices, *DeadlineClass}
+    rows |= {row.capitalize() for row in rows} | {*POLICIES, *EXECUTORS, *choices, *CLASSES}
     longest_first = sorted(filter(None, rows), key=len, reverse=True)
     return re.compile("|".join([*map(re.escape, longest_first), TERMS]))
 
