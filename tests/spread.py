@@ -82,7 +82,7 @@ FIRST = (
     "tests/integration/test_market_pool.py",
     "tests/simulation/test_simulator.py",
     "tests/functional/test_growth.py",
-    "tests/functional/test_odd_states.py",
+    "tests/functional/test_pseudo_locale.py",
     "tests/integration/test_market_histories.py",
 )
 

@@ -1,15 +1,15 @@
-"""Send GET to every URL with every role; no answer may be a server error."""
+"""The URLs of the access table in each state of a site, and requests that change nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.test import Client
 
 from tests.functional.access_table import ASKED_FOR, TABLE
-from tests.functional.addresses import fill, is_api, said, template_of, words_of
+from tests.functional.addresses import fill, said, template_of, words_of
 
 Words = Mapping[str, str]
 # This probe answers 503 by design if rounds stop.
@@ -43,20 +43,6 @@ def looks(states: Mapping[str, Words]) -> Iterator[Look]:
             if path not in seen:
                 seen.add(path)
                 yield Look(state, address, path)
-
-
-class Clients(Protocol):
-    """A function that returns the client of a role."""
-
-    def __call__(self, role: str, *, api: bool) -> Client: ...
-
-
-def failures(client: Clients, look: Look, roles: Iterable[str]) -> Iterator[str]:
-    """Yield the server errors of a URL, by role."""
-    for role in roles:
-        status = asked(client(role, api=is_api(look.address)), look.path).status_code
-        if status >= 500:
-            yield f"{status} {look.path} ({look.state}, {role})"
 
 
 def asked(client: Client, path: str) -> Any:

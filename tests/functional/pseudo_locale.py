@@ -5,14 +5,23 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
 from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
+from django.http import HttpResponseBase
 
+from billing.models import Book
+from evenshare_core.policies.options import describe_options
+from evenshare_core.policies.registry import POLICIES
 from portal.site.catalogs import PageText, messages
 from portal.site.settings import LOCALE_PATHS
+from scheduling.engine.executors.base import EXECUTORS
+from scheduling.models import GpuType, Job, Node, Pool, Profile, Subscription, Sweep
+from scheduling.requests.job_deadline import CLASSES
+from tenants.models import ApiToken, Invitation, Tenant, User
 
 LANGUAGE = "en-xa"
 ACCENTED = str.maketrans(
@@ -24,6 +33,20 @@ ACCENTED = str.maketrans(
 KEPT = re.compile(r"(%\(\w+\)s|%%|\{\w*[:}]|</?[a-zA-Z][^>]*>|&#?\w+;)")
 LONGER = 0.4
 WORD = re.compile(r"[A-Za-z]{3,}")
+NAMES = (
+    *((Tenant, field) for field in ("name", "slug", "initials")),
+    *((User, field) for field in ("username", "first_name")),
+    *((Pool, field) for field in ("name", "policy")),
+    *((model, "name") for model in (ApiToken, GpuType, Job, Node, Profile, Sweep)),
+    *((Book, "slug"), (Invitation, "note"), (Subscription, "address")),
+)
+# Hashes, the names of languages and of the demo's people, terms, units, and what Django translates.
+TERMS = (
+    r"\b(?:[0-9a-f]{8,}|Mara|Otto|Rosa|API|CLI|CPUs?|CSV|Evenshare|GPUs?|JSON|MIG|REST|Slurm|UTC|YAML|min|rho|theta|ntfy"
+    r"|English|Deutsch|bytes|January|highs|glop)\b"
+    # A stored error.
+    r"|ValueError: the deadline is not after the submission"
+)
 
 
 def accented(text: str) -> str:
@@ -95,10 +118,34 @@ class _Shown(HTMLParser):
             self.texts.append(" ".join(data.split()))
 
 
-def untranslated(page: str, names: re.Pattern[str]) -> Iterator[str]:
+def names() -> re.Pattern[str]:
+    """Return a pattern of the names in the database, and of terms."""
+    rows = {
+        str(value)
+        for model, field in NAMES
+        for value in model._default_manager.values_list(field, flat=True)
+    }
+    choices = {
+        choice
+        for policy in POLICIES.values()
+        for option in describe_options(policy.options_type)
+        for choice in option.choices
+    }
+    rows |= {row.capitalize() for row in rows} | {*POLICIES, *EXECUTORS, *choices, *CLASSES}
+    longest_first = sorted(filter(None, rows), key=len, reverse=True)
+    return re.compile("|".join([*map(re.escape, longest_first), TERMS]))
+
+
+def untranslated(answer: HttpResponseBase, names: re.Pattern[str]) -> Iterator[str]:
     """Yield the texts of a page with words that are neither accented nor among the names."""
+    if not answer.headers.get("Content-Type", "").startswith("text/html"):
+        return
+    assert answer.headers["Content-Language"] == LANGUAGE
     parser = _Shown()
-    parser.feed(page)
-    for text in parser.texts:
-        if WORD.search(names.sub("", text)):
-            yield text
+    parser.feed(answer.content.decode())
+    yield from (text for text in parser.texts if _is_loose(text, names))
+
+
+@cache
+def _is_loose(text: str, names: re.Pattern[str]) -> bool:
+    return WORD.search(names.sub("", text)) is not None

@@ -1,45 +1,26 @@
-"""Test in a language of accented and longer texts that no page has texts outside of catalogues."""
+"""Test in a language of accented and longer texts that no page has texts outside of catalogues.
+
+The test goes through the pages of a usual pool, and through all URLs in rare states, where it also
+looks for server errors.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from django.conf import LazySettings
-from django.test import Client
 
-from billing.models import Book
-from evenshare_core.policies.options import describe_options
-from evenshare_core.policies.registry import POLICIES
-from scheduling.engine.executors.base import EXECUTORS
-from scheduling.models import GpuType, Job, Node, Pool, Profile, Subscription, Sweep
-from scheduling.requests.job_deadline import CLASSES
-from tenants.models import ApiToken, Invitation, Tenant, User
 from tests.functional.access_table import TABLE
 from tests.functional.addresses import fill, is_api, template_of
 from tests.functional.crawl import asked, looks
 from tests.functional.matrix_stage import Stage
-from tests.functional.odd_stage import OddStage, odd_stage
-from tests.functional.pseudo_locale import LANGUAGE, accented, untranslated, write_catalogues
+from tests.functional.odd_stage import ROLES, OddStage, odd_stage
+from tests.functional.pseudo_locale import LANGUAGE, accented, names, untranslated, write_catalogues
+from tests.functional.turns import dealt, some_turns
 from tests.stages import staged
 
 there = staged(odd_stage)
-NAMES = (
-    *((Tenant, field) for field in ("name", "slug", "initials")),
-    *((User, field) for field in ("username", "first_name")),
-    *((Pool, field) for field in ("name", "policy")),
-    *((model, "name") for model in (ApiToken, GpuType, Job, Node, Profile, Sweep)),
-    *((Book, "slug"), (Invitation, "note"), (Subscription, "address")),
-)
-# Hashes, the names of languages and of the demo's people, terms, units, and what Django translates.
-TERMS = (
-    r"\b(?:[0-9a-f]{8,}|Mara|Otto|Rosa|API|CLI|CPUs?|CSV|Evenshare|GPUs?|JSON|MIG|REST|Slurm|UTC|YAML|min|rho|theta|ntfy"
-    r"|English|Deutsch|bytes|January|highs|glop)\b"
-    # A stored error.
-    r"|ValueError: the deadline is not after the submission"
-)
 
 
 @pytest.fixture(scope="module")
@@ -53,52 +34,39 @@ def pseudo(settings: LazySettings, catalogues: Path) -> None:
     settings.LANGUAGES = [("en", "English"), (LANGUAGE, "Pseudo")]
 
 
-def names() -> re.Pattern[str]:
-    """Return a pattern of the names in the database, and of terms."""
-    rows = {
-        str(value)
-        for model, field in NAMES
-        for value in model._default_manager.values_list(field, flat=True)
-    }
-    choices = {
-        choice
-        for policy in POLICIES.values()
-        for option in describe_options(policy.options_type)
-        for choice in option.choices
-    }
-    rows |= {row.capitalize() for row in rows} | {*POLICIES, *EXECUTORS, *choices, *CLASSES}
-    longest_first = sorted(filter(None, rows), key=len, reverse=True)
-    return re.compile("|".join([*map(re.escape, longest_first), TERMS]))
-
-
-def loose_texts(client: Client, paths: Iterable[str]) -> dict[str, str]:
-    """Return the texts outside of catalogues in these pages, each with the first of its pages."""
-    client.defaults["HTTP_ACCEPT_LANGUAGE"] = LANGUAGE
-    known = names()
-    loose: dict[str, str] = {}
-    for path in paths:
-        answer = asked(client, path)
-        if answer.headers.get("Content-Type", "").startswith("text/html"):
-            assert answer.headers["Content-Language"] == LANGUAGE, path
-            for text in untranslated(answer.content.decode(), known):
-                loose.setdefault(text, path)
-    return loose
-
-
 class TestPages:
     @pytest.mark.parametrize("actor", ["owner", "operator", "nobody"])
     def test_have_only_texts_of_catalogues(self, matrix: Stage, actor: str) -> None:
-        paths = [
-            fill(template_of(address, route), matrix.words)
-            for address, route in TABLE.items()
-            if "GET" in route.methods and not is_api(address)
-        ]
-        assert loose_texts(matrix.client(actor, api=False), paths) == {}
+        client, known, loose = matrix.client(actor, api=False), names(), {}
+        client.defaults["HTTP_ACCEPT_LANGUAGE"] = LANGUAGE
+        for address, route in TABLE.items():
+            if "GET" in route.methods and not is_api(address):
+                path = fill(template_of(address, route), matrix.words)
+                for text in untranslated(asked(client, path), known):
+                    loose.setdefault(text, path)
+        assert loose == {}
 
-    @pytest.mark.parametrize("role", ["manager", "operator"])
-    def test_have_only_texts_of_catalogues_in_odd_states(self, there: OddStage, role: str) -> None:
-        paths = [look.path for look in looks(there.states) if not is_api(look.address)]
-        assert loose_texts(there.client(role, api=False), paths) == {}
+
+class TestOddStates:
+    @pytest.mark.parametrize("turn", some_turns(1, of=len(ROLES)))
+    def test_no_url_fails_or_has_other_texts(self, there: OddStage, turn: int) -> None:
+        """In each turn, one of the roles requests each URL of a state."""
+        every = list(looks(there.states))
+        assert {look.address for look in every} > {
+            address for address, route in TABLE.items() if "{pool}" in route.query
+        }
+        known, wrong = names(), {}
+        for row, look in enumerate(every):
+            for role in dealt(ROLES, row, turn, of=len(ROLES)):
+                client = there.client(role, api=is_api(look.address))
+                client.defaults["HTTP_ACCEPT_LANGUAGE"] = LANGUAGE
+                answer = asked(client, look.path)
+                where = f"{look.path} ({look.state}, {role})"
+                if answer.status_code >= 500:
+                    wrong[where] = str(answer.status_code)
+                texts = () if is_api(look.address) else untranslated(answer, known)
+                wrong |= {text: where for text in texts if text not in wrong}
+        assert wrong == {}
 
 
 def test_accents_keep_values_and_markup() -> None:

@@ -16,14 +16,13 @@ TURNS = 4
 One = TypeVar("One")
 
 
-def dealt(things: Sequence[One], row: int, turn: int) -> list[One]:
-    """Return a quarter of a row's values, which differs in each turn and on the next row."""
-    return [one for place, one in enumerate(things) if (place + row + turn) % TURNS == 0]
+def dealt(things: Sequence[One], row: int, turn: int, of: int = TURNS) -> list[One]:
+    """Return the part of a row's values for a turn; it differs on the next row."""
+    return [one for place, one in enumerate(things) if (place + row + turn) % of == 0]
 
 
-def some_turns(count: int) -> list[Any]:
+def some_turns(count: int, of: int = TURNS) -> list[Any]:
     """Return values of `turn`: the first `count` turns; `make soak` runs the others."""
     return [
-        pytest.param(turn, marks=[pytest.mark.soak] if turn >= count else [])
-        for turn in range(TURNS)
+        pytest.param(turn, marks=[pytest.mark.soak] if turn >= count else []) for turn in range(of)
     ]

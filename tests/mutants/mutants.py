@@ -311,7 +311,7 @@ MUTANTS = (
         "billing/api/usage.py",
         "UsageLine.objects.filter(tenant=tenant, **self._asked())",
         "UsageLine.objects.filter(**self._asked())",
-        f"{CANARY_TESTS}::test_show_own_values_and_nothing_of_the_other_tenant[own]",
+        f"{CANARY_TESTS}::test_show_own_values_and_nothing_of_the_other_tenant[own-0]",
     ),
     stored(
         "transfer_is_shown_to_uninvolved_tenants",
