@@ -1,7 +1,7 @@
 """Test `make run` from an empty folder: a live, fair, billed cluster whose processes are killed.
 
-The tests run one after another on a real process tree. Its start and end are tested in
-test_supervisor.py and test_local_executor_tree.py.
+The tests run one after another on a real process tree, and the last one ends it. More about its
+start and end is in test_supervisor.py and test_local_executor_tree.py.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ import pytest
 from redis import Redis
 
 from portal.embedded.restarts import read_restarts
+from tests.integration.local_world import processes_below
+from tests.integration.test_local_executor_tree import submit
 from tests.integration.tree import ROOT, RunningTree
 from tests.ports import free_port
 from tests.tools import PATIENCE_S, eventually
 
 QUEUES = ("default", "rounds")
 # The number of newest rounds that are replayed in each pool.
-REPLAYED = {"philly": 8, "mixed": 4, "market": 4}
+REPLAYED = {"philly": 4, "mixed": 2, "market": 2}
 STORED = (
     "SELECT array_agg(number ORDER BY number) FROM (SELECT b.number FROM scheduling_roundblob b"
     " JOIN scheduling_pool p ON p.id = b.pool_id WHERE p.name = '{}'"
@@ -244,7 +246,7 @@ class TestRunningTree:
 
 
 class TestBooks:
-    """These tests are last, because the demo needs a minute until it charges."""
+    """These tests are late, because the demo needs a minute until it charges."""
 
     def test_have_renewed_leases_and_charges(self, demo: RunningTree) -> None:
         renewed = "SELECT count(*) FROM scheduling_leaseevent WHERE kind = 'renewed'"
@@ -277,3 +279,24 @@ def stored(demo: RunningTree, pool: str) -> list[int]:
     eventually(lambda: len(demo.query(query) or []) == count, every_s=0.5)  # type: ignore[arg-type]  # an array
     numbers: list[int] = one(demo, query)
     return numbers
+
+
+class TestKilledPortal:
+    """This test is last, because it ends the tree."""
+
+    def test_lets_jobs_checkpoint_and_restarts_at_once(self, demo: RunningTree) -> None:
+        demo.pause_all_pools_but("local")
+        before = set(demo.processes())
+        folder = submit(demo)
+        jobs = set(processes_below(demo.data / "jobs"))
+        demo.process.kill()
+        demo.process.wait(PATIENCE_S)
+        # The watchdog is still ending processes, and the start waits for it.
+        again = RunningTree(demo.data, free_port())
+        try:
+            again.wait_until_ready()
+            eventually(lambda: not jobs & set(processes_below(demo.data / "jobs")))
+            assert (folder / "saved").exists()
+            assert not before & set(again.processes())
+        finally:
+            again.end()

@@ -48,6 +48,12 @@ def oracle(seed: int) -> LiteralOptimum:
 
 
 @lru_cache
+def compact_by_pyomo(seed: int) -> float:
+    """Return the optimum of the compact program in whole numbers, in millionths of a point."""
+    return reward_by_pyomo(compact_program(small_case(seed)), whole=True)
+
+
+@lru_cache
 def planned(seed: int) -> SelectorPlan:
     return select(small_case(seed))
 
@@ -137,25 +143,21 @@ class TestOptimum:
     @pytest.mark.parametrize("seed", SMALL)
     def test_plan_oracle_compact_and_bound_are_ordered(self, seed: int) -> None:
         problem, plan = small_case(seed), planned(seed)
-        whole = reward_by_pyomo(compact_program(problem), whole=True)
+        whole = compact_by_pyomo(seed)
         assert plan.reward_micro <= oracle(seed).reward_micro <= whole <= plan.bound_micro
         assert faults(problem, plan) == []
         assert plan.reward_micro >= (1 - MOST_LOST) * oracle(seed).reward_micro
         assert whole <= (1 + MOST_ABOVE) * oracle(seed).reward_micro
 
     def test_compact_optimum_usually_equals_literal(self) -> None:
-        equal = sum(
-            reward_by_pyomo(compact_program(small_case(seed)), whole=True)
-            == oracle(seed).reward_micro
-            for seed in SMALL
-        )
+        equal = sum(compact_by_pyomo(seed) == oracle(seed).reward_micro for seed in SMALL)
         assert equal >= 22
 
     @pytest.mark.parametrize("seed", SMALL)
     def test_three_solvers_agree(self, seed: int) -> None:
         program = compact_program(small_case(seed))
         whole = reward_by_ortools(program, whole=True)
-        assert whole == reward_by_pyomo(program, whole=True)
+        assert whole == compact_by_pyomo(seed)
         relaxed = relax(program)
         assert relaxed.is_complete
         value = float((program.rewards * relaxed.shares).sum())
