@@ -14,9 +14,9 @@ class Simulation(models.Model):
     `next_hours` compares the pool's own policy with another one. It starts at the pool time `at`,
     from the snapshot with the stored hash. `lease_lengths` repeats the last `hours` of pool time
     under the pool's own policy with several lease lengths; its only option is `restart_s`.
-    `history` repeats the last `hours` before the pool time `at` under the pool's own policy and the
-    `policies` of its options, with their `seed`; the stored hash is that of all its inputs. If
-    `is_shown`, each tenant may see its own figures.
+    `history` repeats the last `hours` before the pool time `at` under the pool's own policy and
+    others. Its options are these `policies` and the `seed`; the stored hash is that of all its
+    inputs. If `is_shown`, each tenant may see its own figures.
 
     All other times are wall time. `claim` names the process that runs it. State, progress and
     result are written only while state and claim are unchanged, so that an abandoned process

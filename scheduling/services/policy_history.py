@@ -24,7 +24,7 @@ class PolicyHistory:
     """The results of a replay. `start`: the start of the runs (pool time).
 
     `inputs_sha256`: the hash of jobs, nodes, quotas, prices, profiles, settings, seed and policies.
-    `tenants`: by their ids, each one's figures in the order of `policies`. `remarks`: what the
+    `tenants`: the figures of each tenant by its id, in the order of `policies`. `remarks`: what the
     runs ignore.
     """
 

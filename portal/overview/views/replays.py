@@ -1,4 +1,4 @@
-"""Replays of a tenant's pools under other policies, with the tenant's own figures alone."""
+"""Replays of a tenant's pools under other policies, with only the tenant's own figures."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render

@@ -62,7 +62,7 @@ def open_jobs(pool_id: int) -> int:
 
 
 def own_replays(tenant_id: int, pool_ids: Collection[int]) -> list[OwnReplay]:
-    """Return the newest replays that show tenants their results, with this tenant's alone.
+    """Return the newest replays that show tenants their results, with only this tenant's.
 
     The query reads no figure of a pool or of another tenant. A single query.
     """

@@ -88,8 +88,8 @@ def run_rules(
     """
     outcome = run_policy(scenario, rules, progress=progress)
     figures = figures_of(scenario.cluster, scenario.workload.jobs, outcome.books)
-    parts = {tenant: _Part() for tenant in scenario.workload.tenants}
-    whole = _Part()
+    parts = {tenant: _PartOfRun() for tenant in scenario.workload.tenants}
+    whole = _PartOfRun()
     for job in scenario.workload.jobs:
         whole.jobs[job.id] = parts[job.tenant].jobs[job.id] = job
     for lease in outcome.books.leases:
@@ -106,7 +106,7 @@ def run_rules(
 
 
 @dataclass(slots=True)
-class _Part:
+class _PartOfRun:
     """The jobs by id, and the leases, of a tenant or of the pool."""
 
     jobs: dict[int, SimJob] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class _Part:
 
 
 def _figures(
-    outcome: SimulationResult, figures: Figures, part: _Part, tenant: int | None = None
+    outcome: SimulationResult, figures: Figures, part: _PartOfRun, tenant: int | None = None
 ) -> RunFigures:
     """Return the figures of a tenant, or of the pool; `figures` and `part` are of the same."""
     given, met = _deadlines(part.jobs, outcome.books)
