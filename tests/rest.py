@@ -54,6 +54,12 @@ FILES = {
 }
 # By file, prefixes of the names of classes and tests.
 TESTS = {
+    "functional/test_replays.py": (
+        "TestOperator",
+        "TestOddRows",
+        "TestTenant::test_sees_it",
+        "TestTenant::test_unfinished",
+    ),
     "functional/test_job_queue.py": ("TestPage", "TestPeople::test_rule_is_shown"),
     "integration/test_job_holds.py": ("TestPriorities::test_order",),
     "browser/test_feature_checks.py": ("TestOpenPage",),

@@ -40,4 +40,9 @@ urlpatterns: list[URLPattern] = [
         simulations.cancel,
         name="operate-simulation-cancel",
     ),
+    path(
+        "pools/<slug:name>/what-if/<int:number>/show/",
+        simulations.show,
+        name="operate-simulation-show",
+    ),
 ]

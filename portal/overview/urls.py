@@ -2,10 +2,11 @@
 
 from django.urls import URLPattern, path
 
-from portal.overview.views import dashboard, members, sharing
+from portal.overview.views import dashboard, members, replays, sharing
 
 urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/", dashboard.dashboard, name="dashboard"),
     path("t/<slug:slug>/sharing/", sharing.sharing, name="sharing"),
     path("t/<slug:slug>/members/", members.members, name="members"),
+    path("t/<slug:slug>/replays/", replays.replays, name="replays"),
 ]

@@ -9,11 +9,14 @@ from scheduling.models.cluster import Pool
 
 
 class Simulation(models.Model):
-    """A simulation of a pool: its next hours under two policies, or its last days.
+    """A simulation of a pool: its next hours under two policies, or its last days under several.
 
     `next_hours` compares the pool's own policy with another one. It starts at the pool time `at`,
     from the snapshot with the stored hash. `lease_lengths` repeats the last `hours` of pool time
     under the pool's own policy with several lease lengths; its only option is `restart_s`.
+    `history` repeats the last `hours` before the pool time `at` under the pool's own policy and
+    others. Its options are these `policies` and the `seed`; the stored hash is that of all its
+    inputs. If `is_shown`, each tenant may see its own figures.
 
     All other times are wall time. `claim` names the process that runs it. State, progress and
     result are written only while state and claim are unchanged, so that an abandoned process
@@ -25,11 +28,12 @@ class Simulation(models.Model):
 
         NEXT_HOURS = "next_hours", "next hours"
         LEASE_LENGTHS = "lease_lengths", "lease lengths"
+        HISTORY = "history", "history"
 
     class State(models.TextChoices):
         """The state of a simulation.
 
-        Queued and running simulations are open; all others never change again.
+        Queued and running simulations are open; the state of all others never changes again.
         """
 
         QUEUED = "queued", "queued"
@@ -59,6 +63,7 @@ class Simulation(models.Model):
     at = models.DateTimeField(null=True, blank=True)
     snapshot_sha256 = models.CharField(max_length=64, default="", blank=True)
     result = models.JSONField(null=True, blank=True)
+    is_shown = models.BooleanField(default=False, db_default=False)
     error = models.CharField(max_length=600, default="", blank=True)
     asked_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
@@ -82,6 +87,10 @@ class Simulation(models.Model):
                 condition=~Q(state="done") | Q(result__isnull=False),
                 name="simulation_done_has_result",
             ),
+            models.CheckConstraint(
+                condition=Q(is_shown=False) | Q(kind="history", state="done"),
+                name="simulation_shown_is_a_finished_replay",
+            ),
         ]
         indexes = [
             # A pool's page lists its simulations, newest first.
@@ -91,6 +100,10 @@ class Simulation(models.Model):
                 fields=["pool", "-id"],
                 name="simulation_of_lease_lengths",
                 condition=Q(kind="lease_lengths"),
+            ),
+            # A tenant's page lists those that it may see.
+            models.Index(
+                fields=["pool", "-id"], name="simulation_shown", condition=Q(is_shown=True)
             ),
             # The worker looks up the open simulations every few seconds.
             models.Index(

@@ -4,7 +4,8 @@ No transaction is open and no row is locked while it computes; it writes a short
 Callers run it in a separate process.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,7 +23,9 @@ from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Simulation
 from scheduling.selectors.jobs.work_left import work_left
 from scheduling.services.forecasts import ORPHAN_FAILURE
-from scheduling.services.lease_tuning import LeaseTuningError, tune_lease
+from scheduling.services.lease_tuning import tune_lease
+from scheduling.services.past_runs import PastRunError
+from scheduling.services.policy_history import replay_history
 from scheduling.services.simulations import State, beat_simulation, give_up_simulation, mine
 from tenants.scopes import site_scope
 
@@ -111,7 +114,7 @@ def _time_span(
 
 def _compare_lease_lengths(row: Simulation, beat: "_Beat") -> dict[str, Any]:
     remarks: list[str] = []
-    try:
+    with _explained():
         tuning = tune_lease(
             row.pool.name,
             days=row.hours // 24,
@@ -119,16 +122,41 @@ def _compare_lease_lengths(row: Simulation, beat: "_Beat") -> dict[str, Any]:
             remark=remarks.append,
             progress=lambda run: beat(run.position, run.runs, run.share),
         )
-    except LeaseTuningError as error:
+    return {**asdict(tuning), "remarks": remarks}
+
+
+def _replay_history(row: Simulation, beat: "_Beat") -> dict[str, Any]:
+    assert row.at is not None  # noqa: S101 - the request sets it
+    with _explained():
+        history = replay_history(
+            row.pool.name,
+            days=row.hours // 24,
+            until=row.at,
+            others=row.options["policies"],
+            seed=row.options["seed"],
+            progress=beat,
+        )
+    result = asdict(history)
+    with site_scope():
+        mine(row.pk, row.claim).update(snapshot_sha256=result.pop("inputs_sha256"))
+    return result
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """End a simulation of the last days with a sentence about why they cannot be run."""
+    try:
+        yield
+    except PastRunError as error:
         # The message begins with the option of the command.
         failure = str(error).removeprefix("--pool: ")
         raise GivenUpError(failure[:1].upper() + failure[1:] + ".") from error
-    return {**asdict(tuning), "remarks": remarks}
 
 
 _RUNS: dict[str, Callable[[Simulation, "_Beat"], dict[str, Any]]] = {
     Simulation.Kind.NEXT_HOURS: _simulate_next_hours,
     Simulation.Kind.LEASE_LENGTHS: _compare_lease_lengths,
+    Simulation.Kind.HISTORY: _replay_history,
 }
 
 

@@ -1,21 +1,10 @@
-"""Recommends a lease length for a pool by simulating its last days under several lengths.
+"""Recommends a lease length for a pool by simulating its last days under several lengths."""
 
-The pool is converted to the files of `export_pool` and the options of `simulate`, so the results
-are those of `simulate` on the exported pool. Nothing is written, and no transaction is open during
-the runs.
-"""
-
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from evenshare_core.cli.collector import rare_collections
-from evenshare_core.cli.files import InputError
-from evenshare_core.cli.inputs import rules_of, scenario_of
-from evenshare_core.cli.simulate import SIMULATE
 from evenshare_core.policies.registry import UnknownPolicyError
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.simulation.lease_tuning import (
@@ -25,14 +14,8 @@ from evenshare_core.simulation.lease_tuning import (
     recommend_length,
     run_length,
 )
-from evenshare_core.simulation.scenario import Scenario
-from evenshare_core.simulation.state import Rules
 from scheduling.requests.pools import LENGTHS
-from scheduling.services.pool_export import FILE_OPTIONS, PoolExport, PoolExportError, export_pool
-
-
-class LeaseTuningError(Exception):
-    """The lengths cannot be compared; the message has the field, the reason and the remedy."""
+from scheduling.services.past_runs import PastRunError, read_past, read_runs
 
 
 class LengthRun(NamedTuple):
@@ -81,23 +64,19 @@ def tune_lease(
     before each run and after each simulated round.
 
     Raises:
-        LeaseTuningError: the pool does not exist or has no jobs in these days; a length or an
+        PastRunError: the pool does not exist or has no jobs in these days; a length or an
             option is invalid; or no length can be recommended.
 
     Source: Astraea-LTGF 5.1.3, 6.2.
     """
-    try:
-        export = export_pool(pool, last_days=days)
-    except PoolExportError as error:
-        raise LeaseTuningError(f"--pool: {error}") from error
-    options = _options_of(export.options)
+    export, options = read_past(pool, days=days)
     present_s = round(options["lease_s"])
     tried = _lengths(lengths, options, remark)
     _apply_choice(options, policy, cold_s, checkpoint_s)
     _check_overheads(options, tried)
     for text in export.remarks:
         remark(text)
-    scenario, runs = _runs(export, options, tried)
+    scenario, runs = read_runs(export, options, [{"lease_s": length} for length in tried])
     rows = []
     for index, rules in enumerate(runs):
         run = LengthRun(index, len(tried), tried[index])
@@ -108,7 +87,7 @@ def tune_lease(
     try:
         recommended = recommend_length(rows)
     except NoRecommendationError as error:
-        raise LeaseTuningError(str(error)) from error
+        raise PastRunError(str(error)) from error
     return LeaseTuning(
         pool, options["policy"], days, options["start"], len(scenario.workload.jobs), present_s,
         tuple(rows), recommended,
@@ -119,29 +98,6 @@ def _reports(
     progress: Callable[[LengthRun], None], run: LengthRun, jobs: int
 ) -> Callable[[int], None]:
     return lambda ended: progress(run._replace(share=ended / jobs))
-
-
-def _options_of(arguments: Sequence[str]) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(prog=SIMULATE.name)
-    SIMULATE.add_arguments(parser)
-    return vars(parser.parse_args(arguments))
-
-
-def _runs(
-    export: PoolExport, options: dict[str, Any], tried: Sequence[int]
-) -> tuple[Scenario, list[Rules]]:
-    """Return the scenario, and the rules of each length; all input is read before the first run."""
-    with TemporaryDirectory() as folder:
-        for name, text in export.files.items():
-            path = Path(folder) / name
-            path.write_text(text, encoding="utf-8")
-            options[FILE_OPTIONS[name].removeprefix("--").replace("-", "_")] = str(path)
-        try:
-            rules = [rules_of({**options, "lease_s": length}) for length in tried]
-            _, scenario = scenario_of({**options, "lease_s": tried[0]})
-        except InputError as error:
-            raise LeaseTuningError(str(error)) from error
-    return scenario, [one for by_name in rules for one in by_name.values()]
 
 
 def _lengths(
@@ -166,7 +122,7 @@ def _lengths(
         remark(f"Lengths outside the pool's bounds are skipped: {left} s; {bounds}.")
         return kept
     named = ", ".join(f"{length:,} s" for length in outside)
-    raise LeaseTuningError(
+    raise PastRunError(
         f"--lengths: this pool cannot have leases of {named}; {bounds}; name others, or change the"
         " pool's bounds"
     )
@@ -180,7 +136,7 @@ def _apply_choice(
         try:
             policy_named(policy)
         except UnknownPolicyError as error:
-            raise LeaseTuningError(f"--policy: {error}") from error
+            raise PastRunError(f"--policy: {error}") from error
         options.update(policy=policy, option=[])
     options.update(cold_s=cold_s, checkpoint_s=checkpoint_s)
 
@@ -188,7 +144,7 @@ def _apply_choice(
 def _check_overheads(options: dict[str, Any], tried: Sequence[int]) -> None:
     least_s = round(options["least_lease_s"]) or tried[0]
     if options["checkpoint_s"] >= least_s:  # with such a length no job would ever end
-        raise LeaseTuningError(
+        raise PastRunError(
             f"--checkpoint-s: {options['checkpoint_s']:g} s would take up a whole lease; write less"
             f" than {least_s:,}, the shortest that a lease can be, or omit short lengths"
         )

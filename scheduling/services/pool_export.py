@@ -61,11 +61,14 @@ class PoolExport:
     remarks: tuple[str, ...]
 
 
-def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
+def export_pool(
+    name: str, *, last_days: int | None = None, until: datetime | None = None
+) -> PoolExport:
     """Return a pool as files, and the options to simulate it from its first round on.
 
-    With `last_days`, the simulation starts that many days of pool time ago. The simulated pool is
-    empty at that time, and only jobs submitted since then arrive.
+    With `last_days`, the simulation starts that many days of pool time before `until`, by default
+    now. The simulated pool is empty at that time, and only jobs submitted from then to `until`
+    arrive.
 
     Raises:
         PoolExportError: the pool does not exist, has no node or no job, or its policy is not
@@ -84,8 +87,10 @@ def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
     snapshot = None if simulates else read_snapshot(pool.pk, number=number, at=at)
     with site_scope():
         left = {} if snapshot is None else work_left(snapshot)[0]
-        since = None if last_days is None else now.pool_at - timedelta(days=last_days)
-        jobs = past_jobs(pool.pk, {key: one.left_us for key, one in left.items()}, since=since)
+        end = now.pool_at if until is None else until
+        since = None if last_days is None else end - timedelta(days=last_days)
+        left_us = {key: one.left_us for key, one in left.items()}
+        jobs = past_jobs(pool.pk, left_us, since=since, until=until)
         nodes = _nodes(pool)
         _check_there(pool, nodes, jobs, last_days)
         start = _start(pool, jobs)

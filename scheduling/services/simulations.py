@@ -5,7 +5,7 @@ compare-and-swap on (state, claim), so the process of a simulation that was canc
 writes nothing more.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -13,14 +13,20 @@ import structlog
 from celery import current_app
 from django.db import transaction
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, Simulation
-from scheduling.requests.simulations import HOURS, LeaseComparisonRequest, SimulationRequest
+from scheduling.requests.simulations import (
+    HOURS,
+    HistoryRequest,
+    LeaseComparisonRequest,
+    SimulationRequest,
+)
 from scheduling.services.pools import complete_options
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
-from tenants.language import number
+from tenants.language import number, plural
 from tenants.operator_transaction import operation
 from tenants.scopes import site_scope
 
@@ -30,6 +36,8 @@ OPEN_MOST = 2  # the maximum number of queued or running simulations per pool
 RUNNING_MOST = 1  # the maximum number of running simulations; rounds need the other core.
 # The limit of open jobs x rounds x policies: about five minutes of one core with simple policies.
 WORK_MOST = 150_000_000
+# The limit of jobs x policies of a replay: minutes of a core and half a GiB with simple policies.
+REPLAYED_MOST = 200_000
 LOST = timedelta(seconds=60)
 LOST_FAILURE = (
     "Its process is gone or did not respond for a minute: probably its worker was stopped."
@@ -75,6 +83,93 @@ def request_lease_comparison(
         )
 
 
+def request_history(*, actor: Actor, pool_id: int, request: HistoryRequest) -> Simulation:
+    """Request a replay of a pool's last days under its policy and others, until now.
+
+    With `again`, the days end when those of that earlier replay did.
+
+    Raises:
+        InvalidInputError: on `policies`, `days` or `again`; without a field if too many simulations
+            are open.
+    """
+    with operation(actor):
+        pool = _locked(pool_id)
+        if pool.policy in request.policies:
+            text = _("{policy} is the pool's own policy, which is always included.")
+            raise invalid("policies", text.format(policy=pool.policy))
+        at = _end_of_days(pool, request.again)
+        _refuse_too_long(pool, at, request.days, len(request.policies) + 1)
+        return _create(
+            actor,
+            pool,
+            kind=Simulation.Kind.HISTORY,
+            policy=pool.policy,
+            options={"policies": list(request.policies), "seed": request.seed},
+            hours=request.days * 24,
+            at=at,
+        )
+
+
+def _end_of_days(pool: Pool, again: int | None) -> datetime:
+    if again is None:
+        return read_clock(pool.pk).pool_at
+    rows = Simulation.objects.filter(pool=pool, kind=Simulation.Kind.HISTORY, pk=again)
+    at = rows.values_list("at", flat=True).first()
+    if at is None:
+        message = _("{pool} has no replay {number}.").format(pool=pool.name, number=again)
+        raise invalid("again", message)
+    return at
+
+
+def _refuse_too_long(pool: Pool, at: datetime, days: int, policies: int) -> None:
+    """Refuse days without jobs, or with too many for a replay under this number of policies."""
+    rows = Job.objects.filter(
+        pool=pool, submitted_at__gte=at - timedelta(days=days), submitted_at__lte=at
+    )
+    jobs = rows.count()
+    if not jobs:
+        text = ngettext(
+            "No job of {pool} was submitted in the last day. Choose more days.",
+            "No job of {pool} was submitted in the last {days} days. Choose more days.",
+            days,
+        )
+        raise invalid("days", text.format(pool=pool.name, days=number(days)))
+    if jobs * policies > REPLAYED_MOST:
+        text = _(
+            "{jobs} under {policies} policies are too many for one replay. The most is {most} jobs"
+            " for this number of policies. Choose fewer days or policies."
+        )
+        most = number(REPLAYED_MOST // policies)
+        raise invalid("days", text.format(jobs=plural(jobs, "job"), policies=policies, most=most))
+
+
+def show_simulation(*, actor: Actor, simulation_id: int, is_shown: bool) -> bool:
+    """Show each tenant its own figures of a finished replay, or hide them.
+
+    Return whether this call changed anything.
+
+    Raises:
+        InvalidInputError: it is not a finished replay.
+    """
+    with operation(actor):
+        rows = Simulation.objects.select_for_update(of=("self",)).select_related("pool")
+        row = rows.get(pk=simulation_id)
+        if row.kind != Simulation.Kind.HISTORY or row.state != State.DONE:
+            raise invalid("", _("Only finished replays can be shown to tenants."))
+        if row.is_shown == is_shown:
+            return False
+        row.is_shown = is_shown
+        row.save(update_fields=["is_shown"])
+        write_audit(
+            actor,
+            "simulation.shown" if is_shown else "simulation.hidden",
+            f"pool {row.pool.name}",
+            before={"is_shown": not is_shown, "simulation": row.pk},
+            after={"is_shown": is_shown, "simulation": row.pk},
+        )
+    return True
+
+
 def _locked(pool_id: int) -> Pool:
     """Lock a pool, so that concurrent requests count each other's simulations.
 
@@ -93,9 +188,10 @@ def _locked(pool_id: int) -> Pool:
 
 def _create(actor: Actor, pool: Pool, **fields: Any) -> Simulation:
     row = Simulation.objects.create(pool=pool, asked_by=actor.user, asked_at=wall_now(), **fields)
-    write_audit(
-        actor, "simulation.asked", f"pool {pool.name}", after={**fields, "simulation": row.pk}
-    )
+    after = {**fields, "simulation": row.pk}
+    if row.at is not None:
+        after["at"] = row.at.isoformat()
+    write_audit(actor, "simulation.asked", f"pool {pool.name}", after=after)
     transaction.on_commit(_wake, robust=True)
     return row
 

@@ -249,6 +249,7 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/members/": Route({"GET": TENANT_PAGE, "POST": MEMBERS_PAGE}).showing(
         "User.username", "Invitation.note", "Invitation.uid"
     ),
+    "t/<slug:slug>/replays/": get(TENANT_PAGE).showing("PriceLimit.max_price"),
     # The job of the table has no submitter, who could open its session.
     "jobs/<uuid:uid>/session/": post(Row(403, 403, 403, 404, 404, 403, 302, 302)),
     # Only the proxy of sessions gets an answer.
@@ -319,6 +320,9 @@ TABLE: dict[str, Route] = {
         CONSOLE, number="{simulation}"
     ).showing(),
     "operate/pools/<slug:name>/what-if/<int:number>/cancel/": post(
+        CONSOLE_ACTS, number="{simulation}"
+    ),
+    "operate/pools/<slug:name>/what-if/<int:number>/show/": post(
         CONSOLE_ACTS, number="{simulation}"
     ),
     "operate/jobs/<uuid:uid>/release/": post(CONSOLE_ACTS),
@@ -453,6 +457,7 @@ FINANCE_GETS = {
     "t/<slug:slug>/profiles/<slug:profile>/": 404,
     "t/<slug:slug>/sharing/": 404,
     "t/<slug:slug>/members/": 404,
+    "t/<slug:slug>/replays/": 404,
     "api/v1/tenants/<slug:slug>/members": 404,
     "api/v1/tenants/<slug:slug>/invitations": 404,
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": 404,

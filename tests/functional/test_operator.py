@@ -50,7 +50,10 @@ READ_ONLY = (
 )
 # Finance may change these, too.
 KEPT = ("operate-credit", "operate-credit-terms")
-ACTS = ("operate-release", "operate-quotas-undo", "operate-simulation-cancel")
+ACTS = (
+    *("operate-release", "operate-quotas-undo", "operate-simulation-cancel"),
+    "operate-simulation-show",
+)
 
 
 def addresses(there: Town) -> Iterator[tuple[str, str]]:

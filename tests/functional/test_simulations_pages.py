@@ -121,7 +121,7 @@ class TestResult:
             "tenant_daily_deficit",
             *("gpu_utilisation", "preemptions", "deadline_miss_rate"),
         ):
-            assert f'id="f-{name}"' in page
+            assert f'id="figures-{name}"' in page
         for metric in METRICS:
             assert f"{escape(metric.text)} <code" in page
         assert f"{DEFAULT}, as now" in page

@@ -53,11 +53,14 @@ from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, SavedFilter, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
+from tests.functional.shown_replay import write_shown_replay
 from tests.functional.tenant_rows import count_idle, expect_start, write_files
 from tests.functional.trades import write_event, write_trade
 from tests.functional.visitors import invite_guest
 
 LENDER = "lender"
+# The maximum price of each tenant, also its charge in a replay.
+LIMITS = {"quokka": Decimal("41873.25"), "narwhal": Decimal("96214.75")}
 # An hour has two rounds, and running jobs outlast all rounds.
 STEP_S, LONG_S = 1800, 40_000
 
@@ -167,6 +170,8 @@ def two_tenants(logs: Path) -> Pair:
         SessionCode.objects.create(
             code_hash=side.word, job=job, user=side.manager, expires_at=job.created_at
         )
+    assert operator.manager is not None
+    write_shown_replay(shared, operator.manager, {one.slug: LIMITS[one.word] for one in sides})
     # From here on its jobs are programs, which have logs; no round becomes late.
     Pool.objects.filter(pk=shared.pool.pk).update(executor="local")
     Pool.objects.update(round_s=86_400)
@@ -431,7 +436,7 @@ def _share(side: Side, lab: Cluster) -> str:
         "tenant": side.tenant, "actor": Actor(side.manager, f"{side.word}-request"),
         "pool_id": lab.pool.pk,
     }  # fmt: skip
-    amount = Decimal({"quokka": "41873.25", "narwhal": "96214.75"}[side.word])
+    amount = LIMITS[side.word]
     asked = SharingRequest(by_offer=True)
     set_sharing(**who, gpu_type=lab.gpu_type.name, request=asked, now=lab.at)
     set_price_limit(**who, max_price=amount)

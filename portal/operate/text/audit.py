@@ -60,6 +60,8 @@ ACTION_TEXTS = {
     "credit.transfer_refused": gettext_noop("refused a transfer"),
     "simulation.asked": gettext_noop("started a simulation"),
     "simulation.cancelled": gettext_noop("cancelled a simulation"),
+    "simulation.shown": gettext_noop("showed tenants their results of a replay"),
+    "simulation.hidden": gettext_noop("hid tenants' results of a replay"),
 }
 MODE_TEXTS = {
     "RESERVE": gettext_noop("reserve"),

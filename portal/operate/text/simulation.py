@@ -1,6 +1,6 @@
 """Texts about a simulation's result: compared figures, charts, assumptions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,139 +9,62 @@ from django.utils.translation import gettext_noop, ngettext
 
 from portal.charts.explore.chart import PageChart
 from portal.charts.explore.whatif import Course, Wait, course_chart, wait_chart
-from portal.charts.figures import DAY_S, HOUR_S, MINUS, duration, percent, plural, thousands
+from portal.charts.figures import HOUR_S, duration, plural
 from portal.charts.tenants import TenantBadge
+from portal.common.simulated import (
+    FAIRNESS,
+    JCT,
+    NOT_APPLICABLE,
+    QUEUE_TIME,
+    MetricRow,
+    SimulationMetric,
+    metric_rows,
+    write_count,
+    write_ratio,
+    write_share,
+    write_time,
+)
 from scheduling.models import Simulation
 
-NOT_APPLICABLE = gettext_noop("not applicable")
-
-
-def _count(value: float) -> str:
-    return thousands(round(value))
-
-
-def _ratio(value: float) -> str:
-    return thousands(value, 2)
-
-
-def _share(value: float) -> str:
-    return percent(value, 1)
-
-
-def _time(value: float) -> str:
-    """Return a time to the second below a day, else to the minute, so that printed times add up."""
-    seconds = abs(round(value))
-    if seconds >= DAY_S:
-        seconds = round(seconds / 60) * 60
-    minutes, rest = divmod(seconds, 60)
-    if seconds < HOUR_S:
-        return duration(seconds)
-    days, minutes = divmod(minutes, 24 * 60)
-    units = [(days, "d"), (minutes // 60, "h"), (minutes % 60, "min")]
-    units += [(rest, "s")] if not days else []
-    return " ".join(f"{count} {unit}" for count, unit in units if count)
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationMetric:
-    """A figure: its name in `manage.py simulate`, its label, and which direction is better.
-
-    `step`: printed values and differences are multiples of it.
-    """
-
-    name: str
-    label: str
-    write: Callable[[float], str]
-    better: int = 0  # 1: more is better, -1: less is better, 0: neither
-    step: float = 1
-
-    @property
-    def text(self) -> str:
-        """Return the label in the page's language."""
-        return _(self.label)
-
-    def change(self, values: Sequence[float]) -> float:
-        """Return the second value minus the first, both rounded as printed."""
-        step = 60 if self.write is _time and max(values) >= DAY_S else self.step
-        return (round(values[1] / step) - round(values[0] / step)) * step
-
-    def write_change(self, value: float) -> str:
-        """Return a difference; differences of shares are in percentage points."""
-        if self.write is _share:
-            return _("{count} points").format(count=thousands(value * 100, 1))
-        return self.write(value)
-
-
 METRICS = (
-    SimulationMetric("finished", gettext_noop("Jobs completed at the end"), _count, 1),
-    SimulationMetric("running", gettext_noop("Jobs running at the end"), _count),
-    SimulationMetric("waiting", gettext_noop("Jobs queued at the end"), _count, -1),
+    SimulationMetric("finished", gettext_noop("Jobs completed at the end"), write_count, 1),
+    SimulationMetric("running", gettext_noop("Jobs running at the end"), write_count),
+    SimulationMetric("waiting", gettext_noop("Jobs queued at the end"), write_count, -1),
+    JCT,
+    QUEUE_TIME,
     SimulationMetric(
-        "avg_jct_s", gettext_noop("Average time from submission to end (JCT)"), _time, -1
+        "avg_slowdown", gettext_noop("Average slowdown: JCT over run time"), write_ratio, -1, 0.01
     ),
-    SimulationMetric("avg_queue_s", gettext_noop("Average queue time"), _time, -1),
-    SimulationMetric(
-        "avg_slowdown", gettext_noop("Average slowdown: JCT over run time"), _ratio, -1, 0.01
-    ),
-    SimulationMetric(
-        "sharing_loss_jobs", gettext_noop("Jobs below 95 % of their fair share"), _share, -1, 0.001
-    ),
-    SimulationMetric(
-        "tenant_unfair_intervals",
-        gettext_noop("Tenant-hours below 99 % of fair share"),
-        _share,
-        -1,
-        0.001,
-    ),
-    SimulationMetric(
-        "tenant_deficit",
-        gettext_noop("Fair share not received in its hour"),
-        _share,
-        -1,
-        0.001,
-    ),
+    *FAIRNESS,
     SimulationMetric(
         "tenant_daily_deficit",
         gettext_noop("Fair share not received on its day"),
-        _share,
+        write_share,
         -1,
         0.001,
     ),
     SimulationMetric(
         "late_vs_fair_reference",
         gettext_noop("Jobs later than on their own quota only"),
-        _share,
+        write_share,
         -1,
         0.001,
     ),
     # Neither is better: without new jobs, a policy that ends the queue early leaves GPUs idle.
-    SimulationMetric("gpu_utilisation", gettext_noop("GPUs at useful work"), _share, 0, 0.001),
+    SimulationMetric("gpu_utilisation", gettext_noop("GPUs at useful work"), write_share, 0, 0.001),
     SimulationMetric(
         "waste",
         gettext_noop("GPUs wasted: idle while jobs were queued, or overhead"),
-        _share,
+        write_share,
         -1,
         0.001,
     ),
-    SimulationMetric("preemptions", gettext_noop("Leases not renewed"), _count, -1),
-    SimulationMetric("deadline_miss_rate", gettext_noop("Deadlines missed"), _share, -1, 0.001),
-    SimulationMetric("rounds", gettext_noop("Rounds decided"), _count),
+    SimulationMetric("preemptions", gettext_noop("Leases not renewed"), write_count, -1),
+    SimulationMetric(
+        "deadline_miss_rate", gettext_noop("Deadlines missed"), write_share, -1, 0.001
+    ),
+    SimulationMetric("rounds", gettext_noop("Rounds decided"), write_count),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class MetricRow:
-    """A figure of both policies; `change` is empty if there is one policy or no comparison."""
-
-    metric: SimulationMetric
-    values: tuple[str, ...]
-    change: str = ""
-    verdict: str = ""
-
-    @property
-    def name(self) -> str:
-        """Return the name in `manage.py simulate`."""
-        return self.metric.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +104,7 @@ def view_simulation(
     return SimulationView(
         headline=_headline([run["row"] for run in runs], row.hours),
         names=names,
-        rows=tuple(_row(metric, [run["row"] for run in runs]) for metric in METRICS),
+        rows=metric_rows(METRICS, [run["row"] for run in runs]),
         charts=_charts(row, names, _waits(runs, badges, slugs)),
         tenants=tenants,
         tenants_sum=_sum(runs),
@@ -209,7 +132,7 @@ def _headline(rows: Sequence[Mapping[str, Any]], hours: int) -> str:
     own = rows[0]
     if len(rows) == 1:
         return _("{finished} of {jobs} would be completed in the next {hours} h.").format(
-            finished=_count(own["finished"]), jobs=plural(own["jobs"], "job"), hours=hours
+            finished=write_count(own["finished"]), jobs=plural(own["jobs"], "job"), hours=hours
         )
     other = rows[1]
     name = other["policy"]
@@ -220,9 +143,8 @@ def _headline(rows: Sequence[Mapping[str, Any]], hours: int) -> str:
             policy=name, hours=hours
         )
     over = other["finished"] - own["finished"]
-    metric = next(metric for metric in METRICS if metric.name == "avg_queue_s")
-    longer = metric.change([own["avg_queue_s"], other["avg_queue_s"]])
-    waits = _waits_text(longer).format(policy=name, time=_time(longer))
+    longer = QUEUE_TIME.change([own["avg_queue_s"], other["avg_queue_s"]])
+    waits = _waits_text(longer).format(policy=name, time=write_time(longer))
     return f"{waits} {_completed_text(over, hours)}"
 
 
@@ -251,22 +173,7 @@ def _completed_text(over: int, hours: int) -> str:
             "{count} jobs fewer would be completed in the next {hours} h.",
             -over,
         )
-    return text.format(count=_count(abs(over)), hours=hours)
-
-
-def _row(metric: SimulationMetric, rows: Sequence[Mapping[str, Any]]) -> MetricRow:
-    raw = [row[metric.name] for row in rows]
-    values = tuple(_(NOT_APPLICABLE) if value is None else metric.write(value) for value in raw)
-    if len(raw) < 2 or None in raw:
-        return MetricRow(metric, values)
-    change = metric.change(raw)
-    if not change:
-        return MetricRow(metric, values, _("the same"))
-    shown = metric.write_change(abs(change))
-    verdict = ""
-    if metric.better:
-        verdict = "better" if change * metric.better > 0 else "worse"
-    return MetricRow(metric, values, ("+" if change > 0 else MINUS) + shown, verdict)
+    return text.format(count=write_count(abs(over)), hours=hours)
 
 
 def _charts(row: Simulation, names: Sequence[str], waits: Sequence[Wait]) -> tuple[PageChart, ...]:
@@ -313,7 +220,7 @@ def _waits(
     both = len(runs) > 1
     return [
         Wait(
-            _badge(badges, row["tenant"]).name,
+            badge_in(badges, row["tenant"]).name,
             row["avg_queue_s"] / HOUR_S,
             after.get(row["tenant"]) if both else None,
             slugs.get(row["tenant"], ""),
@@ -322,7 +229,8 @@ def _waits(
     ]
 
 
-def _badge(badges: Mapping[int, TenantBadge], tenant: int) -> TenantBadge:
+def badge_in(badges: Mapping[int, TenantBadge], tenant: int) -> TenantBadge:
+    """Return a tenant's badge, or one with its number if the tenant is gone."""
     return badges.get(tenant) or TenantBadge(_("tenant {number}").format(number=tenant), 0, "??")
 
 
@@ -332,10 +240,10 @@ def _tenants(
     by_run = [{row["tenant"]: row for row in run["tenants"]} for run in runs]
     return tuple(
         SimulatedTenant(
-            _badge(badges, row["tenant"]),
+            badge_in(badges, row["tenant"]),
             row["jobs"],
             tuple(rows[row["tenant"]]["finished"] for rows in by_run),
-            tuple(_time(rows[row["tenant"]]["avg_queue_s"]) for rows in by_run),
+            tuple(write_time(rows[row["tenant"]]["avg_queue_s"]) for rows in by_run),
         )
         for row in runs[0]["tenants"]
     )
@@ -348,7 +256,7 @@ def _sum(runs: Sequence[Mapping[str, Any]]) -> SimulatedTenant:
         TenantBadge(_("Pool"), 0, ""),
         rows[0]["jobs"],
         tuple(row["finished"] for row in rows),
-        tuple(_(NOT_APPLICABLE) if value is None else _time(value) for value in waits),
+        tuple(_(NOT_APPLICABLE) if value is None else write_time(value) for value in waits),
     )
 
 
@@ -362,13 +270,18 @@ def _options(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, str], .
     own, other = rows
     same = own["policy"] == other["policy"]
     return tuple(
-        (name, _shown(own["options"].get(name, _("its default"))) if same else "", _shown(value))
+        (
+            name,
+            shown_option(own["options"].get(name, _("its default"))) if same else "",
+            shown_option(value),
+        )
         for name, value in other["options"].items()
         if not same or own["options"].get(name) != value
     )
 
 
-def _shown(value: object) -> str:
+def shown_option(value: object) -> str:
+    """Return a policy's option as text."""
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     return str(value)
@@ -404,7 +317,7 @@ def _work_text(known: Mapping[str, Any]) -> str:
             "{count} job exceeded the estimate and goes on for the same time again.",
             "{count} jobs exceeded the estimate and go on for the same time again.",
             known["past"],
-        ).format(count=_count(known["past"]))
+        ).format(count=write_count(known["past"]))
         text = f"{text} {past}"
     return text
 
@@ -418,7 +331,7 @@ def _assumed(known: Mapping[str, Any]) -> list[str]:
             "{count} jobs with their own estimates",
             known["estimate"],
         )
-        parts.append(text.format(count=_count(known["estimate"])))
+        parts.append(text.format(count=write_count(known["estimate"])))
     # The other jobs have no estimate.
     if known["tenant"]:
         parts.append(

@@ -13,7 +13,8 @@ from evenshare_core.cli.pool_inputs import whole_number
 from evenshare_core.domain.plurals import plural
 from evenshare_core.simulation.lease_tuning import LENGTHS_S, WITHIN_PERCENT, LengthFigures
 from scheduling.requests.pools import LENGTHS
-from scheduling.services.lease_tuning import LeaseTuning, LeaseTuningError, LengthRun, tune_lease
+from scheduling.services.lease_tuning import LeaseTuning, LengthRun, tune_lease
+from scheduling.services.past_runs import PastRunError
 
 DAYS, DAYS_MOST = 7, 3650
 FREE = (
@@ -61,7 +62,7 @@ class Command(BaseCommand):
                     self.stderr.write, is_free=not options["cold_s"] and not options["checkpoint_s"]
                 ),
             )
-        except (InputError, LeaseTuningError) as error:
+        except (InputError, PastRunError) as error:
             raise CommandError(str(error)) from error
         if options["json"]:
             self.stdout.write(json.dumps(_fields(tuning)))

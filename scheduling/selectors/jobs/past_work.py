@@ -37,11 +37,15 @@ class PastJobs:
 
 
 def past_jobs(
-    pool_id: int, left_us: Mapping[int, int], *, since: datetime | None = None
+    pool_id: int,
+    left_us: Mapping[int, int],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> PastJobs:
     """Return every job of a pool as input of a simulation. Five queries.
 
-    With `since`, only jobs that were submitted then or later.
+    With `since` and `until`, only jobs that were submitted between these, inclusive.
 
     A job's work is the duration given for the virtual executor. Without one, it is the work that
     its leases did. If the job has not ended, `left_us` is added; if it was cancelled, the same work
@@ -50,6 +54,8 @@ def past_jobs(
     rows = Job.objects.filter(pool_id=pool_id).select_related("profile").order_by("id")
     if since is not None:
         rows = rows.filter(submitted_at__gte=since)
+    if until is not None:
+        rows = rows.filter(submitted_at__lte=until)
     works = VirtualWork.objects.filter(job__pool_id=pool_id)
     if since is not None:
         works = works.filter(job__submitted_at__gte=since)

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from portal.charts.bars import wide_bar
-from portal.operate.text.simulation import METRICS, _headline, _row, _work_text
+from portal.common.simulated import REPLAY_METRICS, metric_rows
+from portal.operate.text.simulation import METRICS, _headline, _work_text
 
-METRIC = {metric.name: metric for metric in METRICS}
+METRIC = {metric.name: metric for metric in (*METRICS, *REPLAY_METRICS)}
 
 
 def printed(name: str, before: float | None, after: float | None) -> tuple[Any, ...]:
-    row = _row(METRIC[name], [{name: before}, {name: after}])
+    totals = {"jobs": 9, "deadlines": 0}
+    (row,) = metric_rows([METRIC[name]], [{name: before, **totals}, {name: after, **totals}])
     return (*row.values, row.change, row.verdict)
 
 
@@ -29,6 +31,16 @@ class TestFigure:
             ("avg_queue_s", 59, 3661, ("59 s", "1 h 1 min 1 s", "+1 h 2 s", "worse")),
             ("avg_queue_s", 90_000, 90_059, ("1 d 1 h", "1 d 1 h 1 min", "+1 min", "worse")),
             ("rounds", 8, 9, ("8", "9", "+1", "")),
+            ("ended", 8, 9, ("8 of 9", "9 of 9", "+1", "better")),
+            ("deadlines_met", 0, 0, ("not applicable", "not applicable", "", "")),
+            ("gpu_us", 3_600_000_000, 5_400_000_000, ("1.0", "1.5", "+0.5", "")),
+            # A float could not keep the last digits.
+            (
+                "charged_micro",
+                10**16 + 5_000,
+                10**16 + 15_001,
+                ("10,000,000,000.00", "10,000,000,000.02", "+0.02", ""),
+            ),
         ],
     )
     def test_shows_change_and_whether_it_is_better(

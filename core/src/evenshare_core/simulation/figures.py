@@ -101,6 +101,15 @@ class Figures:
         values = sorted(getattr(row, name) for row in self.jobs)
         return values[-(-len(values) * percent // 100) - 1] if values else None
 
+    def of_tenant(self, tenant: int) -> "Figures":
+        """Return a tenant's jobs, hours, sharing loss, unfair intervals and deficit."""
+        mine = Figures(
+            jobs=[row for row in self.jobs if row.job.tenant == tenant],
+            tenant_hours=[row for row in self.tenant_hours if row.tenant == tenant],
+        )
+        _set_shares(mine)
+        return mine
+
     def published(self) -> dict[str, float | int | None]:
         """Return the columns common to tables of runs and of outlooks, by column name."""
         return {
@@ -135,8 +144,10 @@ def figures_of(
     by_id = {job.id: job for job in jobs}
     hours = tenant_hours(cluster, jobs, books, partitions)
     figures.jobs = _job_rows(by_id, books, hours.job_gpu_us)
-    _tenants(figures, hours)
-    _losses(figures, fair_reference(cluster, jobs, partitions))
+    figures.tenant_hours = hours.periods()
+    _set_shares(figures)
+    _set_hours(figures, hours)
+    _set_late(figures, fair_reference(cluster, jobs, partitions))
     figures.deadlines = deadline_figures(jobs, books)
     figures.deadline_miss_rate = figures.deadlines.miss_rate
     figures.lenders = lenders_of(books)
@@ -171,18 +182,24 @@ def _job_rows(
     return rows
 
 
-def _tenants(figures: Figures, hours: TenantHours) -> None:
-    """Set unfair intervals and deficits, in total and by hour."""
-    figures.tenant_hours = hours.periods()
+def _set_shares(figures: Figures) -> None:
+    """Set the figures of fair shares that follow from the jobs and the tenants' hours."""
+    rhos = [row.rho for row in figures.jobs if row.rho is not None]
+    if rhos:
+        figures.sharing_loss = sum(rho < LOSS_BELOW for rho in rhos) / len(rhos)
     due = [row for row in figures.tenant_hours if row.deserved]
-    if not due:
-        return
-    figures.unfair_intervals = fmean((row.rho or 0) < UNFAIR_BELOW for row in due)
-    figures.deficit = _deficit(due)
+    if due:
+        figures.unfair_intervals = fmean((row.rho or 0) < UNFAIR_BELOW for row in due)
+        figures.deficit = _deficit(due)
+
+
+def _set_hours(figures: Figures, hours: TenantHours) -> None:
+    """Set the daily deficit, and the figures by hour."""
     figures.daily_deficit = _deficit(hours.periods(HOURS_OF_DAY))
     by_hour: dict[int, list[TenantPeriod]] = {}
-    for row in due:
-        by_hour.setdefault(row.period, []).append(row)
+    for row in figures.tenant_hours:
+        if row.deserved:
+            by_hour.setdefault(row.period, []).append(row)
     figures.hours = {
         hour: HourFigures(min(row.rho or 0 for row in rows), _deficit(rows))
         for hour, rows in sorted(by_hour.items())
@@ -196,10 +213,7 @@ def _deficit(rows: Iterable[TenantPeriod]) -> float | None:
     return short / deserved if deserved else None
 
 
-def _losses(figures: Figures, reference: Mapping[int, float]) -> None:
-    rhos = [row.rho for row in figures.jobs if row.rho is not None]
-    if rhos:
-        figures.sharing_loss = sum(rho < LOSS_BELOW for rho in rhos) / len(rhos)
+def _set_late(figures: Figures, reference: Mapping[int, float]) -> None:
     if figures.jobs:
         late = sum(row.end_s > reference[row.job.id] + LATE_S for row in figures.jobs)
         figures.late = late / len(figures.jobs)
