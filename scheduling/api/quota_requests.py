@@ -118,9 +118,9 @@ class QuotaRequestWithdraw(QuotaRequestView):
         """Withdraw an open request of a tenant that you manage. Repeating it is harmless."""
         tenants = self.tenants()
         with tenants_scope(tenants):
-            known = find_quota_request(uid)
-            if known is None or (tenants is not None and known.tenant_id not in tenants):
-                raise not_there()
+            known = find_quota_request(uid, tenants)
+        if known is None:
+            raise not_there()
         self.require(Action.ASK_QUOTA, known.tenant_id)
         withdraw_quota(actor=actor_of(self.person), tenant=known.tenant, uid=uid)
         with tenants_scope([known.tenant_id]):

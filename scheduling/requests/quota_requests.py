@@ -54,8 +54,8 @@ class QuotaApprovalRequest(Request, frozen=True, kw_only=True):
     NOUN: ClassVar[str] = "an approval"
 
     gpus: Annotated[
-        int | None,
-        Meta(ge=1, le=COUNT_MAX, description="GPUs of the quota; by default as requested."),
+        Annotated[int, Meta(ge=1, le=COUNT_MAX)] | None,
+        Meta(description="GPUs of the quota; by default as requested."),
         Input(label="GPUs", hint="You may approve another number than requested."),
     ] = None
     answer: Annotated[

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import (
@@ -40,16 +41,20 @@ def write_files(word: str, jobs: Iterable[Job], logs: Path) -> None:
 
 
 def request_quota(lab: Cluster, tenant: Tenant, manager: User, operator: User, word: str) -> str:
-    """Create a declined request for quota and an open one; return the id of the open one."""
+    """Create a declined request for quota and an open one; return the id of the open one.
+
+    The ids come from the word, so that they do not shift the stage's seeded ids.
+    """
+    uids = (uuid5(NAMESPACE_URL, f"{word}-{state}") for state in ("declined", "open"))
     of: dict[str, Any] = {
         "tenant": tenant, "pool": lab.pool, "gpu_type": lab.gpu_type, "gpus": 5, "quota_gpus": 2,
         "asked_by": manager,
     }  # fmt: skip
     QuotaChangeRequest.objects.create(
-        **of, reason=f"{word}-reason", answer=f"{word}-answer", state="declined",
+        **of, uid=next(uids), reason=f"{word}-reason", answer=f"{word}-answer", state="declined",
         decided_by=operator, decided_at=wall_now(),
     )  # fmt: skip
-    return str(QuotaChangeRequest.objects.create(**of, reason=f"{word}-quota").uid)
+    return str(QuotaChangeRequest.objects.create(**of, uid=next(uids), reason=f"{word}-quota").uid)
 
 
 def count_idle(lease: Lease) -> None:

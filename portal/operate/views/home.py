@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 from portal.charts.figures import thousands
 from portal.common.clocks import pool_now
 from portal.operate.text.queue import queue
-from portal.operate.text.quota_requests import STATES, open_text
+from portal.operate.text.quota_requests import open_text
 from portal.operate.views.console import (
     actor_of,
     console_act,
@@ -57,7 +57,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "count_text": _(NUMBERS[count]) if count in NUMBERS else thousands(count),
         "pools": [(facts, line_of(facts)) for facts in pools],
         "tenants": tenants,
-        "requests": [(row, _(STATES[row.state])) for row in requests],
+        "requests": requests,
         "requests_title": open_text(waiting),
         "live": True,
     }

@@ -14,7 +14,7 @@ from portal.common.forms import request_inputs, text, typed_request, whole
 from portal.common.lists import key_asked
 from portal.common.tenant_badges import tenant_badge
 from portal.operate.text.impact import Preview, preview
-from portal.operate.text.quota_requests import STATES, open_text
+from portal.operate.text.quota_requests import open_text
 from portal.operate.views.console import (
     actor_of,
     console,
@@ -47,7 +47,7 @@ FIELDS = ("gpus", "answer")
 def requests(request: HttpRequest) -> HttpResponse:
     """Show the requests of all tenants, newest first."""
     state, pool = request.GET.get("state", ""), request.GET.get("pool", "")
-    if state not in {"", *STATES}:
+    if state not in {"", *QuotaChangeRequest.State.values}:
         raise Http404
     with site_scope():
         rows, older = list_quota_requests(
@@ -55,7 +55,7 @@ def requests(request: HttpRequest) -> HttpResponse:
         )
         waiting = sum(count_open_requests().values())
     context = {
-        "rows": [(row, _(STATES[row.state])) for row in rows],
+        "rows": rows,
         "older": older,
         "state": state,
         "asked_pool": pool,
@@ -139,7 +139,6 @@ def _show(request: HttpRequest, asked: QuotaChangeRequest, errors: dict[str, str
     context = {
         "pool": facts,
         "row": row,
-        "state": _(STATES[row.state]),
         "preview": estimate,
         "gpus": gpus,
         "basis": basis,

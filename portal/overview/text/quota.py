@@ -3,19 +3,11 @@
 from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from portal.charts.figures import plural, thousands
 from portal.common.impact import ImpactLine
 from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.services.quota_requests import OwnImpact
-
-STATES = {
-    "open": gettext_noop("waits for an operator"),
-    "approved": gettext_noop("approved"),
-    "declined": gettext_noop("declined"),
-    "withdrawn": gettext_noop("withdrawn"),
-}
 
 
 def impact_sentence(impact: OwnImpact, lines: Sequence[ImpactLine], wanted: QuotaAskRequest) -> str:

@@ -19,7 +19,7 @@ from portal.common.impact import ImpactLine
 from portal.common.lists import key_asked
 from portal.common.tenant_badges import tenant_badge
 from portal.overview.forms import ask_fields
-from portal.overview.text.quota import STATES, impact_sentence
+from portal.overview.text.quota import impact_sentence
 from portal.site.request_id import request_id_of
 from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.selectors.pools.capacity import type_capacities
@@ -141,7 +141,7 @@ def _context(
     return {
         **context,
         "quotas": [(row.gpu_type, row.gpus) for row in use if row.gpus],
-        "rows": [(row, _(STATES[row.state])) for row in rows],
+        "rows": rows,
         "open": sum(row.is_open for row in rows),
         "older": older,
         "fields": ask_fields(kinds, text(request.GET, "gpu_type"), typed, errors),

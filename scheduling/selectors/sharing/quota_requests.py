@@ -71,10 +71,15 @@ def quota_request_row(uid: UUID) -> QuotaChangeRow | None:
     return next((row for _, row in _rows(QuotaChangeRequest.objects.filter(uid=uid))), None)
 
 
-def find_quota_request(uid: UUID) -> QuotaChangeRequest | None:
-    """Return a request with its tenant, pool and type, or None. A single query."""
-    rows = QuotaChangeRequest.objects.select_related("tenant", "pool", "gpu_type")
-    return rows.filter(uid=uid).first()
+def find_quota_request(
+    uid: UUID, tenants: Collection[int] | None = None
+) -> QuotaChangeRequest | None:
+    """Return a request of tenants (all if None) with its tenant, pool and type, or None.
+
+    A single query.
+    """
+    rows = QuotaChangeRequest.objects.select_related("tenant", "pool", "gpu_type").filter(uid=uid)
+    return (rows if tenants is None else rows.filter(tenant_id__in=list(tenants))).first()
 
 
 def count_open_requests() -> dict[int, int]:
