@@ -76,8 +76,8 @@ API_RESUBMIT = Row(409, 403, 409, 404, 404, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
 # A user without another tenant gets 400, because the recipient does not exist.
 API_ASK = Row(403, 403, 400, 400, 400, 403, 401, 403)
-# A manager requests quota; the tenant is unknown to users of other tenants.
-API_ASK_QUOTA = API_ASK._replace(manager=201)
+# A request for the quota is open. The tenant is unknown to users of other tenants.
+API_ASK_QUOTA = API_ASK._replace(manager=409)
 # The operator's REST API, like the console. An edit without If-Match is refused.
 OPERATE = Row(404, 404, 404, 404, 404, 200, 401, 404)
 OPERATE_EDIT = OPERATE._replace(operator=428)
