@@ -18,6 +18,7 @@ from scheduling.models import MessageKind, Pool
 from scheduling.outbox.gather import announce
 from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.selectors.pools.capacity import gpus_by_type, type_capacities
+from scheduling.services.job_requests import NO_TYPE
 from scheduling.services.quota_impact import quota_impact
 from scheduling.services.round_impact import ImpactRow
 from scheduling.services.sharing import managed
@@ -233,7 +234,7 @@ def _draft(
     types = {one.name: one.id for one in type_capacities(pool_id)}
     if request.gpu_type not in types:
         hint = _("GPU types of the pool: {names}.").format(names=", ".join(types))
-        raise invalid("gpu_type", _("is not a GPU type of the pool"), hint)
+        raise invalid("gpu_type", _(NO_TYPE), hint)
     key = tenant_id, types[request.gpu_type]
     present = _present(pool_id, key, now.pool_at)
     edit = _edit(key, present, request.gpus, request.until)

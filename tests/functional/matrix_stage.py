@@ -171,7 +171,7 @@ def words_of(made: Stage) -> dict[str, str]:
         "offer": offer_idle(lab, "canary-lab"),
         "viewer": NAMES["mate"],
         "invitation": invite_guest(tenant, manager, CANARY),
-        "quota_request": request_quota(lab, tenant, manager, operator, CANARY),
+        "quota_request": request_quota(lab, manager, operator, CANARY),
     }
 
 

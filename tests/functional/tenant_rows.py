@@ -20,7 +20,7 @@ from scheduling.models import (
     StartEstimate,
     StartForecast,
 )
-from tenants.models import QuotaChangeRequest, Tenant, User
+from tenants.models import QuotaChangeRequest, User
 from tests.factories import BEGIN, Cluster
 
 
@@ -40,15 +40,15 @@ def write_files(word: str, jobs: Iterable[Job], logs: Path) -> None:
             os.utime(file, (BEGIN.timestamp(), BEGIN.timestamp()))
 
 
-def request_quota(lab: Cluster, tenant: Tenant, manager: User, operator: User, word: str) -> str:
+def request_quota(lab: Cluster, manager: User, operator: User, word: str) -> str:
     """Create a declined request for quota and an open one; return the id of the open one.
 
     The ids come from the word, so that they do not shift the stage's seeded ids.
     """
     uids = (uuid5(NAMESPACE_URL, f"{word}-{state}") for state in ("declined", "open"))
     of: dict[str, Any] = {
-        "tenant": tenant, "pool": lab.pool, "gpu_type": lab.gpu_type, "gpus": 5, "quota_gpus": 2,
-        "asked_by": manager,
+        "tenant": lab.tenants[f"{word}-lab"], "pool": lab.pool, "gpu_type": lab.gpu_type,
+        "gpus": 5, "quota_gpus": 2, "asked_by": manager,
     }  # fmt: skip
     QuotaChangeRequest.objects.create(
         **of, uid=next(uids), reason=f"{word}-reason", answer=f"{word}-answer", state="declined",

@@ -387,9 +387,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "subscription": str(message.subscription.uid),
         "viewer": f"{word}-viewer",
         "invitation": invite_guest(side.tenant, side.manager, word),
-        "quota_request": request_quota(
-            side.pools[0], side.tenant, side.manager, operator.manager, word
-        ),
+        "quota_request": request_quota(side.pools[0], side.manager, operator.manager, word),
     }
     side.words |= pool_words(side.pools[0])
 

@@ -13,7 +13,7 @@ from scheduling.services.quota_requests import OwnImpact
 def impact_sentence(impact: OwnImpact, lines: Sequence[ImpactLine], wanted: QuotaAskRequest) -> str:
     """Return what the next round would give the tenant with the requested quota."""
     if not impact.is_estimated:
-        return _("The next round cannot be estimated. You can send the request without it.")
+        return _("There is no estimate now, but you can send the request.")
     line = next((one for one in lines if one.row.gpu_type == wanted.gpu_type), None)
     if line is None or not line.moves:
         held = line.row.after.got if line else 0
