@@ -19,6 +19,7 @@ class Action(StrEnum):
     CANCEL = "cancel"  # the tenant's jobs
     # the lending and borrowing of the tenant's quota, its price limits and its offers
     SHARE = "share"
+    ASK_QUOTA = "ask_quota"  # request another quota for the tenant
     SEE_SITE = "see_site"  # the operator's console and the audit log
     OPERATE = "operate"  # change tenants, quotas, pools and nodes
     MANAGE_MEMBERS = "manage_members"  # invite and remove people of the tenant, set their roles
@@ -36,6 +37,7 @@ TENANT_ACTIONS: dict[str, frozenset[Action]] = {
         Action.SUBMIT,
         Action.CANCEL,
         Action.SHARE,
+        Action.ASK_QUOTA,
         Action.MANAGE_MEMBERS,
         Action.ASK_TRANSFER,
     },

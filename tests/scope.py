@@ -39,7 +39,7 @@ SECURED = re.compile(
     r"|evenshare_find_jobs\b"
     r"|scheduling_(virtualspeeds|startestimate|jobplan|jobanswer|verification|sweep|jobdependency)\b"
     r"|scheduling_(subscription|message|delivery|idlereading|idleday|sessioncode)\b"
-    r"|tenants_(sharingsetting|pricelimit|idleoffer|invitation|savedfilter)\b"
+    r"|tenants_(sharingsetting|pricelimit|idleoffer|invitation|savedfilter|quotachangerequest)\b"
 )
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)

@@ -1,4 +1,4 @@
-"""Forms of lending and borrowing: a quota's settings, an offer, the price limit."""
+"""Forms of a tenant's quota: lending and borrowing, an offer, the price limit, a request."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,6 +8,7 @@ from django.utils.translation import gettext_noop
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_text
 from portal.common.forms import Field, request_inputs
+from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
 from scheduling.selectors.sharing.views import SharingRow
 
@@ -71,4 +72,21 @@ def limit_fields(
     present = "" if most_micro is None or typed else to_text(most_micro)
     return request_inputs(
         PriceLimitRequest, ("max_price",), typed, errors, defaults={"max_price": present}
+    )
+
+
+def ask_fields(
+    gpu_types: Sequence[str],
+    chosen: str,
+    typed: Mapping[str, str],
+    errors: Mapping[str, str],
+) -> list[Field]:
+    """Return the inputs of a request for quota; `chosen`: the GPU type of the link, if any."""
+    return request_inputs(
+        QuotaAskRequest,
+        ("gpu_type", "gpus", "until", "reason"),
+        typed,
+        errors,
+        defaults={"gpu_type": chosen},
+        choices={"gpu_type": tuple((name, name) for name in gpu_types)},
     )

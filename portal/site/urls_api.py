@@ -21,6 +21,7 @@ from scheduling.api import (
     pools,
     profiles,
     queue,
+    quota_requests,
     quotas,
     rounds,
     sessions,
@@ -40,7 +41,7 @@ VIEWS = addressed(
     [
         *(answers, bundles, chain, fairness, jobs, losses, nodes, overdue, pools, profiles, queue),
         *(job_actions, job_files, job_metrics, messages, quotas, rounds, sharing),
-        *(sessions, sweeps, usage, verifications),
+        *(quota_requests, sessions, sweeps, usage, verifications),
         *(contribution, credit, income, ledger_chain, money),
         *(audit, members, tenants, tokens),
     ]

@@ -35,6 +35,7 @@ class MessageKind(models.TextChoices):
     START_PROMISED = "start_promised", "start was promised, or a promise was not kept"
     DEADLINE_MOVED = "deadline_moved", "answer to a deadline changed"
     OFFER_REVOKED = "offer_revoked", "offer of idle quota was revoked"
+    QUOTA_DECIDED = "quota_decided", "request for quota was decided"
     BUDGET_REACHED = "budget_reached", "budget is 80 % or 100 % used"
     TEST = "test", "test message"
     CONFIRM = "confirm", "address to confirm"

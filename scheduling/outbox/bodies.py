@@ -50,6 +50,8 @@ class Outgoing:
             path = f"/t/{data['tenant']}/ledger/"
         elif self.kind == MessageKind.OFFER_REVOKED:
             path = f"/t/{data['tenant']}/sharing/"
+        elif self.kind == MessageKind.QUOTA_DECIDED:
+            path = f"/t/{data['tenant']}/quota/"
         elif self.kind == MessageKind.CONFIRM:
             path = f"{CONFIRM}{token_of(UUID(data['subscription']), CONFIRM)}/"
         return site_link(path)

@@ -32,6 +32,8 @@ def text_of(kind: str, data: Data) -> MessageText:
             _("Offer revoked in {pool}").format(pool=data["pool"]),
             sentence.format(tenant=data["tenant"], gpus=_gpus(data)),
         )
+    if kind == MessageKind.QUOTA_DECIDED:
+        return _quota_decided(data)
     if kind == MessageKind.BUDGET_REACHED:
         subject = _("{percent} % of the budget of {tenant} is used")
         sentence = _("Spent or committed are {used} of {amount} credits until {ends}.")
@@ -55,6 +57,19 @@ def _of_job(kind: str, data: Data) -> MessageText:
     subject, sentence = _JOBS[kind](data)
     place = _("Pool {pool}, tenant {tenant}.").format(pool=data["pool"], tenant=data["tenant"])
     return MessageText(subject.format(job=data["job"]["name"]), f"{sentence} {place}")
+
+
+def _quota_decided(data: Data) -> MessageText:
+    if data["state"] == "approved":
+        subject = _("Quota request approved in {pool}")
+        sentence = _("{tenant} has a quota of {gpus} from the next round on.")
+    else:
+        subject = _("Quota request declined in {pool}")
+        sentence = _("The quota of {tenant} does not change; it requested {gpus}.")
+    said = sentence.format(tenant=data["tenant"], gpus=_gpus(data))
+    return MessageText(
+        subject.format(pool=data["pool"]), f"{said} {data['answer']}" if data["answer"] else said
+    )
 
 
 def _started(data: Data) -> tuple[str, str]:

@@ -22,6 +22,7 @@ KINDS = {
     "deadline_moved": gettext_noop("The answer to a job's deadline changes"),
     "budget_reached": gettext_noop("80 % or 100 % of the budget is used"),
     "offer_revoked": gettext_noop("An offer of idle quota is revoked"),
+    "quota_decided": gettext_noop("A request for quota is decided"),
 }
 KINDS_USUAL = ("job_ended", "job_failed", "job_idle")
 CHANNELS = {

@@ -47,7 +47,7 @@ def set_sharing(
     Raises:
         InvalidInputError: the tenant has no quota of the type now.
     """
-    with _managed(tenant, actor):
+    with managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
         kind = _quota_in_force(pool_id, tenant, gpu_type, now).gpu_type
         rows = SharingSetting.objects.filter(pool_id=pool_id, tenant=tenant, gpu_type=kind)
@@ -73,7 +73,7 @@ def set_price_limit(
     Running terms keep their price; the limit applies to renewals and grants from the next snapshot
     on.
     """
-    with _managed(tenant, actor):
+    with managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
         rows = PriceLimit.objects.filter(pool_id=pool_id, tenant=tenant)
         before = rows.values_list("max_price", flat=True).first()
@@ -98,7 +98,7 @@ def set_price_limit(
 
 def set_people(*, tenant: Tenant, actor: Actor, pool_id: int, rule: PeopleRule) -> bool:
     """Set how a tenant's people share its places in a pool; return whether it changed."""
-    with _managed(tenant, actor):
+    with managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
         rows = EqualPeople.objects.filter(pool_id=pool_id, tenant=tenant)
         before = PeopleRule.EQUAL if rows.exists() else PeopleRule.FIRST_COME
@@ -143,7 +143,7 @@ def make_offer(
         "until": str(request.until),
     }
     asked = KeyedRequest.of(tenant, actor.user, "offers", key, body)
-    with _managed(tenant, actor):
+    with managed(tenant, actor):
         uid = uuid4()
         before = begin_reply(asked, [str(uid)]) if asked else None
         if before is not None:
@@ -175,7 +175,7 @@ def revoke_offer(
 
     An offer that was already revoked or has ended is not changed.
     """
-    with _managed(tenant, actor):
+    with managed(tenant, actor):
         rows = IdleOffer.objects.select_related("gpu_type", "pool")
         offer = rows.filter(uid=uid, tenant=tenant, pool_id=pool_id).first()
         if offer is None or offer.revoked_at is not None:
@@ -204,10 +204,14 @@ def revoke_offer(
 
 
 @contextmanager
-def _managed(tenant: Tenant, actor: Actor) -> Iterator[None]:
-    """Open a transaction for a tenant's manager; check that the actor is one now."""
+def managed(tenant: Tenant, actor: Actor, action: Action = Action.SHARE) -> Iterator[None]:
+    """Open a transaction of a user whose present role in a tenant allows `action`.
+
+    Raises:
+        PermissionDenied: the role does not allow it (any more).
+    """
     with tenant_scope(tenant.pk):
-        if not may_in_tenant(access_of(actor.user), Action.SHARE, tenant.pk):
+        if not may_in_tenant(access_of(actor.user), action, tenant.pk):
             raise PermissionDenied
         # Changes of one tenant run one after the other.
         Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)

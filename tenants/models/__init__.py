@@ -1,6 +1,7 @@
 """Tables of people, tenants, quotas and budgets, and of the append-only logs."""
 
 from tenants.models.people import Invitation, SavedFilter
+from tenants.models.quota_requests import QuotaChangeRequest
 from tenants.models.tenancy import (
     ApiToken,
     AuditRecord,

@@ -16,7 +16,7 @@ from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.input.readers import ENDS_FIRST
 from tenants.language import gettext_noop, number, plural
-from tenants.models import AuditRecord, Budget, Quota
+from tenants.models import AuditRecord, Budget, Quota, QuotaChangeRequest
 from tenants.operator_transaction import operation
 from tenants.periods import Key, OverlapError, Period, QuotaTerms, find_dilutions, set_periods
 from tenants.selectors.quota_records import (
@@ -232,6 +232,8 @@ def write_plan(
 def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) -> AuditRecord:
     """Undo a saved change, if no round has passed and the quotas were not changed again.
 
+    A request that the change approved is open again.
+
     Raises:
         InvalidInputError: on `record`.
         PermissionDenied: the actor may not operate.
@@ -250,6 +252,7 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
             if _still(pool_id, key, planned_at, expected) != set(expected):
                 raise invalid("record", _("Another user changed it since: nothing was undone."))
             _write_periods(pool_id, key, expected, before.get(key, ()))
+        _reopen_request(record)
         return write_audit(
             actor,
             UNDONE,
@@ -257,6 +260,18 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
             before={"periods": record.after["periods"]},
             after={"periods": record.before["periods"], "undoes": record.pk},
         )
+
+
+def _reopen_request(record: AuditRecord) -> None:
+    open_again = {"state": QuotaChangeRequest.State.OPEN, "answer": "", "approved_gpus": None}
+    try:
+        with transaction.atomic():
+            QuotaChangeRequest.objects.filter(record=record).update(
+                **open_again, decided_by=None, decided_at=None, record=None
+            )
+    except IntegrityError as error:
+        message = _("The tenant has requested this quota again: decide that request first.")
+        raise invalid("record", message) from error
 
 
 def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Period]) -> set[Period]:

@@ -76,6 +76,8 @@ API_RESUBMIT = Row(409, 403, 409, 404, 404, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
 # A user without another tenant gets 400, because the recipient does not exist.
 API_ASK = Row(403, 403, 400, 400, 400, 403, 401, 403)
+# A request for the quota is open. The tenant is unknown to users of other tenants.
+API_ASK_QUOTA = API_ASK._replace(manager=409)
 # The operator's REST API, like the console. An edit without If-Match is refused.
 OPERATE = Row(404, 404, 404, 404, 404, 200, 401, 404)
 OPERATE_EDIT = OPERATE._replace(operator=428)
@@ -134,6 +136,13 @@ def post(row: Row, body: Any = None, **path: str) -> Route:
 # Words in braces are replaced by values of the stage's tenant. The dates cover all rows of a stage.
 STRETCH = "from=2001-01-01&to=2032-12-31&by=month"
 SPEC = {"pool": "{pool}", "gpus": 1, "tenant": "{slug}", "command": ["true"]}
+QUOTA = {
+    "tenant": "{slug}",
+    "pool": "{pool}",
+    "gpu_type": "{gpu_type}",
+    "gpus": 7,
+    "reason": "none",
+}
 GIFT = {"tenant": "{slug}", "to": "nobody", "amount": "1", "reason": "none"}
 PATHS = {
     "slug": "{slug}",
@@ -246,6 +255,9 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/sharing/": Route({"GET": TENANT_PAGE, "POST": SHARE_PAGE}).showing(
         "PriceLimit.max_price", "IdleOffer.floor_price", "IdleOffer.uid"
     ),
+    "t/<slug:slug>/quota/": Route({"GET": TENANT_PAGE, "POST": SHARE_PAGE}).showing(
+        "QuotaChangeRequest.reason", "QuotaChangeRequest.uid"
+    ),
     "t/<slug:slug>/members/": Route({"GET": TENANT_PAGE, "POST": MEMBERS_PAGE}).showing(
         "User.username", "Invitation.note", "Invitation.uid"
     ),
@@ -309,6 +321,10 @@ TABLE: dict[str, Route] = {
     ),
     "operate/credit/": Route(CONSOLE_FORM).showing("Tenant.name", "TransferRequest.reason"),
     "operate/credit/<slug:slug>/<slug:book>/": Route(CONSOLE_FORM).showing("Tenant.name"),
+    "operate/quota-requests/": get(CONSOLE).showing("Tenant.name", "QuotaChangeRequest.reason"),
+    "operate/quota-requests/<uuid:uid>/": Route(CONSOLE_FORM, {"uid": "{quota_request}"}).showing(
+        "Tenant.name", "QuotaChangeRequest.reason"
+    ),
     "operate/pools/<slug:name>/quotas/": Route(CONSOLE_FORM).showing("Tenant.name"),
     "operate/pools/<slug:name>/quotas/undo/": post(CONSOLE_ACTS),
     "operate/pools/<slug:name>/nodes/": Route(CONSOLE_FORM).showing(),
@@ -373,6 +389,8 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/<uuid:uid>/files/<path:path>": get(API_JOB).showing("Log.text"),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/transfers": post(API_ASK, GIFT),
+    "api/v1/quota-requests": post(API_ASK_QUOTA, QUOTA),
+    "api/v1/quota-requests/<uuid:uid>/withdraw": post(API_SHARE, uid="{quota_request}"),
     "api/v1/tenants/<slug:slug>/members/<str:username>": Route(
         {"PATCH": API_MEMBERS, "DELETE": API_LEAVE}, body={"role": "viewer"}
     ),
@@ -409,6 +427,10 @@ TABLE: dict[str, Route] = {
     # A job's id is not the id of a transfer request.
     "api/v1/operate/transfers/<uuid:uid>/approve": post(OPERATE._replace(operator=404)),
     "api/v1/operate/transfers/<uuid:uid>/refuse": post(OPERATE._replace(operator=404)),
+    "api/v1/operate/quota-requests/<uuid:uid>/approve": post(OPERATE_EDIT, uid="{quota_request}"),
+    "api/v1/operate/quota-requests/<uuid:uid>/decline": post(
+        OPERATE, {"answer": "none"}, uid="{quota_request}"
+    ),
     "api/v1/schema": get(PUBLIC).showing(),
     "api/v1/docs": get(PUBLIC).showing(),
     "api/v1/docs/<slug:resource>": Route({"GET": PUBLIC}, {"resource": "jobs"}).showing(),
@@ -456,6 +478,7 @@ FINANCE_GETS = {
     "t/<slug:slug>/profiles/": 404,
     "t/<slug:slug>/profiles/<slug:profile>/": 404,
     "t/<slug:slug>/sharing/": 404,
+    "t/<slug:slug>/quota/": 404,
     "t/<slug:slug>/members/": 404,
     "t/<slug:slug>/replays/": 404,
     "api/v1/tenants/<slug:slug>/members": 404,
@@ -506,6 +529,7 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("compare.csv", get(TENANT_PAGE, "job={job}").showing("Job.name", "Job.uid", "Log.text")),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
     ("t/<slug:slug>/sharing/", get(TENANT_PAGE, "pool={pool}").showing("IdleOffer.uid")),
+    ("t/<slug:slug>/quota/", get(TENANT_PAGE, "pool={pool}").showing("QuotaChangeRequest.uid")),
     # Transfers for GPUs lent to the other tenant, and for GPUs that both lent to a third tenant.
     *(
         ("t/<slug:slug>/ledger/<uuid:transfer>/", get(TENANT_PAGE, transfer=one).showing())
@@ -518,6 +542,10 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("api/v1/prices", get(API_LIST).showing()),
     ("api/v1/credit", get(API_LIST).showing("Tenant.slug")),
     ("api/v1/transfers", get(API_TENANT, "tenant={slug}").showing("TransferRequest.reason")),
+    (
+        "api/v1/quota-requests",
+        get(API_TENANT, "tenant={slug}").showing("QuotaChangeRequest.reason"),
+    ),
     ("api/v1/pools/<slug:name>/profiles", get(API_POOL, "tenant={slug}").showing("Profile.name")),
     ("operate/audit/", get(CONSOLE, "actor={username}").showing("AuditRecord.subject")),
     ("api/v1/operate/audit", get(OPERATE, "actor={username}").showing("AuditRecord.subject")),

@@ -31,7 +31,7 @@ from scheduling.models import (
     StartForecast,
     Verification,
 )
-from tenants.models import Membership, User
+from tenants.models import Membership, QuotaChangeRequest, User
 from tenants.tokens import Scope
 from tests.factories import cluster
 from tests.functional.matrix_stage import NAMES, SITE_ROLES, Stage, secret, words_of
@@ -52,7 +52,8 @@ COPIED = (
     "scheduling_roundstate", "scheduling_startforecast", "scheduling_startestimate",
     "scheduling_simulation", "scheduling_verification", "billing_postedprice", "billing_transfer",
     "billing_entry", "billing_loggedtransfer", "billing_usageline", "billing_usageshare",
-    "billing_transferrequest", "tenants_auditrecord", "tenants_logentry", "tenants_idleoffer",
+    "billing_transferrequest", "tenants_quotachangerequest", "tenants_auditrecord",
+    "tenants_logentry", "tenants_idleoffer",
 )  # fmt: skip
 OF_DAYS = ("scheduling_roundblob", "scheduling_roundbundle")
 
@@ -121,6 +122,10 @@ def _rows_of_other_kinds(made: GrownStage) -> None:
         amount=Decimal(1), reason="none", state="refused", asked_at=at, decided_at=at,
         decided_by=User.objects.get(username=NAMES["operator"]),
     )  # fmt: skip
+    # Only one copy could be open.
+    QuotaChangeRequest.objects.filter(state="open").update(
+        state="withdrawn", decided_by=user, decided_at=at
+    )
 
 
 class Copier:

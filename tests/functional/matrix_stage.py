@@ -23,6 +23,7 @@ from tenants.tokens import Scope, create_token
 from tests.factories import Cluster, cluster
 from tests.functional.access_table import Route
 from tests.functional.addresses import ask, bearer, is_api, session
+from tests.functional.tenant_rows import request_quota
 from tests.functional.trades import write_trade
 from tests.functional.visitors import invite_guest
 
@@ -148,6 +149,7 @@ def words_of(made: Stage) -> dict[str, str]:
     lab = made.lab
     tenant = lab.tenants["canary-lab"]
     job = Job.objects.filter(tenant=tenant).order_by("id")[0]
+    manager, operator = (User.objects.get(username=NAMES[name]) for name in ("manager", "operator"))
     results = jobs_root() / str(job.pk) / "results"
     results.mkdir(parents=True, exist_ok=True)
     (results / "output.txt").write_text("canary-output")
@@ -168,7 +170,8 @@ def words_of(made: Stage) -> dict[str, str]:
         "profile": lab.profile("canary-lab", "resnet", v100=1000).name,
         "offer": offer_idle(lab, "canary-lab"),
         "viewer": NAMES["mate"],
-        "invitation": invite_guest(tenant, User.objects.get(username=NAMES["manager"]), CANARY),
+        "invitation": invite_guest(tenant, manager, CANARY),
+        "quota_request": request_quota(lab, manager, operator, CANARY),
     }
 
 

@@ -53,6 +53,8 @@ MORE = (
     "api/v1/pools/{pool}/trades?limit=1",
     "api/v1/pools/{pool}/offers/{slug}?limit=1",
     "api/v1/quotas?tenant={slug}&limit=2",
+    "api/v1/quota-requests?tenant={slug}&limit=1",
+    "api/v1/quota-requests?state=open",
     "api/v1/operate/audit?limit=2",
     "api/v1/operate/nodes?pool={pool}",
     "api/v1/operate/maintenance?pool={pool}",

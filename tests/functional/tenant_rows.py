@@ -6,6 +6,8 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import (
@@ -18,7 +20,8 @@ from scheduling.models import (
     StartEstimate,
     StartForecast,
 )
-from tests.factories import BEGIN
+from tenants.models import QuotaChangeRequest, User
+from tests.factories import BEGIN, Cluster
 
 
 def write_files(word: str, jobs: Iterable[Job], logs: Path) -> None:
@@ -35,6 +38,23 @@ def write_files(word: str, jobs: Iterable[Job], logs: Path) -> None:
         (results / f"{word}-output").write_text("")
         for file in results.iterdir():
             os.utime(file, (BEGIN.timestamp(), BEGIN.timestamp()))
+
+
+def request_quota(lab: Cluster, manager: User, operator: User, word: str) -> str:
+    """Create a declined request for quota and an open one; return the id of the open one.
+
+    The ids come from the word, so that they do not shift the stage's seeded ids.
+    """
+    uids = (uuid5(NAMESPACE_URL, f"{word}-{state}") for state in ("declined", "open"))
+    of: dict[str, Any] = {
+        "tenant": lab.tenants[f"{word}-lab"], "pool": lab.pool, "gpu_type": lab.gpu_type,
+        "gpus": 5, "quota_gpus": 2, "asked_by": manager,
+    }  # fmt: skip
+    QuotaChangeRequest.objects.create(
+        **of, uid=next(uids), reason=f"{word}-reason", answer=f"{word}-answer", state="declined",
+        decided_by=operator, decided_at=wall_now(),
+    )  # fmt: skip
+    return str(QuotaChangeRequest.objects.create(**of, uid=next(uids), reason=f"{word}-quota").uid)
 
 
 def count_idle(lease: Lease) -> None:

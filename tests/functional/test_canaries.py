@@ -56,6 +56,7 @@ NOTHING = {
     "node": "no-node",
     "profile": "no-net",
     "offer": "00000000-0000-4000-8000-000000000000",
+    "quota_request": "00000000-0000-4000-8000-000000000000",
     "username": "nobody",
     "viewer": "nobody",
     "invitation": "00000000-0000-4000-8000-000000000000",

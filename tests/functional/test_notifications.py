@@ -306,6 +306,7 @@ def test_links_of_messages_are_urls_of_the_portal(settings: Settings) -> None:
         "job_ended": ("job", facts),
         "budget_reached": ("ledger", {"tenant": "aa"}),
         "offer_revoked": ("sharing", {"tenant": "aa"}),
+        "quota_decided": ("quota", {"tenant": "aa"}),
         "test": ("notifications", {}),
         "confirm": ("notification-confirm", {"subscription": uid.hex}),
     }

@@ -24,7 +24,16 @@ from scheduling.models import (
     Simulation,
 )
 from scheduling.selectors.operate.console import all_pools
-from tenants.models import AuditRecord, Budget, DailySpend, Membership, Quota, Tenant, User
+from tenants.models import (
+    AuditRecord,
+    Budget,
+    DailySpend,
+    Membership,
+    Quota,
+    QuotaChangeRequest,
+    Tenant,
+    User,
+)
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
@@ -45,7 +54,7 @@ there = staged(played_town)
 
 
 READ_ONLY = (
-    *("operate", "operate-audit", "operate-policies"),
+    *("operate", "operate-audit", "operate-policies", "operate-quota-requests"),
     "operate-simulation",
 )
 # Finance may change these, too.
@@ -69,8 +78,14 @@ def addresses(there: Town) -> Iterator[tuple[str, str]]:
     )
     values = {"name": there.cluster.pool.name, "slug": "north", "uid": str(job.uid)}
     values |= {"number": str(one.pk), "book": "main"}
+    request = QuotaChangeRequest.objects.create(
+        tenant=there.tenant, pool=there.cluster.pool, gpu_type=there.cluster.gpu_type, gpus=5,
+        quota_gpus=4, reason="a deadline", asked_by=User.objects.get(username="eve"),
+    )  # fmt: skip
     for pattern in urlpatterns:
-        route = re.sub(r"<\w+:(\w+)>", lambda found: values[found[1]], str(pattern.pattern))
+        of_request = f"quota-requests/{request.uid}"
+        place = str(pattern.pattern).replace("quota-requests/<uuid:uid>", of_request)
+        route = re.sub(r"<\w+:(\w+)>", lambda found: values[found[1]], place)
         yield f"/operate/{route}", str(pattern.name)
 
 

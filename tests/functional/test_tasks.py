@@ -23,7 +23,7 @@ from tests.architecture.sources import ROOT
 from tests.functional.visitors import Town, town, visitor
 
 MOST = 3
-OF_THE_LEAD = ("lends_idle_gpus_until_a_day", "invites_a_student")
+OF_THE_LEAD = ("lends_idle_gpus_until_a_day", "requests_more_quota", "invites_a_student")
 
 
 class Controls(HTMLParser):
@@ -195,6 +195,12 @@ class Tasks:
             until="2030-01-07T00:00:00Z",
         )  # fmt: skip
         assert IdleOffer.objects.get().gpus == 2
+
+    def requests_more_quota(self, visit: Visit) -> None:
+        visit.follow("/t/north/quota/")
+        wish = {"gpu_type": "v100", "gpus": "6", "until": "", "reason": "a deadline"}
+        visit.send("/quota/", do="ask", **wish)
+        assert "a deadline" in visit.page
 
     def sees_who_uses_the_quota(self, visit: Visit) -> None:
         visit.follow(rf"/pools/{self.place.cluster.pool.name}/$")

@@ -54,7 +54,7 @@ from tenants.models import ApiToken, Membership, SavedFilter, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
 from tests.functional.shown_replay import write_shown_replay
-from tests.functional.tenant_rows import count_idle, expect_start, write_files
+from tests.functional.tenant_rows import count_idle, expect_start, request_quota, write_files
 from tests.functional.trades import write_event, write_trade
 from tests.functional.visitors import invite_guest
 
@@ -392,6 +392,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "subscription": str(message.subscription.uid),
         "viewer": f"{word}-viewer",
         "invitation": invite_guest(side.tenant, side.manager, word),
+        "quota_request": request_quota(side.pools[0], side.manager, operator.manager, word),
     }
     side.words |= pool_words(side.pools[0])
 

@@ -73,6 +73,7 @@ EVENTS = {
     "deadline_moved": gettext_noop("Deadline"),
     "budget_reached": gettext_noop("Budget"),
     "offer_revoked": gettext_noop("Offer revoked"),
+    "quota_decided": gettext_noop("Quota request"),
 }
 SUBJECTS = KINDS | {"test": gettext_noop("Test"), "confirm": gettext_noop("Confirmation")}
 # The fields that few subscriptions need.

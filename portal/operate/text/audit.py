@@ -13,6 +13,10 @@ from tenants.selectors.quota_records import dilution_text
 ACTION_TEXTS = {
     "quota.saved": gettext_noop("changed quotas"),
     "quota.undone": gettext_noop("undid a change of quotas"),
+    "quota.asked": gettext_noop("requested quota"),
+    "quota.withdrawn": gettext_noop("withdrew a request for quota"),
+    "quota.approved": gettext_noop("approved a request for quota"),
+    "quota.declined": gettext_noop("declined a request for quota"),
     "tenant.created": gettext_noop("created"),
     "member.added": gettext_noop("added a member"),
     "member.invited": gettext_noop("invited a member"),

@@ -9,6 +9,7 @@ from django.utils.translation import gettext_noop, ngettext
 
 from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantBadge
+from portal.common.impact import ImpactLine
 from scheduling.services.quota_impact import Impact
 from scheduling.services.round_impact import ImpactRow, RoundImpact
 from scheduling.services.settings_impact import SettingsImpact
@@ -24,20 +25,6 @@ COUNTED = (
 NAMED = 3
 MOVED_RHO = 0.005
 AnyImpact = TypeVar("AnyImpact", bound=RoundImpact)
-
-
-@dataclass(frozen=True, slots=True)
-class ImpactLine:
-    """A line of the table."""
-
-    badge: TenantBadge
-    row: ImpactRow
-    edited: bool
-
-    @property
-    def moves(self) -> int:
-        """Return how many more GPUs the tenant gets; negative if fewer."""
-        return self.row.after.got - self.row.before.got
 
 
 @dataclass(frozen=True, slots=True)

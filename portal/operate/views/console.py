@@ -142,6 +142,7 @@ def page(
     entries = [
         NavItem("queue", pgettext("alerts", "Queue"), reverse("operate")),
         *(NavItem(f"pool-{name}", name, reverse("operate-quotas", args=[name])) for name in names),
+        NavItem("quota-requests", _("Quota requests"), reverse("operate-quota-requests")),
         NavItem("tenants", _("Tenants"), reverse("operate-tenants")),
         NavItem("people", _("People"), reverse("operate-people")),
         NavItem("credit", _("Credit"), reverse("operate-credit")),

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_noop
 from portal.charts.figures import thousands
 from portal.common.clocks import pool_now
 from portal.operate.text.queue import queue
+from portal.operate.text.quota_requests import open_text
 from portal.operate.views.console import (
     actor_of,
     console_act,
@@ -21,10 +22,12 @@ from portal.operate.views.console import (
 from portal.site.context import line_of
 from scheduling.selectors.jobs.lists import find_visible_job
 from scheduling.selectors.operate.console import all_pools
+from scheduling.selectors.sharing.quota_requests import count_open_requests, list_quota_requests
 from scheduling.services.jobs import release_job
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import tenant_sizes
 
+LISTED = 5  # open requests for quota
 NUMBERS = {
     2: gettext_noop("Two"),
     3: gettext_noop("Three"),
@@ -46,12 +49,16 @@ def home(request: HttpRequest) -> HttpResponse:
         now = {facts.id: pool_now(facts).pool_at for facts in pools}
         alerts = queue(pools, now, with_jobs=may_see_jobs(request))
         tenants = tenant_sizes()
+        requests = list_quota_requests(None, state="open", limit=LISTED)[0]
+        waiting = sum(count_open_requests().values())
     count = len(alerts)
     context = {
         "alerts": alerts,
         "count_text": _(NUMBERS[count]) if count in NUMBERS else thousands(count),
         "pools": [(facts, line_of(facts)) for facts in pools],
         "tenants": tenants,
+        "requests": requests,
+        "requests_title": open_text(waiting),
         "live": True,
     }
     return page(request, "home.html", context, key="queue")

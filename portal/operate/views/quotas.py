@@ -43,6 +43,7 @@ from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_number
 from scheduling.selectors.pools.capacity import type_capacities
 from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.sharing.quota_requests import count_open_requests
 from scheduling.services.quota_impact import Impact, quota_impact
 from tenants.audit import last_record
 from tenants.input.errors import InvalidInputError
@@ -215,10 +216,16 @@ def _show(request: HttpRequest, asked: GridRequest) -> HttpResponse:
         "field_errors": [field for kind in types for row in kind.rows for field in row.errors],
         "preview": asked.preview,
         "undo": _undoable(asked.facts),
+        "requests": _open_requests(asked.facts),
     }
     # htmx shows only successful responses.
     failed = asked.errors and request.method == "POST" and "HX-Request" not in request.headers
     return page(request, "quotas.html", context, key="quotas", status=422 if failed else 200)
+
+
+def _open_requests(facts: PoolFacts) -> int:
+    with site_scope():
+        return count_open_requests().get(facts.id, 0)
 
 
 def _undoable(facts: PoolFacts) -> AuditRecord | None:

@@ -43,6 +43,7 @@ from scheduling.selectors.tenants.pools import pool_uses
 from scheduling.selectors.tenants.week import DAYS, read_served_days
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
+from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import tenant_scope
 
 OLDER_POINTS = 120
@@ -78,6 +79,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
         context |= board_context(board)
         context["uses_title"] = uses_title(context["uses"])
         context |= submit_links(access(request), tenant, pool.name)
+        context["may_ask_quota"] = may_in_tenant(access(request), Action.ASK_QUOTA, tenant.pk)
         here = pool.name if context["uses"] else ""
         context |= {
             "jobs_url": _jobs_url(tenant, here),

@@ -13,7 +13,8 @@ HERE, THERE, NOWHERE = 1, 2, 3
 IN_TENANT = {
     "viewer": "see_tenant see_money see_pool",
     "member": "see_tenant see_money see_pool submit cancel",
-    "manager": "see_tenant see_money see_pool submit cancel share ask_transfer manage_members",
+    "manager": "see_tenant see_money see_pool submit cancel share ask_transfer ask_quota"
+    " manage_members",
     "retired": "",
 }
 # For each site role, the actions allowed everywhere.

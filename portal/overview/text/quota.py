@@ -1,0 +1,24 @@
+"""A tenant's requests for quota, and the estimate of the next round with one, as text."""
+
+from collections.abc import Sequence
+
+from django.utils.translation import gettext as _
+
+from portal.charts.figures import plural, thousands
+from portal.common.impact import ImpactLine
+from scheduling.requests.quota_requests import QuotaAskRequest
+from scheduling.services.quota_requests import OwnImpact
+
+
+def impact_sentence(impact: OwnImpact, lines: Sequence[ImpactLine], wanted: QuotaAskRequest) -> str:
+    """Return what the next round would give the tenant with the requested quota."""
+    if not impact.is_estimated:
+        return _("There is no estimate now, but you can send the request.")
+    line = next((one for one in lines if one.row.gpu_type == wanted.gpu_type), None)
+    if line is None or not line.moves:
+        held = line.row.after.got if line else 0
+        text = _("The next round would give the tenant {gpus}, as without the request.")
+        return text.format(gpus=plural(held, "GPU"))
+    text = _("The next round would give the tenant {gpus} instead of {before}.")
+    after, before = line.row.after.got, line.row.before.got
+    return text.format(gpus=plural(after, "GPU"), before=thousands(before))
