@@ -310,11 +310,11 @@ _UTC: dict[str, Callable[[Instant], str]] = {
 def when(at: Instant | None, style: str = "ago") -> SafeString:
     """`{% when instant %}`: "3 s ago" by pool time; on hover the time in the viewer's zone and UTC.
 
-    `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "full" 2026-11-20 14:06:00, in the
-    viewer's zone; if the pool's clock is not the wall clock, in pool time, and both clocks on
-    hover. Accounts use "utc" and "utc-seconds", with the word UTC; "hour" is for a place that says
-    UTC itself. "wall" is the wall time since, for places that are labelled so. "viewer" is the wall
-    time in the viewer's zone on any pool. It is "ago" if the wall time is unknown.
+    `style` "clock" writes 14:06 in the viewer's zone, "seconds" 14:06:00, "full" also the date. If
+    the pool's clock is not the wall clock, they are pool time, with both clocks on hover. Accounts
+    use "utc" and "utc-seconds", with the word UTC; "hour" is for a place that says UTC itself.
+    "wall" is the wall time since, for places that are labelled so. "viewer" is the wall time in the
+    viewer's zone on any pool. It is "ago" if the wall time is unknown.
     """
     if at is None or (style == "wall" and at.wall_ago_s is None):
         return format_html('<span class="mut">{}</span>', figures.NONE)

@@ -24,7 +24,7 @@ KOLKATA = ZoneInfo("Asia/Kolkata")
 TIME = re.compile(r'<time datetime="([^"]+)" title="([^"]*)"([^>]*)>([^<]*)</time>')
 # The headings of this table are hours, UTC, as its first heading says.
 HOURS = re.compile(r'<table class="compact timetable">.*?</table>', re.DOTALL)
-# Pages that have times of day, besides those of accounts.
+# Pages that have local times of day.
 MAIN = {
     "jobs/<uuid:uid>/",
     "jobs/<uuid:uid>/files/",

@@ -108,7 +108,7 @@ def _frozen(row: ExecutorHealth, since: datetime) -> Alert:
 
 
 def _down(row: ExecutorHealth) -> Alert:
-    pool = row.pool.name
+    pool, since = row.pool.name, row.failing_since or row.open_until
     advice = _(
         "The portal retries every 30 seconds, later every five minutes; leases stay, and none"
         " counts as lost."
@@ -124,7 +124,7 @@ def _down(row: ExecutorHealth) -> Alert:
         ).format(
             pool=pool,
             count=thousands(row.failures),
-            at=clock_text(row.failing_since or row.open_until),
+            at=clock_text(since) if since else "",
         ),
         f"{row.error.rstrip('.')}. {advice}",
         reverse("operate-health", args=[pool]),
