@@ -69,8 +69,19 @@ def hover_text(at: datetime) -> str:
     return utc(at) if viewers_zone() is None else f"{full_text(at)} ({utc(at)})"
 
 
+def _zone_of(at: datetime, zone: tzinfo | None) -> tzinfo | None:
+    """Return the zone, or None if it would move the instant beyond Python's first or last date."""
+    if zone is None:
+        return None
+    try:
+        at.astimezone(zone)
+    except OverflowError:
+        return None
+    return zone
+
+
 def _written(at: datetime, form: str) -> str:
-    zone = viewers_zone()
+    zone = _zone_of(at, viewers_zone())
     text = at.astimezone(zone or UTC).strftime(form)
     return text if zone is not None else f"{text} UTC"
 
@@ -85,6 +96,7 @@ def local_text(at: datetime, now: datetime, zone: tzinfo | None) -> str:
 
     Without a zone, the word UTC follows. `static/evenshare.js` has the same rule.
     """
+    zone = _zone_of(at, zone)
     shown, today = at.astimezone(zone or UTC), now.astimezone(zone or UTC)
     month = month_name(shown)
 

@@ -95,6 +95,11 @@ class TestWallClock:
         element = shown("wall at", NOW)
         assert 'title="2026-11-29 23:00:00 UTC">2026-11-30 08:00:00</time>' in element
 
+    def test_beyond_last_date_is_utc(self) -> None:
+        last = datetime.max.replace(tzinfo=UTC)
+        assert ">9999-12-31 23:59:59 UTC</time>" in shown("wall at", last)
+        assert local_text(last, NOW, TOKYO) == "31 Dec 9999 UTC"
+
     def test_is_utc_for_the_script_without_a_zone(self) -> None:
         assert ' data-zone="full">2026-11-29 23:00:00 UTC</time>' in shown("wall at", NOW, None)
 
