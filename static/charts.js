@@ -92,6 +92,20 @@
       dayMonthYear: text("%b %-d, %Y")
     };
   }
+  /* plotly.js reads a number as a time of day of the reader's zone; charts are UTC on the pool's clock. */
+  function utc(at) { return typeof at === "number" ? new Date(at).toISOString().slice(0, -1) : at; }
+  function inUtc(figure) {
+    var layout = figure.layout, known = new Map();
+    figure.data.forEach(function (trace) {
+      if (!known.has(trace.x)) known.set(trace.x, trace.x.map(utc));
+      trace.x = known.get(trace.x);
+    });
+    layout.shapes.concat(layout.annotations).forEach(function (mark) {
+      if (mark.xref === "paper") return;
+      ["x", "x0", "x1"].forEach(function (name) { if (name in mark) mark[name] = utc(mark[name]); });
+    });
+    if (layout.xaxis.range) layout.xaxis.range = layout.xaxis.range.map(utc);
+  }
   function narrow(box) { return box.clientWidth < 480; }
   function figureOf(chart) {
     var figure = colored(chart.data.figure, {});
@@ -104,6 +118,7 @@
       var range = chart.zoom || (chart.span && chart.data.end ? [chart.data.end - chart.span * 1000, chart.data.end] : null);
       across.autorange = !range;
       if (range) across.range = range.slice();
+      if (across.type === "date") inUtc(figure);
       if (narrow(chart.box)) across.nticks = 4;
     }
     if (narrow(chart.box)) {

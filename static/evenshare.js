@@ -114,16 +114,20 @@
     });
   }
 
-  /* an instant that the server wrote in UTC, in the reader's zone; the rule of portal/charts/zones.py */
+  /* an instant that the server wrote in UTC, in the reader's zone; the rules of portal/charts/zones.py */
   var MONTHS = text("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec").split(" ");
   function showZone(element) {
-    var at = new Date(element.dateTime), now = new Date();
+    var at = new Date(element.dateTime), style = element.dataset.zone;
     element.removeAttribute("data-zone");
     if (isNaN(at)) return;
-    var two = function (part) { return (part < 10 ? "0" : "") + part; };
-    var time = two(at.getHours()) + ":" + two(at.getMinutes()), day = at.getDate() + " " + MONTHS[at.getMonth()];
-    if (at.getFullYear() !== now.getFullYear()) put(element, day + " " + at.getFullYear());
-    else put(element, at.toDateString() === now.toDateString() ? time : day + " " + time);
+    var full = at.toLocaleString("sv-SE"); /* 2026-11-20 14:06:00 */
+    if (style === "viewer") put(element, sinceText(at, full));
+    else put(element, { full: full, seconds: full.slice(11), clock: full.slice(11, 16) }[style]);
+  }
+  function sinceText(at, full) {
+    var now = new Date(), day = at.getDate() + " " + MONTHS[at.getMonth()];
+    if (at.getFullYear() !== now.getFullYear()) return day + " " + at.getFullYear();
+    return (at.toDateString() === now.toDateString() ? "" : day + " ") + full.slice(11, 16);
   }
 
   /* ---- live and stale ---- */

@@ -25,7 +25,7 @@ FILES = {
         posted_price_page preemption_pages price_board price_file profiles_pages profiling_pages
         queue_places quota_promises quota_use refusals rest_corpus round_answers settings_page
         simulations_pages start_pages submit_groups submit_yaml sweep_pages toy_policy trades
-        two_clocks verify_pages
+        two_clocks verify_pages zones
     """,
     "integration": """
         archive deadline_preview deadlines_pool forecast_turns forecasts game_day hostile_files

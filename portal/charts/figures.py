@@ -143,6 +143,11 @@ def relative(seconds_ago: Number | None) -> str:
     return shown % {"time": coarse(seconds_ago)}
 
 
+def iso(at: datetime) -> str:
+    """Format an aware instant as a <time> element has it: "2026-11-20T14:06:00Z"."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def utc(at: datetime | None) -> str:
     """Format an aware instant as "2026-11-20 14:06:00 UTC"."""
     return NONE if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

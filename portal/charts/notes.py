@@ -5,20 +5,33 @@ Values only: templates/components draw them. All texts are plain text.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Protocol
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from portal.charts.figures import apportion, clock, credits_text, plural, relative, thousands, utc
+from portal.charts.figures import (
+    apportion,
+    clock,
+    credits_text,
+    iso,
+    plural,
+    relative,
+    thousands,
+    utc,
+)
 from portal.charts.glyphs import StateBadge
+from portal.charts.zones import clock_text, full_text, hover_text, seconds_text
 
 PRICE_FORMULA = gettext_noop("base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)")
 PRICE_WITH_SURCHARGE = gettext_noop(
     "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1) + surcharge"
 )
+
+# A pool's clock with at most this difference shows the same time as the wall clock.
+SAME = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,29 +211,59 @@ class Instant:
     @property
     def iso(self) -> str:
         """Return the `datetime` attribute of a <time> element."""
-        return self.pool.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return iso(self.pool)
 
     @property
-    def wall_iso(self) -> str:
-        """Return the wall time as a `datetime` attribute, or pool time if it is unknown."""
-        at = self.pool if self.wall is None else self.wall
-        return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    def is_wall(self) -> bool:
+        """Return whether the pool's clock shows the wall time, so that the viewer's zone applies.
+
+        Past instants count too, because pages know the wall time of few of them.
+        """
+        if self.wall_now is None or self.scale != 1:
+            return False
+        return abs(self.wall_now - self.now) < SAME
 
     @property
     def clock(self) -> str:
-        return clock(self.pool)
+        """Return "14:06", by the viewer's clock or in pool time."""
+        return clock_text(self.pool) if self.is_wall else self.utc_clock
 
     @property
     def seconds(self) -> str:
-        """Return "14:06:00", pool time."""
+        """Return "14:06:00", by the viewer's clock or in pool time."""
+        return seconds_text(self.pool) if self.is_wall else self.utc_seconds
+
+    @property
+    def full(self) -> str:
+        """Return "2026-11-20 14:06:00", by the viewer's clock, or with UTC in pool time."""
+        return full_text(self.pool) if self.is_wall else utc(self.pool)
+
+    @property
+    def utc_clock(self) -> str:
+        """Return "14:06", UTC in any zone of the viewer, as accounts count hours."""
+        return clock(self.pool)
+
+    @property
+    def utc_seconds(self) -> str:
+        """Return "14:06:00", UTC in any zone of the viewer."""
         return f"{self.pool.astimezone(UTC):%H:%M:%S}"
 
     @property
     def title(self) -> str:
-        """Return both clocks and the scale, for the tooltip."""
+        """Return the time in the viewer's zone and UTC; of another clock, both clocks."""
+        if self.is_wall:
+            return hover_text(self.pool)
+        return self._clocks("" if self.wall is None else hover_text(self.wall))
+
+    @property
+    def shared_title(self) -> str:
+        """Return both clocks in UTC, for a part of a page that is rendered once for all viewers."""
+        return self._clocks("" if self.wall is None else utc(self.wall))
+
+    def _clocks(self, wall: str) -> str:
         parts = [_("pool time {time}").format(time=utc(self.pool))]
-        if self.wall is not None:
-            parts.append(_("wall time {time}").format(time=utc(self.wall)))
+        if wall:
+            parts.append(_("wall time {time}").format(time=wall))
         parts.append(_("clock \N{MULTIPLICATION SIGN}{scale}").format(scale=self.scale))
         return " \N{MIDDLE DOT} ".join(parts)
 

@@ -105,7 +105,8 @@ def timeline(job: JobTimeline) -> Markup:
 def _clock(job: JobTimeline, x: Scale, bottom: float) -> Markup:
     marks = time_ticks(job.start, job.end, 7)
     now = x(job.now.timestamp())
-    parts = [
+    parts = [text(0, 14, "UTC", class_="m")] if marks else []
+    parts += [
         part
         for at in marks
         for part in (

@@ -3,17 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from portal.charts.notes import Instant
+from portal.charts.notes import SAME, Instant
 from portal.charts.page import LATE, LIVE, PAUSED, RoundLine
 from scheduling.engine.clock import PoolNow, grid_instant, pool_time, silent_s
 from scheduling.selectors.pools.lines import PoolFacts
 
 # Rounds are late if the pool was not checked for this number of round intervals.
 LATE_INTERVALS = 2
-# A pool's clock with at most this difference shows the same time as the wall clock.
-SAME = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)

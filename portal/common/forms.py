@@ -83,7 +83,7 @@ def day_text(at: datetime) -> str:
     """Return "21 Nov" for a column heading, with the time unless it is midnight."""
     at = at.astimezone(UTC)
     day = f"{at.day} {_(MONTHS).split()[at.month - 1]}"
-    return day if not (at.hour or at.minute or at.second) else f"{day} {at:%H:%M}"
+    return day if not (at.hour or at.minute or at.second) else f"{day} {at:%H:%M} UTC"
 
 
 def text(posted: Mapping[str, str], name: str) -> str:

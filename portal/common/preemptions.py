@@ -9,7 +9,7 @@ from django.utils.translation import pgettext
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.units import SECOND_US
-from portal.charts.figures import credits_text, duration, gpu_hours, thousands
+from portal.charts.figures import credits_text, duration, gpu_hours, thousands, utc
 from portal.charts.notes import LineItem, Note
 from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import rule_text
@@ -43,7 +43,7 @@ def _line(name: str, value: Any) -> LineItem:
         return LineItem(f"{_label(name.removesuffix('_gpu_us'))}, GPU-h", hours)
     if name.endswith("_us"):
         is_instant = value >= _INSTANT_US
-        shown = f"{from_us(int(value)):%Y-%m-%d %H:%M:%S}" if is_instant else _length(value)
+        shown = utc(from_us(int(value))) if is_instant else _length(value)
         return LineItem(_label(name.removesuffix("_us")), shown)
     if name.endswith("_micro"):
         shown = credits_text(to_credits(int(value)), 4)

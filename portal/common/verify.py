@@ -7,6 +7,7 @@ from django.utils.translation import ngettext
 
 from portal.charts.figures import plural, thousands
 from portal.charts.page import VerifyPanel
+from portal.charts.zones import full_text
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.rounds.verifications import (
     SaidVerification,
@@ -83,7 +84,7 @@ def rounds_text(pool: str, last: SaidVerification | None) -> str:
         " client."
     ).format(
         pool=pool,
-        date=_wall(last.said_at),
+        date=full_text(last.said_at),
         number=thousands(last.last),
         result=came_out(last),
     )
@@ -99,7 +100,7 @@ def statement_text(pool: str, tenant: str, last: SaidVerification | None) -> str
         " your client."
     ).format(
         tenant=tenant,
-        date=_wall(last.said_at),
+        date=full_text(last.said_at),
         period=stretch(last),
         result=came_out(last),
     )
@@ -130,9 +131,5 @@ def _instant(at: datetime) -> str:
     return text.removesuffix("T00:00:00Z")
 
 
-def _wall(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M} UTC"
-
-
 def _pool(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+    return f"{at:%Y-%m-%d %H:%M} UTC".removesuffix(" 00:00 UTC")

@@ -5,7 +5,7 @@ a figure of a page. All data is escaped: tags use templates, `format_html` or th
 portal.charts, which escape their texts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2s
@@ -32,7 +32,7 @@ from portal.charts.notes import (
 from portal.charts.page import VerifyPanel
 from portal.charts.svg import Markup
 from portal.charts.tenants import TenantBadge, swatch
-from portal.charts.zones import COOKIE, local_text, zone_named
+from portal.charts.zones import full_text, local_text, viewers_zone
 
 register = template.Library()
 
@@ -285,54 +285,72 @@ def on(at: datetime | None, clocks: _Clocks) -> Instant | None:
     return clocks.instant(at)
 
 
-def _viewers(context: Context, at: Instant, wall: datetime) -> SafeString:
-    """Return an instant in the viewer's zone; without one, static/evenshare.js puts it there."""
-    request = context.get("request")
-    zone = zone_named(request.COOKIES.get(COOKIE, "")) if request is not None else None
-    return format_html(
-        '<time datetime="{}" title="{}"{}>{}</time>',
-        at.wall_iso,
-        at.title,
-        SafeString("") if zone is not None else SafeString(" data-zone"),
-        local_text(wall, at.wall_now or wall, zone),
-    )
+@register.simple_tag
+def wall(at: datetime | None) -> SafeString:
+    """`{% wall token.expires_at %}`: a wall-clock instant in the viewer's zone, UTC on hover."""
+    if at is None:
+        return SafeString(figures.NONE)
+    return _time(at, figures.utc(at), "full", full_text(at))
 
 
-@register.simple_tag(takes_context=True)
-def when(context: Context, at: Instant | None, style: str = "ago") -> SafeString:
-    """`{% when instant %}`: relative by pool time, both clocks and the scale on hover.
+# The texts of an instant by style. In the viewer's zone they change with it.
+_LOCAL: dict[str, Callable[[Instant], str]] = {
+    "clock": lambda at: at.clock,
+    "seconds": lambda at: at.seconds,
+    "full": lambda at: at.full,
+}
+_UTC: dict[str, Callable[[Instant], str]] = {
+    "hour": lambda at: at.utc_clock,
+    "utc": lambda at: f"{at.utc_clock} UTC",
+    "utc-seconds": lambda at: f"{at.utc_seconds} UTC",
+}
 
-    `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "both" 14:06, 3 s ago. "wall" is the
-    wall time since, for places that are labelled so. "viewer" is the time in the viewer's zone, or
-    in UTC with that word. On hover it has pool time and UTC. It is "ago" if the wall time is
-    unknown.
+
+@register.simple_tag
+def when(at: Instant | None, style: str = "ago") -> SafeString:
+    """`{% when instant %}`: "3 s ago" by pool time; on hover the time in the viewer's zone and UTC.
+
+    `style` "clock" writes 14:06 in the viewer's zone, "seconds" 14:06:00, "full" also the date. If
+    the pool's clock is not the wall clock, they are pool time, with both clocks on hover. Accounts
+    use "utc" and "utc-seconds", with the word UTC; "hour" is for a place that says UTC itself.
+    "wall" is the wall time since, for places that are labelled so. "viewer" is the wall time in the
+    viewer's zone on any pool. It is "ago" if the wall time is unknown.
     """
-    if at is not None and at.wall is not None and style == "viewer":
-        return _viewers(context, at, at.wall)
     if at is None or (style == "wall" and at.wall_ago_s is None):
         return format_html('<span class="mut">{}</span>', figures.NONE)
+    if style == "viewer" and at.wall is not None:
+        text = local_text(at.wall, at.wall_now or at.wall, viewers_zone())
+        return _time(at.wall, at.title, "viewer", text)
     if style == "wall" and at.wall_ago_s is not None:
-        return format_html(
-            '<time datetime="{}" title="{}" data-ago="{}">{}</time>',
-            at.iso,
-            at.title,
-            round(at.wall_ago_s),
-            figures.relative(at.wall_ago_s),
-        )
-    if style in {"clock", "seconds"}:
-        text = at.clock if style == "clock" else at.seconds
-        return format_html(
-            '<time datetime="{}" title="{} · {}">{}</time>', at.iso, at.relative, at.title, text
-        )
-    element = format_html(
-        '<time datetime="{}" title="{}" data-ago="{}" data-scale="{}">{}</time>',
+        return _age(at, at.wall_ago_s, SafeString(""))
+    title = f"{at.relative} \N{MIDDLE DOT} {at.title}"
+    if style in _LOCAL:
+        return _time(at.pool, title, style if at.is_wall else "", _LOCAL[style](at))
+    if style in _UTC:
+        return _time(at.pool, title, "", _UTC[style](at))
+    return _age(at, at.ago_s, format_html(' data-scale="{}"', at.scale))
+
+
+def _age(at: Instant, seconds: float, scale: SafeString) -> SafeString:
+    """Return the time since an instant, on which the browser counts."""
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago="{}"{}>{}</time>',
         at.iso,
         at.title,
-        round(at.ago_s),
-        at.scale,
-        at.relative,
+        round(seconds),
+        scale,
+        figures.relative(seconds),
     )
-    return format_html("{}, {}", at.clock, element) if style == "both" else element
+
+
+def _time(at: datetime, title: str, style: str, text: str) -> SafeString:
+    """Return an instant; without a zone, static/evenshare.js writes it in the viewer's `style`."""
+    zone = SafeString("")
+    if style and viewers_zone() is None:
+        zone = format_html(' data-zone="{}"', style)
+    return format_html(
+        '<time datetime="{}" title="{}"{}>{}</time>', figures.iso(at), title, zone, text
+    )
 
 
 # ---- blocks ----

@@ -201,7 +201,7 @@ def add_window(
             node__in=nodes, starts_at__lt=ends_at, ends_at__gt=starts_at
         ).select_related("node")
         if there:
-            message = _("{node} has maintenance until {ends_at:%m-%d %H:%M}.").format(
+            message = _("{node} has maintenance until {ends_at:%m-%d %H:%M} UTC.").format(
                 node=there[0].node.name, ends_at=there[0].ends_at
             )
             raise invalid("nodes", message)

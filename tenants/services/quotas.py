@@ -105,7 +105,7 @@ def plan_quotas(
 def _overlap_text(period: Period) -> str:
     text = _("A period with {gpus} begins {begins}: end this one by then.")
     return text.format(
-        gpus=plural(period.terms.gpus, "GPU"), begins=f"{period.since:%Y-%m-%d %H:%M}"
+        gpus=plural(period.terms.gpus, "GPU"), begins=f"{period.since:%Y-%m-%d %H:%M} UTC"
     )
 
 

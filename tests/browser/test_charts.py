@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +183,20 @@ class TestStillPicture:
     def test_is_removed_when_chart_is_drawn(self, there: Stage, page: Page) -> None:
         page.goto(f"/pools/{there.pool}/history/")
         assert drawn(page, "chart-use").locator(".chart-still").count() == 0
+
+
+class TestTimeAxis:
+    def test_is_utc_in_other_zones(self, there: Stage, site: str, browser: Browser) -> None:
+        """Regression: axes were in the browser's zone, unlike the table and the CSV."""
+        context = browser.new_context(base_url=site, timezone_id="Asia/Kolkata")
+        give_session(context, there.client("owner"), site)
+        page = context.new_page()
+        page.goto(f"/pools/{there.pool}/history/")
+        data = json.loads(drawn(page, "chart-use").locator(".chart-data").text_content() or "")
+        drawn_at = plot(page, "chart-use", "plot.calcdata[0][0].x")
+        assert drawn_at == data["axes"][data["figure"]["data"][0]["x"]][0]
+        assert plot(page, "chart-use", "plot.layout.xaxis.title.text") == "UTC"
+        context.close()
 
 
 class TestInteraction:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.utils import timezone
 
 from scheduling.models import Job
 from tenants.models import User
+from tenants.tokens import Scope, create_token
 from tests.browser.axe import serious
 from tests.browser.complaints import complaints_of
 from tests.browser.session import give_session
@@ -94,3 +96,16 @@ class TestJobList:
         assert page.inner_text("h1") == f"{JOBS - 1} jobs: tagged nightly."
         assert serious(page) == []
         assert complaints == []
+
+
+class TestFirstPage:
+    @pytest.mark.parametrize("path", ["/t/north/jobs/", "/account/tokens/"])
+    def test_converts_times_that_the_server_wrote_in_utc(self, page: Page, path: str) -> None:
+        ada = User.objects.get(username="ada")
+        create_token(user=ada, name="notebook", scopes=(Scope.READ,), days=1, now=timezone.now())
+        page.goto(path)
+        first = page.locator("main time").first.inner_text()
+        assert page.locator("time[data-zone]").count() == 0
+        assert "UTC" not in first
+        page.reload()
+        assert page.locator("main time").first.inner_text() == first

@@ -379,6 +379,6 @@ class TestRules:
         assert note is not None
         assert {line.label: line.value for line in note.line_items} == {
             "gain, GPU-h": "2.0", "ran": "1 min 30 s", "price, credits": "1.5000", "held": "3",
-            "rho": "0.50", "since": "2030-01-01 00:00:00", "limit": "none",
+            "rho": "0.50", "since": "2030-01-01 00:00:00 UTC", "limit": "none",
         }  # fmt: skip
         assert numbers_note("pays", {}) is None

@@ -74,7 +74,7 @@ class TestPromisedJob:
         assert re.search("Starts by 00:15:00 at the latest ?: GPUs are promised to it.", page)
         assert "start promised" in page
         assert "start estimate" not in page  # it would contradict the promise
-        assert "It starts by 2030-01-01 00:15:00, pool time, at the latest: 8 GPUs" in page
+        assert "It starts by 2030-01-01 00:15:00 UTC, pool time, at the latest: 8 GPUs" in page
 
     def test_rest_states_latest_start(self, there: Stage) -> None:
         job = api(there, "neighbour", f"jobs/{gang().uid}")
@@ -82,7 +82,9 @@ class TestPromisedJob:
         (listed,) = api(there, "neighbour", "jobs")["results"]
         assert listed["starts_by"] == job["starts_by"]
         why = api(there, "neighbour", f"jobs/{gang().uid}/why")
-        assert why["words"].startswith("It starts by 2030-01-01 00:15:00, pool time, at the latest")
+        assert why["words"].startswith(
+            "It starts by 2030-01-01 00:15:00 UTC, pool time, at the latest"
+        )
         assert why["numbers"]["held_back"] == 1
 
     def test_job_without_promise_has_no_latest_start(self, there: Stage) -> None:
@@ -108,7 +110,7 @@ class TestPromisedJob:
         now = there.lab.now()
         answer = dry_run_job(tenant=there.tenant("beta"), spec=spec, now=lambda _: now)
         assert (answer.feasible, answer.reason_code) == (True, "promised")
-        assert "It starts by 2030-01-01 00:15:00, pool time, at the latest" in answer.detail
+        assert "It starts by 2030-01-01 00:15:00 UTC, pool time, at the latest" in answer.detail
 
     def test_started_job_has_no_latest_start(self, there: Stage) -> None:
         there.lab.round(after_s=LEASE_S)
@@ -141,7 +143,7 @@ class TestMap:
 
     def test_shows_gpus_held_back_with_job_and_time(self, there: Stage) -> None:
         page = self.page(there, "neighbour")
-        held = f"1 GPU held back for beta, {gang().name}, until 2030-01-01 00:15:00, pool time"
+        held = f"1 GPU held back for beta, {gang().name}, until 2030-01-01 00:15:00 UTC, pool time"
         assert f"<title>{held}</title>" in page
         assert any(one.endswith(held) for one in re.findall("<title>(n[^<]*)<", page))
         (nodes,) = re.findall('<ul class="nodes".*?</ul>', page)

@@ -119,14 +119,14 @@ class TestVerificationHint:
         of_money = say(there, "owner", "alpha", **statement(checked=40))
         paths = self.paths(there)
         assert (
-            f"You verified {there.pool} last on {row.said_at:%Y-%m-%d %H:%M} UTC, up to round 9,"
+            f"You verified {there.pool} last on {row.said_at:%Y-%m-%d %H:%M:%S} UTC, up to round 9,"
             " with 2 findings, as reported by your client."
         ) in text_of(there, "owner", paths["round"])
         for name in ("statement", "contribution", "transfer"):
             assert (
-                f"You verified a statement of alpha last on {of_money.said_at:%Y-%m-%d %H:%M}"
-                " UTC, 2030-01-01 to 2030-01-02 12:00, without findings, as reported by your"
-                " client."
+                f"You verified a statement of alpha last on {of_money.said_at:%Y-%m-%d %H:%M:%S}"
+                " UTC, 2030-01-01 to 2030-01-02 12:00 UTC, without findings, as reported by"
+                " your client."
             ) in text_of(there, "owner", paths[name]), name
 
     def test_hides_verifications_of_other_users(self, there: Stage) -> None:
@@ -193,7 +193,7 @@ class TestOperatorPage:
         assert rows[0].startswith("alpha ")
         assert "up to round 9, from 2" in rows[0]
         assert "with 1 finding" in rows[0]
-        assert "statement, 2030-01-01 to 2030-01-02 12:00 40 amounts" in rows[1]
+        assert "statement, 2030-01-01 to 2030-01-02 12:00 UTC 40 amounts" in rows[1]
         assert "without findings" in rows[1]
         assert f"{row.said_at:%Y-%m-%d %H:%M}" in rows[2]
         assert "up to round 9, from 2 8 rounds 10 rounds, cdcdcdcdcdcd… " in rows[2]

@@ -244,7 +244,8 @@ class TestSave:
         with pytest.raises(InvalidInputError) as error:
             save(lab, actor, [edit(lab, "a", 5)], BEGIN + DAY)
         assert error.value.by_field == {
-            "quotas[0].until": "A period with 6 GPUs begins 2030-01-10 00:00: end this one by then."
+            "quotas[0].until": "A period with 6 GPUs begins 2030-01-10 00:00 UTC: end this one by"
+            " then."
         }
         assert AuditRecord.objects.count() == 1
 

@@ -332,7 +332,8 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         values["exponentformat"] = "e"
     keys: dict[str, Any] = {**line, "showgrid": False, "showline": True, "zeroline": False}
     if chart.is_time:
-        keys |= {"type": "date", "hoverformat": "%Y-%m-%d %H:%M:%S", "nticks": 6}
+        keys |= {"type": "date", "hoverformat": "%Y-%m-%d %H:%M:%S UTC", "nticks": 6}
+        keys |= {"title": {"text": "UTC", "standoff": 4, "font": {"size": 13}}, "automargin": True}
     elif chart.sideways:
         keys |= {"type": "category", "autorange": "reversed", "fixedrange": True}
     elif chart.key_unit:

@@ -50,7 +50,7 @@ def _axes(chart: PageChart, y: Scale) -> Markup:
             label = thousands(level, 0 if level == int(level) else 2)
             parts.append(text(LEFT - 6, round(y(level)) + 4, label, anchor="end"))
     ends = [key_text(key) for key in (chart.keys[0], chart.keys[-1])]
-    parts.append(text(LEFT, HEIGHT - 14, ends[0]))
+    parts.append(text(LEFT, HEIGHT - 14, f"{ends[0]} UTC" if chart.is_time else ends[0]))
     parts.append(text(RIGHT, HEIGHT - 14, ends[1], anchor="end"))
     return join(parts)
 

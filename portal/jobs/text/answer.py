@@ -8,7 +8,8 @@ from django.utils.translation import gettext as _
 from evenshare_core.domain.deadlines import DeadlineState
 from evenshare_core.policies import registry
 from evenshare_core.units import REWARD_MICRO
-from portal.charts.figures import clock, duration, plural, thousands, utc
+from portal.charts.figures import duration, plural, thousands, utc
+from portal.charts.notes import Instant
 from portal.charts.timeline import JobTimeline, Segment, timeline
 from portal.common.clocks import Clocks
 from portal.common.standings import STANDING_BADGES, standing_badge
@@ -148,30 +149,30 @@ def _line(view: AnswerView, clocks: Clocks) -> dict[str, Any]:
         "round": view.round,
         "state": view.state.value,
         "kind": STANDING_BADGES[DeadlineStanding(view.state.value)],
-        "text": _answer_text(view),
+        "text": _answer_text(view, clocks),
     }
 
 
-def _answer_text(view: AnswerView) -> str:
+def _answer_text(view: AnswerView, clocks: Clocks) -> str:
     if view.state is DeadlineState.MISSED:
         return _("Missed")
     if view.state is DeadlineState.REFUSED:
         return _("Refused: {reason}").format(reason=limit_text(view.limit))
-    said = _planned_text(view)
+    said = _planned_text(view, clocks.instant(view.ends))
     return f"{said}: {cause_text(view.cause)}" if view.cause else said
 
 
-def _planned_text(view: AnswerView) -> str:
+def _planned_text(view: AnswerView, ends: Instant | None) -> str:
     moved_s = view.moved.total_seconds() if view.moved is not None else 0
-    if not view.ends:
-        text = _("Planned")
-    elif not moved_s:
+    if ends is None:
+        return _("Planned")
+    if not moved_s:
         text = _("Planned until {end}")
     elif moved_s > 0:
         text = _("Planned until {end}, moved later by {time}")
     else:
         text = _("Planned until {end}, moved earlier by {time}")
-    return text.format(end=clock(view.ends), time=duration(abs(moved_s)))
+    return text.format(end=ends.clock, time=duration(abs(moved_s)))
 
 
 def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:

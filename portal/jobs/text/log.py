@@ -135,7 +135,7 @@ def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
 
 def _late_start(event: LeaseEvent, clocks: Clocks) -> LogLine:
     late_us = event.data["until_us"] - event.data["latest_us"]
-    latest = from_us(event.data["latest_us"])
+    latest = clocks.instant(from_us(event.data["latest_us"]))
     credit = late_credit_micro(event.data["gpus"], to_micro(Decimal(event.data["rate"])), late_us)
     text = _(
         "it stopped waiting {time} after {latest}, its promised latest start. The operator pays"
@@ -148,7 +148,7 @@ def _late_start(event: LeaseEvent, clocks: Clocks) -> LogLine:
         )
     text = text.format(
         time=duration(late_us // SECOND_US),
-        latest=f"{latest:%H:%M:%S}",
+        latest=latest.seconds if latest else "",
         credits=credits_text(to_credits(credit), 6),
     )
     return LogLine(clocks.instant(event.at), "bad", _("Late:"), text, event.round)
@@ -158,7 +158,8 @@ def _promise_ended(event: LeaseEvent, clocks: Clocks) -> LogLine:
     text = _("the start by {time} no longer holds.")
     if event.data["lost_node"]:
         text = _("the start by {time} no longer holds, because a node of its place was lost.")
-    text = text.format(time=f"{from_us(event.data['due_us']):%H:%M:%S}")
+    due = clocks.instant(from_us(event.data["due_us"]))
+    text = text.format(time=due.seconds if due else "")
     return LogLine(clocks.instant(event.at), "bad", _("Promise ended:"), text, event.round)
 
 

@@ -5,6 +5,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from portal.common.access import signed_in, tenant_or_404, tenant_pool
+from portal.common.clocks import clocks
 from portal.jobs.text.profiling import profiling_text, run_rows
 from portal.jobs.text.speeds import headline_of, note_lines, speed_rows, time_rows
 from scheduling.selectors.rounds.certificates import last_overclaimed
@@ -33,6 +34,7 @@ def job_type(request: HttpRequest, slug: str, profile: str) -> HttpResponseBase:
         "tenant": tenant,
         "pool": facts,
         "nav_key": "jobs",
+        "clock": clocks(facts),
         "profile": seen.profile,
         "headline": headline_of(seen),
         "overclaims": seen.overclaims,

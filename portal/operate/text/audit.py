@@ -149,4 +149,4 @@ def _period(row: Mapping[str, Any]) -> str:
 
 
 def _minute(at: str) -> str:
-    return at[:16].replace("T", " ")
+    return f"{at[:16].replace('T', ' ')} UTC" if at else ""

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
 from portal.charts.figures import duration, thousands
+from portal.charts.zones import clock_text, full_text
 from portal.operate.text.alerts import Alert
 from scheduling.models import ExecutorHealth
 from scheduling.selectors.operate.overdue import (
@@ -44,7 +45,7 @@ def overdue_row(row: OverdueLease, now: datetime) -> OverdueRow:
     """Return a lease's row; `now` is pool time."""
     text = _(ENGINE_TEXTS[row.engine])
     if row.since is not None:
-        text = _("{answer} since {at}").format(answer=text, at=f"{row.since:%Y-%m-%d %H:%M} UTC")
+        text = _("{answer} since {at}").format(answer=text, at=full_text(row.since))
     if row.error:
         text += f": {row.error}"
     return OverdueRow(row, duration((now - row.due).total_seconds()), text)
@@ -94,7 +95,7 @@ def orphans_alert(row: ExecutorHealth) -> Alert:
             "{count} processes of {pool} still run although the lease has ended,"
             " since {at}, wall time.",
             count,
-        ).format(count=thousands(count), pool=pool, at=f"{since:%H:%M} UTC"),
+        ).format(count=thousands(count), pool=pool, at=clock_text(since)),
         _(
             "Each round asks the engine to stop processes without a lease. If one stays, kill it on"
             " its node: other jobs may get its GPUs."

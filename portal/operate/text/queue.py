@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
 from portal.charts.figures import credits_text, plural, thousands
+from portal.charts.zones import clock_text
 from portal.common.credit_text import budget_text
 from portal.operate.text.alerts import Alert
 from portal.operate.text.machine import machine_alerts
@@ -93,7 +94,7 @@ def _frozen(row: ExecutorHealth, since: datetime) -> Alert:
             " accept their loss."
         )
     )
-    since_text = _("Since {at}, wall clock.").format(at=f"{since:%H:%M} UTC")
+    since_text = _("Since {at}, wall clock.").format(at=clock_text(since))
     return Alert(
         f"frozen-{pool}",
         "bad",
@@ -107,7 +108,7 @@ def _frozen(row: ExecutorHealth, since: datetime) -> Alert:
 
 
 def _down(row: ExecutorHealth) -> Alert:
-    pool = row.pool.name
+    pool, since = row.pool.name, row.failing_since or row.open_until
     advice = _(
         "The portal retries every 30 seconds, later every five minutes; leases stay, and none"
         " counts as lost."
@@ -123,7 +124,7 @@ def _down(row: ExecutorHealth) -> Alert:
         ).format(
             pool=pool,
             count=thousands(row.failures),
-            at=f"{row.failing_since or row.open_until:%H:%M} UTC",
+            at=clock_text(since) if since else "",
         ),
         f"{row.error.rstrip('.')}. {advice}",
         reverse("operate-health", args=[pool]),

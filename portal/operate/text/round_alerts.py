@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.charts.figures import duration, thousands
+from portal.charts.zones import clock_text
 from portal.common.clocks import LATE_INTERVALS
 from portal.operate.text.alerts import Alert
 from scheduling.engine.clock import silent_s
@@ -48,7 +49,7 @@ def _failing(row: RoundFailure) -> Alert:
             "{count} round of {pool} failed since {at}, wall clock.",
             "{count} rounds of {pool} failed since {at}, wall clock.",
             row.count,
-        ).format(count=thousands(row.count), pool=pool, at=f"{row.first_at:%H:%M} UTC"),
+        ).format(count=thousands(row.count), pool=pool, at=clock_text(row.first_at)),
         f"{row.error} {effect}",
         reverse("operate-health", args=[pool]),
     )

@@ -4,6 +4,7 @@ from django.utils.translation import gettext as _
 
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import LineItem, Stat
+from portal.charts.zones import full_text
 from scheduling.selectors.rounds.space import DaySpace, RoundSpace
 
 MB = 10**6
@@ -32,7 +33,7 @@ def space_rows(space: RoundSpace) -> list[tuple[DaySpace, str, str, str]]:
 def space_stats(space: RoundSpace, keep_days: int) -> list[Stat]:
     """Return the present size of stored rounds, and the size with `keep_days` days."""
     projected = space.projected(keep_days)
-    looked = f"{space.looked_at:%Y-%m-%d %H:%M} UTC" if space.looked_at else _("never")
+    looked = full_text(space.looked_at) if space.looked_at else _("never")
     return [
         Stat(
             _("A day takes"),

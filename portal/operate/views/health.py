@@ -12,6 +12,7 @@ from evenshare_core.units import MILLISECOND_US
 from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import LineItem, Stat
 from portal.charts.page import LATE, PAUSED
+from portal.charts.zones import seconds_text
 from portal.common.clocks import clocks, pool_now
 from portal.common.forms import Field, request_inputs, text, typed_request
 from portal.operate.text.overdue import overdue_row, read_key
@@ -131,6 +132,7 @@ def _show(
         "frozen": frozen,
         "losses": frozen.leases[:LOSSES] if frozen else (),
         "more": max(0, len(frozen.leases) - LOSSES) if frozen else 0,
+        "times": times,
         "overdue": overdue,
         "ending": next((row for row in overdue if row.key == text(request.GET, "end")), None),
         "end_fields": _end_fields(request, errors),
@@ -177,7 +179,7 @@ def _stats(
             _("Consecutive failures"),
             thousands(failures),
             ngettext("round", "rounds", failures),
-            (LineItem(_("last at"), f"{failure.at:%H:%M:%S} UTC" if failure else _("never")),),
+            (LineItem(_("last at"), seconds_text(failure.at) if failure else _("never")),),
         ),
         Stat(
             _("Fell back"),

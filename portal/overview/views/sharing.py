@@ -17,7 +17,7 @@ from evenshare_core.money.fixed_point import to_credits
 from portal.charts.figures import thousands
 from portal.charts.notes import Note
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
-from portal.common.clocks import pool_now
+from portal.common.clocks import clocks, pool_now
 from portal.common.forms import Field, text, typed_fields, typed_request
 from portal.overview.forms import BY_OFFER, limit_fields, offer_fields, settings_fields
 from portal.overview.text.sharing import limits_text, sharing_headline
@@ -214,7 +214,8 @@ def _context(
     }  # fmt: skip # a table
     if facts is None:
         return context
-    now = pool_now(facts).pool_at
+    times = clocks(facts)
+    now = times.now.pool_at
     with tenant_scope(tenant.pk):
         views = sharing_views(facts.id, tenant.pk, now)
         offers, more = list_offers(facts.id, tenant.pk, now, limit=OFFERS)
@@ -243,6 +244,7 @@ def _context(
         ],
         "offers": offers,
         "has_more_offers": more,
+        "times": times,
         "stands": _standing(offers),
         "by_offer": by_offer,
         "max_price": None if most is None else to_credits(most),

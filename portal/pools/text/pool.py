@@ -20,7 +20,15 @@ from portal.charts.explore.uses import (
     pool_use_chart,
     tells_rho,
 )
-from portal.charts.figures import clock, credits_text, gpu_hours, percent, plural, thousands
+from portal.charts.figures import (
+    clock,
+    credits_text,
+    gpu_hours,
+    percent,
+    plural,
+    thousands,
+    utc,
+)
 from portal.charts.nodemap import MapHeldBack, MapLease, MapNode, map_shapes, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
 from portal.charts.page import LinkChoice
@@ -339,7 +347,7 @@ def _held_back(row: HeldBackGpus, badges: Badges) -> MapHeldBack:
         gpus=plural(row.gpus, "GPU"),
         tenant=row.tenant.name if row.tenant else "",
         job=row.name,
-        time=f"{row.starts_at:%Y-%m-%d %H:%M:%S}",
+        time=utc(row.starts_at),
     )
     return MapHeldBack(row.gpus, badge, text, _job_href(row.job, row.tenant))
 
@@ -379,7 +387,7 @@ def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:
             href=reverse("round", args=[name, bar.number]),
             text=text.format(
                 number=thousands(bar.number),
-                time=clock(bar.at),
+                time=f"{clock(bar.at)} UTC",
                 unused=unused_text(bar.idle, bar.blocked),
                 jobs_are_queued=plural(bar.waiting, "job is queued", "jobs are queued"),
             ),
@@ -387,7 +395,7 @@ def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:
         for bar in rounds
     ]
     first = _("round {number}, {time}").format(
-        number=thousands(rounds[0].number), time=clock(rounds[0].at)
+        number=thousands(rounds[0].number), time=f"{clock(rounds[0].at)} UTC"
     )
     return round_strip(bars, first=first)
 

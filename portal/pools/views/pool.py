@@ -77,7 +77,7 @@ class Maintenance:
     nodes: tuple[str, ...]
     starts: Instant | None
     begun: bool
-    ends_at: datetime
+    ends: Instant | None
     reason: str
 
     @property
@@ -98,6 +98,12 @@ def _maintenance(facts: PoolFacts, windows: list[MaintenanceWindow]) -> list[Mai
         names = groups.setdefault((row.starts_at, row.ends_at, row.reason), [])
         names.append(row.node.name)
     return [
-        Maintenance(tuple(names), times.instant(starts), starts <= times.now.pool_at, ends, reason)
+        Maintenance(
+            tuple(names),
+            times.instant(starts),
+            starts <= times.now.pool_at,
+            times.instant(ends),
+            reason,
+        )
         for (starts, ends, reason), names in groups.items()
     ]

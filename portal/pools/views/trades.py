@@ -64,11 +64,13 @@ def trade(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
         anchors = round_instants(facts.id, [view.round] if view else [])
     if view is None:
         raise Http404
+    times = clocks(facts, anchors)
     context = {
         "pool": facts,
         "view": view,
-        "at": clocks(facts, anchors).instant(view.at),
+        "at": times.instant(view.at),
         "link": link,
+        "link_at": times.instant(link.at) if link else None,
         "sides": receipt_sides(view),
         "headline": trade_headline(view),
         "verdict": verdict_text(view),

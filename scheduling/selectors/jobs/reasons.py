@@ -126,7 +126,7 @@ def _read(numbers: Mapping[str, Any]) -> dict[str, Any]:
         elif name.endswith("_micro"):
             read[name.removesuffix("_micro")] = value / CREDIT_MICRO
         elif name.endswith("_us"):
-            read[name.removesuffix("_us")] = f"{from_us(value):%Y-%m-%d %H:%M:%S}"
+            read[name.removesuffix("_us")] = f"{from_us(value):%Y-%m-%d %H:%M:%S} UTC"
         else:
             read[name] = value
     if "cpus" in read or "memory_mb" in read:

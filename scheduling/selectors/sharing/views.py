@@ -151,9 +151,10 @@ def _offer_text(offer: IdleOffer, state: OfferState, price: Decimal) -> str:
     match state:
         case OfferState.REVOKED:
             text = _("Revoked {revoked_at}, pool time.")
-            return text.format(revoked_at=f"{offer.revoked_at:%Y-%m-%d %H:%M:%S}")
+            return text.format(revoked_at=f"{offer.revoked_at:%Y-%m-%d %H:%M:%S} UTC")
         case OfferState.RAN_OUT:
-            return _("Ended {until}, pool time.").format(until=f"{offer.until:%Y-%m-%d %H:%M:%S}")
+            text = _("Ended {until}, pool time.")
+            return text.format(until=f"{offer.until:%Y-%m-%d %H:%M:%S} UTC")
         case OfferState.NOT_USED:
             return _("No effect: idle quota of this type is lent without offers.")
         case OfferState.BELOW_FLOOR:
@@ -272,8 +273,8 @@ def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime
         )
     shown = f"{first} {when}".format(
         gpus=number(borrowed),
-        by=f"{by:%Y-%m-%d %H:%M:%S}",
-        unasked_by=f"{unasked_by:%Y-%m-%d %H:%M:%S}",
+        by=f"{by:%Y-%m-%d %H:%M:%S} UTC",
+        unasked_by=f"{unasked_by:%Y-%m-%d %H:%M:%S} UTC",
     )
     return " ".join((_("No more is lent from the next round on."), shown))
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
-from types import SimpleNamespace
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 from django.template import Context, Template
 
 from portal.charts.notes import Instant
-from portal.charts.zones import local_text, zone_named
+from portal.charts.zones import local_text, viewed_in, zone_named
 
 NOW = datetime(2026, 11, 29, 23, 0, tzinfo=UTC)
 TOKYO = zone_named("Asia/Tokyo")
@@ -34,25 +34,85 @@ def test_unknown_names_are_no_zone(name: str) -> None:
     assert zone_named(name) is None
 
 
-class TestTag:
-    AT = Instant(pool=NOW, now=NOW, wall=NOW, scale=60, wall_now=NOW)
+REAL = Instant(pool=NOW - timedelta(hours=2), now=NOW, scale=1, wall_now=NOW)
+SCALED = Instant(pool=NOW, now=NOW, wall=NOW, scale=60, wall_now=NOW)
 
-    def _shown(self, at: Instant, cookie: str) -> str:
-        request = SimpleNamespace(COOKIES={"evenshare-zone": cookie})
-        template = Template('{% load evenshare %}{% when at "viewer" %}')
-        return template.render(Context({"at": at, "request": request}))
 
-    def test_uses_the_zone_of_the_cookie(self) -> None:
-        shown = self._shown(self.AT, "Asia/Tokyo")
-        assert ">08:00</time>" in shown
-        assert "pool time 2026-11-29 23:00:00 UTC" in shown
-        assert "data-zone" not in shown
+def shown(tag: str, at: Instant | datetime, zone: tzinfo | None = TOKYO) -> str:
+    with viewed_in(zone):
+        return Template(f"{{% load evenshare %}}{{% {tag} %}}").render(Context({"at": at}))
+
+
+class TestInstant:
+    @pytest.mark.parametrize(
+        ("style", "local", "utc"),
+        [
+            ("clock", "06:00", "21:00 UTC"),
+            ("seconds", "06:00:00", "21:00:00 UTC"),
+            ("full", "2026-11-30 06:00:00", "2026-11-29 21:00:00 UTC"),
+        ],
+    )
+    def test_of_real_time_is_local_with_utc_on_hover(
+        self, style: str, local: str, utc: str
+    ) -> None:
+        element = shown(f'when at "{style}"', REAL)
+        assert f">{local}</time>" in element
+        assert "2026-11-30 06:00:00 (2026-11-29 21:00:00 UTC)" in element
+        unknown = shown(f'when at "{style}"', REAL, None)
+        assert f' data-zone="{style}">{utc}</time>' in unknown
+
+    def test_of_scaled_clock_is_pool_time_with_wall_time_on_hover(self) -> None:
+        element = shown('when at "clock"', SCALED)
+        assert ">23:00</time>" in element
+        assert "pool time 2026-11-29 23:00:00 UTC" in element
+        assert "wall time 2026-11-30 08:00:00 (2026-11-29 23:00:00 UTC)" in element
+
+    def test_of_paused_pool_is_pool_time(self) -> None:
+        paused = replace(REAL, wall_now=NOW + timedelta(minutes=1))
+        assert ">21:00</time>" in shown('when at "clock"', paused)
+
+    @pytest.mark.parametrize("at", [REAL, replace(REAL, scale=60)])
+    def test_of_accounts_is_utc(self, at: Instant) -> None:
+        assert ">21:00 UTC</time>" in shown('when at "utc"', at)
+        assert ">21:00:00 UTC</time>" in shown('when at "utc-seconds"', at)
+        assert ">21:00</time>" in shown('when at "hour"', at)
+
+    def test_age_has_both_times_on_hover(self) -> None:
+        element = shown("when at", REAL)
+        assert 'title="2026-11-30 06:00:00 (2026-11-29 21:00:00 UTC)"' in element
+        assert ">2 h ago</time>" in element
+
+    def test_of_the_shared_round_line_ignores_the_zone(self) -> None:
+        with viewed_in(TOKYO):
+            assert (
+                REAL.shared_title
+                == "pool time 2026-11-29 21:00:00 UTC \N{MIDDLE DOT} clock \N{MULTIPLICATION SIGN}1"
+            )
+
+
+class TestWallClock:
+    def test_is_local_with_utc_on_hover(self) -> None:
+        element = shown("wall at", NOW)
+        assert 'title="2026-11-29 23:00:00 UTC">2026-11-30 08:00:00</time>' in element
+
+    def test_beyond_last_date_is_utc(self) -> None:
+        last = datetime.max.replace(tzinfo=UTC)
+        assert ">9999-12-31 23:59:59 UTC</time>" in shown("wall at", last)
+        assert local_text(last, NOW, TOKYO) == "31 Dec 9999 UTC"
 
     def test_is_utc_for_the_script_without_a_zone(self) -> None:
-        for cookie in ("", "x"):
-            shown = self._shown(self.AT, cookie)
-            assert " data-zone>23:00 UTC</time>" in shown
+        assert ' data-zone="full">2026-11-29 23:00:00 UTC</time>' in shown("wall at", NOW, None)
+
+
+class TestTimeInLists:
+    def test_is_local_on_a_scaled_clock(self) -> None:
+        element = shown('when at "viewer"', SCALED)
+        assert ">08:00</time>" in element
+        assert "pool time 2026-11-29 23:00:00 UTC" in element
+
+    def test_is_utc_for_the_script_without_a_zone(self) -> None:
+        element = shown('when at "viewer"', SCALED, None)
+        assert ' data-zone="viewer">23:00 UTC</time>' in element
 
     def test_is_an_age_if_the_wall_time_is_unknown(self) -> None:
-        shown = self._shown(Instant(pool=NOW, now=NOW), "Asia/Tokyo")
-        assert ">now</time>" in shown
+        assert ">now</time>" in shown('when at "viewer"', Instant(pool=NOW, now=NOW))
