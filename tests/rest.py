@@ -62,7 +62,7 @@ TESTS = {
     ),
     "functional/test_job_queue.py": ("TestPage", "TestPeople::test_rule_is_shown"),
     "integration/test_job_holds.py": ("TestPriorities::test_order",),
-    "browser/test_feature_checks.py": ("TestOpenPage",),
+    "browser/test_feature_checks.py": ("TestAccess", "TestOpenPage"),
     "browser/test_offers.py": ("TestManager::test_page_fits_window_and_is_accessible",),
     "browser/test_submit.py": (
         "TestFormAndYaml",

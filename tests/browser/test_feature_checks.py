@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
+from django.test import Client
 
 from scheduling.models import Job
+from tenants.models import Membership, Quota
+from tests.browser.axe import serious
+from tests.browser.keyboard import tab_to
 from tests.browser.session import give_session
-from tests.functional.visitors import Town, town
+from tests.functional.visitors import Town, town, visitor
 from tests.tools import eventually
 
 if TYPE_CHECKING:
@@ -79,3 +85,76 @@ class TestOpenPage:
         line = page.locator("#round-line")
         says = re.compile(r"stale\s+since \d\d:\d\d")
         eventually(lambda: says.search(line.inner_text()) is not None)
+
+
+ZONE = "Asia/Kolkata"
+
+
+class TestAccess:
+    """36. In German and in local time with UTC on hover, by keyboard alone, a job is submitted.
+
+    So a request for quota is made and approved. Axe finds nothing serious in light or dark.
+    """
+
+    def test_submits_requests_and_approves_by_keyboard_in_german(
+        self, there: Town, site: str, browser: Browser
+    ) -> None:
+        boss = abroad(browser, site, visitor("nia", there.tenant, Membership.Role.MANAGER))
+        boss.goto("/t/north/jobs/new/")
+        found = serious(boss)
+        tab_to(boss, "#group-deadlines summary")
+        boss.keyboard.press("Enter")
+        tab_to(boss, "#f-duration_s")
+        boss.keyboard.type("60")
+        tab_to(boss, "#submit")
+        boss.keyboard.press("Enter")
+        boss.wait_for_url("**/jobs/*-*/")
+        assert Job.objects.filter(tenant=there.tenant, state="pending").exists()
+        found += serious(boss)
+
+        boss.goto("/t/north/")
+        tab_to(boss, "main a[href*='/quota/']")
+        boss.keyboard.press("Enter")
+        boss.wait_for_selector("#ask")
+        tab_to(boss, "#q-gpus")
+        boss.keyboard.type("6")
+        tab_to(boss, "#q-reason")
+        boss.keyboard.type("Frist")
+        boss.keyboard.press("Enter")  # the first button: the preview
+        boss.wait_for_selector("#impact")
+        found += serious(boss)
+        tab_to(boss, "button[value=ask]")
+        boss.keyboard.press("Enter")
+        boss.wait_for_selector(".toast")
+        found += serious(boss)
+        boss.context.close()
+
+        page = abroad(browser, site, there.operator)
+        page.goto("/operate/")
+        tab_to(page, "#t-requests a")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#impact")
+        found += serious(page)
+        asked = page.locator("main time").first
+        at = datetime.fromisoformat(asked.get_attribute("datetime") or "")
+        assert asked.inner_text() == f"{at.astimezone(ZoneInfo(ZONE)):%Y-%m-%d %H:%M:%S}"
+        assert "UTC" in (asked.get_attribute("title") or "")
+        tab_to(page, "#d-answer")
+        page.keyboard.type("ja")
+        tab_to(page, "button[value=approve]")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".toast")
+        found += serious(page)
+        page.context.close()
+        assert found == []
+        assert Quota.objects.get(tenant=there.tenant, valid_until=None).gpus == 6
+
+
+def abroad(browser: Browser, site: str, client: Client) -> Page:
+    """Return a page of a signed-in German browser in another time zone."""
+    context = browser.new_context(base_url=site, locale="de-DE", timezone_id=ZONE)
+    give_session(context, client, site)
+    page = context.new_page()
+    page.goto("/account/")
+    assert page.get_attribute("html", "lang") == "de"
+    return page

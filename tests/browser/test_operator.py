@@ -11,14 +11,13 @@ from django.test import Client
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job, LeaseSlot, Node, Pool, PoolClock
 from scheduling.tasks import run_round
-from tenants.models import AuditRecord, Membership, Quota
+from tenants.models import AuditRecord, Quota
 from tests.browser.arrival import follow
-from tests.browser.axe import serious
 from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
 from tests.browser.session import give_session
 from tests.functional.test_losses import freeze
-from tests.functional.visitors import Town, town, visitor
+from tests.functional.visitors import Town, town
 from tests.stages import Copy, copied, name_of_copy
 
 if TYPE_CHECKING:
@@ -137,42 +136,6 @@ class TestOperator:
         # The next round removes the undo button, without a reload.
         there.play(1)
         page.wait_for_selector("#undo .toast", state="detached")
-
-    def test_approves_by_keyboard_what_manager_requested_by_keyboard(
-        self, there: Town, page: Page, site: str, browser: Browser
-    ) -> None:
-        boss = opened(browser, site, visitor("nia", there.tenant, Membership.Role.MANAGER))
-        boss.goto("/t/north/")
-        tab_to(boss, "main a[href*='/quota/']")
-        boss.keyboard.press("Enter")
-        boss.wait_for_selector("#ask")
-        tab_to(boss, "#q-gpus")
-        boss.keyboard.type("6")
-        tab_to(boss, "#q-reason")
-        boss.keyboard.type("a deadline")
-        boss.keyboard.press("Enter")  # the first button: the preview
-        boss.wait_for_selector("#impact >> text=An estimate, not a promise.")
-        found = serious(boss)
-        fits(boss, "quota")
-        tab_to(boss, "button[value=ask]")
-        boss.keyboard.press("Enter")
-        boss.wait_for_selector(".toast >> text=An operator decides.")
-        found += serious(boss)
-        boss.context.close()
-        page.goto("/operate/")
-        tab_to(page, "#t-requests a")
-        page.keyboard.press("Enter")
-        page.wait_for_selector("#impact >> text=An estimate, not a promise.")
-        found += serious(page)
-        fits(page, "quota request")
-        tab_to(page, "#d-answer")
-        page.keyboard.type("fine")
-        tab_to(page, "button[value=approve]")
-        page.keyboard.press("Enter")
-        page.wait_for_selector(".toast >> text=The next round uses it.")
-        found += serious(page)
-        assert found == []
-        assert Quota.objects.get(tenant=there.tenant, valid_until=None).gpus == 6
 
     def test_invalid_cell_is_marked(self, there: Town, page: Page) -> None:
         page.goto(f"{base(there)}/quotas/")
