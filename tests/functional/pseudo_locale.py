@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
-from django.http import HttpResponseBase
 
 from billing.models import Book
 from evenshare_core.policies.options import describe_options
@@ -136,7 +136,7 @@ def names() -> re.Pattern[str]:
     return re.compile("|".join([*map(re.escape, longest_first), TERMS]))
 
 
-def untranslated(answer: HttpResponseBase, names: re.Pattern[str]) -> Iterator[str]:
+def untranslated(answer: Any, names: re.Pattern[str]) -> Iterator[str]:
     """Yield the texts of a page with words that are neither accented nor among the names."""
     if not answer.headers.get("Content-Type", "").startswith("text/html"):
         return

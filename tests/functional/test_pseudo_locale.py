@@ -37,7 +37,8 @@ def pseudo(settings: LazySettings, catalogues: Path) -> None:
 class TestPages:
     @pytest.mark.parametrize("actor", ["owner", "operator", "nobody"])
     def test_have_only_texts_of_catalogues(self, matrix: Stage, actor: str) -> None:
-        client, known, loose = matrix.client(actor, api=False), names(), {}
+        client, known = matrix.client(actor, api=False), names()
+        loose: dict[str, str] = {}
         client.defaults["HTTP_ACCEPT_LANGUAGE"] = LANGUAGE
         for address, route in TABLE.items():
             if "GET" in route.methods and not is_api(address):
@@ -55,7 +56,8 @@ class TestOddStates:
         assert {look.address for look in every} > {
             address for address, route in TABLE.items() if "{pool}" in route.query
         }
-        known, wrong = names(), {}
+        known = names()
+        wrong: dict[str, str] = {}
         for row, look in enumerate(every):
             for role in dealt(ROLES, row, turn, of=len(ROLES)):
                 client = there.client(role, api=is_api(look.address))
