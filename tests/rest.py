@@ -96,6 +96,12 @@ TESTS = {
     "functional/test_pseudo_locale.py": (
         "TestPages::test_have_only_texts_of_catalogues_in_odd_states",
     ),
+    "functional/test_quota_requests.py": (
+        "TestQuotaRequest::test_can_be_approved_with_another_number",
+        "TestQuotaRequest::test_is_open_again",
+        "TestQuotaRequest::test_only_one",
+        "TestQuotaRequest::test_refuses",
+    ),
     "functional/test_sdk.py": (
         "TestSdk::test_documented_examples_run",
         "TestSdk::test_lists_by_cursors_and_reads_jobs",
