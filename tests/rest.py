@@ -105,6 +105,12 @@ TESTS = {
     ),
     "functional/test_missing_policy.py": ("TestUrls",),
     "functional/test_pseudo_locale.py": ("TestOddStates",),
+    "functional/test_quota_requests.py": (
+        "TestQuotaRequest::test_can_be_approved_with_another_number",
+        "TestQuotaRequest::test_is_open_again",
+        "TestQuotaRequest::test_only_one",
+        "TestQuotaRequest::test_refuses",
+    ),
     "functional/test_row_security.py": ("TestUrls::test_answer_the_same_without_row_security[1]",),
     "functional/test_sdk.py": (
         "TestSdk::test_documented_examples_run",

@@ -91,7 +91,7 @@ ZONE = "Asia/Kolkata"
 
 
 class TestAccess:
-    """36. In German and in local time with UTC on hover, by keyboard alone, a job is submitted.
+    """36. In German and in local time with UTC on hover, a job is submitted by keyboard.
 
     So a request for quota is made and approved. Axe finds nothing serious in light or dark.
     """

@@ -21,7 +21,7 @@ from portal.site.settings import LOCALE_PATHS
 from scheduling.engine.executors.base import EXECUTORS
 from scheduling.models import GpuType, Job, Node, Pool, Profile, Subscription, Sweep
 from scheduling.requests.job_deadline import CLASSES
-from tenants.models import ApiToken, Invitation, Tenant, User
+from tenants.models import ApiToken, Invitation, QuotaChangeRequest, Tenant, User
 
 LANGUAGE = "en-xa"
 ACCENTED = str.maketrans(
@@ -39,6 +39,7 @@ NAMES = (
     *((Pool, field) for field in ("name", "policy")),
     *((model, "name") for model in (ApiToken, GpuType, Job, Node, Profile, Sweep)),
     *((Book, "slug"), (Invitation, "note"), (Subscription, "address")),
+    *((QuotaChangeRequest, field) for field in ("reason", "answer")),
 )
 # Hashes, the names of languages and of the demo's people, terms, units, and what Django translates.
 TERMS = (
@@ -46,6 +47,8 @@ TERMS = (
     r"|English|Deutsch|bytes|January|highs|glop)\b"
     # A stored error.
     r"|ValueError: the deadline is not after the submission"
+    # A round is not estimated inside of the test's transaction.
+    r"|RuntimeError: A durable atomic block cannot be nested within another atomic block"
 )
 
 

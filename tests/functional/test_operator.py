@@ -24,16 +24,8 @@ from scheduling.models import (
     Simulation,
 )
 from scheduling.selectors.operate.console import all_pools
-from tenants.models import (
-    AuditRecord,
-    Budget,
-    DailySpend,
-    Membership,
-    Quota,
-    QuotaChangeRequest,
-    Tenant,
-    User,
-)
+from tenants.models import AuditRecord, Budget, DailySpend, Membership, Quota, Tenant, User
+from tenants.models import QuotaChangeRequest as QuotaRequestRow
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
@@ -78,7 +70,7 @@ def addresses(there: Town) -> Iterator[tuple[str, str]]:
     )
     values = {"name": there.cluster.pool.name, "slug": "north", "uid": str(job.uid)}
     values |= {"number": str(one.pk), "book": "main"}
-    request = QuotaChangeRequest.objects.create(
+    request = QuotaRequestRow.objects.create(
         tenant=there.tenant, pool=there.cluster.pool, gpu_type=there.cluster.gpu_type, gpus=5,
         quota_gpus=4, reason="a deadline", asked_by=User.objects.get(username="eve"),
     )  # fmt: skip
