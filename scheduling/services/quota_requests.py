@@ -285,13 +285,17 @@ def _decided(
 
 def _record(actor: Actor, request: QuotaChangeRequest, action: str, reason: str) -> AuditRecord:
     subject = f"pool {request.pool.name}, {request.tenant.slug}, {request.gpu_type.name}"
-    gpus = request.gpus if request.approved_gpus is None else request.approved_gpus
     after = {
-        "gpus": gpus,
+        "gpus": _decided_gpus(request),
         "until": request.until.isoformat() if request.until else None,
         "request": str(request.uid),
     }
     return write_audit(actor, action, subject[:140], after=after, reason=reason)
+
+
+def _decided_gpus(request: QuotaChangeRequest) -> int:
+    """Return the approved number, else the requested one."""
+    return request.gpus if request.approved_gpus is None else request.approved_gpus
 
 
 def _announce(request: QuotaChangeRequest, record: AuditRecord) -> None:
@@ -305,7 +309,7 @@ def _announce(request: QuotaChangeRequest, record: AuditRecord) -> None:
             "tenant": request.tenant.slug,
             "pool": request.pool.name,
             "gpu_type": request.gpu_type.name,
-            "gpus": request.approved_gpus or request.gpus,
+            "gpus": _decided_gpus(request),
             "state": request.state,
             "answer": request.answer,
         },
