@@ -94,7 +94,7 @@ class TestQuotaRequest:
         assert "Request more GPUs" not in shown(place.mate, "/t/north/?pool=pool-1")
         # Quotas of 6 and 4 in 8 GPUs are scaled to 5 and 3. The tenant sees only its own part.
         preview = shown(boss, PAGE, {**WISH, "do": "preview"})
-        assert "north 4 → 5" in preview
+        assert "v100 4 → 5" in preview
         said = re.search(r"would give the tenant (\d) GPUs instead of (\d)", preview)
         assert said is not None
         assert int(said[1]) == int(said[2]) + 1

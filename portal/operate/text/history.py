@@ -34,7 +34,7 @@ POOL_METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTenant:
-    """A tenant, or the pool, under each policy: the policy's title, and pairs of label and text."""
+    """A tenant, or the pool, under each policy: its name, and pairs of label and text."""
 
     badge: TenantBadge
     runs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -62,7 +62,8 @@ def view_history(row: Simulation, badges: Mapping[int, TenantBadge]) -> HistoryV
     """Return the view of a finished replay; badges are of all tenants, by id."""
     result: Mapping[str, Any] = row.result or {}
     runs = result["policies"]
-    names = policy_names([run["policy"] for run in runs], row.policy)
+    policies = [run["policy"] for run in runs]
+    names = policy_names(policies, row.policy)
     pool = [
         {**figures, "operator_micro": figures["charged_micro"] - figures["earned_micro"]}
         for figures in result["pool"]
@@ -79,10 +80,10 @@ def view_history(row: Simulation, badges: Mapping[int, TenantBadge]) -> HistoryV
         rows=metric_rows(POOL_METRICS, pool),
         columns=tuple(metric.text for metric in REPLAY_METRICS),
         tenants=tuple(
-            _tenant(badge_in(badges, int(tenant)), names, figures)
+            _tenant(badge_in(badges, int(tenant)), policies, figures)
             for tenant, figures in sorted(result["tenants"].items(), key=lambda one: int(one[0]))
         ),
-        total=_tenant(TenantBadge(_("Pool"), 0, ""), names, pool),
+        total=_tenant(TenantBadge(_("Pool"), 0, ""), policies, pool),
         policies=tuple(
             (name, run["version"], _options_text(run["options"]), run["sha256"])
             for name, run in zip(names, runs, strict=True)
@@ -110,13 +111,13 @@ def _headline(pool: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
 
 
 def _tenant(
-    badge: TenantBadge, names: Sequence[str], runs: Sequence[Mapping[str, Any]]
+    badge: TenantBadge, policies: Sequence[str], runs: Sequence[Mapping[str, Any]]
 ) -> ReplayedTenant:
     return ReplayedTenant(
         badge,
         tuple(
             (name, tuple((metric.text, metric.text_of(run)) for metric in REPLAY_METRICS))
-            for name, run in zip(names, runs, strict=True)
+            for name, run in zip(policies, runs, strict=True)
         ),
     )
 

@@ -115,7 +115,6 @@ def _preview(
     return {
         "sentence": impact_sentence(impact, lines, wanted),
         "lines": lines,
-        "several": len(lines) > 1,
         "number": impact.number,
         "is_estimated": impact.is_estimated,
     }
