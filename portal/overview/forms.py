@@ -75,6 +75,9 @@ def limit_fields(
     )
 
 
+ASK_FIELDS = ("gpu_type", "gpus", "until", "reason")
+
+
 def ask_fields(
     gpu_types: Sequence[str],
     chosen: str,
@@ -84,7 +87,7 @@ def ask_fields(
     """Return the inputs of a request for quota; `chosen`: the GPU type of the link, if any."""
     return request_inputs(
         QuotaAskRequest,
-        ("gpu_type", "gpus", "until", "reason"),
+        ASK_FIELDS,
         typed,
         errors,
         defaults={"gpu_type": chosen},

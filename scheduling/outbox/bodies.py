@@ -51,7 +51,7 @@ class Outgoing:
         elif self.kind == MessageKind.OFFER_REVOKED:
             path = f"/t/{data['tenant']}/sharing/"
         elif self.kind == MessageKind.QUOTA_DECIDED:
-            path = f"/t/{data['tenant']}/quota/"
+            path = f"/t/{data['tenant']}/quota/?pool={data['pool']}"
         elif self.kind == MessageKind.CONFIRM:
             path = f"{CONFIRM}{token_of(UUID(data['subscription']), CONFIRM)}/"
         return site_link(path)

@@ -37,8 +37,8 @@ class QuotaAskRequest(Request, frozen=True, kw_only=True):
         Meta(description="End of the quota, in pool time; by default without end."),
         Input(
             label="Until",
-            hint="A day or a time of the pool's clock. Then the former quota applies again."
-            " Empty: no end.",
+            hint="A day, or a time in UTC of the pool's clock. Then the former quota applies"
+            " again. Empty: no end.",
         ),
     ] = None
     reason: Annotated[

@@ -132,6 +132,7 @@ def _replay_history(row: Simulation, beat: "_Beat") -> dict[str, Any]:
             row.pool.name,
             days=row.hours // 24,
             until=row.at,
+            own=row.policy,
             others=row.options["policies"],
             seed=row.options["seed"],
             progress=beat,

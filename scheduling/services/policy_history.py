@@ -43,20 +43,25 @@ def replay_history(
     *,
     days: int,
     until: datetime,
+    own: str,
     others: Sequence[str],
     seed: int,
     progress: Callable[[int, int, float], None],
 ) -> PolicyHistory:
     """Run the jobs of a pool's last `days` before `until` under its policy and under `others`.
 
-    The pool's policy has its options, the others have their defaults. A policy that is no longer
-    installed is left out, with a remark. `progress` is called after each simulated round with the
-    index of the run, the number of runs, and the run's share of ended jobs.
+    The pool's policy, `own` at the request, has its options; the others have their defaults. Those
+    that are no longer installed are left out, with a remark. `progress` is called after each
+    simulated round with the index of the run, the number of runs, and the run's share of ended
+    jobs.
 
     Raises:
-        PastRunError: there is no node, no job in these days, or no policy; or an option is invalid.
+        PastRunError: there is no node, no job in these days, or no policy; an option is invalid; or
+            the pool has another policy now.
     """
     export, options = read_past(pool, days=days, until=until)
+    if options["policy"] != own:
+        raise PastRunError("The pool's policy changed after the request. Start the replay again.")
     policies, remarks = _installed([options["policy"], *others])
     options["seed"] = seed
     options["option"] = [text for text in options["option"] if text.partition(".")[0] in policies]

@@ -252,7 +252,7 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
             if _still(pool_id, key, planned_at, expected) != set(expected):
                 raise invalid("record", _("Another user changed it since: nothing was undone."))
             _write_periods(pool_id, key, expected, before.get(key, ()))
-        _reopen_request(record)
+        _reopen_request(actor, record)
         return write_audit(
             actor,
             UNDONE,
@@ -262,16 +262,19 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
         )
 
 
-def _reopen_request(record: AuditRecord) -> None:
-    open_again = {"state": QuotaChangeRequest.State.OPEN, "answer": "", "approved_gpus": None}
+def _reopen_request(actor: Actor, record: AuditRecord) -> None:
+    request = QuotaChangeRequest.objects.filter(record=record).first()
+    if request is None:
+        return
+    request.state, request.answer, request.approved_gpus = request.State.OPEN, "", None
+    request.decided_by = request.decided_at = request.record = None
     try:
         with transaction.atomic():
-            QuotaChangeRequest.objects.filter(record=record).update(
-                **open_again, decided_by=None, decided_at=None, record=None
-            )
+            request.save()
     except IntegrityError as error:
         message = _("The tenant has requested this quota again: decide that request first.")
         raise invalid("record", message) from error
+    write_audit(actor, "quota.reopened", record.subject, after={"request": str(request.uid)})
 
 
 def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Period]) -> set[Period]:

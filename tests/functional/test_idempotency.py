@@ -11,7 +11,13 @@ from portal.site.api import document
 from scheduling.models import Job
 from tenants.idempotency import KeyedRequest, MismatchError, begin_reply
 from tenants.models import Membership
-from tests.functional import test_api_verifications, test_credit, test_offers, test_sweeps
+from tests.functional import (
+    test_api_verifications,
+    test_credit,
+    test_offers,
+    test_quota_requests,
+    test_sweeps,
+)
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
 
 pytestmark = pytest.mark.usefixtures("db")
@@ -22,6 +28,7 @@ ELSEWHERE = {
     "operate/allowances": test_credit.TestAllowance,
     "transfers": test_credit.TestTransfer,
     "pools/{name}/offers/{slug}": test_offers.TestRest,
+    "quota-requests": test_quota_requests.TestRest,
     "sweeps": test_sweeps.TestSubmission,
     "sweeps/{sweep}/resubmit": test_sweeps.TestResubmission,
     "chain/{name}/verifications": test_api_verifications.TestVerificationReport,

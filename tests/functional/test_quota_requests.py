@@ -148,9 +148,16 @@ class TestQuotaRequest:
         assert "withdrawn by nia" in shown(boss, PAGE)
         refused = decision(place.operator, request, do="approve")
         assert "nia already withdrew this request." in words(refused.content.decode())
+        request = asked(boss)
+        decision(place.operator, request, do="decline", answer="No")
+        late = boss.post(PAGE, {"do": "withdraw", "request": str(request.uid)})
+        assert "eve already declined this request." in words(late.content.decode())
         assert Quota.objects.get(tenant=place.tenant).gpus == 4
         names = [action for action, _ in audited()]
-        assert names == ["quota.asked", "quota.declined", "quota.asked", "quota.withdrawn"]
+        assert names == [
+            *("quota.asked", "quota.declined", "quota.asked", "quota.withdrawn"),
+            *("quota.asked", "quota.declined"),
+        ]
 
     def test_is_open_again_after_undo(self, place: Town, boss: Client) -> None:
         request = asked(boss)
@@ -158,6 +165,7 @@ class TestQuotaRequest:
         place.operator.post("/operate/pools/pool-1/quotas/undo/", {})
         request.refresh_from_db()
         assert (request.state, request.record) == ("open", None)
+        assert "quota.reopened" in [action for action, _ in audited()]
         assert Quota.objects.get(tenant=place.tenant).gpus == 4
 
     def test_refuses_wrong_fields(self, boss: Client) -> None:

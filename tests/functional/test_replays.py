@@ -15,7 +15,7 @@ from evenshare_core.policies.registry import DEFAULT, POLICIES
 from evenshare_core.simulation.scenario import run_policy
 from evenshare_core.units import HOUR_US
 from portal.charts.figures import credits_text, thousands
-from scheduling.models import Job, Node, PriceSetting, Simulation
+from scheduling.models import Job, Node, Pool, PriceSetting, Simulation
 from scheduling.services import simulations as service
 from scheduling.services.execute_simulation import execute_simulation
 from scheduling.services.past_runs import read_past, read_runs
@@ -236,6 +236,13 @@ class TestOddRows:
         page = there.operator.get(path(there, row.pk)).content.decode()
         assert cells(page, "ended")[:2] == ["4 of 5"] * 2
         assert "drf" in there.operator.get(path(there, first.pk)).content.decode()
+
+    def test_other_policy_of_the_pool_fails_with_reason(self, there: Town) -> None:
+        ask(there)
+        Pool.objects.update(policy="fifo")
+        row = execute()
+        assert row.state == "failed"
+        assert row.error.startswith("The pool's policy changed after the request.")
 
     def test_no_installed_policy_fails_with_reason(
         self, there: Town, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ ACTION_TEXTS = {
     "quota.withdrawn": gettext_noop("withdrew a request for quota"),
     "quota.approved": gettext_noop("approved a request for quota"),
     "quota.declined": gettext_noop("declined a request for quota"),
+    "quota.reopened": gettext_noop("opened a request for quota again"),
     "tenant.created": gettext_noop("created"),
     "member.added": gettext_noop("added a member"),
     "member.invited": gettext_noop("invited a member"),

@@ -19,6 +19,7 @@ from portal.operate.views.console import (
     actor_of,
     console,
     console_read,
+    may_change,
     no_such_button,
     page,
     pool_of_console,
@@ -131,7 +132,8 @@ def _show(request: HttpRequest, asked: QuotaChangeRequest, errors: dict[str, str
     if row is None:
         raise Http404
     estimate = None
-    if row.is_open:
+    # An estimate decides a round twice, so readers do not start one.
+    if row.is_open and may_change(request):
         try:
             estimate = _estimate(asked, gpus, now)
         except InvalidInputError as error:

@@ -18,13 +18,13 @@ from portal.common.forms import day_typed, text, typed_request
 from portal.common.impact import ImpactLine
 from portal.common.lists import key_asked
 from portal.common.tenant_badges import tenant_badge
-from portal.overview.forms import ask_fields
+from portal.overview.forms import ASK_FIELDS, ask_fields
 from portal.overview.text.quota import impact_sentence
 from portal.site.request_id import request_id_of
 from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.selectors.pools.capacity import type_capacities
 from scheduling.selectors.pools.lines import PoolFacts
-from scheduling.selectors.sharing.quota_requests import list_quota_requests
+from scheduling.selectors.sharing.quota_requests import count_open_requests, list_quota_requests
 from scheduling.selectors.sharing.quota_use import list_quota_use
 from scheduling.services.quota_requests import ask_quota, preview_quota, withdraw_quota
 from tenants.audit import Actor
@@ -125,7 +125,7 @@ def _context(
 ) -> dict[str, Any]:
     context: dict[str, Any] = {
         "tenant": tenant, "pool": facts, "nav_key": "overview", "errors": errors,
-        "trouble": {"do": "", **errors}["do"],
+        "trouble": " ".join(text for name, text in errors.items() if name not in ASK_FIELDS),
     }  # fmt: skip # a table
     if facts is None:
         return context
@@ -134,6 +134,7 @@ def _context(
         rows, older = list_quota_requests(
             [tenant.pk], pool=facts.name, before=key_asked(request), limit=LISTED
         )
+        waiting = count_open_requests(tenant.pk).get(facts.id, 0)
     with site_scope():
         kinds = [one.name for one in type_capacities(facts.id)]
     typed = request.POST if request.method == "POST" and "gpus" in request.POST else {}
@@ -141,7 +142,7 @@ def _context(
         **context,
         "quotas": [(row.gpu_type, row.gpus) for row in use if row.gpus],
         "rows": rows,
-        "open": sum(row.is_open for row in rows),
+        "open": waiting,
         "older": older,
         "fields": ask_fields(kinds, text(request.GET, "gpu_type"), typed, errors),
     }

@@ -82,9 +82,15 @@ def find_quota_request(
     return (rows if tenants is None else rows.filter(tenant_id__in=list(tenants))).first()
 
 
-def count_open_requests() -> dict[int, int]:
-    """Return the number of open requests of each pool that has any. A single query."""
-    rows = QuotaChangeRequest.objects.filter(state=State.OPEN).order_by().values("pool")
+def count_open_requests(tenant_id: int | None = None) -> dict[int, int]:
+    """Return the number of open requests of each pool that has any. A single query.
+
+    Requests are of one tenant, or of all tenants if it is None.
+    """
+    requests = QuotaChangeRequest.objects.filter(state=State.OPEN)
+    if tenant_id is not None:
+        requests = requests.filter(tenant_id=tenant_id)
+    rows = requests.order_by().values("pool")
     return dict(rows.annotate(count=Count("id")).values_list("pool", "count"))
 
 
