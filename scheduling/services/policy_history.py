@@ -50,9 +50,9 @@ def replay_history(
 ) -> PolicyHistory:
     """Run the jobs of a pool's last `days` before `until` under its policy and under `others`.
 
-    The pool's policy, `own` at the request, has its options; the others have their defaults. Those
-    that are no longer installed are left out, with a remark. `progress` is called after each
-    simulated round with the index of the run, the number of runs, and the run's share of ended
+    The pool's policy, `own` at the request, has its options; the others have their defaults.
+    Policies that are no longer installed are left out, with a remark. `progress` is called after
+    each simulated round with the index of the run, the number of runs, and the run's share of ended
     jobs.
 
     Raises:
