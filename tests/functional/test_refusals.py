@@ -46,7 +46,8 @@ def words(there: Town) -> dict[str, str]:
     names = dict.fromkeys(("simulation", "window", "round"), "1")
     names |= dict.fromkeys(("node", "gpu_type", "profile", "username"), "any")
     uid = str(there.submit().uid)
-    return {**names, "slug": "north", "pool": there.cluster.pool.name, "job": uid, "token": uid}
+    names |= dict.fromkeys(("job", "token", "quota_request"), uid)
+    return {**names, "slug": "north", "pool": there.cluster.pool.name}
 
 
 def client_of(name: str, secret: str, address: str) -> Client:

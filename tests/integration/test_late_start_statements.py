@@ -85,7 +85,10 @@ class TestPages:
     def test_transfer_shows_factors(self, there: tuple[Row, Rounds]) -> None:
         shown = page(reverse("transfer", args=["beta", there[0]["transfer"]]))
         assert "Credit for a late start" in shown
-        assert "Promised latest start 00:15:00 UTC , by round 2 Started 00:16:30 UTC , seen by" in shown
+        assert (
+            "Promised latest start 00:15:00 UTC , by round 2 Started 00:16:30 UTC , seen by"
+            in shown
+        )
         assert "Late, hours 0.025000 Promised GPUs 8 v100" in shown
         assert "Rate, credits per GPU-hour 2.000000 Credit +0.400000" in shown
         assert "operator, for a late start" in shown
