@@ -20,7 +20,7 @@ from pytest_django import Settings
 from billing.ledger import open_accounts, open_book
 from portal.site.api import document
 from scheduling.models import PoolClock
-from tenants.models import Membership, RateBucket
+from tenants.models import Membership, QuotaChangeRequest, RateBucket
 from tenants.transparency import round_log
 from tenants.transparency.log import root
 from tests.functional.api_stage import ApiStage
@@ -42,7 +42,7 @@ from tests.functional.turns import TURNS, dealt, some_turns
 
 PREFIX = "/api/v1/"
 # URLs that only a tenant's managers may change.
-MANAGERS = re.compile(r"^transfers|/(sharing|offers)/")
+MANAGERS = re.compile(r"^(transfers|quota-requests)|/(sharing|offers)/")
 
 
 @pytest.fixture
@@ -52,6 +52,8 @@ def stage(committed_db: str, settings: Settings, tmp_path: Path) -> ApiStage:
     stage = operate_stage()
     stage.person("mia", "aa", Membership.Role.MANAGER)
     stage.cluster.profile("aa", "net", v100=1000)
+    wish = {"pool": stage.pool, "gpu_type": "v100", "gpus": 5, "reason": "why"}
+    assert stage.post("quota-requests", wish, as_="mia").status_code == 201
     open_accounts(open_book("main"), [row.pk for row in stage.cluster.tenants.values()])
     for tenant in ("aa", "bb", "aa"):
         stage.job(tenant)
@@ -100,6 +102,11 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
             "gpus": 3, "from": SOON, "until": LATER, "borrow_limit": 1, "lend_limit": 1,
         },
         ("post", "operate/quotas/preview"): {"pool": pool, "quotas": [draft], "from": SOON},
+        ("post", "quota-requests"): {
+            "pool": pool, "gpu_type": "v100", "gpus": 5, "until": LATER, "tenant": "aa", **reason,
+        },
+        ("post", "operate/quota-requests/{uid}/approve"): {"gpus": 3, "answer": "yes"},
+        ("post", "operate/quota-requests/{uid}/decline"): {"answer": "no"},
         ("post", "operate/tenants"): {"slug": "cc", "name": "C", "initials": "c"},
         ("put", "pools/{name}/profiles/{slug}/{profile}"): {
             "speeds": {"v100": 1}, "priority": 1,
@@ -162,8 +169,9 @@ def seen_of(path: str, pool: str) -> str:
         return ""
     if parts[1] == "credit":
         return "operate/credit/aa/main"
-    if parts[1] in ("quotas", "nodes", "maintenance"):
-        return f"operate/{parts[1]}?pool={pool}"
+    kind = "quotas" if parts[1] == "quota-requests" else parts[1]
+    if kind in ("quotas", "nodes", "maintenance"):
+        return f"operate/{kind}?pool={pool}"
     if "overdue" in parts:
         return f"operate/pools/{pool}/overdue"
     return f"operate/pools/{pool}" if parts[1] == "pools" else f"operate/{parts[1]}"
@@ -195,10 +203,11 @@ class Sender:
 
 
 def filled(path: str, stage: ApiStage) -> str:
+    rows = QuotaChangeRequest.objects if "quota-requests" in path else stage.cluster.pool.jobs
     known = {
         "name": stage.pool, "slug": "aa", "node": "n0001", "gpu_type": "v100", "profile": "net",
         "number": "1", "book": "main", "offer": "00000000-0000-4000-8000-000000000000",
-        "uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid), "path": "out.txt",
+        "uid": str(rows.order_by("id")[0].uid), "path": "out.txt",
         "sweep": "00000000-0000-4000-8000-000000000000", "username": "ada",
     }  # fmt: skip
     return path.format(**known)
