@@ -149,7 +149,7 @@ class TestSimulation:
             assert runner.end() == "done"
             page.wait_for_selector("#t-figures")
         assert page.inner_text("h1").startswith("Under fifo jobs would wait")
-        assert "not applicable" in page.inner_text("#f-deadline_miss_rate")
+        assert "not applicable" in page.inner_text("#figures-deadline_miss_rate")
         for key in ("chart-gpus", "chart-completed", "chart-waits"):
             drawn(page, key)
         page.focus("#chart-gpus-table summary")
