@@ -52,7 +52,7 @@ def stage(committed_db: str, settings: Settings, tmp_path: Path) -> ApiStage:
     stage = operate_stage()
     stage.person("mia", "aa", Membership.Role.MANAGER)
     stage.cluster.profile("aa", "net", v100=1000)
-    wish = {"pool": stage.pool, "gpu_type": "v100", "gpus": 5, "reason": "why"}
+    wish = request_bodies(stage.pool)["post", "quota-requests"]
     assert stage.post("quota-requests", wish, as_="mia").status_code == 201
     open_accounts(open_book("main"), [row.pk for row in stage.cluster.tenants.values()])
     for tenant in ("aa", "bb", "aa"):
@@ -78,6 +78,7 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
     return {
         **job_bodies(spec),
         **people_bodies(),
+        **request_bodies(pool),
         ("post", "operate/maintenance"): {
             "pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER,
         },
@@ -102,11 +103,6 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
             "gpus": 3, "from": SOON, "until": LATER, "borrow_limit": 1, "lend_limit": 1,
         },
         ("post", "operate/quotas/preview"): {"pool": pool, "quotas": [draft], "from": SOON},
-        ("post", "quota-requests"): {
-            "pool": pool, "gpu_type": "v100", "gpus": 5, "until": LATER, "tenant": "aa", **reason,
-        },
-        ("post", "operate/quota-requests/{uid}/approve"): {"gpus": 3, "answer": "yes"},
-        ("post", "operate/quota-requests/{uid}/decline"): {"answer": "no"},
         ("post", "operate/tenants"): {"slug": "cc", "name": "C", "initials": "c"},
         ("put", "pools/{name}/profiles/{slug}/{profile}"): {
             "speeds": {"v100": 1}, "priority": 1,
@@ -145,6 +141,16 @@ def job_bodies(spec: dict[str, Any]) -> dict[tuple[str, str], Any]:
         ("post", "jobs/{uid}/priority"): {"priority": -1},
         ("post", "sweeps"): {**spec, "array": "0-1%1", "matrix": {"lr": ["1", "2"]}},
     }  # fmt: skip
+
+
+def request_bodies(pool: str) -> dict[tuple[str, str], Any]:
+    """Return the bodies about requests for quota."""
+    wish = {"pool": pool, "gpu_type": "v100", "gpus": 5, "reason": "why"}
+    return {
+        ("post", "quota-requests"): {**wish, "until": LATER, "tenant": "aa"},
+        ("post", "operate/quota-requests/{uid}/approve"): {"gpus": 3, "answer": "yes"},
+        ("post", "operate/quota-requests/{uid}/decline"): {"answer": "no"},
+    }
 
 
 def people_bodies() -> dict[tuple[str, str], Any]:
