@@ -33,7 +33,7 @@ def zone_named(name: str) -> tzinfo | None:
 
 @contextmanager
 def viewed_in(zone: tzinfo | None) -> Iterator[None]:
-    """Make `zone` the viewer's zone; None is an unknown zone."""
+    """Set the viewer's zone for the block; None if it is unknown."""
     before = _VIEWERS.set(zone)
     try:
         yield
@@ -49,7 +49,7 @@ def viewers_zone() -> tzinfo | None:
 def full_text(at: datetime) -> str:
     """Format a wall-clock instant by the viewer's clock: "2026-11-20 14:06:00".
 
-    Without a zone, the word UTC follows; so it does for the two functions below.
+    Without a zone, the word UTC follows, also in `clock_text` and `seconds_text`.
     """
     return _written(at, "%Y-%m-%d %H:%M:%S")
 

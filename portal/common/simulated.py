@@ -161,6 +161,9 @@ QUEUE_TIME = SimulationMetric("avg_queue_s", gettext_noop("Average queue time"),
 JCT = SimulationMetric(
     "avg_jct_s", gettext_noop("Average time from submission to end (JCT)"), write_time, -1
 )
+EARNED = SimulationMetric(
+    "earned_micro", gettext_noop("Income from lending in credits"), _credits, step=10_000
+)
 FAIRNESS = (_BELOW_FAIR, _UNFAIR_HOURS, _DEFICIT)
 # Figures of a replay, of a pool or a tenant: `evenshare_core.simulation.policy_runs.RunFigures`.
 REPLAY_METRICS = (
@@ -176,9 +179,7 @@ REPLAY_METRICS = (
     SimulationMetric("preemptions", gettext_noop("Leases not renewed"), write_count, -1),
     SimulationMetric("gpu_us", gettext_noop("GPU-hours"), _gpu_hours, step=HOUR_US // 10),
     SimulationMetric("charged_micro", gettext_noop("Charges in credits"), _credits, step=10_000),
-    SimulationMetric(
-        "earned_micro", gettext_noop("Income from lending in credits"), _credits, step=10_000
-    ),
+    EARNED,
 )
 
 

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_noop
 from portal.charts.figures import plural, utc
 from portal.charts.tenants import TenantBadge
 from portal.common.simulated import (
+    EARNED,
     QUEUE_TIME,
     REPLAY_METRICS,
     MetricRow,
@@ -20,14 +21,13 @@ from portal.common.simulated import (
 from portal.operate.text.simulation import badge_in, shown_option
 from scheduling.models import Simulation
 
-_EARNED = REPLAY_METRICS[-1]
 POOL_METRICS = (
     *REPLAY_METRICS,
     SimulationMetric(
         "operator_micro",
         gettext_noop("Income of the operator in credits"),
-        _EARNED.write,
-        step=_EARNED.step,
+        EARNED.write,
+        step=EARNED.step,
     ),
 )
 

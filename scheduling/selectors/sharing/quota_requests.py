@@ -67,7 +67,7 @@ def list_quota_requests(
 
 
 def quota_request_row(uid: UUID) -> QuotaChangeRow | None:
-    """Return a request, or None if there is none with this id. A single query."""
+    """Return the request with this id, or None. A single query."""
     return next((row for _, row in _rows(QuotaChangeRequest.objects.filter(uid=uid))), None)
 
 

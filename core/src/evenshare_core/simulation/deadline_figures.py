@@ -49,25 +49,31 @@ class DeadlineFigures:
         }
 
 
-def deadline_figures(jobs: Sequence[SimJob], books: Books) -> DeadlineFigures:
+def values_lost(jobs: Iterable[SimJob], books: Books) -> dict[int, float]:
+    """Return the lost share of the first reward of each job with a deadline, by job, 0 to 1."""
     over = {row.job: row for row in books.jobs}
-    cancelled = {row.job for row in books.jobs if row.state == "cancelled"}
-    counted = [job for job in jobs if job.id not in cancelled]
     lost: dict[int, float] = {}
-    for job in counted:
-        if job.deadline_us is not None:
-            lost[job.id] = job.value_lost(over[job.id].end_us if job.id in over else None)
+    for job in jobs:
+        end = over.get(job.id)
+        if job.deadline_us is not None and (end is None or end.state != "cancelled"):
+            lost[job.id] = job.value_lost(None if end is None else end.end_us)
+    return lost
+
+
+def deadline_figures(jobs: Sequence[SimJob], books: Books) -> DeadlineFigures:
+    lost = values_lost(jobs, books)
     if not lost:
         return DeadlineFigures()
+    ended = {row.job: row for row in books.jobs if row.state != "cancelled"}
     suspended = sum(row.reason in PREEMPTED for row in books.leases if row.job in lost)
     return DeadlineFigures(
         fmean(lost.values()),
-        _mean(lost[job.id] for job in counted if job.job_class == "strict_slo"),
-        _mean(lost[job.id] for job in counted if job.job_class == "soft_slo"),
+        _mean(lost[job.id] for job in jobs if job.id in lost and job.job_class == "strict_slo"),
+        _mean(lost[job.id] for job in jobs if job.id in lost and job.job_class == "soft_slo"),
         _mean(
-            (over[job.id].end_us - job.submitted_us) / SECOND_US
-            for job in counted
-            if job.deadline_us is None and not job.is_profiler and job.id in over
+            (ended[job.id].end_us - job.submitted_us) / SECOND_US
+            for job in jobs
+            if job.deadline_us is None and not job.is_profiler and job.id in ended
         ),
         suspended / len(lost),
     )

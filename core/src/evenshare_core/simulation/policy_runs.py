@@ -18,8 +18,8 @@ import msgspec
 
 from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.policies.registry import policy as policy_named
-from evenshare_core.simulation.books import Books, LeaseRecord
-from evenshare_core.simulation.deadline_figures import PREEMPTED
+from evenshare_core.simulation.books import LeaseRecord
+from evenshare_core.simulation.deadline_figures import PREEMPTED, values_lost
 from evenshare_core.simulation.figures import Figures, figures_of
 from evenshare_core.simulation.scenario import Scenario, run_policy
 from evenshare_core.simulation.simulator import SimulationResult
@@ -90,11 +90,14 @@ def run_rules(
     figures = figures_of(scenario.cluster, scenario.workload.jobs, outcome.books)
     parts = {tenant: _PartOfRun() for tenant in scenario.workload.tenants}
     whole = _PartOfRun()
-    for job in scenario.workload.jobs:
-        whole.jobs[job.id] = parts[job.tenant].jobs[job.id] = job
+    for one in scenario.workload.jobs:
+        whole.jobs[one.id] = parts[one.tenant].jobs[one.id] = one
     for lease in outcome.books.leases:
         whole.leases.append(lease)
         parts[whole.jobs[lease.job].tenant].leases.append(lease)
+    for job, lost in values_lost(scenario.workload.jobs, outcome.books).items():
+        whole.lost.append(lost)
+        parts[whole.jobs[job].tenant].lost.append(lost)
     tenants = {
         tenant: _figures(outcome, figures.of_tenant(tenant), part, tenant)
         for tenant, part in parts.items()
@@ -107,17 +110,17 @@ def run_rules(
 
 @dataclass(slots=True)
 class _PartOfRun:
-    """The jobs by id, and the leases, of a tenant or of the pool."""
+    """The jobs by id, the leases, and the lost values of deadlines, of a tenant or of the pool."""
 
     jobs: dict[int, SimJob] = field(default_factory=dict)
     leases: list[LeaseRecord] = field(default_factory=list)
+    lost: list[float] = field(default_factory=list)
 
 
 def _figures(
     outcome: SimulationResult, figures: Figures, part: _PartOfRun, tenant: int | None = None
 ) -> RunFigures:
     """Return the figures of a tenant, or of the pool; `figures` and `part` are of the same."""
-    given, met = _deadlines(part.jobs, outcome.books)
     return RunFigures(
         jobs=len(part.jobs),
         ended=len(figures.jobs),
@@ -125,8 +128,8 @@ def _figures(
         avg_queue_s=figures.mean("queue_s"),
         p95_queue_s=figures.percentile("queue_s", WAIT_PERCENTILE),
         avg_jct_s=figures.mean("jct_s"),
-        deadlines=given,
-        deadlines_met=met,
+        deadlines=len(part.lost),
+        deadlines_met=sum(lost < 1 for lost in part.lost),
         sharing_loss_jobs=figures.sharing_loss,
         tenant_unfair_intervals=figures.unfair_intervals,
         tenant_deficit=figures.deficit,
@@ -135,20 +138,6 @@ def _figures(
         charged_micro=_sum(outcome.books.charged, tenant),
         earned_micro=_sum(outcome.books.earned, tenant),
     )
-
-
-def _deadlines(jobs: Mapping[int, SimJob], books: Books) -> tuple[int, int]:
-    """Return the number of jobs with a deadline, and of those that earned any of its points."""
-    due = {key: job for key, job in jobs.items() if job.deadline_us is not None}
-    ends = {row.job: row for row in books.jobs if row.job in due} if due else {}
-    given = met = 0
-    for key, job in due.items():
-        end = ends.get(key)
-        if end is not None and end.state == "cancelled":
-            continue
-        given += 1
-        met += job.value_lost(None if end is None else end.end_us) < 1
-    return given, met
 
 
 def _sum(amounts: Mapping[int, int], tenant: int | None) -> int:
