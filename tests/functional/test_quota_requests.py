@@ -99,6 +99,9 @@ class TestQuotaRequest:
         assert said is not None
         assert int(said[1]) == int(said[2]) + 1
         assert "south" not in preview
+        assert "so 40 GPUs count as 7." in shown(
+            boss, PAGE, {**WISH, "gpus": "40", "do": "preview"}
+        )
         assert not QuotaChangeRequest.objects.exists()
         request = asked(boss)
         assert "1 open quota request" in shown(boss, PAGE)

@@ -70,7 +70,7 @@ def view_history(row: Simulation, badges: Mapping[int, TenantBadge]) -> HistoryV
     ]
     return HistoryView(
         headline=_headline(pool, names),
-        deck=_("{jobs} of the {days} before {at}, pool time, with seed {seed}.").format(
+        deck=_("{jobs} submitted within {days} before {at}, pool time, with seed {seed}.").format(
             jobs=plural(result["jobs"], "job"),
             days=plural(row.hours // 24, "day"),
             at=utc(row.at),

@@ -14,7 +14,7 @@ def impact_sentence(impact: OwnImpact, lines: Sequence[ImpactLine], wanted: Quot
     """Return what the next round would give the tenant with the requested quota."""
     if not impact.is_estimated:
         return _("There is no estimate now, but you can send the request.")
-    line = next((one for one in lines if one.row.gpu_type == wanted.gpu_type), None)
+    line = _line_of(lines, wanted)
     if line is None or not line.moves:
         held = line.row.after.got if line else 0
         text = _("The next round would give the tenant {gpus}, as without the request.")
@@ -22,3 +22,16 @@ def impact_sentence(impact: OwnImpact, lines: Sequence[ImpactLine], wanted: Quot
     text = _("The next round would give the tenant {gpus} instead of {before}.")
     after, before = line.row.after.got, line.row.before.got
     return text.format(gpus=plural(after, "GPU"), before=thousands(before))
+
+
+def scaled_text(lines: Sequence[ImpactLine], wanted: QuotaAskRequest) -> str:
+    """Return why the requested quota counts as fewer GPUs; empty if it counts in full."""
+    line = _line_of(lines, wanted)
+    if line is None or line.row.after.quota >= wanted.gpus:
+        return ""
+    text = _("All quotas exceed the GPUs of the pool, so {gpus} count as {scaled}.")
+    return text.format(gpus=plural(wanted.gpus, "GPU"), scaled=thousands(line.row.after.quota))
+
+
+def _line_of(lines: Sequence[ImpactLine], wanted: QuotaAskRequest) -> ImpactLine | None:
+    return next((one for one in lines if one.row.gpu_type == wanted.gpu_type), None)

@@ -19,7 +19,7 @@ from portal.common.impact import ImpactLine
 from portal.common.lists import key_asked
 from portal.common.tenant_badges import tenant_badge
 from portal.overview.forms import ASK_FIELDS, ask_fields
-from portal.overview.text.quota import impact_sentence
+from portal.overview.text.quota import impact_sentence, scaled_text
 from portal.site.request_id import request_id_of
 from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.selectors.pools.capacity import type_capacities
@@ -114,6 +114,7 @@ def _preview(
     lines = [ImpactLine(badge, row, row.gpu_type == wanted.gpu_type) for row in impact.rows]
     return {
         "sentence": impact_sentence(impact, lines, wanted),
+        "scaled": scaled_text(lines, wanted),
         "lines": lines,
         "number": impact.number,
         "is_estimated": impact.is_estimated,
