@@ -18,7 +18,7 @@ R = TypeVar("R", bound=Request)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field as templates/operate/_field.html draws it.
+    """A field as templates/components/field.html draws it.
 
     `kind`: text, number, amount, check or select; `choices`: (value, text); `value`: as typed.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,18 @@ class TestTemplates:
             '{{ x|date:"j M" }}'
         )
         assert not list(loose_texts(page))
+
+
+def test_templates_include_only_their_area_or_components() -> None:
+    folder = ROOT / "templates"
+    included = re.compile(r'{% (?:include|extends) "([a-z]+)/')
+    wrong = [
+        f"{path.relative_to(folder)} includes {area}/"
+        for path in folder.glob("*/*.html")
+        for area in included.findall(path.read_text())
+        if area not in (path.parent.name, "components")
+    ]
+    assert not wrong
 
 
 class TestModules:
