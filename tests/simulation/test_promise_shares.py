@@ -1,6 +1,6 @@
 """Tests of the bound of promised starts, and of the shares of GPU-time that follow from it.
 
-The theorems and their counterexamples are in docs/policies/evenshare.md, "The bound" and "Shares".
+The theorems and their counterexamples are in docs/policies/evenshare_bound.md.
 """
 
 from __future__ import annotations
