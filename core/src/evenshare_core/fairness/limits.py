@@ -5,7 +5,7 @@ policies. During a round they only get stricter: a job that they allow at the en
 throughout. So the limits of the job's own tenant are checked only at the end. Idle quota that other
 tenants do not lend is tracked from pick to pick, because it depends on the GPUs that they take.
 
-Source: docs/policies.md; ADR 0200.
+Source: docs/fairness.md; ADR 0200.
 """
 
 from bisect import bisect_right
