@@ -10,9 +10,9 @@ Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C. Departures: docs
 | A, phi-bar (8) | `SelectorJob.options` | cells, thousandths |
 | N^cell | `SelectorProblem.free` | free cells by slot of one best-effort lease |
 
-A slot is a best-effort lease (5 minutes), and slot 0 begins now. An SLO lease has `slots`
-slots (two in the paper). Outside an SLO cycle, the first SLO lease begins in slot 1. Best-effort jobs and profilers compete only for
-slot 0.
+A slot is a best-effort lease (5 minutes), and slot 0 begins now. An SLO lease is two
+slots in the paper, here `SelectorProblem.slots`. Outside an SLO cycle, the first SLO lease begins
+in slot 1. Best-effort jobs and profilers compete only for slot 0.
 """
 
 from collections.abc import Sequence
